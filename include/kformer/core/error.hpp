@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+/// \file
+/// The typed errors of the library. Every text names the public function, each operand by role with its
+/// extents, what was expected, and what to do.
+
+namespace kformer {
+
+/// Base of everything the library throws on purpose.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Extents, strides or types of the operands do not fit together.
+class DimensionMismatch : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The operands are consistent, but no kernel (or not the one asked for) can do this.
+class NotSupported : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Memory could not be had; the text carries the ledger and what would fit.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file could not be read or written, or does not hold what it should.
+class FileError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An input deck or an override is invalid; the text lists every fault with its place.
+class DeckError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace kformer
