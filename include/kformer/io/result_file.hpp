@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "kformer/io/result_table.hpp"
+
+namespace kformer {
+
+/// How a ResultFile is made.
+struct ResultFileOptions {
+  bool overwrite = false;  ///< replace an existing file, and the rest of a run that did not end
+  int compression = 4;     ///< deflate level 0 to 9 of the numeric columns
+};
+
+/// Writer of a result file in HDF5 that opens group by group in xarray, pandas, h5py and the netCDF tools.
+///
+/// The contents live in memory; checkpoint() writes them whole to `NAME.h5.part` and renames it into place, and
+/// finish() renames that to `NAME.h5`. A process killed at any moment therefore leaves a consistent `.part`
+/// file with everything up to its last checkpoint, and an existing `NAME.h5` is replaced only by a finished
+/// one.
+class ResultFile {
+ public:
+  /// Starts the file and writes a first `.part`, so that a place that cannot be written is known before any
+  /// work.
+  /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, or if it cannot be written
+  explicit ResultFile(std::filesystem::path path, ResultFileOptions options = {});
+  ~ResultFile();
+  /// Moves the contents.
+  ResultFile(ResultFile&& other) noexcept;
+  /// Moves the contents.
+  ResultFile& operator=(ResultFile&& other) noexcept;
+
+  /// The root group. The file itself sets the attributes schema, schema_version, Conventions and complete.
+  ResultGroup& root();
+
+  /// The group at `path` ("provenance", "a/b"), made at the first call. The reference stays valid.
+  /// \throws Error if the path is that of a table
+  ResultGroup& group(const std::string& path);
+
+  /// Makes the table at `path`; a table without rows is not written. The reference stays valid.
+  /// \param path          such as "cases" or "memory/classes"
+  /// \param row_dimension name of the dimension of the rows
+  /// \param long_name     what a row is, one line
+  /// \throws Error if there is a group or table at `path`
+  Table& table(const std::string& path, const std::string& row_dimension, const std::string& long_name);
+
+  /// Writes everything so far to the `.part` file, atomically. Costs one write of the whole file.
+  /// \throws FileError if it cannot be written; the previous `.part` is then unchanged
+  void checkpoint();
+
+  /// Sets `complete`, writes, and renames to the final name. Nothing may follow.
+  /// \throws FileError if it cannot be written, or if without `overwrite` the final name was taken meanwhile
+  void finish();
+
+  /// The final name.
+  const std::filesystem::path& path() const;
+  /// The name until finish().
+  std::filesystem::path part_path() const;
+
+ private:
+  struct Contents;
+  std::unique_ptr<Contents> m_contents;
+};
+
+/// Version of the HDF5 library that writes the files, such as "1.14.5".
+std::string hdf5_version();
+
+}  // namespace kformer

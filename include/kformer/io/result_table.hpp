@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// \file
+/// What one group of a result file holds, in memory: attributes, texts, and (in a table) named dimensions and
+/// columns. Nothing here touches a file; ResultFile writes it.
+
+namespace kformer {
+
+namespace Impl {
+
+template <class T>
+struct StoredType {
+  using type = std::string;
+};
+template <std::integral T>
+struct StoredType<T> {
+  using type = std::conditional_t<
+      std::is_same_v<T, bool> || std::is_same_v<T, std::int8_t>, std::int8_t,
+      std::conditional_t<std::is_unsigned_v<T> && sizeof(T) == 8, std::uint64_t,
+                         std::conditional_t<(std::is_unsigned_v<T> ? 2 * sizeof(T) : sizeof(T)) <= 4,
+                                            std::int32_t, std::int64_t>>>;
+};
+template <std::floating_point T>
+struct StoredType<T> {
+  using type = double;
+};
+
+}  // namespace Impl
+
+/// A scalar or a list of one of the types that a result file stores: i8 (also bool), i32, i64, u64, f64, text.
+class Value {
+ public:
+  /// The items, all of one type; a scalar is a list of one.
+  using Items = std::variant<std::vector<std::int8_t>, std::vector<std::int32_t>, std::vector<std::int64_t>,
+                             std::vector<std::uint64_t>, std::vector<double>, std::vector<std::string>>;
+
+  /// A number or bool, stored as the smallest of the types above that holds every value of `T`.
+  template <class T>
+    requires std::integral<T> || std::floating_point<T>
+  Value(T number) : Value(std::vector<T>{number}) {
+    m_is_list = false;
+  }
+  /// A text.
+  Value(std::string text) : m_items(std::vector<std::string>{std::move(text)}) {}
+  /// A text.
+  Value(std::string_view text) : Value(std::string(text)) {}
+  /// A text.
+  Value(const char* text) : Value(std::string(text)) {}
+  /// A list; the element type is chosen as for a scalar.
+  template <class T>
+  Value(const std::vector<T>& list)
+      : m_items(std::vector<typename Impl::StoredType<T>::type>(list.begin(), list.end())), m_is_list(true) {}
+
+  /// The items.
+  const Items& items() const { return m_items; }
+  /// Whether this was made from a list.
+  bool is_list() const { return m_is_list; }
+
+ private:
+  Items m_items;
+  bool m_is_list = false;
+};
+
+/// Attributes and texts of one group of a result file.
+class ResultGroup {
+ public:
+  /// A text stored as a dataset of its own (decks, logs), and what it is.
+  struct Text {
+    std::string content;    ///< the text
+    std::string long_name;  ///< what it is, one line
+  };
+
+  /// Sets attribute `name`; a second call replaces the value.
+  ResultGroup& attribute(const std::string& name, Value value);
+
+  /// Sets the scalar text dataset `name`; a second call replaces it. Bytes that are not UTF-8 become U+FFFD.
+  ResultGroup& text(const std::string& name, std::string content, std::string long_name);
+
+  /// All attributes by name.
+  const std::map<std::string, Value>& attributes() const { return m_attributes; }
+  /// All texts by name.
+  const std::map<std::string, Text>& texts() const { return m_texts; }
+
+ private:
+  std::map<std::string, Value> m_attributes;
+  std::map<std::string, Text> m_texts;
+};
+
+/// Element type of a column. A flag is an 8-bit number whose meanings are named (CF conventions); bools are the
+/// flag {no, yes}.
+enum class ColumnType { f64, i64, i32, u64, flag, text };
+
+/// Declaration of a column of a Table.
+struct Column {
+  std::string name;  ///< name of the dataset; that of the row dimension makes it its coordinate
+  ColumnType type = ColumnType::f64;       ///< element type
+  std::string units = "1";                 ///< such as s, byte, 1/s; not stored for texts
+  std::string long_name = {};              ///< what it is, one line; must be given
+  std::string along = {};                  ///< second dimension, or empty: one item per row
+  std::vector<std::string> meanings = {};  ///< of the flag values 0, 1, 2, ...; each without blanks
+  std::optional<std::int64_t> fill = {};   ///< stands for "no value" in an integer or flag column; f64 has NaN
+};
+
+/// A table of a result file: rows appended one by one, so that all columns always have the same length.
+///
+/// The first dimension is that of the rows. A column may have a second dimension, either with labels (every row
+/// has exactly that many items) or ragged (rows may differ in length; the rest is filled). Every dimension gets
+/// a coordinate dataset: the column of its name, its labels, or a running number from 0.
+class Table : public ResultGroup {
+ public:
+  /// A second dimension of the table.
+  struct Dimension {
+    std::string name;                 ///< name of the dimension and of its coordinate dataset
+    std::string long_name;            ///< what it counts, one line
+    std::vector<std::string> labels;  ///< its coordinate, or empty: ragged
+  };
+  /// A column with its items: one per row, or per row `lengths[row]` of them one after the other.
+  struct Data {
+    Column column;                     ///< as declared
+    Value::Items items;                ///< of the column's element type
+    std::vector<std::size_t> lengths;  ///< per row; only for columns with a second dimension
+  };
+  /// What append() puts into the column of that name.
+  using Cell = std::pair<std::string, Value>;
+
+  /// An empty table.
+  /// \param name          for error texts
+  /// \param row_dimension name of the dimension of the rows
+  /// \param long_name     what a row is, one line
+  Table(std::string name, std::string row_dimension, std::string long_name);
+
+  /// Declares a second dimension.
+  /// \throws Error if the name is taken
+  Table& dimension(std::string name, std::string long_name, std::vector<std::string> labels = {});
+
+  /// Declares a column; all columns are declared before the first row.
+  /// \throws Error naming the column and the rule it breaks
+  Table& column(Column column);
+
+  /// Appends one row: a value for every column, in any order. Columns with a fill value (all f64 columns have
+  /// one) may be left out. Numbers are converted to the column's type if nothing is lost; flags are given by
+  /// meaning, number or bool. On an error the table is as before.
+  /// \throws Error naming the table, the column, what was expected, and near names for an unknown one
+  Table& append(const std::vector<Cell>& cells);
+
+  /// Number of rows.
+  std::size_t rows() const { return m_rows; }
+  /// The row dimension (it has no labels).
+  const Dimension& row_dimension() const { return m_row_dimension; }
+  /// The second dimensions in the order of their declaration.
+  const std::vector<Dimension>& dimensions() const { return m_dimensions; }
+  /// The columns in the order of their declaration.
+  const std::vector<Data>& columns() const { return m_columns; }
+
+ private:
+  [[noreturn]] void refuse(const char* function, const std::string& reason) const;
+  const Dimension* find_dimension(const std::string& name) const;
+  Value::Items checked(const Column& column, const Value& value) const;
+  Value::Items filled(const Column& column) const;
+
+  std::string m_name;
+  Dimension m_row_dimension;
+  std::vector<Dimension> m_dimensions;
+  std::vector<Data> m_columns;
+  std::size_t m_rows = 0;
+};
+
+}  // namespace kformer

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#include "io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "kformer/core/error.hpp"
+
+namespace kformer::Impl {
+namespace {
+
+constexpr mode_t read_write_by_umask = 0666;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : m_fd(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(); }
+
+  int get() const { return m_fd; }
+
+  /// Closing can be the first to report a full disk (NFS), so its result counts.
+  bool close() {
+    const int fd = m_fd;
+    m_fd = -1;
+    return fd < 0 || ::close(fd) == 0;
+  }
+
+ private:
+  int m_fd;
+};
+
+bool write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+bool write_and_sync(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, read_write_by_umask));
+  if (file.get() < 0) return false;
+  for (const auto piece : pieces) {
+    if (!write_all(file.get(), piece)) return false;
+  }
+  return ::fsync(file.get()) == 0 && file.close();
+}
+
+/// Makes the rename itself survive a power cut. Not every file system can do this for a directory, and the file
+/// is already whole, so a refusal is no error.
+void sync_directory(const std::filesystem::path& directory) {
+  const Descriptor descriptor(
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() >= 0) ::fsync(descriptor.get());
+}
+
+}  // namespace
+
+void replace_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  if (!write_and_sync(temporary, pieces) || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    throw FileError("cannot write '" + path.string() + "': " + std::generic_category().message(reason) +
+                    (::access(path.c_str(), F_OK) == 0 ? "; what was there before is unchanged" : ""));
+  }
+  sync_directory(path.parent_path());
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/io/result_file.hpp"
+
+#include <array>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "io/atomic_file.hpp"
+#include "io/results/serialize.hpp"
+#include "kformer/core/error.hpp"
+#include "kformer/io/hdf5.hpp"
+
+namespace kformer {
+namespace {
+
+const std::string root_path;
+
+void refuse_existing(const std::filesystem::path& path, const std::string& advice) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored))
+    throw FileError("'" + path.string() + "' exists already; " + advice);
+}
+
+}  // namespace
+
+struct ResultFile::Contents : Impl::ResultContents {
+  std::filesystem::path path;
+  ResultFileOptions options;
+};
+
+ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
+    : m_contents(std::make_unique<Contents>()) {
+  if (options.compression < 0 || options.compression > 9) {
+    throw Error("kformer::ResultFile: compression must be 0 to 9, not " + std::to_string(options.compression));
+  }
+  m_contents->path = std::move(path);
+  m_contents->options = options;
+  if (!options.overwrite) {
+    refuse_existing(m_contents->path, "choose another name, or ask to overwrite it");
+    refuse_existing(
+        part_path(),
+        "it holds the finished cases of a run that did not end: move it away, or ask to overwrite it");
+  }
+  root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
+  root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
+  checkpoint();
+}
+
+ResultFile::~ResultFile() = default;
+ResultFile::ResultFile(ResultFile&& other) noexcept = default;
+ResultFile& ResultFile::operator=(ResultFile&& other) noexcept = default;
+
+ResultGroup& ResultFile::root() { return m_contents->groups[root_path]; }
+
+ResultGroup& ResultFile::group(const std::string& path) {
+  if (m_contents->tables.contains(path)) throw Error("kformer::ResultFile::group: '" + path + "' is a table");
+  return m_contents->groups[path];
+}
+
+Table& ResultFile::table(const std::string& path, const std::string& row_dimension,
+                         const std::string& long_name) {
+  if (m_contents->groups.contains(path) || m_contents->tables.contains(path)) {
+    throw Error("kformer::ResultFile::table: '" + path + "' exists already");
+  }
+  return m_contents->tables.try_emplace(path, path, row_dimension, long_name).first->second;
+}
+
+void ResultFile::checkpoint() {
+  const auto image = Impl::serialize(*m_contents, part_path().string(), m_contents->options.compression);
+  Impl::replace_file(part_path(), std::array{std::span<const std::byte>(image)});
+}
+
+void ResultFile::finish() {
+  root().attribute("complete", true);
+  checkpoint();
+  if (!m_contents->options.overwrite) {
+    refuse_existing(m_contents->path,
+                    "it was written during this run, whose results are in '" + part_path().string() + "'");
+  }
+  std::error_code error;
+  std::filesystem::rename(part_path(), m_contents->path, error);
+  if (error) {
+    throw FileError("cannot rename '" + part_path().string() + "' to '" + m_contents->path.string() +
+                    "': " + error.message());
+  }
+}
+
+const std::filesystem::path& ResultFile::path() const { return m_contents->path; }
+
+std::filesystem::path ResultFile::part_path() const { return m_contents->path.string() + ".part"; }
+
+std::string hdf5_version() { return hdf5::library_version(); }
+
+}  // namespace kformer

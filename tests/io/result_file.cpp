@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/io/result_file.hpp"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <csignal>
+#include <limits>
+
+#include "hdf5_reader.hpp"
+#include "kformer/core/error.hpp"
+#include "scratch_directory.hpp"
+
+namespace {
+
+using kformer::ColumnType;
+using kformer::FileError;
+using kformer::ResultFile;
+using kformer::Table;
+using kformer::Testing::contents_of;
+using kformer::Testing::Hdf5Reader;
+using kformer::Testing::ScratchDirectory;
+
+template <class Function>
+std::string error_text(Function function) {
+  try {
+    function();
+  } catch (const kformer::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Table cases_table() {
+  Table table("cases", "case", "number of the case");
+  table.dimension("repeat", "timed repetition")
+      .dimension("memory_class", "use of the memory", {"weights", "workspace"});
+  table.column({.name = "impl", .type = ColumnType::text, .long_name = "how attention is computed"});
+  table.column({.name = "seq_len", .type = ColumnType::i64, .long_name = "sequence length"});
+  table.column({.name = "time", .units = "s", .long_name = "time of one call", .along = "repeat"});
+  table.column({.name = "energy", .units = "J", .long_name = "energy of one call"});
+  table.column({.name = "token", .type = ColumnType::i32, .long_name = "token", .along = "repeat", .fill = -1});
+  table.column({.name = "status",
+                .type = ColumnType::flag,
+                .long_name = "outcome",
+                .meanings = {"ok", "out_of_memory"}});
+  table.column({.name = "causal", .type = ColumnType::flag, .long_name = "mask", .meanings = {"no", "yes"}});
+  table.column({.name = "peak_bytes",
+                .type = ColumnType::u64,
+                .units = "byte",
+                .long_name = "peak memory",
+                .along = "memory_class"});
+  return table;
+}
+
+std::vector<Table::Cell> plain_row(int seq_len) {
+  return {
+      {"impl", "flash"}, {"seq_len", seq_len},      {"time", std::vector{0.5, 0.25}},
+      {"status", "ok"},  {"causal", seq_len > 512}, {"peak_bytes", std::vector<std::uint64_t>{1, 1ULL << 63}}};
+}
+
+void fill_sample(ResultFile& file) {
+  file.root().attribute("kind", "layer_sweep").attribute("title", "größer als ASCII");
+  auto& provenance = file.group("provenance");
+  provenance.attribute("n_ranks", 1)
+      .attribute("device_total_bytes", std::uint64_t{1} << 40)
+      .attribute("load", 0.5);
+  provenance.text("deck_text", std::string(200'000, '#') + "\nschema = 1\n", "exact bytes of the deck");
+  provenance.text("overrides", "", "one --set per line");
+  auto& cases = file.table("cases", "case", "number of the case");
+  cases = cases_table();
+  cases.attribute("flops_formula", "2 m n k");
+  cases.append(plain_row(512));
+  cases.append({{"impl", "standard"},
+                {"seq_len", 4096},
+                {"time", std::vector<double>{}},
+                {"energy", 2.5},
+                {"token", std::vector{7, 8, 9}},
+                {"status", "out_of_memory"},
+                {"causal", "yes"},
+                {"peak_bytes", std::vector{0, 0}}});
+  auto& machine = file.table("machine", "execution_space", "execution space");
+  machine.column({.name = "execution_space", .type = ColumnType::text, .long_name = "execution space"});
+  machine.column({.name = "matmul_rate_f32", .units = "1/s", .long_name = "measured rate of a matrix product"});
+  machine.append({{"execution_space", "OpenMP"}, {"matmul_rate_f32", 1e11}});
+  auto& empty_rows = file.table("memory/timeline", "event", "allocation");
+  empty_rows.dimension("sample", "sample of the event");
+  empty_rows.column({.name = "trace", .units = "s", .long_name = "nothing was sampled", .along = "sample"});
+  empty_rows.append({{"trace", std::vector<double>{}}});
+  file.table("kernels", "kernel", "kernel")
+      .column({.name = "count", .type = ColumnType::i64, .long_name = "calls"});
+}
+
+/// Lets files grow to `bytes` at most while it lives, without the signal that would end the process.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : m_handler(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &m_previous);
+    const rlimit limit{bytes, m_previous.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &m_previous);
+    std::signal(SIGXFSZ, m_handler);
+  }
+
+ private:
+  void (*m_handler)(int);
+  rlimit m_previous{};
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(result_file)
+
+BOOST_AUTO_TEST_CASE(everything_written_is_read_back) {
+  const ScratchDirectory scratch;
+  // The notebook test opens this very file with Python's readers.
+  const char* kept = std::getenv("KFORMER_SAMPLE_RESULT");
+  const std::filesystem::path path = kept != nullptr ? std::filesystem::path(kept) : scratch / "sample.h5";
+  {
+    ResultFile file(path, {.overwrite = kept != nullptr});
+    fill_sample(file);
+    file.finish();
+  }
+  const Hdf5Reader reader(path);
+  BOOST_TEST(reader.text_attribute("/", "schema") == "kformer-results");
+  BOOST_TEST(reader.text_attribute("/", "title") == "größer als ASCII");
+  BOOST_TEST(reader.number_attribute("/", "complete") == 1);
+  BOOST_TEST(reader.number_attribute("/provenance", "device_total_bytes") == std::ldexp(1.0, 40));
+  BOOST_TEST(reader.texts("/provenance/deck_text").at(0).size() == 200'012);
+  BOOST_TEST(reader.texts("/provenance/overrides").at(0) == "");
+  BOOST_TEST(reader.text_attribute("/cases", "flops_formula") == "2 m n k");
+
+  const std::vector<std::string> order{"case",   "repeat", "memory_class", "impl",   "seq_len",   "time",
+                                       "energy", "token",  "status",       "causal", "peak_bytes"};
+  BOOST_TEST(reader.names("/cases") == order, boost::test_tools::per_element());
+  for (const auto& name : order) BOOST_TEST(reader.has_scales("/cases/" + name), name);
+  BOOST_TEST(reader.numbers("/cases/case") == (std::vector<double>{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(reader.texts("/cases/memory_class") == (std::vector<std::string>{"weights", "workspace"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.texts("/cases/impl") == (std::vector<std::string>{"flash", "standard"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("/cases/status") == (std::vector<double>{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("/cases/causal") == (std::vector<double>{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("/cases/token") == (std::vector<double>{-1, -1, -1, 7, 8, 9}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("/cases/peak_bytes") == (std::vector<double>{1, std::ldexp(1.0, 63), 0, 0}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.extents("/cases/time") == (std::vector<hsize_t>{2, 3}), boost::test_tools::per_element());
+  const auto time = reader.numbers("/cases/time");
+  BOOST_TEST((time[0] == 0.5 && time[1] == 0.25));
+  for (std::size_t i = 2; i < time.size(); ++i) BOOST_TEST(std::isnan(time[i]));
+  BOOST_TEST(std::isnan(reader.numbers("/cases/energy")[0]));
+  BOOST_TEST(reader.numbers("/cases/energy")[1] == 2.5);
+  BOOST_TEST(reader.text_attribute("/cases/time", "units") == "s");
+  BOOST_TEST(reader.text_attribute("/cases/status", "flag_meanings") == "ok out_of_memory");
+  BOOST_TEST(std::isnan(reader.number_attribute("/cases/time", "_FillValue")));
+
+  BOOST_TEST(reader.names("/machine") == (std::vector<std::string>{"execution_space", "matmul_rate_f32"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.extents("/memory/timeline/trace") == (std::vector<hsize_t>{1, 0}),
+             boost::test_tools::per_element());
+  BOOST_TEST(!reader.has("/kernels"));
+}
+
+BOOST_AUTO_TEST_CASE(large_tables_are_chunked_and_compressed) {
+  const ScratchDirectory scratch;
+  ResultFile file(scratch / "large.h5");
+  auto& events = file.table("events", "event", "event");
+  events.dimension("sample", "sample");
+  events.column({.name = "x", .long_name = "samples", .along = "sample"});
+  std::vector<double> samples(500);
+  for (int row = 0; row < 400; ++row) {
+    samples[0] = row;
+    events.append({{"x", samples}});
+  }
+  file.finish();
+  const Hdf5Reader reader(file.path());
+  const auto x = reader.numbers("/events/x");
+  BOOST_TEST(x.size() == 200'000);
+  BOOST_TEST(x[399 * 500] == 399);
+  BOOST_TEST(std::filesystem::file_size(file.path()) < x.size());
+}
+
+BOOST_AUTO_TEST_CASE(the_same_contents_give_the_same_bytes) {
+  const ScratchDirectory scratch;
+  for (const char* name : {"a.h5", "b.h5"}) {
+    ResultFile file(scratch / name);
+    fill_sample(file);
+    file.finish();
+  }
+  BOOST_TEST((contents_of(scratch / "a.h5") == contents_of(scratch / "b.h5")));
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_do_not_spoil_the_file) {
+  const ScratchDirectory scratch;
+  ResultFile file(scratch / "bytes.h5");
+  file.root().text("command_line",
+                   std::string("a\xFF"
+                               "b\0c\xC3\xA9\xED\xA0\x80",
+                               10),
+                   "as called");
+  file.finish();
+  const std::string bad = "\xEF\xBF\xBD";
+  BOOST_TEST(Hdf5Reader(file.path()).texts("/command_line").at(0) ==
+             "a" + bad + "b" + bad + "c\xC3\xA9" + bad + bad + bad);
+}
+
+BOOST_AUTO_TEST_CASE(the_part_file_holds_the_last_checkpoint_until_the_end) {
+  const ScratchDirectory scratch;
+  ResultFile file(scratch / "run.h5");
+  auto& cases = file.table("cases", "case", "number of the case");
+  cases = cases_table();
+  BOOST_TEST(!Hdf5Reader(file.part_path()).has("/cases"));
+  cases.append(plain_row(1));
+  file.checkpoint();
+  cases.append(plain_row(2));
+  BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
+  BOOST_TEST(Hdf5Reader(file.part_path()).number_attribute("/", "complete") == 0);
+  BOOST_TEST(!std::filesystem::exists(file.path()));
+  file.finish();
+  BOOST_TEST(!std::filesystem::exists(file.part_path()));
+  BOOST_TEST(Hdf5Reader(file.path()).extents("/cases/impl").at(0) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "run.h5";
+  kformer::Testing::put_contents(path, "precious");
+  BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
+             "'" + path.string() + "' exists already; choose another name, or ask to overwrite it");
+  BOOST_TEST(!std::filesystem::exists(path.string() + ".part"));
+  {
+    ResultFile unfinished(path, {.overwrite = true});
+    unfinished.checkpoint();
+  }
+  BOOST_TEST(contents_of(path) == "precious");
+  std::filesystem::remove(path);
+  BOOST_TEST(
+      contains(error_text([&] { ResultFile{path}; }), ".part' exists already; it holds the finished cases"));
+  ResultFile file(path, {.overwrite = true});
+  file.finish();
+  BOOST_TEST(Hdf5Reader(path).number_attribute("/", "complete") == 1);
+
+  ResultFile slow(scratch / "slow.h5");
+  kformer::Testing::put_contents(slow.path(), "of another run");
+  BOOST_TEST(
+      contains(error_text([&] { slow.finish(); }), "whose results are in '" + slow.part_path().string() + "'"));
+  BOOST_TEST(contents_of(slow.path()) == "of another run");
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error_and_loses_nothing) {
+  const ScratchDirectory scratch;
+  ResultFile file(scratch / "run.h5");
+  auto& cases = file.table("cases", "case", "number of the case");
+  cases = cases_table();
+  cases.append(plain_row(1));
+  file.checkpoint();
+  file.root().text("log", std::string(1'000'000, '.'), "long text");
+  {
+    const FileSizeLimit limit(100'000);
+    BOOST_CHECK_THROW(file.checkpoint(), FileError);
+    BOOST_TEST(error_text([&] { file.checkpoint(); }) ==
+               "cannot write '" + file.part_path().string() +
+                   "': File too large; what was there before is unchanged");
+  }
+  BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
+  BOOST_TEST(!std::filesystem::exists(file.part_path().string() + ".tmp"));
+  if (std::filesystem::exists("/dev/full")) {
+    std::filesystem::create_symlink("/dev/full", file.part_path().string() + ".tmp");
+    BOOST_TEST(contains(error_text([&] { file.checkpoint(); }), "No space left on device"));
+    BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
+  }
+  file.finish();
+  BOOST_TEST(Hdf5Reader(file.path()).texts("/log").at(0).size() == 1'000'000);
+}
+
+BOOST_AUTO_TEST_CASE(a_place_that_cannot_be_written_is_refused_before_any_work) {
+  const ScratchDirectory scratch;
+  BOOST_CHECK_THROW(ResultFile(scratch / "missing/run.h5"), FileError);
+  BOOST_TEST(
+      contains(error_text([&] { ResultFile(scratch / "missing/run.h5"); }), "No such file or directory"));
+
+  const auto locked = scratch / "locked";
+  std::filesystem::create_directory(locked);
+  ::chmod(scratch.path().c_str(), 0755);
+  ::chmod(locked.c_str(), 0555);
+  // The superuser may write everywhere; try as somebody else.
+  constexpr uid_t nobody = 65534;
+  const bool is_root = ::geteuid() == 0;
+  if (is_root && ::seteuid(nobody) != 0) {
+    BOOST_TEST_MESSAGE("read-only directory not tried: cannot become another user");
+    return;
+  }
+  const std::string text = error_text([&] { ResultFile(locked / "run.h5"); });
+  if (is_root) BOOST_REQUIRE(::seteuid(0) == 0);
+  ::chmod(locked.c_str(), 0755);
+  BOOST_TEST(text == "cannot write '" + (locked / "run.h5.part").string() + "': Permission denied");
+}
+
+BOOST_AUTO_TEST_CASE(rows_are_checked_and_a_refused_row_changes_nothing) {
+  Table table = cases_table();
+  table.append(plain_row(1));
+  const auto with = [&](const std::string& name, const kformer::Value& value) {
+    auto row = plain_row(2);
+    std::erase_if(row, [&](const Table::Cell& cell) { return cell.first == name; });
+    row.emplace_back(name, value);
+    return error_text([&] { table.append(row); });
+  };
+  const std::string start = "kformer::Table::append: table 'cases': ";
+  BOOST_TEST(with("tme", 1.0) == start + "there is no column 'tme'; did you mean 'time'?");
+  BOOST_TEST(with("status", "okay") ==
+             start + "column 'status' has no meaning 'okay'; known: ok, out_of_memory");
+  BOOST_TEST(
+      with("seq_len", 2.5) ==
+      start + "column 'seq_len' holds integers of 64 bits, and the value given is not one or is out of range");
+  BOOST_TEST(contains(with("seq_len", std::numeric_limits<std::uint64_t>::max()), "is out of range"));
+  BOOST_TEST(contains(with("peak_bytes", std::vector{1, -1}), "integers of 64 bits without sign"));
+  BOOST_TEST(with("peak_bytes", std::vector{1}) ==
+             start + "column 'peak_bytes' takes 2 items, one per memory_class, not 1");
+  BOOST_TEST(with("impl", 3) ==
+             start + "column 'impl' holds texts, and the value given is not one or is out of range");
+  BOOST_TEST(with("energy", std::vector{1.0}) == start + "column 'energy' takes one item per row, not a list");
+  auto row = plain_row(2);
+  row.emplace_back("seq_len", 3);
+  BOOST_TEST(error_text([&] { table.append(row); }) == start + "column 'seq_len' is given twice");
+  BOOST_TEST(error_text([&] { table.append({{"impl", "flash"}}); }) ==
+             start + "the row lacks column 'seq_len', which has no fill value");
+  BOOST_TEST(table.rows() == 1);
+  for (const auto& data : table.columns()) {
+    BOOST_TEST(data.lengths.size() == (data.column.along.empty() ? 0 : 1));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(declarations_are_checked) {
+  const auto refused = [](const kformer::Column& column) {
+    Table table = cases_table();
+    return error_text([&] { table.column(column); });
+  };
+  const std::string start = "kformer::Table::column: table 'cases': column 'x' ";
+  BOOST_TEST(refused({.name = "x"}) == start + "needs a long_name");
+  BOOST_TEST(refused({.name = "x", .long_name = "x", .along = "y"}) ==
+             start + "is along 'y', which is no dimension");
+  BOOST_TEST(refused({.name = "x", .type = ColumnType::i64, .long_name = "x", .along = "repeat"}) ==
+             start + "needs a fill value, because its rows may differ in length");
+  BOOST_TEST(refused({.name = "x", .long_name = "x", .fill = 0}) ==
+             start + "cannot have a fill value: only integers and flags can");
+  BOOST_TEST(refused({.name = "x", .type = ColumnType::i32, .long_name = "x", .fill = 1LL << 40}) ==
+             start + "has a fill value out of its range");
+  BOOST_TEST(refused({.name = "x", .type = ColumnType::flag, .long_name = "x"}) ==
+             start + "must have meanings if and only if it is a flag");
+  BOOST_TEST(refused({.name = "x", .type = ColumnType::flag, .long_name = "x", .meanings = {"two words"}}) ==
+             start + "has the meaning 'two words'; meanings are single words");
+  BOOST_TEST(contains(refused({.name = "time", .long_name = "x"}), "has a name that is taken"));
+  BOOST_TEST(contains(refused({.name = "repeat", .long_name = "x"}), "has a name that is taken"));
+  Table table = cases_table();
+  table.append(plain_row(1));
+  BOOST_TEST(contains(error_text([&] { table.column({.name = "x", .long_name = "x"}); }),
+                      "comes after the first row"));
+  BOOST_TEST(contains(error_text([&] { table.dimension("case", "x"); }), "the name 'case' is taken"));
+
+  const ScratchDirectory scratch;
+  ResultFile file(scratch / "run.h5");
+  file.table("cases", "case", "case");
+  BOOST_TEST(contains(error_text([&] { file.table("cases", "case", "case"); }), "'cases' exists already"));
+  BOOST_TEST(contains(error_text([&] { file.group("cases"); }), "'cases' is a table"));
+  BOOST_TEST(contains(error_text([&] { ResultFile(scratch / "b.h5", {.compression = 10}); }),
+                      "must be 0 to 9, not 10"));
+}
+
+BOOST_AUTO_TEST_CASE(hdf5_errors_carry_the_innermost_reason) {
+  const ScratchDirectory scratch;
+  kformer::Testing::put_contents(scratch / "no.h5", "this is no HDF5 file");
+  BOOST_TEST(error_text([&] { Hdf5Reader{scratch / "no.h5"}; }) ==
+             "HDF5 cannot open '" + (scratch / "no.h5").string() + "': file signature not found");
+  ResultFile(scratch / "empty.h5").finish();
+  const Hdf5Reader reader(scratch / "empty.h5");
+  const std::string text = error_text([&] { reader.numbers("/cases/time"); });
+  BOOST_TEST(
+      contains(text, "HDF5 cannot open '/cases/time' in '/' of '" + (scratch / "empty.h5").string() + "': "));
+  BOOST_TEST(!kformer::hdf5_version().empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
