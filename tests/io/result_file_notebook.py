@@ -56,7 +56,7 @@ def check_conventions(group):
         assert "long_name" in dataset.attrs, f"{where} has no long_name"
         assert is_text(dataset) or "units" in dataset.attrs, f"{where} has no units"
         for axis, dimension in enumerate(dataset.dims):
-            assert dataset.is_scale or len(dimension) == 1, f"{where} has no scale on axis {axis}"
+            assert h5py.h5ds.is_scale(dataset.id) or len(dimension) == 1, f"{where} has no scale on axis {axis}"
         if "flag_meanings" in dataset.attrs:
             meanings = dataset.attrs["flag_meanings"].split()
             assert len(meanings) == len(dataset.attrs["flag_values"]), f"{where} has unequal flag attributes"
