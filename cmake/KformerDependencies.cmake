@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+# Kokkos: a target that is already there, then find_package, then (Kformer_FETCH_DEPS) the pinned upstream release.
+
+if(NOT TARGET Kokkos::kokkos)
+  find_package(Kokkos CONFIG QUIET)
+  if(Kokkos_FOUND AND Kokkos_VERSION VERSION_LESS 4.6)
+    message(FATAL_ERROR "Kformer needs Kokkos 4.6 or newer; CMake found ${Kokkos_VERSION} in ${Kokkos_DIR}. "
+                        "Name another with -DKokkos_ROOT=PREFIX.")
+  endif()
+endif()
+
+if(NOT TARGET Kokkos::kokkos)
+  if(NOT Kformer_FETCH_DEPS)
+    message(FATAL_ERROR "Kformer needs Kokkos 4.6 or newer and CMake did not find it. Name its prefix with "
+                        "-DKokkos_ROOT=PREFIX, or take the pinned upstream release with -DKformer_FETCH_DEPS=ON.")
+  endif()
+  include(KformerFetch)
+endif()
+
+# The execution spaces of this Kokkos, as they are called in C++.
+set(Kformer_SPACES "")
+foreach(space IN ITEMS OpenMP Serial Threads Cuda HIP SYCL)
+  string(TOUPPER ${space} upper)
+  if(Kokkos_ENABLE_${upper} OR upper IN_LIST Kokkos_DEVICES)
+    list(APPEND Kformer_SPACES ${space})
+  endif()
+endforeach()
+if(NOT Kformer_SPACES)
+  message(FATAL_ERROR "Kformer found no execution space in this Kokkos (Kokkos_DEVICES is '${Kokkos_DEVICES}').")
+endif()
+message(STATUS "Kformer: Kokkos ${Kokkos_VERSION} with ${Kformer_SPACES}")
+
+# A Kokkos with CUDA is compiled either through nvcc_wrapper (as CMAKE_CXX_COMPILER) or as CMake's CUDA language.
+set(Kformer_CUDA_LANGUAGE OFF)
+if("Cuda" IN_LIST Kformer_SPACES AND Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE)
+  enable_language(CUDA)
+  set(Kformer_CUDA_LANGUAGE ON)
+endif()
+
+if(Kformer_ENABLE_BLAS)
+  find_package(BLAS)
+  if(NOT BLAS_FOUND)
+    message(FATAL_ERROR "Kformer_ENABLE_BLAS is ON and CMake found no BLAS. Install one (single-threaded is best: Kokkos "
+                        "does the threading), or build with -DKformer_ENABLE_BLAS=OFF.")
+  endif()
+endif()
+
+# Kokkos Kernels comes under two target names.
+set(Kformer_KOKKOS_KERNELS_TARGET "")
+if(NOT Kformer_ENABLE_KOKKOS_KERNELS STREQUAL OFF)
+  if(NOT TARGET Kokkos::kokkoskernels AND NOT TARGET KokkosKernels::all_libs)
+    find_package(KokkosKernels CONFIG QUIET)
+  endif()
+  foreach(name IN ITEMS Kokkos::kokkoskernels KokkosKernels::all_libs)
+    if(TARGET ${name} AND NOT Kformer_KOKKOS_KERNELS_TARGET)
+      set(Kformer_KOKKOS_KERNELS_TARGET ${name})
+    endif()
+  endforeach()
+  if(Kformer_ENABLE_KOKKOS_KERNELS STREQUAL ON AND NOT Kformer_KOKKOS_KERNELS_TARGET)
+    message(FATAL_ERROR "Kformer_ENABLE_KOKKOS_KERNELS is ON and CMake did not find Kokkos Kernels. Name its prefix with "
+                        "-DKokkosKernels_ROOT=PREFIX, or choose AUTO or OFF.")
+  endif()
+endif()
+message(STATUS "Kformer: Kokkos Kernels: ${Kformer_KOKKOS_KERNELS_TARGET}, host BLAS: ${Kformer_ENABLE_BLAS}")

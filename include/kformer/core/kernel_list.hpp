@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "kformer/core/error.hpp"
+#include "kformer/core/workspace.hpp"
+
+/// \file
+/// Kernel lists: how tuned code plugs in without ifdefs.
+///
+/// Per problem type and execution space there is one ordered list, best first, reference last. `choose` takes
+/// the first entry that does not reject the problem.
+///
+/// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for an op
+/// and throws
+///   if it is unknown or refuses. The op may also be given by direction: `attention_forward:kokkos`.
+/// * `KFORMER_VERBOSE=1` prints each choice and each refusal to standard error.
+
+namespace kformer {
+
+/// One way to solve `Problem` on `Exec`.
+template <class Problem, class Exec>
+struct Kernel {
+  const char* name;                                ///< unique within its list, e.g. "kokkos"
+  std::string (*reject)(const Problem&);           ///< empty if it can, else why not, one sentence
+  std::size_t (*workspace_bytes)(const Problem&);  ///< exact need
+  void (*run)(const Exec&, const Problem&,
+              const Workspace& workspace);  ///< launches on the instance, asynchronously
+};
+
+/// An ordered kernel list, best first.
+template <class Problem, class Exec>
+using KernelList = std::span<const Kernel<Problem, Exec>>;
+
+/// The kernel list of a problem type on an execution space; defined in the compiled library for every space
+/// that the library was built for.
+template <class Problem, class Exec>
+KernelList<Problem, Exec> kernels();
+
+/// `reject` of an entry that solves everything.
+template <class Problem>
+std::string never_rejects(const Problem&) {
+  return {};
+}
+
+/// `workspace_bytes` of an entry that needs none.
+template <class Problem>
+std::size_t no_workspace(const Problem&) {
+  return 0;
+}
+
+/// Told of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's name.
+/// Used by drivers to record which kernels ran.
+class KernelObserver {
+ public:
+  virtual ~KernelObserver() = default;
+  /// Called from the thread that makes the choice.
+  virtual void chosen(const char* op, const char* function, const char* kernel) = 0;
+};
+
+/// Installs `observer` (or none, with nullptr) for the calling thread and returns the one before.
+KernelObserver* set_kernel_observer(KernelObserver* observer);
+
+namespace Impl {
+/// The name KFORMER_KERNEL forces for this op or function, or an empty string.
+std::string forced_kernel(const char* op, const char* function);
+void report_choice(const char* op, const char* function, const char* kernel);
+void report_refusal(const char* function, const char* kernel, const std::string& reason);
+[[noreturn]] void throw_no_kernel(const char* function, const std::string& forced, const std::string& reasons);
+}  // namespace Impl
+
+/// The first entry of `list` that does not reject `problem`, or the one that KFORMER_KERNEL forces.
+/// `Problem` names itself: `static constexpr const char* op`, `function`.
+/// \throws NotSupported with every refusal, if none remains
+template <class Problem, class Exec>
+const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Problem& problem) {
+  const std::string forced = Impl::forced_kernel(Problem::op, Problem::function);
+  std::string reasons;
+  for (const auto& kernel : list) {
+    if (!forced.empty() && forced != kernel.name) continue;
+    const std::string reason = kernel.reject(problem);
+    if (reason.empty()) {
+      Impl::report_choice(Problem::op, Problem::function, kernel.name);
+      return kernel;
+    }
+    Impl::report_refusal(Problem::function, kernel.name, reason);
+    reasons += std::string(reasons.empty() ? "" : "; ") + kernel.name + ": " + reason;
+  }
+  Impl::throw_no_kernel(Problem::function, forced, reasons);
+}
+
+namespace Impl {
+/// What every public function does once its operands are checked: choose, check the workspace, run.
+template <class Exec, class Problem>
+void run_best(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
+  const auto& kernel = choose<Problem, Exec>(kernels<Problem, Exec>(), problem);
+  problem.operands().require_workspace(workspace.bytes, kernel.workspace_bytes(problem));
+  kernel.run(exec, problem, workspace);
+}
+
+/// What every `_workspace_bytes` function returns: the need of the kernel that would run.
+template <class Exec, class Problem>
+std::size_t best_workspace_bytes(const Problem& problem) {
+  return choose<Problem, Exec>(kernels<Problem, Exec>(), problem).workspace_bytes(problem);
+}
+
+/// Every operand View must live where `Exec` can reach it.
+template <class Exec, class... V>
+inline constexpr bool all_accessible =
+    (Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible && ...);
+}  // namespace Impl
+
+}  // namespace kformer

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "kformer/core/error.hpp"
+
+/// \file
+/// Scalars: the storage types `float`, `double`, `bf16`, `f16` and the type in which each of them is computed.
+///
+/// The 16-bit types are our own on every backend: Kokkos makes its half types plain `float` in host-only
+/// builds, which would change the meaning of files and leave 16-bit code untested there. They store; they never
+/// compute.
+
+namespace kformer {
+
+/// bfloat16 storage: 1 sign, 8 exponent, 7 mantissa bits. Conversion from float rounds to nearest even, NaN
+/// stays NaN.
+struct bf16 {
+  std::uint16_t bits;  ///< the upper half of the float with this value
+
+  bf16() = default;
+  /// Rounds `value` to the nearest bfloat16, ties to even.
+  KOKKOS_FUNCTION explicit bf16(float value) : bits(round(value)) {}
+  /// The float with exactly this value.
+  KOKKOS_FUNCTION explicit operator float() const { return Kokkos::bit_cast<float>(std::uint32_t(bits) << 16); }
+
+ private:
+  KOKKOS_FUNCTION static std::uint16_t round(float value) {
+    const auto u = Kokkos::bit_cast<std::uint32_t>(value);
+    // A NaN must stay one: its payload may lie in the bits that are cut off, so the quiet bit is set.
+    const std::uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet_nan = (u >> 16) | 0x40u;
+    return static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet_nan : nearest);
+  }
+};
+
+/// IEEE binary16 storage: 1 sign, 5 exponent, 10 mantissa bits. Rounds to nearest even; overflow becomes
+/// infinity, subnormals are kept, NaN stays NaN.
+struct f16 {
+  std::uint16_t bits;  ///< the IEEE binary16 encoding
+
+  f16() = default;
+  /// Rounds `value` to the nearest binary16, ties to even.
+  KOKKOS_FUNCTION explicit f16(float value) : bits(round(value)) {}
+  /// The float with exactly this value.
+  KOKKOS_FUNCTION explicit operator float() const {
+    const std::uint32_t sign = std::uint32_t(bits & 0x8000u) << 16;
+    const std::uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return Kokkos::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    // Placing the bits in a float scales the value by 2^-112; multiplying undoes that, subnormals included.
+    const float scaled = Kokkos::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    return Kokkos::bit_cast<float>(sign | Kokkos::bit_cast<std::uint32_t>(scaled));
+  }
+
+ private:
+  KOKKOS_FUNCTION static std::uint16_t round(float value) {
+    const auto u = Kokkos::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (u >> 16) & 0x8000u;
+    const std::uint32_t magnitude = u & 0x7fffffffu;
+    std::uint32_t result;
+    if (magnitude > 0x7f800000u) {
+      result = 0x7e00u;  // NaN
+    } else if (magnitude >= 0x477ff000u) {
+      result = 0x7c00u;  // rounds beyond 65504
+    } else if (magnitude < 0x38800000u) {
+      // Subnormal: adding 0.5 leaves the value, rounded to a multiple of 2^-24, in the low mantissa bits.
+      const float shifted = Kokkos::bit_cast<float>(magnitude) + 0.5f;
+      result = Kokkos::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    } else {
+      result = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    }
+    return static_cast<std::uint16_t>(sign | result);
+  }
+};
+
+static_assert(sizeof(bf16) == 2 && std::is_trivially_copyable_v<bf16>);
+static_assert(sizeof(f16) == 2 && std::is_trivially_copyable_v<f16>);
+
+namespace Impl {
+template <class T>
+struct Compute;
+template <>
+struct Compute<float> {
+  using type = float;
+};
+template <>
+struct Compute<bf16> {
+  using type = float;
+};
+template <>
+struct Compute<f16> {
+  using type = float;
+};
+template <>
+struct Compute<double> {
+  using type = double;
+};
+}  // namespace Impl
+
+/// The type in which values stored as `T` are computed, and in which statistics and parameter gradients are
+/// kept: `double` for `double`, otherwise `float`.
+template <class T>
+using compute_t = typename Impl::Compute<std::remove_const_t<T>>::type;
+
+/// A storage type of the library.
+template <class T>
+concept Scalar = requires { typename Impl::Compute<std::remove_const_t<T>>::type; };
+
+/// Storage types by name, as decks and files spell them; `i32` is for token ids and positions.
+enum class DType { f32, bf16, f16, f64, i32 };
+
+/// The name used in decks, files and messages.
+inline const char* to_string(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+  }
+  return "?";
+}
+
+/// Bytes of one element.
+inline std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+    case DType::f16:
+      return 2;
+    case DType::f64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+  }
+  return 0;
+}
+
+namespace Impl {
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<kformer::bf16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<kformer::f16> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+}  // namespace Impl
+
+/// The run-time name of a storage type.
+template <class T>
+inline constexpr DType dtype_of = Impl::DTypeOf<std::remove_const_t<T>>::value;
+
+/// The name of the type in which `dtype` is computed: `f64` for `f64`, otherwise `f32`.
+inline DType compute_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Calls `f(std::type_identity<T>{})` with the storage type that `dtype` names.
+/// \throws NotSupported if `dtype` is not a floating-point storage type.
+template <class F>
+decltype(auto) dispatch_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(std::type_identity<float>{});
+    case DType::bf16:
+      return f(std::type_identity<bf16>{});
+    case DType::f16:
+      return f(std::type_identity<f16>{});
+    case DType::f64:
+      return f(std::type_identity<double>{});
+    case DType::i32:
+      break;
+  }
+  throw NotSupported(std::string("kformer::dispatch_dtype: ") + to_string(dtype) +
+                     " is not a floating-point type; use f32, bf16, f16 or f64");
+}
+
+}  // namespace kformer

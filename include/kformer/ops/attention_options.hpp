@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cstdint>
+
+namespace kformer {
+
+/// What a query may see, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
+///
+/// Query `i` of `q_len` stands at position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
+struct AttentionOptions {
+  double scale = 0;         ///< factor on the scores; 0 means 1/√head_dim
+  bool causal = false;      ///< hide keys `j > p`
+  std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
+};
+
+namespace Impl {
+
+/// AttentionOptions for one problem, as kernels ask: which keys does a query see? Keys `first(i) ≤ j < end(i)`.
+struct Visibility {
+  std::int64_t q_len, kv_len, window;
+  bool causal;
+
+  /// First visible key of query `i`; not below 0, may be ≥ `end(i)`: then the query sees none.
+  KOKKOS_FUNCTION std::int64_t first(std::int64_t i) const {
+    const std::int64_t p = i + kv_len - q_len;
+    return window > 0 ? Kokkos::max<std::int64_t>(0, p - window + 1) : 0;
+  }
+  /// One past the last visible key of query `i`; between 0 and `kv_len`.
+  KOKKOS_FUNCTION std::int64_t end(std::int64_t i) const {
+    const std::int64_t p = i + kv_len - q_len;
+    std::int64_t last = kv_len;
+    if (causal) last = Kokkos::min(last, p + 1);
+    if (window > 0) last = Kokkos::min(last, p + window);
+    return Kokkos::max<std::int64_t>(0, last);
+  }
+  /// Whether query `i` sees key `j`.
+  KOKKOS_FUNCTION bool sees(std::int64_t i, std::int64_t j) const { return j >= first(i) && j < end(i); }
+};
+
+}  // namespace Impl
+}  // namespace kformer

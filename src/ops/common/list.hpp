@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+
+#include "kformer/core/kernel_list.hpp"
+#include "ops/common/launch.hpp"
+
+/// \file
+/// The seam between the public `kernels<Problem, Exec>()` and the lists of the blocks. A block's `list.hpp`
+/// specialises `List` for its problems; the build instantiates `kernels` for every execution space of Kokkos.
+
+namespace kformer {
+
+namespace Impl {
+/// `static KernelList<Problem, Exec> get()`, specialised per problem.
+template <class Problem, class Exec>
+struct List;
+
+/// The reference runs on the host only; on other spaces the portable kernel is the last entry.
+template <class Exec, std::size_t N, class K>
+auto without_reference_on_device(const std::array<K, N>& all) {
+  return std::span<const K>(all.data(), is_host_space<Exec> ? N : N - 1);
+}
+}  // namespace Impl
+
+template <class Problem, class Exec>
+KernelList<Problem, Exec> kernels() {
+  return Impl::List<Problem, Exec>::get();
+}
+
+}  // namespace kformer

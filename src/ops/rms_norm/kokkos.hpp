@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/rms_norm.hpp"
+#include "ops/common/launch.hpp"
+
+/// \file
+/// The portable kernels of RMSNorm: one team per row forward, one team per block of rows backward.
+
+namespace kformer::Impl {
+
+template <class T, class Exec>
+void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
+  using C = compute_t<T>;
+  const auto x = p.x.as<const T, 2>(), residual = p.residual.as<const T, 2>();
+  const auto weight = p.weight.as<const T, 1>();
+  const auto sum = p.sum.as<T, 2>(), y = p.y.as<T, 2>();
+  const auto rstd = p.rstd.as<C, 1>();
+  const bool fused = p.residual.present();
+  const std::int64_t hidden = p.x.extent[1];
+  const C eps = static_cast<C>(p.eps);
+  Kokkos::parallel_for(
+      "kformer::rms_norm_forward[kokkos]", team_policy(exec, p.x.extent[0], hidden),
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
+        const std::int64_t row = team.league_rank();
+        C squares = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::TeamVectorRange(team, hidden),
+            [&](std::int64_t h, C& partial) {
+              C value = static_cast<C>(x(row, h));
+              if (fused) {
+                // The norm is that of the sum as stored, so that backward sees the same values.
+                const T rounded = T(value + static_cast<C>(residual(row, h)));
+                sum(row, h) = rounded;
+                value = static_cast<C>(rounded);
+              }
+              partial += value * value;
+            },
+            squares);
+        team.team_barrier();
+        const C scale = C(1) / Kokkos::sqrt(squares / static_cast<C>(hidden) + eps);
+        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd(row) = scale; });
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
+          const C value = static_cast<C>(fused ? sum(row, h) : x(row, h));
+          y(row, h) = T(value * scale * static_cast<C>(weight(h)));
+        });
+      });
+}
+
+/// Rows are cut into this many blocks at most; the number depends on the problem alone, so the order of the
+/// sums does too.
+inline std::int64_t rms_norm_row_blocks(std::int64_t rows) { return std::min<std::int64_t>(rows, 64); }
+
+inline std::size_t rms_norm_backward_workspace(const RmsNormBackward& p) {
+  return static_cast<std::size_t>(rms_norm_row_blocks(p.x.extent[0]) * p.x.extent[1]) *
+         size_of(compute_dtype(p.x.dtype));
+}
+
+template <class T, class Exec>
+void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const Workspace& workspace) {
+  using C = compute_t<T>;
+  const auto x = p.x.as<const T, 2>(), dy = p.dy.as<const T, 2>(), dsum = p.dsum.as<const T, 2>();
+  const auto weight = p.weight.as<const T, 1>();
+  const auto rstd = p.rstd.as<const C, 1>();
+  const auto dx = p.dx.as<T, 2>();
+  const auto dweight = p.dweight.as<C, 1>();
+  const bool fused = p.dsum.present();
+  const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1], blocks = rms_norm_row_blocks(rows);
+  if (blocks == 0) return;
+  const std::int64_t rows_per_block = ceil_div(rows, blocks);
+  auto* partial = static_cast<C*>(workspace.data);  // (blocks, hidden)
+  Kokkos::parallel_for(
+      "kformer::rms_norm_backward[kokkos]", team_policy(exec, blocks, hidden),
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
+        C* mine = partial + team.league_rank() * hidden;
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) { mine[h] = 0; });
+        const std::int64_t first = team.league_rank() * rows_per_block;
+        const std::int64_t last = Kokkos::min(rows, first + rows_per_block);
+        for (std::int64_t row = first; row < last; ++row) {
+          const C scale = rstd(row);
+          C dot = 0;
+          Kokkos::parallel_reduce(
+              Kokkos::TeamVectorRange(team, hidden),
+              [&](std::int64_t h, C& sum) {
+                sum += static_cast<C>(dy(row, h)) * static_cast<C>(weight(h)) *
+                       (static_cast<C>(x(row, h)) * scale);
+              },
+              dot);
+          const C mean = dot / static_cast<C>(hidden);
+          Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
+            const C g = static_cast<C>(dy(row, h)), xhat = static_cast<C>(x(row, h)) * scale;
+            const C through = scale * (g * static_cast<C>(weight(h)) - xhat * mean);
+            mine[h] += g * xhat;
+            dx(row, h) = T(fused ? static_cast<C>(dsum(row, h)) + through : through);
+          });
+          team.team_barrier();
+        }
+      });
+  Kokkos::parallel_for(
+      "kformer::rms_norm_backward_weight[kokkos]", Kokkos::RangePolicy<Exec>(exec, 0, hidden),
+      KOKKOS_LAMBDA(std::int64_t h) {
+        C sum = 0;
+        for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b * hidden + h];
+        dweight(h) += sum;
+      });
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/rms_norm.hpp"
+
+namespace kformer::Impl {
+
+Operands RmsNormForward::operands() const {
+  return Operands(
+      residual.present() ? "rms_norm_residual_forward" : "rms_norm_forward",
+      {{"x", x}, {"residual", residual}, {"weight", weight}, {"sum", sum}, {"y", y}, {"rstd", rstd}});
+}
+
+void RmsNormForward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"residual", "weight", "sum", "y"}) all.require_dtype(role, x.dtype);
+  all.require_dtype("rstd", compute_dtype(x.dtype))
+      .require_extents(y.same_extents(x), "y to have the extents of x")
+      .require_extents(!residual.present() || (residual.same_extents(x) && sum.same_extents(x)),
+                       "residual and sum to have the extents of x")
+      .require_extents(weight.has_extents({x.extent[1]}), "weight to have one element per column of x")
+      .require_extents(rstd.has_extents({x.extent[0]}), "rstd to have one element per row of x")
+      .require_unit_stride()
+      .require_option(eps >= 0, "eps must not be negative, got " + std::to_string(eps));
+}
+
+Operands RmsNormBackward::operands() const {
+  return Operands(dsum.present() ? "rms_norm_residual_backward" : "rms_norm_backward",
+                  {{dsum.present() ? "sum" : "x", x},
+                   {"weight", weight},
+                   {"rstd", rstd},
+                   {"dy", dy},
+                   {"dsum", dsum},
+                   {"dx", dx},
+                   {"dweight", dweight}});
+}
+
+void RmsNormBackward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"weight", "dy", "dsum", "dx"}) all.require_dtype(role, x.dtype);
+  for (const char* role : {"rstd", "dweight"}) all.require_dtype(role, compute_dtype(x.dtype));
+  const std::string rows_of = dsum.present() ? "sum" : "x";
+  all.require_extents(dy.same_extents(x) && dx.same_extents(x), "dy and dx to have the extents of " + rows_of)
+      .require_extents(!dsum.present() || dsum.same_extents(x), "dsum to have the extents of sum")
+      .require_extents(weight.has_extents({x.extent[1]}) && dweight.has_extents({x.extent[1]}),
+                       "weight and dweight to have one element per column of " + rows_of)
+      .require_extents(rstd.has_extents({x.extent[0]}), "rstd to have one element per row of " + rows_of)
+      .require_unit_stride();
+}
+
+}  // namespace kformer::Impl
