@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""Opens Kformer's result files and draws them.
+
+from kformer_results import open_results
+groups = open_results("layer.h5")
+groups["cases"].to_dataframe()
+"""
+
+from .reader import ResultFileError, open_results
+
+__all__ = ["ResultFileError", "open_results"]

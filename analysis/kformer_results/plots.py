@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: MIT
+"""Pictures of a layer sweep: time and memory against sequence length, breakdown by block."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from .series import UNATTRIBUTED, breakdown, case_frame, curve, memory_reduction, run_label, select
+
+# Okabe and Ito's colours, and Paul Tol's "muted" for blocks: both told apart with any colour vision.
+_IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
+_OTHER_COLOUR = "#009E73"
+_BLOCK_COLOURS = [
+    "#332288",
+    "#88CCEE",
+    "#44AA99",
+    "#117733",
+    "#DDCC77",
+    "#CC6677",
+    "#882255",
+    "#AA4499",
+    "#999933",
+]
+_GREY = "#6B6B6B"
+_DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}
+_OTHER_STYLE = ("-", "v")
+_RC = {
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+_WIDTH = 12.5
+_ROW_HEIGHT = 4.1
+_BAR_HEIGHT = 0.36
+_MARGIN_TOP, _MARGIN_BOTTOM = 1.25, 0.5
+
+
+def save_plots(groups, out, *, separate=False, op=None, batch=None) -> list[Path]:
+    """Draws a file that open_results read; returns the PNG files written.
+
+    One picture `out`; with `separate`, one for each kind, named like out's stem with -time, -memory, -breakdown.
+    Kinds for which the file holds nothing are left out. `op` and `batch` choose the cases (default: the first's).
+
+    Raises ResultFileError if there are no such cases.
+    """
+    out = Path(out)
+    frame = select(case_frame(groups), op, batch)
+    rows = _time_rows(frame) + _memory_rows(frame) + _breakdown_rows(groups, frame)
+    files = {out: rows}
+    if separate:
+        kinds = dict.fromkeys(row["kind"] for row in rows)
+        files = {
+            out.with_name(f"{out.stem}-{kind}{out.suffix}"): [row for row in rows if row["kind"] == kind]
+            for kind in kinds
+        }
+    with plt.rc_context(_RC):
+        for path, chosen in files.items():
+            figure = _compose(groups, frame, chosen)
+            figure.savefig(path, dpi=150)
+            plt.close(figure)
+    return list(files)
+
+
+def draw_time(axes, frame, space, direction) -> None:
+    """Median time against sequence length with its p10-p90 band, one line for each impl and dtype."""
+    frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
+    low, high = _draw_lines(axes, frame, "time_median", scale=1e3, band=True)
+    _draw_guides(axes, frame, low, high)
+    axes.set_title(f"Time, {direction}, {space}")
+    axes.set_ylabel("time per call  [ms]")
+
+
+def draw_memory(axes, frame, direction) -> None:
+    """Peak activation and workspace bytes against sequence length, with what flash saves at each length."""
+    frame = frame[
+        (frame["direction"] == direction) & (frame["execution_space"] == frame["execution_space"].iloc[0])
+    ]
+    low, high = _draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
+    _draw_guides(axes, frame, low, high)
+    _print_reductions(axes, memory_reduction(frame))
+    axes.set_title(f"Peak memory of activations + workspace, {direction}")
+    axes.set_ylabel("peak memory  [MiB]")
+
+
+def draw_breakdown(axes, table) -> None:
+    """Stacked bars of the time in each block, with the share of the time that no block accounts for."""
+    positions = _bar_positions(table)
+    left = np.zeros(len(table))
+    for index, block in enumerate(table.columns):
+        unattributed = block == UNATTRIBUTED
+        width = table[block].fillna(0).to_numpy() * 1e3
+        colour = "#C4C4C4" if unattributed else _BLOCK_COLOURS[index % len(_BLOCK_COLOURS)]
+        axes.barh(
+            positions,
+            width,
+            left=left,
+            height=0.78,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.8,
+            label=block,
+        )
+        left += width
+    if UNATTRIBUTED in table:
+        share = table[UNATTRIBUTED].fillna(0).to_numpy() * 1e3 / left
+        for y, end, part in zip(positions, left, share):
+            axes.text(end, y, f"  {100 * part:.1f} % un-attributed", va="center", fontsize=9.5, color=_GREY)
+    axes.set_yticks(positions, [" ".join((direction, dtype, impl)) for direction, dtype, impl in table.index])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.set_xlim(0, left.max() * 1.2)
+    axes.set_xlabel("time per call, profiling pass with fences  [ms]")
+    axes.set_title(
+        f"Where the time goes at sequence length {table.attrs['seq_len']}, {table.attrs['execution_space']}",
+        pad=28,
+    )
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.005, 0.985),
+        ncol=len(table.columns),
+        fontsize=9.5,
+        handlelength=1.0,
+        columnspacing=1.2,
+    )
+
+
+def _time_rows(frame):
+    directions = list(frame["direction"].unique())
+    return [
+        {
+            "kind": "time",
+            "height": _ROW_HEIGHT,
+            "panels": [lambda axes, d=d, s=space: draw_time(axes, frame, s, d) for d in directions],
+        }
+        for space in frame["execution_space"].unique()
+    ]
+
+
+def _memory_rows(frame):
+    if "working_bytes" not in frame or not (frame["working_bytes"] > 0).any():
+        return []
+    directions = list(frame["direction"].unique())
+    panels = [lambda axes, d=d: draw_memory(axes, frame, d) for d in directions]
+    return [{"kind": "memory", "height": _ROW_HEIGHT, "panels": panels}]
+
+
+def _breakdown_rows(groups, frame):
+    table = breakdown(groups, frame)
+    if table.empty:
+        return []
+    height = _BAR_HEIGHT * (len(table) + 5)
+    return [{"kind": "breakdown", "height": height, "panels": [lambda axes: draw_breakdown(axes, table)]}]
+
+
+def _compose(groups, frame, rows):
+    height = sum(row["height"] for row in rows) + _MARGIN_TOP + _MARGIN_BOTTOM
+    figure = plt.figure(figsize=(_WIDTH, height))
+    bands = figure.subfigures(
+        len(rows) + 2, 1, height_ratios=[_MARGIN_TOP, *(r["height"] for r in rows), _MARGIN_BOTTOM]
+    )
+    for band, row in zip(bands[1:-1], rows):
+        all_axes = band.subplots(1, len(row["panels"]), squeeze=False)[0]
+        bars = row["kind"] == "breakdown"
+        left, above = (0.17, 0.75) if bars else (0.075, 0.42)
+        bottom, top = 0.62 / row["height"], 1 - above / row["height"]
+        band.subplots_adjust(left=left, right=0.985, bottom=bottom, top=top, wspace=0.2)
+        for axes, draw in zip(all_axes, row["panels"]):
+            draw(axes)
+        if len(all_axes) > 1:
+            _share_y(all_axes)
+    _title(bands[0], groups, frame, rows)
+    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=_GREY)
+    return figure
+
+
+def _title(band, groups, frame, rows):
+    first = frame.iloc[0]
+    root = groups[""].attrs
+    name = str(root.get("title", "")) or str(root.get("run_name", "")) or "layer sweep"
+    facts = [
+        f"{key} {first[column]}"
+        for key, column in (
+            ("batch", "batch"),
+            ("hidden size", "hidden_size"),
+            ("heads", "num_attention_heads"),
+            ("key/value heads", "num_key_value_heads"),
+            ("head dim", "head_dim"),
+        )
+        if column in frame
+    ]
+    band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top")
+    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=_GREY, va="top")
+    handles = [
+        Line2D([], [], color=_IMPL_COLOURS.get(impl, _OTHER_COLOUR), lw=3, label=impl)
+        for impl in frame["impl"].unique()
+    ]
+    for dtype in frame["dtype"].unique():
+        line, marker = _DTYPE_STYLES.get(dtype, _OTHER_STYLE)
+        handles.append(Line2D([], [], color="black", ls=line, marker=marker, mfc="white", label=dtype))
+    handles.append(Line2D([], [], color=_GREY, lw=0.9, ls=":", label="∝ S and ∝ S²"))
+    if any(row["kind"] == "time" for row in rows):
+        handles.append(Patch(color=_GREY, alpha=0.3, label="p10–p90"))
+    if (~np.isfinite(frame["time_median"])).any():
+        handles.append(Line2D([], [], color="black", ls="", marker="x", label="did not run"))
+    band.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.012, -0.04), ncol=len(handles), handlelength=2.4
+    )
+
+
+def _draw_lines(axes, frame, column, scale, band):
+    """Lines of one panel; returns its lowest and highest value."""
+    low, high = np.inf, 0.0
+    for impl in frame["impl"].unique():
+        for dtype in frame["dtype"].unique():
+            line = curve(frame, column, impl=impl, dtype=dtype)
+            colour = _IMPL_COLOURS.get(impl, _OTHER_COLOUR)
+            style, marker = _DTYPE_STYLES.get(dtype, _OTHER_STYLE)
+            ran = line[np.isfinite(line[column]) & (line[column] > 0)]
+            axes.plot(
+                ran["seq_len"],
+                ran[column] * scale,
+                color=colour,
+                ls=style,
+                marker=marker,
+                mfc="white",
+                ms=6,
+                lw=1.9,
+                label=f"{impl} {dtype}",
+            )
+            if band and {"time_p10", "time_p90"} <= set(ran):
+                axes.fill_between(
+                    ran["seq_len"],
+                    ran["time_p10"] * scale,
+                    ran["time_p90"] * scale,
+                    color=colour,
+                    alpha=0.2,
+                    lw=0,
+                )
+            failed = line[~line.index.isin(ran.index)]
+            axes.plot(
+                failed["seq_len"],
+                np.full(len(failed), 1.0),
+                color=colour,
+                ls="",
+                marker="x",
+                ms=8,
+                mew=2,
+                transform=axes.get_xaxis_transform(),
+                clip_on=False,
+                label=f"{impl} {dtype} did not run",
+            )
+            if not ran.empty:
+                low, high = min(low, ran[column].min() * scale), max(high, ran[column].max() * scale)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    lengths = sorted(frame["seq_len"].unique())
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("sequence length S")
+    return low, high
+
+
+def _draw_guides(axes, frame, low, high):
+    """Slopes of S and S² through the panel's lowest and highest value at its longest sequence."""
+    if not high > 0:
+        return
+    lengths = np.array(sorted(frame["seq_len"].unique()), dtype=float)
+    for power, end, name in ((1, low, "S"), (2, high, "S²")):
+        anchor = 0 if power == 1 else -1
+        values = end * (lengths / lengths[anchor]) ** power * (0.6 if power == 1 else 1.7)
+        axes.plot(lengths, values, color=_GREY, lw=0.9, ls=":", zorder=1, label=f"guide {name}")
+        axes.annotate(
+            f"∝ {name}",
+            (lengths[-1], values[-1]),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9.5,
+            color=_GREY,
+        )
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.45)
+
+
+def _print_reductions(axes, reductions):
+    """A line of text for each dtype at the foot of the panel: what flash takes less, under each length."""
+    dtypes = list(reductions["dtype"].unique())
+    if not dtypes:
+        return
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / (high / low) ** (0.075 * (len(dtypes) + 1)), high)
+    for row, dtype in enumerate(reversed(dtypes)):
+        height = 0.03 + 0.065 * row
+        axes.text(0.99, height, dtype, transform=axes.transAxes, ha="right", fontsize=9.5, color=_GREY)
+        for _, found in reductions[reductions["dtype"] == dtype].iterrows():
+            axes.text(
+                found["seq_len"],
+                height,
+                _percent(found["reduction"]),
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                fontsize=9.5,
+                fontweight="bold",
+                color=_IMPL_COLOURS["flash"],
+            )
+    axes.text(
+        0.01,
+        0.03 + 0.065 * len(dtypes),
+        "flash against standard",
+        transform=axes.transAxes,
+        fontsize=9.5,
+        color=_IMPL_COLOURS["flash"],
+    )
+
+
+def _percent(reduction):
+    return f"{-100 * reduction:+.0f} %".replace("-", "−")
+
+
+def _share_y(all_axes):
+    limits = [axes.get_ylim() for axes in all_axes]
+    for axes in all_axes:
+        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def _bar_positions(table):
+    """Bars of one direction and dtype touch, and a gap sets them off from the next."""
+    groups = [key[:2] for key in table.index]
+    gaps = np.cumsum([0] + [0.45 if groups[i] != groups[i - 1] else 0 for i in range(1, len(groups))])
+    return np.arange(len(table)) + gaps

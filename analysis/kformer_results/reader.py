@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Reads a result file (docs/results.md) into xarray data sets, one for each group."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import xarray as xr
+
+SCHEMA = "kformer-results"
+SCHEMA_MAJOR = 1
+
+
+class ResultFileError(Exception):
+    """The file is no result file that this package can read; the text says why and what to do."""
+
+
+def open_results(path) -> dict[str, xr.Dataset]:
+    """Opens every group of a result file, as `xarray.open_dataset` does with default arguments.
+
+    Keys are the groups' paths ("cases", "memory/classes"); "" is the root, whose attributes name the run.
+    Coded flags (status, direction, ...) become their words, numbers of cases become coordinates, and "cases"
+    gains `tflops` and, from its compulsory traffic, `intensity` (FLOP per byte). Files of a later minor version
+    are accepted, and groups that this package does not know are passed on as they are. The `.part` file of a
+    run that is still going, or was stopped, opens like a finished one. All data are in memory afterwards.
+
+    Raises ResultFileError if the file is missing, is not HDF5, is no result file, or has another major version.
+    """
+    path = Path(path)
+    groups = {name: _open_group(path, name) for name in _group_names(path)}
+    if "cases" in groups:
+        groups["cases"] = _with_rates(groups["cases"])
+    return groups
+
+
+def _group_names(path: Path) -> list[str]:
+    """Paths of all groups, the root ("") first, after the checks that make later errors unlikely."""
+    if not path.is_file():
+        raise ResultFileError(f"{path}: no such file")
+    try:
+        with h5py.File(path, "r") as file:
+            _check_schema(path, file)
+            names = [""]
+            file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Group) else None)
+            return names
+    except OSError as error:
+        raise ResultFileError(f"{path}: is not a readable HDF5 file ({error})") from error
+
+
+def _check_schema(path: Path, file: h5py.File) -> None:
+    schema = file.attrs.get("schema")
+    if schema != SCHEMA:
+        raise ResultFileError(
+            f"{path}: is HDF5 but no Kformer result file: root attribute 'schema' is {schema!r}, "
+            f"expected {SCHEMA!r}"
+        )
+    version = str(file.attrs.get("schema_version", ""))
+    major = version.split(".")[0]
+    if not major.isdigit():
+        raise ResultFileError(f"{path}: root attribute 'schema_version' is {version!r}, expected such as '1.0'")
+    if int(major) != SCHEMA_MAJOR:
+        raise ResultFileError(
+            f"{path}: has schema version {version}, this package reads version {SCHEMA_MAJOR}.x: "
+            f"use the kformer_results that came with the Kformer that wrote it"
+        )
+
+
+def _open_group(path: Path, name: str) -> xr.Dataset:
+    try:
+        # h5netcdf by name: the default would take another installed engine by the ending ".part".
+        with xr.open_dataset(path, group=name or None, engine="h5netcdf") as dataset:
+            return _decode_flags(dataset.load())
+    except (ValueError, KeyError) as error:
+        raise ResultFileError(f"{path}: xarray cannot open group '/{name}': {error}") from error
+
+
+def _decode_flags(dataset: xr.Dataset) -> xr.Dataset:
+    decoded = {}
+    for name, variable in dataset.data_vars.items():
+        if "flag_values" in variable.attrs and "flag_meanings" in variable.attrs:
+            codes = np.atleast_1d(variable.attrs["flag_values"]).tolist()
+            words = dict(zip(codes, str(variable.attrs["flag_meanings"]).split()))
+            text = [words.get(code, f"code {code}") for code in variable.values.ravel().tolist()]
+            attrs = {k: v for k, v in variable.attrs.items() if not k.startswith("flag_")}
+            decoded[name] = (variable.dims, np.array(text, dtype=object).reshape(variable.shape), attrs)
+    return dataset.assign(decoded)
+
+
+def _with_rates(cases: xr.Dataset) -> xr.Dataset:
+    added = {}
+    if {"flops", "time_median"} <= set(cases):
+        added["tflops"] = (cases["flops"] / cases["time_median"] * 1e-12).assign_attrs(units="1e12 s-1")
+    if {"flops", "bytes_min"} <= set(cases):
+        added["intensity"] = (cases["flops"] / cases["bytes_min"]).assign_attrs(units="byte-1")
+    return cases.assign(added)

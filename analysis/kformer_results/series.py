@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""The numbers behind the plots and the table: plain pandas, no drawing."""
+
+import pandas as pd
+import xarray as xr
+
+from .reader import ResultFileError
+
+UNATTRIBUTED = "un-attributed"
+_DIRECTIONS = ("forward", "backward")
+
+
+def case_frame(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row for each case, indexed by its number; with `working_bytes`, the peak of activations and workspace.
+
+    A case without a time did not run to its end, so it has no peak either.
+
+    Raises ResultFileError if the file has no cases, because the run ended before its first one.
+    """
+    cases = groups.get("cases")
+    if cases is None or cases.sizes.get("case", 0) == 0:
+        raise ResultFileError("the file has no cases: the run stopped before its first case was finished")
+    frame = cases.drop_dims("repeat", errors="ignore").to_dataframe()
+    if "execution_space" not in frame:
+        frame["execution_space"] = "unknown"
+    if "memory/classes" in groups:
+        peaks = groups["memory/classes"]["peak_bytes"].astype(float)
+        wanted = [name for name in ("activations", "workspace") if name in peaks["memory_class"].values]
+        peak = peaks.sel(memory_class=wanted).sum("memory_class").to_series()
+        frame["working_bytes"] = peak.where(frame["time_median"].notna())
+    return frame
+
+
+def select(frame: pd.DataFrame, op: str | None = None, batch: int | None = None) -> pd.DataFrame:
+    """The cases that one picture can show: one op and one batch size, by default those of the first case.
+
+    Raises ResultFileError if the file has no such case; the text lists what it has.
+    """
+    for name, value in (("op", op), ("batch", batch)):
+        if name not in frame:
+            continue
+        value = frame[name].iloc[0] if value is None else value
+        if value not in set(frame[name]):
+            known = ", ".join(str(known) for known in frame[name].unique())
+            raise ResultFileError(f"no case has {name} {value}; the file has: {known}")
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def curve(frame: pd.DataFrame, column: str, **where) -> pd.DataFrame:
+    """Cases of one line in a plot, sorted by sequence length; without a value where a case did not run."""
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    return frame.sort_values("seq_len")[
+        ["seq_len", column] + [c for c in ("time_p10", "time_p90") if c in frame]
+    ]
+
+
+def memory_reduction(frame: pd.DataFrame) -> pd.DataFrame:
+    """How much less working memory flash takes than standard, 0.9 for ninety per cent less.
+
+    One row for each direction, dtype and sequence length that ran both ways. Spaces take the same memory up to
+    rounding, so the smallest reduction of them counts.
+    """
+    keys = ["execution_space", "direction", "dtype", "seq_len"]
+    both = frame.pivot_table(index=keys, columns="impl", values="working_bytes", sort=False)
+    if not {"standard", "flash"} <= set(both):
+        return pd.DataFrame(columns=keys[1:] + ["reduction"])
+    reduction = (1 - both["flash"] / both["standard"]).dropna().rename("reduction")
+    return reduction.groupby(keys[1:], sort=False).min().reset_index()
+
+
+def block_seconds(regions: xr.Dataset, case: int) -> pd.DataFrame:
+    """Seconds that one call of one case spent in each block, with columns direction, block, seconds.
+
+    The second part of a region's path names the block ("forward/attention/scores" counts for "attention"); what
+    the enclosing region ("forward") spent outside of its blocks is the block "un-attributed".
+    """
+    rows = regions.to_dataframe()
+    rows = rows[rows["case"] == case]
+    parts = rows["path"].str.split("/")
+    found = []
+    for direction in _DIRECTIONS:
+        inside = parts.str[0] == direction
+        whole = rows[inside & (parts.str.len() == 1)]
+        blocks = rows[inside & (parts.str.len() == 2)]
+        if blocks.empty:
+            continue
+        seconds = blocks["inclusive"].groupby(parts[blocks.index].str[1], sort=False).sum()
+        calls = blocks["count"].min()
+        if not whole.empty:
+            calls = whole["count"].sum()
+            seconds[UNATTRIBUTED] = max(whole["inclusive"].sum() - seconds.sum(), 0.0)
+        found += [(direction, block, time / calls) for block, time in seconds.items()]
+    return pd.DataFrame(found, columns=["direction", "block", "seconds"])
+
+
+def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFrame:
+    """Block times at the longest sequence that every way of computing attention finished, on the first space.
+
+    Rows are (direction, dtype, impl), columns are blocks in the order in which they ran, values are seconds;
+    the attribute `seq_len` and `execution_space` of `.attrs` say for which cases. Empty if nothing was profiled.
+    """
+    if "regions" not in groups:
+        return pd.DataFrame()
+    regions = groups["regions"]
+    space = frame["execution_space"].iloc[0]
+    profiled = frame[frame.index.isin(regions["case"].values) & (frame["execution_space"] == space)]
+    if profiled.empty:
+        return pd.DataFrame()
+    ways = profiled.groupby("seq_len")["impl"].nunique()
+    seq_len = int(ways.index[ways == ways.max()].max())
+    found = []
+    for case, row in profiled[profiled["seq_len"] == seq_len].iterrows():
+        times = block_seconds(regions, case)
+        if row["direction"] in _DIRECTIONS:
+            times = times[times["direction"] == row["direction"]]
+        found.append(times.assign(dtype=row["dtype"], impl=row["impl"]))
+    long = pd.concat(found)
+    if long.empty:
+        return pd.DataFrame()
+    table = long.pivot_table(
+        index=["direction", "dtype", "impl"], columns="block", values="seconds", aggfunc="sum", sort=False
+    )
+    table = table[[name for name in table if name != UNATTRIBUTED] + [n for n in table if n == UNATTRIBUTED]]
+    table.attrs.update(seq_len=seq_len, execution_space=space)
+    return table
+
+
+def run_label(groups: dict[str, xr.Dataset]) -> str:
+    """One line on where the numbers come from: git sha, device, date."""
+    root = groups[""].attrs
+    sha = str(root.get("git_sha", "")).strip()[:10] or "unknown"
+    dirty = " with local changes" if int(root.get("git_dirty", 0)) else ""
+    parts = [f"Kformer {root.get('softwareVersion', '')}".strip(), f"git {sha}{dirty}", _device(groups)]
+    parts.append(str(root.get("date", "")))
+    if not int(root.get("complete", 1)):
+        parts.append("the run did not end: cases so far")
+    return "  ·  ".join(part for part in parts if part)
+
+
+def summary_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row for each case, in the units people quote: ms, TFLOP/s, MiB."""
+    frame = case_frame(groups)
+    keys = ["op", "impl", "direction", "dtype", "execution_space", "batch", "seq_len"]
+    table = frame[[name for name in keys if name in frame]].copy()
+    table["time_ms"] = frame["time_median"] * 1e3
+    if "working_bytes" in frame:
+        table["act+work_MiB"] = frame["working_bytes"] / 2**20
+    shown = ["tflops", "share_of_limit", "max_rel_err", "status"]
+    return table.join(frame[[name for name in shown if name in frame]])
+
+
+def _device(groups: dict[str, xr.Dataset]) -> str:
+    attrs = groups["provenance"].attrs if "provenance" in groups else {}
+    device = str(attrs.get("device_name", "")).strip()
+    cpu = str(attrs.get("cpu_model", "")).strip()
+    if cpu and "cpu_threads" in attrs:
+        cpu += f", {int(attrs['cpu_threads'])} threads"
+    return device or cpu

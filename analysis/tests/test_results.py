@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: MIT
+"""python3 -m unittest discover -s analysis/tests -t analysis"""
+
+import contextlib
+import io
+import tempfile
+import unittest
+from pathlib import Path
+
+import h5py
+import matplotlib.pyplot as plt
+import numpy as np
+
+from kformer_results import ResultFileError, open_results, plots, series
+from kformer_results.__main__ import main
+from tests import synthetic
+
+
+class WithFile(unittest.TestCase):
+    """Has a folder, and in it what `synthetic.write` makes."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def written(self, name="layer.h5", **options):
+        synthetic.write(self.folder / name, **options)
+        return self.folder / name
+
+
+class Reader(WithFile):
+    def test_every_group_opens_with_its_dimensions(self):
+        groups = open_results(self.written())
+        self.assertEqual(set(groups), {"", "provenance", "cases", "memory", "memory/classes", "regions"})
+        self.assertEqual(groups["cases"]["time"].dims, ("case", "repeat"))
+        self.assertEqual(groups["memory/classes"]["peak_bytes"].dims, ("case", "memory_class"))
+        self.assertEqual(str(groups["provenance"]["deck_text"].values), "schema = 1\n")
+
+    def test_flags_become_words(self):
+        cases = open_results(self.written(out_of_memory=(3,)))["cases"]
+        self.assertEqual(list(cases["status"].values[2:5]), ["ok", "out_of_memory", "ok"])
+        self.assertEqual(list(cases["direction"].values[[0, 8]]), ["forward", "backward"])
+
+    def test_a_flag_of_a_later_version_shows_its_code(self):
+        path = self.written()
+        with h5py.File(path, "a") as file:
+            file["cases/status"][0] = 99
+        self.assertEqual(open_results(path)["cases"]["status"].values[0], "code 99")
+
+    def test_rates_are_added(self):
+        cases = open_results(self.written())["cases"]
+        work = synthetic.flops(512, "forward")
+        self.assertAlmostEqual(
+            float(cases["tflops"][0]), work / synthetic.seconds("standard", "f32", "forward", 512) / 1e12
+        )
+        self.assertAlmostEqual(float(cases["intensity"][0]), work / (1e6 + 1e4 * 512))
+
+    def test_later_minor_version_and_unknown_group_are_accepted(self):
+        path = self.written(version="1.7")
+        with h5py.File(path, "a") as file:
+            file.create_group("somebody/elses").attrs["answer"] = 42
+        self.assertEqual(open_results(path)["somebody/elses"].attrs["answer"], 42)
+
+    def test_interrupted_run_opens(self):
+        groups = open_results(self.written("layer.h5.part", complete=0, cases=3))
+        self.assertEqual(groups["cases"].sizes["case"], 3)
+        self.assertIn("the run did not end", series.run_label(groups))
+
+    def assert_refused(self, path, words):
+        with self.assertRaises(ResultFileError) as caught:
+            open_results(path)
+        self.assertIn(words, str(caught.exception))
+        self.assertIn(str(path), str(caught.exception))
+
+    def test_missing_file(self):
+        self.assert_refused(self.folder / "none.h5", "no such file")
+
+    def test_not_hdf5(self):
+        path = self.folder / "deck.toml"
+        path.write_text("schema = 1\n")
+        self.assert_refused(path, "is not a readable HDF5 file")
+
+    def test_cut_off_file(self):
+        path = self.written()
+        path.write_bytes(path.read_bytes()[:5000])
+        self.assert_refused(path, "is not a readable HDF5 file")
+
+    def test_foreign_hdf5(self):
+        self.assert_refused(self.written(schema="openPMD"), "'schema' is 'openPMD', expected 'kformer-results'")
+
+    def test_other_major_version(self):
+        self.assert_refused(self.written(version="2.0"), "schema version 2.0, this package reads version 1.x")
+
+    def test_version_that_is_none(self):
+        self.assert_refused(self.written(version="new"), "'schema_version' is 'new'")
+
+    def test_column_without_dimension_scale(self):
+        path = self.written()
+        with h5py.File(path, "a") as file:
+            file["cases/stray"] = np.zeros(3)
+        self.assert_refused(path, "xarray cannot open group '/cases'")
+
+
+class Series(WithFile):
+    def frame(self, **options):
+        self.groups = open_results(self.written(**options))
+        return series.select(series.case_frame(self.groups))
+
+    def test_curve_is_sorted_and_complete(self):
+        line = series.curve(self.frame(), "time_median", impl="flash", dtype="bf16", direction="backward")
+        self.assertEqual(list(line["seq_len"]), list(synthetic.SEQ_LENS))
+        expected = [synthetic.seconds("flash", "bf16", "backward", n) for n in synthetic.SEQ_LENS]
+        np.testing.assert_allclose(line["time_median"], expected)
+
+    def test_memory_reduction(self):
+        table = series.memory_reduction(self.frame())
+        row = table[(table["direction"] == "forward") & (table["dtype"] == "f32") & (table["seq_len"] == 4096)]
+        flash = synthetic.activation_bytes("flash", "f32", 4096) + synthetic.workspace_bytes("flash", 4096)
+        standard = synthetic.activation_bytes("standard", "f32", 4096)
+        self.assertAlmostEqual(row["reduction"].item(), 1 - flash / standard)
+        self.assertEqual(len(table), len(synthetic.SEQ_LENS) * 4)
+
+    def test_case_that_did_not_run_has_no_reduction(self):
+        table = series.memory_reduction(self.frame(out_of_memory=(3,)))
+        forward_f32 = table[(table["direction"] == "forward") & (table["dtype"] == "f32")]
+        self.assertEqual(list(forward_f32["seq_len"]), [512, 1024, 2048])
+
+    def test_block_seconds_add_up_to_one_call(self):
+        self.frame()
+        times = series.block_seconds(self.groups["regions"], 0).set_index("block")["seconds"]
+        call = synthetic.seconds("standard", "f32", "forward", 512)
+        self.assertEqual(list(times.index), [*synthetic.BLOCKS, series.UNATTRIBUTED])
+        self.assertAlmostEqual(times["attention"], 0.3 * call)
+        self.assertAlmostEqual(times[series.UNATTRIBUTED], (1 - synthetic.ATTRIBUTED) * call)
+        self.assertAlmostEqual(times.sum(), call)
+
+    def test_breakdown_takes_the_longest_sequence_that_both_finished(self):
+        frame = self.frame()
+        table = series.breakdown(self.groups, frame)
+        self.assertEqual((table.attrs["seq_len"], table.attrs["execution_space"]), (4096, "OpenMP"))
+        self.assertEqual(len(table), 8)
+        self.assertEqual(table.columns[-1], series.UNATTRIBUTED)
+        shorter = frame[(frame["seq_len"] < 4096) | (frame["impl"] == "flash")]
+        self.assertEqual(series.breakdown(self.groups, shorter).attrs["seq_len"], 2048)
+
+    def test_no_cases(self):
+        with self.assertRaisesRegex(ResultFileError, "no cases: the run stopped before its first"):
+            series.case_frame(open_results(self.written(cases=0)))
+
+    def test_unknown_batch_lists_the_known(self):
+        frame = self.frame()
+        with self.assertRaisesRegex(ResultFileError, "no case has batch 3; the file has: 1"):
+            series.select(frame, batch=3)
+
+    def test_label_names_sha_and_device(self):
+        self.frame()
+        label = series.run_label(self.groups)
+        self.assertIn("git 0123456789", label)
+        self.assertIn("Example CPU, 2 threads", label)
+
+
+class Plots(WithFile):
+    def axes(self):
+        figure, axes = plt.subplots()
+        self.addCleanup(plt.close, figure)
+        return axes
+
+    def frame(self, **options):
+        self.groups = open_results(self.written(**options))
+        return series.case_frame(self.groups)
+
+    def lines(self, axes):
+        return {line.get_label(): line.get_xydata() for line in axes.lines}
+
+    def test_time_lines_band_and_guides(self):
+        axes = self.axes()
+        plots.draw_time(axes, self.frame(), "OpenMP", "forward")
+        lines = self.lines(axes)
+        expected = [1e3 * synthetic.seconds("standard", "f32", "forward", n) for n in synthetic.SEQ_LENS]
+        np.testing.assert_allclose(lines["standard f32"], np.column_stack([synthetic.SEQ_LENS, expected]))
+        self.assertEqual(len(axes.collections), 4)
+        for name, growth in (("guide S", 8.0), ("guide S²", 64.0)):
+            self.assertAlmostEqual(lines[name][-1, 1] / lines[name][0, 1], growth)
+        self.assertEqual((axes.get_xscale(), axes.get_yscale()), ("log", "log"))
+
+    def test_case_that_did_not_run_is_marked(self):
+        axes = self.axes()
+        plots.draw_time(axes, self.frame(out_of_memory=(3,)), "OpenMP", "forward")
+        lines = self.lines(axes)
+        self.assertEqual(list(lines["standard f32"][:, 0]), [512, 1024, 2048])
+        self.assertEqual(list(lines["standard f32 did not run"][:, 0]), [4096])
+
+    def test_memory_lines_and_printed_reductions(self):
+        axes = self.axes()
+        plots.draw_memory(axes, self.frame(), "backward")
+        flash = [
+            (synthetic.activation_bytes("flash", "f32", n) + synthetic.workspace_bytes("flash", n)) / 2**20
+            for n in synthetic.SEQ_LENS
+        ]
+        np.testing.assert_allclose(self.lines(axes)["flash f32"][:, 1], flash)
+        printed = [text.get_text() for text in axes.texts]
+        self.assertEqual([text for text in printed if "%" in text][-4:], ["−31 %", "−53 %", "−71 %", "−83 %"])
+
+    def test_breakdown_bars(self):
+        axes = self.axes()
+        frame = self.frame()
+        plots.draw_breakdown(axes, series.breakdown(self.groups, frame))
+        self.assertEqual(len(axes.patches), 8 * (len(synthetic.BLOCKS) + 1))
+        first_bar = [bars.patches[0].get_width() for bars in axes.containers]
+        self.assertAlmostEqual(sum(first_bar), 1e3 * synthetic.seconds("standard", "f32", "forward", 4096))
+        self.assertIn("  3.0 % un-attributed", [text.get_text() for text in axes.texts])
+
+
+class CommandLine(WithFile):
+    def run_main(self, *arguments):
+        out, error = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            code = main([str(argument) for argument in arguments])
+        return code, out.getvalue(), error.getvalue()
+
+    def assert_png(self, path):
+        self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+
+    def test_plot_beside_the_file(self):
+        code, out, _ = self.run_main("plot", self.written())
+        self.assertEqual((code, out), (0, f"{self.folder / 'layer.png'}\n"))
+        self.assert_png(self.folder / "layer.png")
+
+    def test_plot_of_an_interrupted_run_without_regions(self):
+        path = self.written("layer.h5.part", complete=0, cases=3, regions=False)
+        code, out, _ = self.run_main("plot", path, "--separate")
+        self.assertEqual(code, 0)
+        self.assertEqual(out.split(), [str(self.folder / f"layer-{kind}.png") for kind in ("time", "memory")])
+
+    def test_separate_plots(self):
+        code, out, _ = self.run_main("plot", self.written(), "--separate", "-o", self.folder / "a.png")
+        self.assertEqual(code, 0)
+        for kind in ("time", "memory", "breakdown"):
+            self.assertIn(f"a-{kind}.png", out)
+            self.assert_png(self.folder / f"a-{kind}.png")
+
+    def test_summary_has_a_row_for_each_case(self):
+        code, out, _ = self.run_main("summary", self.written())
+        self.assertEqual(code, 0)
+        self.assertEqual(sum(line.startswith("layer ") for line in out.splitlines()), 32)
+        self.assertIn("-83.4 %", out)
+
+    def test_errors_are_one_line_and_exit_code_4(self):
+        code, out, error = self.run_main("summary", self.folder / "none.h5")
+        self.assertEqual((code, out), (4, ""))
+        self.assertEqual(error, f"kformer_results: error: {self.folder / 'none.h5'}: no such file\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
