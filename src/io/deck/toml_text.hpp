@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kformer/io/deck.hpp"
+
+/// \file
+/// Values as TOML. The serializer of toml++ 3.3 prints 3e-4 as 0.00029999999999999997; here a float has the
+/// fewest digits that read back to the same bits.
+
+namespace kformer::Impl::decks {
+
+std::string toml_text(bool value);
+std::string toml_text(std::int64_t value);
+std::string toml_text(double value);
+std::string toml_text(std::string_view value);
+inline std::string toml_text(const std::string& value) { return toml_text(std::string_view(value)); }
+inline std::string toml_text(const std::filesystem::path& value) { return toml_text(value.string()); }
+
+template <class Enum>
+  requires std::is_enum_v<Enum>
+std::string toml_text(Enum value) {
+  return toml_text(name_of(value));
+}
+
+template <class T>
+std::string toml_text(const std::vector<T>& values) {
+  std::string text = "[";
+  for (const auto& value : values) text += (text.size() > 1 ? ", " : "") + toml_text(value);
+  return text + "]";
+}
+
+}  // namespace kformer::Impl::decks

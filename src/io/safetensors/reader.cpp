@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "io/nearest_name.hpp"
+#include "io/safetensors/header.hpp"
+#include "io/safetensors/layout.hpp"
+#include "kformer/core/error.hpp"
+#include "kformer/io/safetensors.hpp"
+
+namespace kformer {
+namespace {
+
+using Named = std::pair<const std::string, Impl::HeaderEntry>;
+
+struct MappedFile {
+  std::shared_ptr<const std::byte> start;
+  std::size_t size = 0;
+};
+
+[[noreturn]] void fail_to_open(const std::filesystem::path& path, int reason) {
+  throw FileError("cannot read '" + path.string() + "': " + std::generic_category().message(reason));
+}
+
+[[noreturn]] void refuse(const std::string& source, const std::string& reason) {
+  throw FileError("'" + source + "' is no valid safetensors file: " + reason);
+}
+
+MappedFile map_file(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_to_open(path, errno);
+  struct stat status{};
+  int reason = ::fstat(fd, &status) == 0 ? 0 : errno;
+  if (reason == 0 && !S_ISREG(status.st_mode)) reason = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* start = nullptr;
+  if (reason == 0 && size > 0) {
+    start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (start == MAP_FAILED) reason = errno;
+  }
+  ::close(fd);
+  if (reason != 0) fail_to_open(path, reason);
+  const auto unmap = [size](const std::byte* mapped) {
+    if (mapped != nullptr) ::munmap(const_cast<std::byte*>(mapped), size);
+  };
+  return {{static_cast<const std::byte*>(start), unmap}, size};
+}
+
+/// The JSON text of the header; the data follow directly.
+std::string_view header_text(std::span<const std::byte> file, const std::string& source) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof(length))
+    refuse(source, "it has " + std::to_string(file.size()) + " bytes, fewer than 8");
+  std::memcpy(&length, file.data(), sizeof(length));
+  file = file.subspan(sizeof(length));
+  if (length > Impl::largest_header) {
+    refuse(source, "its header claims " + std::to_string(length) + " bytes, more than the format's " +
+                       std::to_string(Impl::largest_header));
+  }
+  if (length > file.size()) {
+    refuse(source, "its header claims " + std::to_string(length) + " bytes, but only " +
+                       std::to_string(file.size()) + " follow; is the file cut off?");
+  }
+  if (length == 0 || file[0] != std::byte{'{'}) refuse(source, "its header does not start with '{'");
+  return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(length)};
+}
+
+std::string shape_text(const std::vector<std::size_t>& shape) {
+  std::string text = "[";
+  for (const std::size_t extent : shape) text += (text.size() > 1 ? "," : "") + std::to_string(extent);
+  return text + "]";
+}
+
+void check_size(const Named& tensor, const std::string& source) {
+  const auto& [name, entry] = tensor;
+  const std::string what =
+      "tensor '" + name + "' of type " + entry.dtype + " and shape " + shape_text(entry.shape);
+  if (!Impl::element_bits(entry.dtype))
+    refuse(source, "tensor '" + name + "' has the unknown type '" + entry.dtype + "'");
+  const auto bytes = Impl::tensor_bytes(entry.dtype, entry.shape);
+  if (!bytes) refuse(source, what + " has no size that can be addressed");
+  const std::size_t begin = entry.offsets[0];
+  const std::size_t end = entry.offsets[1];
+  if (end < begin || end - begin != *bytes) {
+    refuse(source, what + " needs " + std::to_string(*bytes) + " bytes, but its data_offsets are [" +
+                       std::to_string(begin) + "," + std::to_string(end) + "]");
+  }
+}
+
+/// The tensors must tile the data: no gaps, no overlaps, no rest.
+void check_coverage(const Impl::Header& header, std::size_t data_size, const std::string& source) {
+  std::vector<const Named*> by_place;
+  for (const auto& tensor : header.tensors) by_place.push_back(&tensor);
+  std::sort(by_place.begin(), by_place.end(),
+            [](const Named* a, const Named* b) { return a->second.offsets < b->second.offsets; });
+  std::size_t end = 0;
+  for (const Named* tensor : by_place) {
+    const auto& offsets = tensor->second.offsets;
+    if (offsets[0] != end) {
+      refuse(source, "the data of tensor '" + tensor->first + "' begin at byte " + std::to_string(offsets[0]) +
+                         ", expected " + std::to_string(end) + ", where the tensor before ends");
+    }
+    end = offsets[1];
+  }
+  if (end != data_size) {
+    refuse(source, "its tensors take " + std::to_string(end) + " bytes, but " + std::to_string(data_size) +
+                       (end > data_size ? " are there; is the file cut off?" : " are there"));
+  }
+}
+
+/// A float's sign and biased exponent are those of the bfloat16; only mantissa bits are missing.
+double bf16_value(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+double f16_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  double magnitude = std::ldexp(1024 + mantissa, exponent - 25);
+  if (exponent == 0) magnitude = std::ldexp(mantissa, -24);
+  if (exponent == 0x1F) {
+    magnitude =
+        mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  }
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+template <class Stored, class Convert>
+std::vector<double> convert_all(std::span<const std::byte> bytes, Convert convert) {
+  std::vector<double> values(bytes.size() / sizeof(Stored));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Stored stored;  // copied out, because the data need not be aligned
+    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    values[i] = convert(stored);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::size_t TensorEntry::size() const {
+  std::size_t count = 1;
+  for (const std::size_t extent : shape) count *= extent;
+  return count;
+}
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  MappedFile mapped = map_file(path);
+  SafetensorsFile file = parse({mapped.start.get(), mapped.size}, path.string());
+  file.m_mapping = std::move(mapped.start);
+  return file;
+}
+
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string source) {
+  const std::string_view json = header_text(bytes, source);
+  const auto data = bytes.subspan(sizeof(std::uint64_t) + json.size());
+  Impl::Header header = Impl::parse_header(json, source);
+  for (const auto& tensor : header.tensors) check_size(tensor, source);
+  check_coverage(header, data.size(), source);
+  SafetensorsFile file;
+  for (auto& [name, entry] : header.tensors) {
+    const auto view = data.subspan(entry.offsets[0], entry.offsets[1] - entry.offsets[0]);
+    file.m_tensors.emplace(name, TensorEntry{std::move(entry.dtype), std::move(entry.shape), view});
+  }
+  file.m_metadata = std::move(header.metadata);
+  file.m_source = std::move(source);
+  return file;
+}
+
+std::vector<std::string> SafetensorsFile::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : m_tensors) names.push_back(name);
+  return names;
+}
+
+const TensorEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto place = m_tensors.find(name);
+  return place == m_tensors.end() ? nullptr : &place->second;
+}
+
+const TensorEntry& SafetensorsFile::at(std::string_view name) const {
+  if (const TensorEntry* entry = find(name)) return *entry;
+  throw FileError("'" + m_source + "' holds no tensor '" + std::string(name) + "'" +
+                  Impl::suggest_names(name, names()));
+}
+
+std::vector<double> SafetensorsFile::read_f64(std::string_view name) const {
+  const TensorEntry& entry = at(name);
+  if (entry.dtype == "F64") return convert_all<double>(entry.bytes, [](double stored) { return stored; });
+  if (entry.dtype == "F32") return convert_all<float>(entry.bytes, [](float stored) { return double{stored}; });
+  if (entry.dtype == "F16") return convert_all<std::uint16_t>(entry.bytes, f16_value);
+  if (entry.dtype == "BF16") return convert_all<std::uint16_t>(entry.bytes, bf16_value);
+  throw FileError("'" + m_source + "': tensor '" + std::string(name) + "' is of type " + entry.dtype +
+                  ", expected F64, F32, F16 or BF16");
+}
+
+}  // namespace kformer

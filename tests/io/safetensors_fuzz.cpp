@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <random>
+
+#include "kformer/core/error.hpp"
+#include "kformer/io/safetensors.hpp"
+#include "safetensors_bytes.hpp"
+
+namespace {
+
+using kformer::Testing::safetensors_bytes;
+using Random = std::mt19937_64;
+
+std::size_t below(Random& random, std::size_t end) {
+  return std::uniform_int_distribution<std::size_t>(0, end - 1)(random);
+}
+
+template <class Items>
+const auto& one_of(Random& random, const Items& items) {
+  return items[below(random, items.size())];
+}
+
+/// Pieces of JSON and numbers at the edges of what 64 bits can do.
+const std::array<std::string, 32> tokens{"{",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         ",",
+                                         ":",
+                                         "\"",
+                                         "null",
+                                         "true",
+                                         "-1",
+                                         "0",
+                                         "1",
+                                         "1e3",
+                                         "1.5",
+                                         "4294967296",
+                                         "9223372036854775807",
+                                         "9223372036854775808",
+                                         "18446744073709551615",
+                                         "18446744073709551616",
+                                         "\"dtype\"",
+                                         "\"shape\"",
+                                         "\"data_offsets\"",
+                                         "\"__metadata__\"",
+                                         "\"F32\"",
+                                         "\"F4\"",
+                                         "\"BF16\"",
+                                         "\\u0000",
+                                         "\\uD800",
+                                         "\xFF",
+                                         "\xC3",
+                                         "[0,0]",
+                                         "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"};
+
+const std::array<std::string, 3> valid_headers{
+    R"({"__metadata__":{"hidden_size":"64"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+    R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]},"c":{"dtype":"F64","shape":[],"data_offsets":[24,32]}})",
+    R"({"x":{"data_offsets":[0,32],"shape":[32],"dtype":"U8"},"y":{"dtype":"F16","shape":[0,9],"data_offsets":[32,32]}}  )",
+    R"({"one":{"dtype":"F16","shape":[1,16],"data_offsets":[0,32]}})"};
+
+std::string mutated_header(Random& random, std::string header) {
+  const std::size_t place = below(random, header.size());
+  const std::size_t length = 1 + below(random, std::min<std::size_t>(header.size() - place, 24));
+  switch (below(random, 6)) {
+    case 0:
+      header[place] = static_cast<char>(below(random, 256));
+      break;
+    case 1:
+      header.erase(place, length);
+      break;
+    case 2:
+      header.insert(place, header.substr(below(random, header.size()), length));
+      break;
+    case 3:
+      header.insert(place, one_of(random, tokens));
+      break;
+    case 4:
+      header.replace(place, length, one_of(random, tokens));
+      break;
+    default: {
+      // A number becomes another: what comes closest to a valid file with wrong sizes.
+      const auto digit = header.find_first_of("0123456789", place);
+      if (digit == std::string::npos) break;
+      const auto end = std::min(header.find_first_not_of("0123456789", digit), header.size());
+      header.replace(digit, end - digit, std::to_string(below(random, 2) == 0 ? below(random, 40) : random()));
+    }
+  }
+  return header;
+}
+
+std::string mutated_file(Random& random) {
+  std::string header = one_of(random, valid_headers);
+  const std::size_t mutations = 1 + below(random, 4);
+  for (std::size_t i = 0; i < mutations && !header.empty(); ++i) header = mutated_header(random, header);
+  std::string bytes = safetensors_bytes(header, std::string(32, '\x41'));
+  if (below(random, 8) == 0) bytes[below(random, 8)] = static_cast<char>(below(random, 256));
+  if (below(random, 8) == 0) bytes.resize(below(random, bytes.size() + 8));
+  return bytes;
+}
+
+/// Touches every byte of every tensor, and returns how many there are.
+std::size_t read_everything(const kformer::SafetensorsFile& file) {
+  std::size_t count = 0;
+  for (const auto& name : file.names()) {
+    const auto& entry = file.at(name);
+    count += entry.bytes.size();
+    const std::vector<std::byte> copy(entry.bytes.begin(), entry.bytes.end());
+    if (entry.dtype == "F64" || entry.dtype == "F32" || entry.dtype == "F16" || entry.dtype == "BF16") {
+      BOOST_REQUIRE(file.read_f64(name).size() == entry.size());
+    }
+  }
+  return count;
+}
+
+std::size_t size_of_data(const std::string& bytes) {
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return bytes.size() - sizeof(header) - header;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(safetensors_fuzz)
+
+BOOST_AUTO_TEST_CASE(unmutated_files_are_read) {
+  for (const auto& header : valid_headers) {
+    const std::string bytes = safetensors_bytes(header, std::string(32, '\x41'));
+    const auto file = kformer::SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "valid");
+    BOOST_TEST(read_everything(file) == 32);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(mutated_files_are_read_or_refused) {
+  constexpr std::uint64_t seed = 20260101;
+  constexpr int rounds = 50'000;
+  Random random(seed);
+  int accepted = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const std::string bytes = mutated_file(random);
+    try {
+      const auto file = kformer::SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "mutated");
+      BOOST_REQUIRE_MESSAGE(read_everything(file) == size_of_data(bytes),
+                            "seed " << seed << ", round " << round);
+      ++accepted;
+    } catch (const kformer::FileError&) {
+    }
+  }
+  BOOST_TEST_MESSAGE("seed " << seed << ": " << accepted << " of " << rounds << " accepted");
+  // Both outcomes must occur, or the mutations are too tame or too wild to try anything.
+  BOOST_TEST(accepted > rounds / 1000);
+  BOOST_TEST(accepted < rounds / 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
