@@ -95,10 +95,10 @@ class Reader(WithFile):
     def test_version_that_is_none(self):
         self.assert_refused(self.written(version="new"), "'schema_version' is 'new'")
 
-    def test_column_without_dimension_scale(self):
+    def test_group_that_xarray_cannot_decode(self):
         path = self.written()
         with h5py.File(path, "a") as file:
-            file["cases/stray"] = np.zeros(3)
+            file["cases/time_median"].attrs["units"] = "days since never"
         self.assert_refused(path, "xarray cannot open group '/cases'")
 
 
