@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+# A Debian 13 root for machines whose own Debian is older than what Debian's Kokkos packages need.
+
+root_release=trixie
+root=$state/debian-$root_release
+
+prepare_root() {
+  is_root || die "this Debian is older than 13: its packages go into a Debian 13 root, which only root can make." \
+    "Run as root, or set Kokkos_ROOT to a Kokkos >= 4.6, or KFORMER_ROUTE=upstream where its host answers"
+  command -v debootstrap >/dev/null || step "debootstrap (apt)" apt-debootstrap \
+    install_packages debootstrap debian-archive-keyring
+  may_mount || command -v proot >/dev/null || step "proot, as mounts are not allowed here (apt)" apt-proot \
+    install_packages proot
+  [[ -d $root ]] || rm -f "$state/stamps/root"*
+  once "Debian 13 root (debootstrap; 1.7 GB with its packages)" root "$(key_of "$(declare -f make_root)")" make_root
+  once "packages of the build, in the Debian 13 root" root-build "$(key_of "$(packages_for build)")" \
+    install_in_root build
+  [[ $1 == build ]] || once "packages of the checks, in the Debian 13 root" root-test "$(key_of "$(packages_for test)")" \
+    install_in_root test
+}
+
+may_mount() { unshare --mount true 2>/dev/null; }
+
+# Runs a command in a mount namespace of its own where that is allowed: what it mounts goes when it ends,
+# however it ends, so that removing a half-made root can never reach through a mount.
+with_own_mounts() {
+  if may_mount; then
+    unshare --mount -- "$@"
+  else
+    "$@"
+  fi
+}
+
+make_root() {
+  local new=$root.new mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  mirror=$(debian_mirror)
+  remove_root "$new"
+  remove_root "$root"
+  with_own_mounts debootstrap --variant=minbase --keyring="$keyring" "$root_release" "$new" "$mirror"
+  configure_root "$new"
+  mv "$new" "$root"
+}
+
+remove_root() {
+  if grep -qF " $1/" /proc/self/mountinfo; then
+    echo "Something is mounted below $1; unmount it first:"
+    grep -F " $1/" /proc/self/mountinfo
+    return 1
+  fi
+  rm -rf --one-file-system "$1"
+}
+
+# Small and fast to install; reaches the archive the way the machine's apt does.
+configure_root() {
+  cat >"$1/etc/dpkg/dpkg.cfg.d/kformer" <<'EOF'
+force-unsafe-io
+path-exclude=/usr/share/doc/*
+path-include=/usr/share/doc/*/copyright
+path-exclude=/usr/share/man/*
+path-exclude=/usr/share/info/*
+path-exclude=/usr/share/locale/*
+EOF
+  {
+    apt-config dump | grep -E '^Acquire::(http|https|Check-Valid-Until|Check-Date|Retries|ForceIPv4)\b' || true
+    echo 'Acquire::Languages "none";'
+  } >"$1/etc/apt/apt.conf.d/90kformer"
+  [[ ! -r /etc/apt/auth.conf ]] || cp /etc/apt/auth.conf "$1/etc/apt/"
+  cp -r /etc/apt/auth.conf.d/. "$1/etc/apt/auth.conf.d/" 2>/dev/null || true
+  if [[ -r /etc/ssl/certs/ca-certificates.crt ]]; then
+    mkdir -p "$1/etc/ssl/certs"
+    cp /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/"
+  fi
+  touch "$1/etc/resolv.conf" "$1/etc/hosts"
+}
+
+install_in_root() {
+  local packages
+  mapfile -t packages < <(packages_for "$1")
+  cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  in_bare_root dpkg --configure -a
+  in_bare_root apt-get update
+  in_bare_root "${apt_install[@]}" --fix-broken "${packages[@]}"
+  in_bare_root apt-get clean
+}
+
+# The root alone, as package scripts want it.
+in_bare_root() {
+  # shellcheck disable=SC2016
+  with_own_mounts env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root bash -c '
+    mount -t proc proc "$1/proc" 2>/dev/null || true
+    exec chroot "$@"' bash "$root" "$@"
+}
+
+# Sets `entry`: the command that runs a program on the root's /usr and /etc, everything else being the
+# machine's own, under its own path.
+enter_through_root() {
+  if may_mount; then
+    entry=(unshare --mount -- bash "$checkout/scripts/quickstart.d/enter_root.sh" "$root" "$checkout")
+  else
+    entry=(proot -b "$root/usr:/usr" -b "$root/etc:/etc" -b /etc/resolv.conf -b /etc/hosts -b /etc/passwd
+      -b /etc/group -b "$checkout")
+  fi
+}
