@@ -3,6 +3,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cmath>
 #include <cstdint>
 
 namespace kformer {
@@ -17,6 +18,12 @@ struct AttentionOptions {
 };
 
 namespace Impl {
+
+/// The factor on the scores. Without a head dimension every score is 0, whatever the factor.
+inline double attention_scale(const AttentionOptions& options, std::int64_t head_dim) {
+  if (options.scale != 0) return options.scale;
+  return head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
+}
 
 /// AttentionOptions for one problem, as kernels ask: which keys does a query see? Keys `first(i) ≤ j < end(i)`.
 struct Visibility {
