@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+import os
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
+from spack.package import *
+
+
+class Kformer(CMakePackage, CudaPackage):
+    """Transformer building blocks in C++20 on Kokkos, forward and backward, with driver
+    programs that run transformer workloads from input decks and write time, memory and
+    accuracy to HDF5."""
+
+    homepage = "https://github.com/kformer/kformer"
+    git = "https://github.com/kformer/kformer.git"
+
+    test_requires_compiler = True
+
+    license("MIT")
+
+    version("main", branch="main")
+
+    variant("openmp", default=True, description="Run on host threads through OpenMP")
+    variant("drivers", default=True, description="Build the io library and the driver programs")
+    variant("tests", default=False, description="Build the tests")
+    variant("blas", default=True, description="Host matrix products through BLAS")
+    variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
+    # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
+    variant(
+        "cuda_arch",
+        default="none",
+        values=("none",) + CudaPackage.cuda_arch_values,
+        multi=False,
+        sticky=True,
+        when="+cuda",
+        description="CUDA architecture, passed on to Kokkos",
+    )
+
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.25:", type="build")
+    # CMake's FindHDF5 asks the C compiler.
+    depends_on("c", type="build", when="+drivers")
+
+    depends_on("kokkos@4.6:5")
+    depends_on("kokkos+openmp", when="+openmp")
+    depends_on("kokkos+serial", when="~openmp")
+    depends_on("kokkos~cuda", when="~cuda")
+    for arch in CudaPackage.cuda_arch_values:
+        depends_on(f"kokkos+cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
+    requires("^kokkos cxxstd=20", when="^kokkos@:4", msg="Kformer is C++20, so is its Kokkos 4")
+    requires("^kokkos+cuda_lambda", when="+cuda ^kokkos@:4")
+    requires(
+        "^kokkos+wrapper",
+        when="+cuda",
+        msg="Kformer compiles its CUDA kernels with Kokkos' nvcc_wrapper",
+    )
+
+    with when("+kokkos_kernels"):
+        depends_on("kokkos-kernels@4.6:5")
+        depends_on("kokkos-kernels+openmp", when="+openmp")
+        depends_on("kokkos-kernels+blas", when="+blas")
+        depends_on("kokkos-kernels+cuda+cublas", when="+cuda")
+
+    depends_on("blas", when="+blas")
+
+    with when("+drivers"):
+        # Files are written by one process; a parallel HDF5 would make MPI a need of every consumer.
+        depends_on("hdf5@1.10:+hl~mpi")
+        depends_on("tomlplusplus@3.3:")
+        depends_on("nlohmann-json@3.11:")
+        depends_on("fmt@9:")
+        depends_on("cli11@2.1:")
+
+    depends_on("boost@1.74:+test", when="+tests")
+
+    conflicts(
+        "cuda_arch=none",
+        when="+cuda",
+        msg="kformer+cuda needs the GPU's architecture, such as cuda_arch=80 (A100) or "
+        "cuda_arch=90 (H100, H200)",
+    )
+    conflicts(
+        "^openblas threads=pthreads",
+        when="+blas",
+        msg="Kformer calls BLAS from its own threads: take openblas threads=none",
+    )
+    conflicts("%gcc@:11", msg="Kformer is C++20 and needs GCC 12 or newer")
+
+    sanity_check_is_file = [
+        join_path("include", "kformer", "core", "scalar.hpp"),
+        join_path("include", "kformer", "ops", "attention.hpp"),
+        join_path("include", "kformer", "model", "decoder_layer.hpp"),
+    ]
+
+    consumer_src_dir = join_path("tests", "install")
+
+    def cmake_args(self):
+        args = [
+            self.define("Kformer_FETCH_DEPS", False),
+            self.define_from_variant("Kformer_ENABLE_TESTS", "tests"),
+            self.define_from_variant("Kformer_ENABLE_DRIVERS", "drivers"),
+            self.define_from_variant("Kformer_ENABLE_BLAS", "blas"),
+            self.define(
+                "Kformer_ENABLE_KOKKOS_KERNELS",
+                "ON" if self.spec.satisfies("+kokkos_kernels") else "OFF",
+            ),
+            self.define("Kokkos_ROOT", self.spec["kokkos"].prefix),
+        ]
+        if self.spec.satisfies("+blas"):
+            args.append(self.define("BLAS_LIBRARIES", self.spec["blas"].libs.joined(";")))
+        if self.spec.satisfies("+cuda"):
+            args.append(self.define("CMAKE_CXX_COMPILER", self["kokkos"].kokkos_cxx))
+        return args
+
+    @run_after("install")
+    def keep_consumer_project(self):
+        cache_extra_test_sources(self, [self.consumer_src_dir])
+
+    def test_consumer(self):
+        """build and run a project that uses the installed package"""
+        cxx = self["kokkos"].kokkos_cxx if self.spec.satisfies("+cuda") else os.environ["CXX"]
+        cmake = self.spec["cmake"].command
+        ctest = Executable(join_path(self.spec["cmake"].prefix.bin, "ctest"))
+        source = join_path(self.test_suite.current_test_cache_dir, self.consumer_src_dir)
+
+        cmake(
+            "-S", source, "-B", "consumer",
+            self.define("CMAKE_PREFIX_PATH", [self.prefix, *get_cmake_prefix_path(self)]),
+            self.define("CMAKE_CXX_COMPILER", cxx),
+        )  # fmt: skip
+        cmake("--build", "consumer")
+        ctest("--test-dir", "consumer", "--output-on-failure", "--no-tests=error")
+
+    def test_version(self):
+        """a driver starts, and says what it was built with"""
+        if self.spec.satisfies("~drivers"):
+            raise SkipTest("Package must be installed with +drivers")
+        driver = Executable(join_path(self.prefix.bin, "kformer-layer"))
+        check_outputs("Kokkos", driver("--version", output=str.split, error=str.split))
