@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Opens result files the way a notebook does, every group, with default arguments, and fails loudly where a reader
-refuses, drops or misreads something.
+"""Opens result files the way a notebook does, every group, with default arguments, and fails loudly where
+a reader refuses, drops or misreads something.
 
 Usage: result_file_notebook.py FILE.h5...      Exit status: 0 all is well, 1 not, 77 a reader is not installed.
 """
