@@ -10,6 +10,7 @@ namespace kformer {
 
 namespace {
 thread_local KernelObserver* observer = nullptr;
+thread_local const std::string* scoped_choice = nullptr;
 
 bool verbose() {
   const char* value = std::getenv("KFORMER_VERBOSE");
@@ -19,11 +20,16 @@ bool verbose() {
 
 KernelObserver* set_kernel_observer(KernelObserver* next) { return std::exchange(observer, next); }
 
+ForcedKernels::ForcedKernels(std::string choice)
+    : m_choice(std::move(choice)), m_previous(std::exchange(scoped_choice, &m_choice)) {}
+
+ForcedKernels::~ForcedKernels() { scoped_choice = m_previous; }
+
 namespace Impl {
 
 std::string forced_kernel(const char* op, const char* function) {
   const char* value = std::getenv("KFORMER_KERNEL");
-  std::string_view rest = value ? value : "";
+  std::string_view rest = scoped_choice ? *scoped_choice : std::string_view(value ? value : "");
   std::string by_op;
   while (!rest.empty()) {
     const auto comma = rest.find(',');

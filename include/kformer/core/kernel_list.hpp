@@ -52,6 +52,20 @@ std::size_t no_workspace(const Problem&) {
   return 0;
 }
 
+/// While it lives, forces kernels for the calling thread as KFORMER_KERNEL does, and in its place.
+class ForcedKernels {
+ public:
+  /// `choice` has the form of KFORMER_KERNEL: `linear:kokkos,attention:reference`.
+  explicit ForcedKernels(std::string choice);
+  ~ForcedKernels();
+  ForcedKernels(const ForcedKernels&) = delete;             ///< a choice is a scope
+  ForcedKernels& operator=(const ForcedKernels&) = delete;  ///< a choice is a scope
+
+ private:
+  std::string m_choice;
+  const std::string* m_previous;
+};
+
 /// Told of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's name.
 /// Used by drivers to record which kernels ran.
 class KernelObserver {

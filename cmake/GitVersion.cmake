@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+# Run at build time: writes version.hpp, leaving it alone if nothing changed.
+execute_process(COMMAND git -C ${source_dir} rev-parse HEAD OUTPUT_VARIABLE git_sha OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+execute_process(COMMAND git -C ${source_dir} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+if(NOT git_sha)
+  set(git_sha unknown)
+endif()
+set(git_dirty 0)
+if(changes)
+  set(git_dirty 1)
+endif()
+configure_file(${source_dir}/drivers/common/version.hpp.in ${output} @ONLY)

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "common/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "common/provenance.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+const char* kokkos_help =
+    "Arguments that start with --kokkos- go to Kokkos: --kokkos-num-threads=N, --kokkos-device-id=N,\n"
+    "--kokkos-map-device-id-by=mpi_rank, --kokkos-print-configuration, --kokkos-tools-libs=LIB.\n"
+    "Exit codes: 0 ok, 1 failure, 2 usage, 3 deck invalid, 4 file error, 5 out of tolerance, 6 out of memory,\n"
+    "75 stopped by a signal or the time limit.";
+
+int guarded(const std::function<int()>& run) {
+  const auto fail = [](const std::exception& error, int code) {
+    fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
+    return code;
+  };
+  try {
+    return run();
+  } catch (const DeckError& error) {
+    return fail(error, exit_deck);
+  } catch (const FileError& error) {
+    return fail(error, exit_io);
+  } catch (const OutOfMemory& error) {
+    return fail(error, exit_out_of_memory);
+  } catch (const std::exception& error) {
+    return fail(error, exit_failure);
+  }
+}
+
+// A bare path would not be a TOML string where it holds a backslash or a quote, so it is quoted here.
+std::string toml_string(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace
+
+int driver_main(int argc, char** argv, const DriverInfo& info,
+                const std::function<int(const CommandLine&)>& run) {
+  CommandLine line;
+  line.all.assign(argv, argv + argc);
+  std::vector<std::string> ours;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    (argument.starts_with("--kokkos-") ? line.kokkos : ours).push_back(argument);
+  }
+  std::reverse(ours.begin(), ours.end());  // CLI11 takes its vector from the back
+
+  CLI::App app{info.summary, info.name};
+  app.footer(kokkos_help);
+  std::string deck, output;
+  bool describe = false, schema = false, version = false;
+  app.add_option("DECK", deck, "Input deck (TOML); docs/decks.md explains the keys");
+  app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
+  app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, list the cases, and stop");
+  app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
+  app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
+  app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");
+  app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
+  try {
+    app.parse(ours);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? exit_ok : exit_usage;
+  }
+  if (version) {
+    fmt::print("{}\n{}", version_line(info.name), kokkos_summary());
+    return exit_ok;
+  }
+  if (describe || schema) {
+    fmt::print("{}", describe ? info.describe_deck() : info.deck_schema());
+    return exit_ok;
+  }
+  if (deck.empty()) {
+    fmt::print(stderr, "error: no deck given\n\n{}", app.help());
+    return exit_usage;
+  }
+  line.deck.path = deck;
+  if (!output.empty()) line.deck.overrides.push_back("output.file=" + toml_string(output));
+  return guarded([&] { return run(line); });
+}
+
+}  // namespace kformer::drivers

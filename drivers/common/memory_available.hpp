@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kformer::drivers {
+
+/// Bytes that can still be had on the space of that name without swapping or failing; nothing if the system
+/// does not say.
+std::optional<std::size_t> memory_available(const std::string& space);
+
+/// The largest length below `too_long` that fits, by bisection; 0 if none does.
+template <class Fits>
+std::int64_t largest_seq_len(std::int64_t too_long, Fits fits) {
+  std::int64_t low = 0, high = too_long;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace kformer::drivers

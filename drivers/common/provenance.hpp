@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kformer/io/deck.hpp"
+#include "kformer/io/result_file.hpp"
+
+namespace kformer::drivers {
+
+/// The program's version, e.g. `kformer-layer 0.1.0 (1a2b3c4d)`.
+std::string version_line(const std::string& program);
+
+/// The Kokkos this program was built with, one line per fact; works without Kokkos::initialize.
+std::string kokkos_summary();
+
+/// ISO 8601 in UTC.
+std::string utc_now();
+
+/// Root attributes and the group /provenance of a result file: what ran, on what, from which deck. Call after
+/// Kokkos::initialize.
+void write_provenance(ResultFile& file, const std::string& kind, const RunTable& run, const DeckRecord& deck,
+                      const std::vector<std::string>& overrides, const std::vector<std::string>& command_line);
+
+}  // namespace kformer::drivers

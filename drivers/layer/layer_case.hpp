@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/profiler.hpp"
+#include "kformer/io/layer_deck.hpp"
+#include "layer/layer_run.hpp"
+#include "layer/layer_tensors.hpp"
+
+/// \file
+/// One case of a layer sweep, from its point in the sweep to everything that is known about it afterwards.
+
+namespace kformer::drivers {
+
+/// How a case ended; the names are those of the flag column `status`.
+enum class CaseStatus { ok, failed_check, unchecked, out_of_memory, error };
+/// The names of CaseStatus, in order.
+inline const std::vector<std::string> case_status_names{"ok", "failed_check", "unchecked", "out_of_memory",
+                                                        "error"};
+
+/// What one case gave.
+struct CaseResult {
+  LayerCase point;                        ///< with batch and seq_len filled in
+  CaseStatus status = CaseStatus::error;  ///< how it ended
+  std::string message;                    ///< why, if not ok
+  std::string kernels;                    ///< "linear_forward:host_blas rope_forward:kokkos ...", what ran
+  Samples samples;                        ///< of the direction
+  double flops = 0;                       ///< of one call
+  double bytes_min = 0;                   ///< compulsory traffic of one call
+  std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
+  std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
+  std::size_t predicted = 0;                       ///< forecast of peak_total by counting
+  std::map<std::string, std::uint64_t>
+      witnessed;                              ///< peak bytes by memory space, as Kokkos reports its allocations
+  double max_abs_err = 0, max_rel_err = 0;    ///< NaN if unchecked
+  std::vector<Profiler::RegionTime> regions;  ///< of the profiling pass
+  std::vector<Profiler::KernelTime> profile;  ///< of the profiling pass
+};
+
+/// Runs the cases of one deck.
+class LayerSweep {
+ public:
+  /// `tensors` must outlive the sweep; null means random inputs.
+  LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, const LayerTensors* tensors);
+
+  /// Runs one case. `stop` is asked between samples. Never throws for what belongs to the case: that is its
+  /// status.
+  /// \throws OutOfMemory if the deck says on_oom = "abort"
+  CaseResult run(const LayerCase& point, const std::function<bool()>& stop);
+
+  /// What the last case computed, if the deck asks for an output file; empty if that case failed.
+  const HostArrays& last_results() const { return m_last; }
+
+ private:
+  struct Oracle {
+    std::string key;     // space, batch, seq_len, directions
+    HostArrays results;  // of the layer in double with standard attention
+  };
+  LayerTask task(const LayerCase& point) const;
+  void measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop);
+  void check(const LayerCase& point, const HostArrays& results, CaseResult& result);
+  const HostArrays& oracle(const LayerCase& point);
+
+  const LayerSweepDeck& m_deck;
+  LlamaConfig m_config;
+  const LayerTensors* m_tensors;
+  Oracle m_oracle;
+  HostArrays m_last;
+};
+
+/// FLOP of one call by the field's convention: 2 per multiply-add of the linear layers, attention 4·B·H·D per
+/// visible pair with half the square when causal; backward twice the linear layers and 2.5 times attention.
+double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward);
+
+/// Bytes that must move at least once per call: weights, inputs and outputs; backward also what forward saved
+/// (flash), and parameter gradients read and written.
+double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward);
+
+/// Bytes a layer of this kind books in the ledger, found by counting: no memory is taken.
+std::size_t predicted_bytes(const std::string& space, DType dtype, const LayerTask& task);
+
+/// The storage type that a deck names.
+DType dtype_of_name(const std::string& name);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/io/result_file.hpp"
+#include "layer/layer_case.hpp"
+
+namespace kformer::drivers {
+
+/// The tables of a layer sweep in its result file; one call per finished case.
+class LayerResults {
+ public:
+  /// Declares the tables.
+  LayerResults(ResultFile& file, const LlamaConfig& config);
+
+  /// A row of /machine.
+  void add_machine(const std::string& space, const MachineLimits& limits);
+  /// The rows of one case in every table; the file is checkpointed.
+  void add_case(const CaseResult& result, const MachineLimits& limits);
+
+ private:
+  ResultFile& m_file;
+  LlamaConfig m_config;
+  Table& m_cases;
+  Table& m_classes;
+  Table& m_spaces;
+  Table& m_regions;
+  Table& m_kernels;
+  Table& m_machine;
+  std::int32_t m_next = 0;
+};
+
+/// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at least,
+/// over the time it took.
+double share_of_limit(const CaseResult& result, const MachineLimits& limits);
+
+/// Head of the table on standard output.
+std::string table_head();
+/// One row of it.
+std::string table_row(const CaseResult& result, const MachineLimits& limits);
+
+}  // namespace kformer::drivers

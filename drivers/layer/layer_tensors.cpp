@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "layer/layer_tensors.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "kformer/io/safetensors.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+using Shape = std::vector<std::size_t>;
+
+std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+
+// Metadata are strings; a value that is not a number is an error, not a default.
+template <class Number>
+void take(const SafetensorsFile& in, const std::filesystem::path& file, const ModelTable& model,
+          const char* key, Number& value) {
+  if (model.known.contains(key)) return;
+  const auto found = in.metadata().find(key);
+  if (found == in.metadata().end()) return;
+  const std::string& text = found->second;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+    throw FileError(fmt::format("{}: metadata '{}' must be a number, got \"{}\"", file.string(), key, text));
+}
+
+void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file, ModelTable& model) {
+  take(in, file, model, "hidden_size", model.hidden_size);
+  take(in, file, model, "intermediate_size", model.intermediate_size);
+  take(in, file, model, "num_attention_heads", model.num_attention_heads);
+  take(in, file, model, "num_key_value_heads", model.num_key_value_heads);
+  take(in, file, model, "head_dim", model.head_dim);
+  take(in, file, model, "rms_norm_eps", model.rms_norm_eps);
+  take(in, file, model, "rope_theta", model.rope_theta);
+  take(in, file, model, "sliding_window", model.sliding_window);
+  const auto complain = [&](const std::string& what) {
+    throw FileError(fmt::format("{}: {}; give the key in the deck's [model] or in the file's metadata",
+                                file.string(), what));
+  };
+  if (model.hidden_size <= 0) complain("hidden_size is not known");
+  if (model.intermediate_size <= 0) complain("intermediate_size is not known");
+  if (model.num_attention_heads <= 0) complain("num_attention_heads is not known");
+  // The published biases of Qwen2 speak for themselves.
+  if (!model.known.contains("attention_bias") && in.find("self_attn.q_proj.bias")) {
+    model.attention_bias = true;
+    model.model_type = ModelType::qwen2;
+  }
+  for (const ModelFault& fault : complete_model(model)) complain(fault.key + ": " + fault.message);
+}
+
+std::map<std::string, Shape> wanted_shapes(const ModelTable& model) {
+  const auto n = [](std::int64_t v) { return static_cast<std::size_t>(v); };
+  const std::size_t hidden = n(model.hidden_size), inner = n(model.intermediate_size);
+  const std::size_t q = n(model.num_attention_heads * model.head_dim),
+                    kv = n(model.num_key_value_heads * model.head_dim);
+  std::map<std::string, Shape> shapes{
+      {"input_layernorm.weight", {hidden}},      {"self_attn.q_proj.weight", {q, hidden}},
+      {"self_attn.k_proj.weight", {kv, hidden}}, {"self_attn.v_proj.weight", {kv, hidden}},
+      {"self_attn.o_proj.weight", {hidden, q}},  {"post_attention_layernorm.weight", {hidden}},
+      {"mlp.gate_proj.weight", {inner, hidden}}, {"mlp.up_proj.weight", {inner, hidden}},
+      {"mlp.down_proj.weight", {hidden, inner}}};
+  if (model.attention_bias) {
+    shapes["self_attn.q_proj.bias"] = {q};
+    shapes["self_attn.k_proj.bias"] = {kv};
+    shapes["self_attn.v_proj.bias"] = {kv};
+  }
+  return shapes;
+}
+
+}  // namespace
+
+LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& model, bool needs_gradient) {
+  const SafetensorsFile in = SafetensorsFile::open(file);
+  take_metadata(in, file, model);
+  const Shape hidden_states = in.at("hidden_states").shape;
+  if (hidden_states.size() != 3 || hidden_states[2] != static_cast<std::size_t>(model.hidden_size))
+    throw FileError(fmt::format("{}: hidden_states has shape {}, expected [batch,seq,{}]", file.string(),
+                                text_of(hidden_states), model.hidden_size));
+  auto shapes = wanted_shapes(model);
+  shapes["hidden_states"] = hidden_states;
+  if (needs_gradient) shapes["grad_output"] = hidden_states;
+
+  std::string faults;
+  for (const auto& [name, shape] : shapes) {
+    const TensorEntry* entry = in.find(name);
+    if (entry == nullptr)
+      faults += fmt::format("\n  {} is missing, expected {}", name, text_of(shape));
+    else if (entry->shape != shape)
+      faults += fmt::format("\n  {} has shape {}, expected {}", name, text_of(entry->shape), text_of(shape));
+  }
+  if (!faults.empty())
+    throw FileError(
+        fmt::format("{}: the tensors do not fit the model (hidden_size {}, intermediate_size {}, "
+                    "num_attention_heads {}, num_key_value_heads {}, head_dim {}):{}",
+                    file.string(), model.hidden_size, model.intermediate_size, model.num_attention_heads,
+                    model.num_key_value_heads, model.head_dim, faults));
+  LayerTensors tensors;
+  for (const auto& [name, shape] : shapes) tensors.arrays[name] = {shape, in.read_f64(name)};
+  tensors.shape = {static_cast<std::int64_t>(hidden_states[0]), static_cast<std::int64_t>(hidden_states[1])};
+  return tensors;
+}
+
+void write_layer_tensors(const std::filesystem::path& file, const HostArrays& results, bool as_f64,
+                         const std::map<std::string, std::string>& metadata) {
+  SafetensorsWriter writer;
+  for (const auto& [key, value] : metadata) writer.metadata(key, value);
+  std::map<std::string, std::vector<float>> narrow;  // the writer reads the data when it writes
+  for (const auto& [name, array] : results) {
+    if (as_f64) {
+      writer.add(name, "F64", array.shape, array.values.data());
+    } else {
+      const auto& values = narrow[name] = std::vector<float>(array.values.begin(), array.values.end());
+      writer.add(name, "F32", array.shape, values.data());
+    }
+  }
+  writer.write(file);
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kformer/core/error.hpp"
+#include "kformer/core/scalar.hpp"
+
+/// \file
+/// The memory ledger: every byte the library takes is booked under a class, and given back when its block dies.
+
+namespace kformer {
+
+/// What memory is for.
+enum class MemoryClass { weights, gradients, optimizer, activations, kv_cache, workspace, communication, io };
+
+/// The number of memory classes.
+inline constexpr int memory_classes = 8;
+
+/// The class's name in files and messages.
+const char* to_string(MemoryClass memory_class);
+
+class Ledger;
+
+/// A piece of memory of one class, booked in a ledger as long as it lives. Movable, not copyable.
+template <class MemorySpace>
+class MemoryBlock {
+ public:
+  MemoryBlock() = default;
+  ~MemoryBlock() { release(); }
+  /// Takes over the booking.
+  MemoryBlock(MemoryBlock&& other) noexcept { swap(other); }
+  /// Takes over the booking; the block held before is given back.
+  MemoryBlock& operator=(MemoryBlock&& other) noexcept {
+    MemoryBlock(std::move(other)).swap(*this);
+    return *this;
+  }
+  MemoryBlock(const MemoryBlock&) = delete;             ///< a byte is booked once
+  MemoryBlock& operator=(const MemoryBlock&) = delete;  ///< a byte is booked once
+
+  /// First byte; null if the ledger only counts.
+  std::byte* data() const { return m_data.data(); }
+  /// An array of type T that starts `offset` bytes into the block; null if the ledger only counts.
+  template <class T>
+  T* at(std::size_t offset) const {
+    return data() == nullptr ? nullptr : reinterpret_cast<T*>(data() + offset);
+  }
+  /// Booked bytes.
+  std::size_t bytes() const { return m_bytes; }
+
+ private:
+  friend class Ledger;
+  void release();
+  void swap(MemoryBlock& other) noexcept {
+    std::swap(m_ledger, other.m_ledger);
+    std::swap(m_class, other.m_class);
+    std::swap(m_bytes, other.m_bytes);
+    std::swap(m_data, other.m_data);
+  }
+
+  std::shared_ptr<Ledger> m_ledger;
+  MemoryClass m_class = MemoryClass::workspace;
+  std::size_t m_bytes = 0;
+  Kokkos::View<std::byte*, MemorySpace> m_data;
+};
+
+/// Bytes held now and at most, by class and in all. Shared by the blocks booked in it, so it outlives them.
+class Ledger : public std::enable_shared_from_this<Ledger> {
+ public:
+  /// Whether blocks get memory, or are only counted: a forecast with the same code and no memory.
+  enum class Mode { allocate, count };
+
+  /// A new ledger.
+  static std::shared_ptr<Ledger> create(Mode mode = Mode::allocate) {
+    return std::shared_ptr<Ledger>(new Ledger(mode));
+  }
+
+  /// Whether blocks are only counted.
+  bool counts_only() const { return m_mode == Mode::count; }
+
+  /// A block of `bytes` bytes, labelled for Kokkos Tools. Its content is undefined.
+  /// \throws OutOfMemory with the ledger, if the memory cannot be had
+  template <class MemorySpace>
+  MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
+    MemoryBlock<MemorySpace> block;
+    if (m_mode == Mode::allocate && bytes > 0) {
+      try {
+        block.m_data = Kokkos::View<std::byte*, MemorySpace>(
+            Kokkos::view_alloc(Kokkos::WithoutInitializing, "kformer::" + label), bytes);
+      } catch (const std::exception&) {
+        throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
+      }
+    }
+    book(memory_class, bytes);
+    block.m_ledger = shared_from_this();
+    block.m_class = memory_class;
+    block.m_bytes = bytes;
+    return block;
+  }
+
+  /// Bytes of a class held now.
+  std::size_t current(MemoryClass memory_class) const { return m_current[index(memory_class)]; }
+  /// The most bytes of a class held at once since the last `reset_peaks`.
+  std::size_t peak(MemoryClass memory_class) const { return m_peak[index(memory_class)]; }
+  /// Bytes of all classes held now.
+  std::size_t current_total() const { return m_current_total; }
+  /// The most bytes of all classes together held at once since the last `reset_peaks`.
+  std::size_t peak_total() const { return m_peak_total; }
+  /// Forgets the peaks: they start again from what is held now.
+  void reset_peaks();
+  /// A table of the classes in use: current and peak.
+  std::string report() const;
+
+ private:
+  template <class MemorySpace>
+  friend class MemoryBlock;
+  explicit Ledger(Mode mode) : m_mode(mode) {}
+  static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
+  void book(MemoryClass memory_class, std::size_t bytes);
+  void give_back(MemoryClass memory_class, std::size_t bytes);
+  [[noreturn]] void throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
+                                        std::size_t bytes) const;
+
+  Mode m_mode;
+  std::array<std::size_t, memory_classes> m_current{}, m_peak{};
+  std::size_t m_current_total = 0, m_peak_total = 0;
+};
+
+template <class MemorySpace>
+void MemoryBlock<MemorySpace>::release() {
+  if (!m_ledger) return;
+  m_data = {};
+  m_ledger->give_back(m_class, m_bytes);
+  m_ledger.reset();
+}
+
+/// Places arrays one after another in one block: offsets are multiples of 64 bytes, and `rewind` lets arrays
+/// that are never alive together share a place.
+class MemoryLayout {
+ public:
+  /// Room for `count` elements of type T; returns the byte offset.
+  template <class T>
+  std::size_t reserve(std::int64_t count) {
+    const std::size_t offset = m_next;
+    m_next += (static_cast<std::size_t>(count) * sizeof(T) + alignment - 1) / alignment * alignment;
+    m_bytes = std::max(m_bytes, m_next);
+    return offset;
+  }
+  /// Where the next array goes.
+  std::size_t next() const { return m_next; }
+  /// The next array goes to `offset`, over whatever was placed there.
+  void rewind(std::size_t offset) { m_next = offset; }
+  /// Bytes the block needs.
+  std::size_t bytes() const { return m_bytes; }
+
+ private:
+  static constexpr std::size_t alignment = 64;
+  std::size_t m_next = 0, m_bytes = 0;
+};
+
+/// `bytes` in words: `1.50 GiB`.
+std::string format_bytes(std::size_t bytes);
+
+}  // namespace kformer

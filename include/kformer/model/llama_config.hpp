@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kformer/ops/rope.hpp"
+
+namespace kformer {
+
+/// A decoder layer of the Llama family (Llama, Mistral, Qwen2), with the keys of published config.json files.
+struct LlamaConfig {
+  std::int64_t hidden_size = 0;          ///< features of a token
+  std::int64_t intermediate_size = 0;    ///< features inside the MLP
+  std::int64_t num_attention_heads = 0;  ///< query heads
+  std::int64_t num_key_value_heads = 0;  ///< heads of keys and values; divides the query heads
+  std::int64_t head_dim = 0;             ///< features of a head; even
+  double rms_norm_eps = 1e-5;            ///< added to the mean square
+  RopeOptions rope;                      ///< base, scaling and pairing of the rotary embedding
+  bool attention_bias = false;           ///< biases on the q, k and v projections (Qwen2)
+  std::int64_t sliding_window = 0;       ///< keys a query sees, itself included; 0 means all before it
+
+  /// Rows of the fused q, k, v projection.
+  std::int64_t qkv_size() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
+  /// Features of all query heads together.
+  std::int64_t attention_size() const { return num_attention_heads * head_dim; }
+  /// Elements of all weights of a layer.
+  std::int64_t parameters() const {
+    return (qkv_size() + attention_size()) * hidden_size + 3 * intermediate_size * hidden_size +
+           2 * hidden_size + (attention_bias ? qkv_size() : 0);
+  }
+  /// \throws DimensionMismatch naming the key that is out of range
+  void check() const;
+};
+
+}  // namespace kformer
