@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/rms_norm.hpp"
 
+#include <numeric>
+
 #include "ops/rms_norm/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
+#include "support/gradient_check.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -99,6 +102,57 @@ BOOST_AUTO_TEST_CASE(reference_by_hand) {
   BOOST_TEST(r.rstd(0) == 1 / std::sqrt(12.5));
   BOOST_TEST(r.y(0, 0) == 6 / std::sqrt(12.5), boost::test_tools::tolerance(1e-15));
   BOOST_TEST(r.y(0, 1) == 40 / std::sqrt(12.5), boost::test_tools::tolerance(1e-15));
+}
+
+// The gradient of Σ y · dy + Σ sum · dsum, in double, along a random direction of x, residual and weight
+// together.
+BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
+  for (const bool fused : {false, true}) {
+    const Shape shape{7, 33};
+    Tensors<double> t(shape, fused), direction(shape, fused, 7);
+    const auto x0 = t.x.read<double>(), w0 = t.weight.read<double>(), r0 = t.residual.read<double>();
+    const auto ux = direction.x.read<double>(), uw = direction.weight.read<double>(),
+               ur = direction.residual.read<double>();
+    const auto dy = t.dy.read<double>(), dsum = t.dsum.read<double>();
+    const auto dot = [](const HostTensor<double>& a, const HostTensor<double>& b) {
+      return std::inner_product(a.values().begin(), a.values().end(), b.values().begin(), 0.0);
+    };
+    const auto forward = [&](double step) {
+      const auto moved = [&](const HostTensor<double>& a, const HostTensor<double>& u) {
+        return [&, step](std::size_t i) { return a.values()[i] + step * u.values()[i]; };
+      };
+      t.x.fill(moved(x0, ux));
+      t.weight.fill(moved(w0, uw));
+      if (fused) {
+        t.residual.fill(moved(r0, ur));
+        rms_norm_residual_forward(Exec(), t.x.view<2>(), t.residual.view<2>(), t.weight.view<1>(),
+                                  t.sum.view<2>(), t.y.view<2>(), t.rstd.view<1>());
+        Exec().fence("kformer::Testing");
+        return dot(t.y.read<double>(), dy) + dot(t.sum.read<double>(), dsum);
+      }
+      rms_norm_forward(Exec(), t.x.view<2>(), t.weight.view<1>(), t.y.view<2>(), t.rstd.view<1>());
+      Exec().fence("kformer::Testing");
+      return dot(t.y.read<double>(), dy);
+    };
+    forward(0);
+    t.dweight.fill([](std::size_t) { return 0.0; });
+    Kokkos::View<std::byte*, Exec::memory_space> workspace(
+        "kformer::Testing::workspace",
+        rms_norm_backward_workspace_bytes<double>(Exec(), shape.rows, shape.hidden));
+    double analytic = 0;
+    if (fused) {
+      rms_norm_residual_backward(Exec(), t.sum.view<2>(), t.weight.view<1>(), t.rstd.view<1>(), t.dy.view<2>(),
+                                 t.dsum.view<2>(), t.dx.view<2>(), t.dweight.view<1>(), workspace);
+      Exec().fence("kformer::Testing");
+      analytic = dot(t.dx.read<double>(), ur);
+    } else {
+      rms_norm_backward(Exec(), t.x.view<2>(), t.weight.view<1>(), t.rstd.view<1>(), t.dy.view<2>(),
+                        t.dx.view<2>(), t.dweight.view<1>(), workspace);
+      Exec().fence("kformer::Testing");
+    }
+    analytic += dot(t.dx.read<double>(), ux) + dot(t.dweight.read<double>(), uw);
+    check_gradient(fused ? "rms_norm_residual" : "rms_norm", forward, analytic);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
