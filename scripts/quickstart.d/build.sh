@@ -25,8 +25,8 @@ configure() {
   local folder options
   folder=$(build_folder "$1")
   mapfile -t options < <(build_options "$1")
-  [[ -f $folder/build.ninja ]] || rm -f "$state/stamps/configure-$1"
-  once "configuring the $1 build" "configure-$1" "$(key_of "$folder" "$checkout" "${options[@]}")" \
+  [[ -f $folder/build.ninja ]] || rm -f "$state/stamps/configure-$route-$1"
+  once "configuring the $1 build" "configure-$route-$1" "$(key_of "$folder" "$checkout" "${options[@]}")" \
     configure_anew "$folder" "${options[@]}"
 }
 
@@ -56,8 +56,15 @@ build_options() {
 
 # build openmp|serial TARGET
 build() {
-  step "building $2 ($1)" "build-$1" \
-    "${entry[@]}" cmake --build "$(build_folder "$1")" --parallel "$(compile_jobs)" --target "$2"
+  step "building $2 ($1)" "build-$route-$1" build_in "$(build_folder "$1")" "$1" "$2"
+}
+
+# After a failure the next call configures anew: a faulty configuration cannot always mend itself.
+build_in() {
+  "${entry[@]}" cmake --build "$1" --parallel "$(compile_jobs)" --target "$3" || {
+    rm -f "$state/stamps/configure-$route-$2"
+    return 1
+  }
 }
 
 # One compile job takes up to 1.5 GB.

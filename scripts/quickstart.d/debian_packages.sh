@@ -18,7 +18,7 @@ packages_for() {
 
 apt_install=(
   env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
-  -o DPkg::Lock::Timeout=300 -o APT::Status-Fd=-1
+  -o DPkg::Lock::Timeout=300
 )
 
 is_root() { [[ $(id -u) == 0 ]]; }

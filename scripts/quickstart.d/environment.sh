@@ -35,6 +35,8 @@ use_debian() {
     esac
   done
   entry+=(LANG=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONPATH="$checkout/analysis")
+  # The checkout may belong to another user than root; its revision goes into the results all the same.
+  entry+=(GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$checkout")
   unpack_kokkos openmp
 }
 
@@ -42,7 +44,7 @@ enter_machine() {
   entry=(env PATH="$(path_of_programs):$PATH" PYTHONPATH="$checkout/analysis${PYTHONPATH:+:$PYTHONPATH}")
 }
 
-path_of_programs() { printf '%s\n' "$(build_folder openmp)/bin:$(build_folder openmp)/drivers"; }
+path_of_programs() { printf '%s\n' "$(build_folder openmp)/drivers"; }
 
 # The first Python that has what the plots need; Debian's own may stand behind another one in PATH.
 find_python() {

@@ -42,6 +42,7 @@ run_tests() {
     supervise "${entry[@]}" ctest --test-dir "$(build_folder "$variant")" --output-on-failure \
       --parallel "$(nproc)" "$@"
     await_end
+    [[ -z $interrupted ]] || exit "$((child_status ? child_status : 1))"
     [[ $child_status == 0 ]] || failed+=("$variant")
   done
   [[ ${#failed[@]} == 0 ]] || die "tests failed: ${failed[*]}"

@@ -34,6 +34,10 @@ step() {
   done
   await_end
   [[ ! -t 2 ]] || printf '\r\033[K' >&2
+  if [[ -n $interrupted ]]; then
+    say "$title: stopped by SIG$interrupted; the next call goes on from here"
+    exit "$((child_status ? child_status : 1))"
+  fi
   if [[ $child_status != 0 ]]; then
     say "$title: failed after $((SECONDS - started)) s; the end of $log:"
     tail -n 25 "$log" >&2
@@ -81,7 +85,7 @@ do_and_stamp() {
 key_of() { printf '%s\n' "$@" | sha256sum | cut -c1-16; }
 
 # supervise COMMAND...: starts COMMAND in its own process group and sends it the signals that this script
-# gets. await_end waits for it and sets child_status. (Not `supervise || ...`: see the head of this file.)
+# gets. await_end waits for it; then child_status is its status and interrupted the last such signal. (Not `supervise || ...`: see the head of this file.)
 supervise() {
   local signal
   set -m
@@ -104,9 +108,4 @@ await_end() {
   child_status=0
   wait "$child" || child_status=$?
   trap - INT TERM HUP
-  if [[ -n $interrupted ]]; then
-    say "stopped by SIG$interrupted; the next call goes on from here"
-    [[ $child_status != 0 ]] || child_status=1
-    exit "$child_status"
-  fi
 }
