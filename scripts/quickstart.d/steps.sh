@@ -58,7 +58,7 @@ show_progress() {
     last_report=$SECONDS
     say "$title: $elapsed s  $(last_line "$log")"
   fi
-  sleep "$pause"
+  sleep "$pause" || true # Ctrl-C ends the sleep too
 }
 
 last_line() { tail -c 400 "$1" | tr '\r' '\n' | tail -n 1 | cut -c1-100; }
