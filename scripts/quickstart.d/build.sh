@@ -44,7 +44,7 @@ build_options() {
       # An RPATH serves the libraries of a program too, of which Debian's Kokkos Kernels are in need; a RUNPATH does not.
       printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$1")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
       ;;
-    upstream-openmp) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=ON ;;
+    upstream-openmp) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=OFF ;;
     upstream-serial) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=OFF ;;
   esac
   case $route-$1 in
