@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Kokkos: a target that is already there, then find_package, then (Kformer_FETCH_DEPS) the pinned upstream release.
 
-if(NOT TARGET Kokkos::kokkos)
+# Sources that somebody names for FetchContent are meant to be used.
+if(NOT TARGET Kokkos::kokkos AND NOT (Kformer_FETCH_DEPS AND FETCHCONTENT_SOURCE_DIR_KOKKOS))
   find_package(Kokkos CONFIG QUIET)
   if(Kokkos_FOUND AND Kokkos_VERSION VERSION_LESS 4.6)
     message(FATAL_ERROR "Kformer needs Kokkos 4.6 or newer; CMake found ${Kokkos_VERSION} in ${Kokkos_DIR}. "
@@ -15,6 +16,7 @@ if(NOT TARGET Kokkos::kokkos)
                         "-DKokkos_ROOT=PREFIX, or take the pinned upstream release with -DKformer_FETCH_DEPS=ON.")
   endif()
   include(KformerFetch)
+  kformer_fetch_kokkos()
 endif()
 
 # The execution spaces of this Kokkos, as they are called in C++.
@@ -29,7 +31,7 @@ endforeach()
 if(NOT Kformer_SPACES)
   message(FATAL_ERROR "Kformer found no execution space in this Kokkos (Kokkos_DEVICES is '${Kokkos_DEVICES}').")
 endif()
-message(STATUS "Kformer: Kokkos ${Kokkos_VERSION} with ${Kformer_SPACES}")
+message(STATUS "Kformer: Kokkos ${Kokkos_VERSION} (${Kformer_SPACES})")
 
 # A Kokkos with CUDA is compiled either through nvcc_wrapper (as CMAKE_CXX_COMPILER) or as CMake's CUDA language.
 set(Kformer_CUDA_LANGUAGE OFF)
@@ -49,8 +51,16 @@ endif()
 # Kokkos Kernels comes under two target names.
 set(Kformer_KOKKOS_KERNELS_TARGET "")
 if(NOT Kformer_ENABLE_KOKKOS_KERNELS STREQUAL OFF)
-  if(NOT TARGET Kokkos::kokkoskernels AND NOT TARGET KokkosKernels::all_libs)
+  if(NOT TARGET Kokkos::kokkoskernels AND NOT TARGET KokkosKernels::all_libs
+     AND NOT (Kformer_FETCH_DEPS AND FETCHCONTENT_SOURCE_DIR_KOKKOSKERNELS))
     find_package(KokkosKernels CONFIG QUIET)
+    if(NOT KokkosKernels_FOUND AND Kformer_FETCH_DEPS AND Kformer_ENABLE_KOKKOS_KERNELS STREQUAL ON)
+      include(KformerFetch)
+      kformer_fetch_kokkos_kernels()
+    endif()
+  elseif(NOT TARGET Kokkos::kokkoskernels AND NOT TARGET KokkosKernels::all_libs)
+    include(KformerFetch)
+    kformer_fetch_kokkos_kernels()
   endif()
   foreach(name IN ITEMS Kokkos::kokkoskernels KokkosKernels::all_libs)
     if(TARGET ${name} AND NOT Kformer_KOKKOS_KERNELS_TARGET)

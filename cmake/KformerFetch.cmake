@@ -12,23 +12,25 @@ FetchContent_Declare(
   URL https://github.com/kokkos/kokkos-kernels/releases/download/5.1.1/kokkos-kernels-5.1.1.tar.gz
   URL_HASH SHA256=4415c2a6e14e2bba9aa978917d2ffbcbe32760d3aba3a33bf7a267d50e7e20c9)
 
-# Kokkos alone would build Serial only.
-if(NOT DEFINED Kokkos_ENABLE_OPENMP)
-  find_package(OpenMP QUIET COMPONENTS CXX)
-  set(Kokkos_ENABLE_OPENMP ${OpenMP_CXX_FOUND} CACHE BOOL "Build Kokkos with OpenMP")
-endif()
-if(NOT DEFINED Kokkos_ENABLE_SERIAL)
-  set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "Build Kokkos with Serial")
-endif()
-message(STATUS "Kformer: taking the pinned release of Kokkos")
-FetchContent_MakeAvailable(Kokkos)
+macro(kformer_fetch_kokkos)
+  # Kokkos alone would build Serial only.
+  if(NOT DEFINED Kokkos_ENABLE_OPENMP)
+    find_package(OpenMP QUIET COMPONENTS CXX)
+    set(Kokkos_ENABLE_OPENMP ${OpenMP_CXX_FOUND} CACHE BOOL "Build Kokkos with OpenMP")
+  endif()
+  if(NOT DEFINED Kokkos_ENABLE_SERIAL)
+    set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "Build Kokkos with Serial")
+  endif()
+  message(STATUS "Kformer: building Kokkos from source")
+  FetchContent_MakeAvailable(Kokkos)
+endmacro()
 
-if(Kformer_ENABLE_KOKKOS_KERNELS STREQUAL ON)
+macro(kformer_fetch_kokkos_kernels)
   # Only what a matrix product needs: seconds instead of half an hour.
   set(KokkosKernels_ADD_DEFAULT_ETI OFF CACHE BOOL "")
   set(KokkosKernels_ENABLE_ALL_COMPONENTS OFF CACHE BOOL "")
   set(KokkosKernels_ENABLE_COMPONENT_BLAS ON CACHE BOOL "")
   set(KokkosKernels_ENABLE_COMPONENT_BATCHED ON CACHE BOOL "")
-  message(STATUS "Kformer: taking the pinned release of Kokkos Kernels")
+  message(STATUS "Kformer: building Kokkos Kernels from source")
   FetchContent_MakeAvailable(KokkosKernels)
-endif()
+endmacro()
