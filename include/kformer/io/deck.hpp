@@ -27,9 +27,10 @@ struct DeckSource {
 
 /// How a deck was read, kept with the results.
 struct DeckRecord {
-  std::string text;                   ///< the deck file, byte for byte
-  std::string resolved;               ///< every key with its value as canonical TOML; reads back to the same deck
-  std::vector<std::string> warnings;  ///< one line (with place) for each thing that is legal but surely not meant
+  std::string text;      ///< the deck file, byte for byte
+  std::string resolved;  ///< every key with its value as canonical TOML; reads back to the same deck
+  std::vector<std::string>
+      warnings;  ///< one line (with place) for each thing that is legal but surely not meant
 };
 
 /// What a run does with a case that does not fit into memory.
@@ -51,11 +52,11 @@ constexpr std::string_view name_of(Enum value) {
 
 /// The table [run].
 struct RunTable {
-  std::string name;                                ///< of the run; the deck's file name without suffix if not given
-  std::int64_t seed = 1;                           ///< of every random number of the run
-  std::int64_t threads = 0;                        ///< host threads, 0 = Kokkos decides
-  OnOutOfMemory on_oom = OnOutOfMemory::record;    ///< go on with the next case, or stop
-  double walltime_s = 0;                           ///< stop in good order after that many seconds, 0 = never
+  std::string name;          ///< of the run; the deck's file name without suffix if not given
+  std::int64_t seed = 1;     ///< of every random number of the run
+  std::int64_t threads = 0;  ///< host threads, 0 = Kokkos decides
+  OnOutOfMemory on_oom = OnOutOfMemory::record;      ///< go on with the next case, or stop
+  double walltime_s = 0;                             ///< stop in good order after that many seconds, 0 = never
   bool operator==(const RunTable&) const = default;  ///< all keys equal
 };
 
@@ -64,7 +65,8 @@ struct TimingTable {
   std::int64_t warmup = 1;    ///< untimed calls before the first sample
   std::int64_t repeats = 10;  ///< samples of a case
   double min_time_s = 0.01;   ///< a sample is as many calls as take this long
-  double max_time_s = 0;      ///< a case stops sampling, after at least one sample, when its samples took this long; 0 = never
+  double max_time_s =
+      0;  ///< a case stops sampling, after at least one sample, when its samples took this long; 0 = never
   bool operator==(const TimingTable&) const = default;  ///< all keys equal
 };
 
@@ -95,8 +97,8 @@ struct OutputPlaceholders {
 /// \throws DeckError for a placeholder that does not exist or a brace without its partner
 std::string output_file_name(std::string_view pattern, const OutputPlaceholders& values);
 
-/// The reference of a kind of deck as Markdown: every table and key with type, range, default, unit and meaning.
-/// Specialised for each kind in its own header.
+/// The reference of a kind of deck as Markdown: every table and key with type, range, default, unit and
+/// meaning. Specialised for each kind in its own header.
 template <class Deck>
 std::string describe_deck_markdown();
 

@@ -48,29 +48,29 @@ constexpr std::array<std::string_view, 2> names_of(CheckReference) { return {"no
 
 /// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
 struct RopeScalingTable {
-  RopeType rope_type = RopeType::none;                   ///< none: the other keys mean nothing
-  double factor = 8;                                     ///< low frequencies are divided by this
-  double low_freq_factor = 1;                            ///< wavelengths above original / this are scaled in full
-  double high_freq_factor = 4;                           ///< wavelengths below original / this are kept
+  RopeType rope_type = RopeType::none;  ///< none: the other keys mean nothing
+  double factor = 8;                    ///< low frequencies are divided by this
+  double low_freq_factor = 1;           ///< wavelengths above original / this are scaled in full
+  double high_freq_factor = 4;          ///< wavelengths below original / this are kept
   std::int64_t original_max_position_embeddings = 8192;  ///< context length of the first training, in tokens
   bool operator==(const RopeScalingTable&) const = default;  ///< all keys equal
 };
 
 /// The table [model], with the keys of published config.json files.
 struct ModelTable {
-  std::filesystem::path config;          ///< config.json that was read, absolute; empty if none was named
+  std::filesystem::path config;             ///< config.json that was read, absolute; empty if none was named
   ModelType model_type = ModelType::llama;  ///< family
-  std::int64_t hidden_size = 0;          ///< features of a token
-  std::int64_t num_attention_heads = 0;  ///< query heads
-  std::int64_t num_key_value_heads = 0;  ///< 0 = num_attention_heads
-  std::int64_t head_dim = 0;             ///< 0 = hidden_size / num_attention_heads
-  std::int64_t intermediate_size = 0;    ///< features inside the MLP
-  double rms_norm_eps = 1e-5;            ///< added to the mean square
-  HiddenAct hidden_act = HiddenAct::silu;  ///< activation of the MLP
-  double rope_theta = 10000;             ///< base of the RoPE frequencies
-  RopeScalingTable rope_scaling;         ///< scaling of the RoPE frequencies
-  bool attention_bias = false;           ///< biases on the q, k and v projections
-  std::int64_t sliding_window = 0;       ///< keys a query sees, 0 = all before it
+  std::int64_t hidden_size = 0;             ///< features of a token
+  std::int64_t num_attention_heads = 0;     ///< query heads
+  std::int64_t num_key_value_heads = 0;     ///< 0 = num_attention_heads
+  std::int64_t head_dim = 0;                ///< 0 = hidden_size / num_attention_heads
+  std::int64_t intermediate_size = 0;       ///< features inside the MLP
+  double rms_norm_eps = 1e-5;               ///< added to the mean square
+  HiddenAct hidden_act = HiddenAct::silu;   ///< activation of the MLP
+  double rope_theta = 10000;                ///< base of the RoPE frequencies
+  RopeScalingTable rope_scaling;            ///< scaling of the RoPE frequencies
+  bool attention_bias = false;              ///< biases on the q, k and v projections
+  std::int64_t sliding_window = 0;          ///< keys a query sees, 0 = all before it
 
   /// Keys whose value is known: without [tensors] all of them, with [tensors] only those that the deck or its
   /// `config` gives; the others are for the tensor file to say.
@@ -84,21 +84,23 @@ struct ModelFault {
   std::string message;  ///< what is wrong and what to do
 };
 
-/// Derives num_key_value_heads and head_dim where they are 0 and can be derived, and checks the table: key/value
-/// heads divide the query heads, the head dimension is even, biases and frequency factors make sense. Keys that
-/// are still 0 are not judged, so that an incomplete table can be checked before the tensor file adds the rest.
+/// Derives num_key_value_heads and head_dim where they are 0 and can be derived, and checks the table:
+/// key/value heads divide the query heads, the head dimension is even, biases and frequency factors make sense.
+/// Keys that are still 0 are not judged, so that an incomplete table can be checked before the tensor file adds
+/// the rest.
 /// \returns the contradictions, none for a sound table
 std::vector<ModelFault> complete_model(ModelTable& model);
 
 /// The axes of a layer sweep: `Slot<T>` is a list of values in a sweep or an exclusion, one value in a case.
 template <template <class> class Slot>
 struct LayerPoint {
-  Slot<std::string> execution_space{};  ///< lower-case name of a Kokkos execution space; "all" in decks only
-  Slot<std::string> dtype{};            ///< storage type: f32, bf16, f16, f64
-  Slot<Direction> direction{};          ///< pass that is measured
-  Slot<std::int64_t> batch{};           ///< sequences
-  Slot<std::int64_t> seq_len{};         ///< tokens of a sequence
-  Slot<AttentionImpl> impl{};           ///< attention
+  Slot<std::string>
+      execution_space{};  ///< lower-case name of a Kokkos execution space; "all" and "default" in decks only
+  Slot<std::string> dtype{};                           ///< storage type: f32, bf16, f16, f64
+  Slot<Direction> direction{};                         ///< pass that is measured
+  Slot<std::int64_t> batch{};                          ///< sequences
+  Slot<std::int64_t> seq_len{};                        ///< tokens of a sequence
+  Slot<AttentionImpl> impl{};                          ///< attention
   bool operator==(const LayerPoint&) const = default;  ///< all axes equal
 };
 
@@ -118,8 +120,9 @@ using LayerCase = LayerPoint<AxisValue>;
 struct LayerSweepTable {
   SweepMode mode = SweepMode::product;  ///< every combination, or the n-th values together
   /// The axes. batch and seq_len are empty where the tensor file says them.
-  LayerAxes axes{{"all"}, {"f32"}, {Direction::forward, Direction::backward}, {}, {}, {AttentionImpl::standard}};
-  std::vector<LayerAxes> exclude;  ///< points to leave out
+  LayerAxes axes{{"all"}, {"f32"}, {Direction::forward, Direction::backward},
+                 {},      {},      {AttentionImpl::standard}};
+  std::vector<LayerAxes> exclude;                           ///< points to leave out
   bool operator==(const LayerSweepTable&) const = default;  ///< all keys equal
 };
 
@@ -156,10 +159,12 @@ struct LayerSweepDeck {
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 LayerSweepDeck load_layer_deck(const DeckSource& source);
 
-/// The cases of a sweep in running order: the first axis of `LayerPoint` varies slowest, so that implementations
-/// stand side by side. An axis without values gives 0, which stands for what the tensor file says.
+/// The cases of a sweep in running order: the first axis of `LayerPoint` varies slowest, so that
+/// implementations stand side by side. An axis without values gives 0, which stands for what the tensor file
+/// says.
 /// \param sweep the table; excluded points are left out
-/// \param built_spaces lower-case names of the execution spaces of this build, which is what "all" stands for
+/// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
+/// "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<LayerCase> expand(const LayerSweepTable& sweep, const std::vector<std::string>& built_spaces);
 

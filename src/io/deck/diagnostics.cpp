@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -50,7 +51,8 @@ std::string quoted(const Place& place, const std::string& hint) {
   const auto code_points = static_cast<int>(std::count_if(line.begin(), line.end(), starts_code_point));
   const int underlined = std::clamp(place.length, 1, std::max(1, code_points - place.column + 1));
   return fmt::format("{:5} | {}\n      | {}^{}{}{}\n", place.line, line, padding_to(line, place.column),
-                     std::string(static_cast<std::size_t>(underlined - 1), '~'), hint.empty() ? "" : "  ", hint);
+                     std::string(static_cast<std::size_t>(underlined - 1), '~'), hint.empty() ? "" : "  ",
+                     hint);
 }
 
 }  // namespace
@@ -59,14 +61,21 @@ void Diagnostics::error(const Place& place, std::string message, std::string hin
   m_faults.push_back({place, std::move(message), std::move(hint)});
 }
 
+void Diagnostics::append(Diagnostics other) {
+  std::move(other.m_faults.begin(), other.m_faults.end(), std::back_inserter(m_faults));
+}
+
 std::string Diagnostics::report() const {
   std::vector<const Fault*> ordered;
   for (const auto& fault : m_faults) ordered.push_back(&fault);
-  const auto key = [](const Fault* f) { return std::tuple(f->place.source->rank, f->place.line, f->place.column); };
+  const auto key = [](const Fault* f) {
+    return std::tuple(f->place.source->rank, f->place.line, f->place.column);
+  };
   std::stable_sort(ordered.begin(), ordered.end(), [&](auto* a, auto* b) { return key(a) < key(b); });
   std::string text;
   for (const auto* fault : ordered)
-    text += fmt::format("{}: error: {}\n{}", to_string(fault->place), fault->message, quoted(fault->place, fault->hint));
+    text += fmt::format("{}: error: {}\n{}", to_string(fault->place), fault->message,
+                        quoted(fault->place, fault->hint));
   if (!text.empty()) text.pop_back();
   return text;
 }

@@ -14,6 +14,9 @@ class Diagnostics {
   /// Adds a fault. `hint` stands beside the caret: what to do, or which names exist.
   void error(const Place& place, std::string message, std::string hint = {});
 
+  /// Adds the faults of `other`.
+  void append(Diagnostics other);
+
   bool empty() const { return m_faults.empty(); }
 
   /// All faults in the order of the text: "deck.toml:14:1: error: ...", the line, and a caret under the place.

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace kformer::Impl::decks {
@@ -50,13 +52,6 @@ std::size_t find_deep_key(std::string_view text) {
   return std::string_view::npos;
 }
 
-Place place_of_byte(const std::shared_ptr<const SourceText>& source, std::size_t byte) {
-  const std::string_view before = std::string_view(source->text).substr(0, byte);
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const std::size_t line_begin = before.rfind('\n') + 1;
-  return {source, static_cast<int>(line), static_cast<int>(byte - line_begin) + 1, 1};
-}
-
 bool lines_within_limit(const std::shared_ptr<const SourceText>& source, Diagnostics& diagnostics) {
   const std::string_view text = source->text;
   bool within = true;
@@ -64,9 +59,10 @@ bool lines_within_limit(const std::shared_ptr<const SourceText>& source, Diagnos
   for (std::size_t begin = 0; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     if (end - begin > max_line_bytes) {
-      diagnostics.error({source, number, 1, 0},
-                        fmt::format("the line has {} bytes, at most {} are read; break the array over several lines",
-                                    end - begin, max_line_bytes));
+      diagnostics.error(
+          {source, number, 1, 0},
+          fmt::format("the line has {} bytes, at most {} are read; break the array over several lines",
+                      end - begin, max_line_bytes));
       within = false;
     }
     begin = end + 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "io/deck/parse.hpp"
 
-// toml++ lives in this file alone and header-only, whatever its package compiles into a shared library: only so do
-// the two limits below hold, which turn `[[[` and deep nesting into ordinary errors instead of an abort.
+// toml++ lives in this file alone and header-only, whatever its package compiles into a shared library: only so
+// do the two limits below hold, which turn `[[[` and deep nesting into ordinary errors instead of an abort.
 #undef TOML_HEADER_ONLY
 #undef TOML_SHARED_LIB
 #define TOML_HEADER_ONLY 1
@@ -62,7 +62,8 @@ struct BareWord {
   int column;
 };
 
-// Splits "table.key=word"; nothing if the value opens a string or an array, whose own fault is the better message.
+// Splits "table.key=word"; nothing if the value opens a string or an array, whose own fault is the better
+// message.
 std::optional<BareWord> as_bare_word(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) return std::nullopt;
@@ -79,36 +80,41 @@ Entry& innermost(Table& table) {
   return *entry;
 }
 
-}  // namespace
-
-std::optional<Table> parse_toml(const SourcePtr& source, Diagnostics& diagnostics) {
-  if (!within_limits(source, diagnostics)) return std::nullopt;
+// Places refer to `source`, of which `text` is a variant with the same keys in the same columns.
+std::optional<Table> parse_text(std::string_view text, const SourcePtr& source, Diagnostics& diagnostics) {
   try {
-    return to_table(toml::parse(source->text), source);
+    return to_table(toml::parse(text), source);
   } catch (const toml::parse_error& error) {
     diagnostics.error(place_of(source, error.source()), std::string(error.description()));
     return std::nullopt;
   }
 }
 
+}  // namespace
+
+std::optional<Table> parse_toml(const SourcePtr& source, Diagnostics& diagnostics) {
+  if (!within_limits(source, diagnostics)) return std::nullopt;
+  return parse_text(source->text, source, diagnostics);
+}
+
 std::optional<Table> parse_override(const SourcePtr& source, Diagnostics& diagnostics) {
+  if (!within_limits(source, diagnostics)) return std::nullopt;
   const std::string& text = source->text;
-  if (text.find_first_of("\r\n") != std::string::npos || text.find('=') == std::string::npos) {
-    diagnostics.error({source, 1, 1, 1}, "an override is table.key=value on one line");
-    return std::nullopt;
-  }
   Diagnostics faults;
-  auto table = parse_toml(source, faults);
-  if (table && !table->empty()) return table;
-  if (const auto bare = as_bare_word(text)) {
-    auto placeholder = std::make_shared<SourceText>(*source);
-    placeholder->text = bare->key + "=0";
-    if (auto parsed = parse_toml(placeholder, faults = {}); parsed && !parsed->empty()) {
-      innermost(*parsed).value = {bare->word, {source, 1, bare->column, static_cast<int>(bare->word.size())}};
-      return parsed;
+  if (text.find_first_of("\r\n") == std::string::npos && text.find('=') != std::string::npos) {
+    auto table = parse_text(text, source, faults);
+    if (table && !table->empty()) return table;
+    if (const auto bare = as_bare_word(text)) {
+      Diagnostics key_faults;
+      table = parse_text(bare->key + "=0", source, key_faults);
+      if (table && !table->empty()) {
+        innermost(*table).value = {bare->word, {source, 1, bare->column, static_cast<int>(bare->word.size())}};
+        return table;
+      }
     }
   }
-  diagnostics.append(faults);
+  if (faults.empty()) faults.error({source, 1, 1, 1}, "an override is table.key=value on one line");
+  diagnostics.append(std::move(faults));
   return std::nullopt;
 }
 

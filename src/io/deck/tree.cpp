@@ -8,12 +8,22 @@
 
 namespace kformer::Impl::decks {
 
+Place place_of_byte(const std::shared_ptr<const SourceText>& source, std::size_t offset) {
+  const std::string_view before = std::string_view(source->text).substr(0, offset);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;
+  return {source, static_cast<int>(line), static_cast<int>(column), 1};
+}
+
 const Entry* find(const Table& table, std::string_view key) {
   const auto entry = std::find_if(table.begin(), table.end(), [&](const Entry& e) { return e.key == key; });
   return entry == table.end() ? nullptr : &*entry;
 }
 
-Entry* find(Table& table, std::string_view key) { return const_cast<Entry*>(find(std::as_const(table), key)); }
+Entry* find(Table& table, std::string_view key) {
+  const auto entry = std::find_if(table.begin(), table.end(), [&](const Entry& e) { return e.key == key; });
+  return entry == table.end() ? nullptr : &*entry;
+}
 
 const Entry* find_path(const Table& table, const std::vector<std::string>& path) {
   const Table* at = &table;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -31,6 +32,9 @@ struct Entry;
 struct Value;
 using Array = std::vector<Value>;
 using Table = std::vector<Entry>;
+
+/// The place of the byte at `offset`.
+Place place_of_byte(const std::shared_ptr<const SourceText>& source, std::size_t offset);
 
 /// A TOML kind that no deck key has: a date, a time or both.
 struct Timestamp {};

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "io/deck/load.hpp"
+#include "kformer/io/layer_deck.hpp"
+
+namespace kformer::Impl::decks {
+
+/// Reports what no single key of a layer sweep can be blamed for: required keys that may come from elsewhere
+/// and contradictions between keys. Adds the warnings to the deck's record.
+void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+}  // namespace kformer::Impl::decks

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "io/deck/common_tables.hpp"
+#include "io/deck/key.hpp"
+#include "kformer/io/layer_deck.hpp"
+
+/// \file
+/// The tables of kind "layer_sweep".
+
+namespace kformer::Impl::decks {
+
+template <class V>
+void describe(V& v, RopeScalingTable& t) {
+  v.key({.name = "rope_type", .help = "rule; with `none` the other keys mean nothing"}, t.rope_type);
+  v.key({.name = "factor", .help = "low frequencies are divided by this", .range = {.min = 1}}, t.factor);
+  v.key({.name = "low_freq_factor",
+         .help = "wavelengths above `original_max_position_embeddings` / this are scaled in full",
+         .range = {.min = 0, .above = true}},
+        t.low_freq_factor);
+  v.key(
+      {.name = "high_freq_factor",
+       .help =
+           "wavelengths below `original_max_position_embeddings` / this are kept; between the two the scaling "
+           "is interpolated",
+       .range = {.min = 0, .above = true}},
+      t.high_freq_factor);
+  v.key({.name = "original_max_position_embeddings",
+         .help = "context length of the first training",
+         .range = {.min = 1, .max = 1 << 30},
+         .unit = "tokens"},
+        t.original_max_position_embeddings);
+}
+
+template <class V>
+void describe(V& v, ModelTable& t) {
+  constexpr const char* needed = "required, or from `config` or [tensors]";
+  constexpr double most_features = 1 << 24;
+  constexpr double most_heads = 1 << 16;
+  v.key({.name = "config",
+         .help =
+             "published config.json that is read first; the keys of this table win, other keys of the file are "
+             "ignored",
+         .default_text = "none",
+         .consumed = true},
+        t.config);
+  v.key({.name = "model_type", .help = "model family"}, t.model_type);
+  v.key({.name = "hidden_size",
+         .help = "features of a token",
+         .range = {.min = 1, .max = most_features},
+         .default_text = needed},
+        t.hidden_size);
+  v.key({.name = "num_attention_heads",
+         .help = "query heads",
+         .range = {.min = 1, .max = most_heads},
+         .default_text = needed},
+        t.num_attention_heads);
+  v.key({.name = "num_key_value_heads",
+         .help = "key and value heads; divides the query heads",
+         .range = {.min = 0, .max = most_heads},
+         .default_text = "0 = `num_attention_heads`"},
+        t.num_key_value_heads);
+  v.key({.name = "head_dim",
+         .help = "features of a head, even",
+         .range = {.min = 0, .max = most_features},
+         .default_text = "0 = `hidden_size / num_attention_heads`"},
+        t.head_dim);
+  v.key({.name = "intermediate_size",
+         .help = "features inside the MLP",
+         .range = {.min = 1, .max = most_features},
+         .default_text = needed},
+        t.intermediate_size);
+  v.key({.name = "rms_norm_eps", .help = "added to the mean square", .range = {.min = 0}}, t.rms_norm_eps);
+  v.key({.name = "hidden_act", .help = "activation of the gated MLP"}, t.hidden_act);
+  v.key({.name = "rope_theta", .help = "base of the RoPE frequencies", .range = {.min = 0, .above = true}},
+        t.rope_theta);
+  v.table(
+      {.name = "rope_scaling", .help = "Scaling of the RoPE frequencies; the defaults are those of Llama 3.1."},
+      t.rope_scaling);
+  v.key({.name = "attention_bias",
+         .help = "biases on the q, k and v projections; needs `model_type = \"qwen2\"`"},
+        t.attention_bias);
+  v.key({.name = "sliding_window",
+         .help = "keys that a query sees, itself among them, 0 = all up to itself",
+         .range = {.min = 0, .max = 1 << 30},
+         .unit = "tokens"},
+        t.sliding_window);
+}
+
+/// Calls `f(Key, values...)` with the members of one axis after the other, of as many points as are given.
+template <class F, class... Points>
+void for_each_axis(F&& f, Points&... points) {
+  constexpr double longest = 1 << 24;
+  f(Key{.name = "execution_space",
+        .help = "where the case runs: `\"all\"` is every space of the build, `\"default\"` its default one",
+        .choices = {"all", "default", "serial", "openmp", "threads", "cuda", "hip", "sycl"}},
+    points.execution_space...);
+  f(Key{.name = "dtype",
+        .help = "storage type of weights and activations",
+        .choices = {"f32", "bf16", "f16", "f64"}},
+    points.dtype...);
+  f(Key{.name = "direction", .help = "pass that is measured"}, points.direction...);
+  f(Key{.name = "batch",
+        .help = "sequences",
+        .range = {.min = 1, .max = longest},
+        .default_text = "1, or from [tensors]"},
+    points.batch...);
+  f(Key{.name = "seq_len",
+        .help = "tokens of a sequence",
+        .range = {.min = 1, .max = longest},
+        .unit = "tokens",
+        .default_text = "required, or from [tensors]"},
+    points.seq_len...);
+  f(Key{.name = "impl", .help = "how attention is computed"}, points.impl...);
+}
+
+template <class V>
+void describe(V& v, LayerAxes& axes) {
+  for_each_axis([&](const Key& key, auto& values) { v.key(key, values); }, axes);
+}
+
+template <class V>
+void describe(V& v, LayerSweepTable& t) {
+  v.key(
+      {.name = "mode",
+       .help =
+           "every combination of the axes' values, the first axis varying slowest, or the n-th values together "
+           "(axes with one value repeat it)"},
+      t.mode);
+  describe(v, t.axes);
+  v.list({.name = "exclude",
+          .help = "Points to leave out: those that have one of the given values on every axis that is named."},
+         t.exclude);
+}
+
+template <class V>
+void describe(V& v, CheckTable& t) {
+  v.key({.name = "reference", .help = "compare with the layer in double precision, or with nothing"},
+        t.reference);
+  v.key({.name = "fail",
+         .help = "judge the error by the tolerance rule (exit code 5) instead of only recording it"},
+        t.fail);
+  v.key({.name = "max_seq_len",
+         .help = "longer cases are not compared; their status is `unchecked`",
+         .range = {.min = 0, .max = 1 << 24},
+         .unit = "tokens"},
+        t.max_seq_len);
+}
+
+template <class V>
+void describe(V& v, TensorsTable& t) {
+  v.key({.name = "input",
+         .help = "safetensors file with `hidden_states`, `grad_output` and the weights, relative to the deck",
+         .required = true},
+        t.input);
+  v.key({.name = "output",
+         .help = "safetensors file to write, with `output`, `grad.hidden_states` and `grad.<weight>`, relative "
+                 "to the "
+                 "deck",
+         .default_text = "none"},
+        t.output);
+}
+
+constexpr std::string_view layer_sweep_kind = "layer_sweep";
+
+template <class V>
+void describe(V& v, LayerSweepDeck& d) {
+  DeckHeader header{.kind = std::string(layer_sweep_kind)};
+  describe_header(v, header, {layer_sweep_kind});
+  v.table({.name = "run", .help = "The run as a whole."}, d.run);
+  v.table({.name = "timing", .help = "How a case is timed."}, d.timing);
+  v.table({.name = "profile", .help = "What is measured besides time."}, d.profile);
+  v.table({.name = "output", .help = "Where the results go."}, d.output);
+  v.table({.name = "model", .help = "The layer, with the keys of published config.json files."}, d.model);
+  v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
+          d.sweep);
+  v.table({.name = "check", .help = "Correctness, in the same run."}, d.check);
+  v.table(
+      {.name = "tensors",
+       .help =
+           "Optional: run on tensors that somebody else made. Batch, sequence length and the keys of [model] "
+           "come from the file unless the deck says otherwise."},
+      d.tensors);
+}
+
+}  // namespace kformer::Impl::decks
