@@ -27,14 +27,13 @@ bool has(const LoadedDeck& loaded, const std::vector<std::string>& path) {
   return find_path(loaded.root, path) != nullptr;
 }
 
-void check_model(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+void check_model(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (!deck.tensors)
     for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size"})
       if (!has(loaded, {"model", key}))
         diagnostics.error(place_of(loaded, {"model", key}),
                           fmt::format("missing key '{}' in [model]; give it, or 'config', or [tensors]", key));
-  ModelTable completed = deck.model;
-  const auto faults = deck.tensors ? model_faults(completed) : complete_model(completed);
+  const auto faults = deck.tensors ? model_faults(deck.model) : complete_model(deck.model);
   for (const auto& fault : faults)
     diagnostics.error(place_of(loaded, {"model", fault.key}),
                       fmt::format("'model.{}' {}", fault.key, fault.message));

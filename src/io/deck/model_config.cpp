@@ -25,15 +25,15 @@ void keep_known(json& object, const std::vector<std::string>& known) {
   }
 }
 
+bool is_qwen2(const json& config) { return config.value("model_type", json()) == "qwen2"; }
+
 void translate_window(json& config) {
-  const bool used_by_default = config.value("model_type", "") != "qwen2";
-  const json used = config.value("use_sliding_window", json(used_by_default));
+  const json used = config.value("use_sliding_window", json(!is_qwen2(config)));
   if (used == false && config.contains("sliding_window")) config["sliding_window"] = 0;
 }
 
 void translate_bias(json& config) {
-  if (config.value("model_type", "") == "qwen2" && !config.contains("attention_bias"))
-    config["attention_bias"] = true;
+  if (is_qwen2(config) && !config.contains("attention_bias")) config["attention_bias"] = true;
 }
 
 void translate_rope_scaling(json& config) {
