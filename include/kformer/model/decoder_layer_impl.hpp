@@ -196,7 +196,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("rope");
-    rope_forward(exec, queries(m_qkv), keys(m_qkv), m_cos, m_sin, m_config.rope.layout);
+    rope_forward(exec, queries(m_qkv), keys(m_qkv), m_cos, m_sin, 0, m_config.rope.layout);
   }
   {
     Region region("attention");
@@ -267,7 +267,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("rope");
-    rope_backward(exec, queries(m_d_qkv), keys(m_d_qkv), m_cos, m_sin, m_config.rope.layout);
+    rope_backward(exec, queries(m_d_qkv), keys(m_d_qkv), m_cos, m_sin, 0, m_config.rope.layout);
   }
   {
     Region region("attention_norm");
