@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+
+/// \file
+/// Rotary position embedding (Su et al., arXiv:2104.09864, eq. 34), with the frequency scaling of Llama 3.
+
+namespace kformer {
+
+/// Which two components of a head are rotated together.
+enum class RopeLayout {
+  half_split,   ///< `i` and `i + head_dim/2`: the checkpoints of Hugging Face
+  interleaved,  ///< `2i` and `2i + 1`: the paper, and the checkpoints of Meta
+};
+
+/// Frequency scaling of Llama 3.1 (`rope_type: llama3` of published configurations). Wavelengths shorter than
+/// `original_max_position / high_freq_factor` stay, those longer than `original_max_position / low_freq_factor`
+/// grow by `factor`, and those between are blended.
+struct RopeScaling {
+  double factor = 1;                          ///< 1: no scaling; the other members are not read
+  double low_freq_factor = 1;                 ///< `low_freq_factor`
+  double high_freq_factor = 4;                ///< `high_freq_factor`
+  std::int64_t original_max_position = 8192;  ///< `original_max_position_embeddings`
+};
+
+/// The rotary embedding of a model: `theta` and `scaling` belong to `rope_tables`, `layout` to `rope_forward`
+/// and `rope_backward`, because the tables are the same for both layouts.
+struct RopeOptions {
+  double theta = 10000;                        ///< base of the frequencies; `rope_theta`
+  RopeLayout layout = RopeLayout::half_split;  ///< which components form a pair
+  RopeScaling scaling{};                       ///< frequency scaling
+};
+
+namespace Impl {
+
+struct RopeTables {
+  static constexpr const char* op = "rope";
+  static constexpr const char* function = "rope_tables";
+  TensorRef cos, sin;
+  RopeOptions options;
+  Operands operands() const;
+  void check() const;
+};
+
+/// What both directions share; `positions` is absent where the position is `first_position` + index.
+struct RopeRotation {
+  TensorRef q, k, cos, sin, positions;
+  std::int64_t first_position;
+  RopeLayout layout;
+};
+
+struct RopeForward : RopeRotation {
+  static constexpr const char* op = "rope";
+  static constexpr const char* function = "rope_forward";
+  Operands operands() const;
+  void check() const;
+};
+
+/// `q` and `k` are the gradients.
+struct RopeBackward : RopeRotation {
+  static constexpr const char* op = "rope";
+  static constexpr const char* function = "rope_backward";
+  Operands operands() const;
+  void check() const;
+};
+
+}  // namespace Impl
+
+/// Fills the tables that `rope_forward` and `rope_backward` read: `cos(p · f_i)` and `sin(p · f_i)` for each
+/// position `p` and pair `i`, with `f_i = theta^(−2i / head_dim)`, scaled as `options.scaling` says. Angles are
+/// computed in double whatever the type of the tables.
+///
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param cos     (positions, head_dim / 2), float or double, overwritten
+/// \param sin     (positions, head_dim / 2), the same type, overwritten
+/// \param options `theta` and `scaling`; `layout` is not read
+/// \throws DimensionMismatch if extents, strides or types do not fit
+/// \throws NotSupported      if an option is out of its range
+template <class Exec, ViewOf<2> C, ViewOf<2> S>
+void rope_tables(const Exec& exec, const C& cos, const S& sin, const RopeOptions& options = {}) {
+  static_assert(Impl::all_accessible<Exec, C, S>, "kformer: Views must be accessible from the execution space");
+  const Impl::RopeTables problem{erase(cos), erase(sin), options};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Rotates queries and keys in place. For the pair `(a, b)` of components that `layout` names, at position `p`:
+/// `(a, b) ← (a·cos − b·sin, b·cos + a·sin)` with `cos`, `sin` the tables at `(p, i)`.
+///
+/// A row whose position lies outside the tables becomes NaN; nothing outside them is read.
+///
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param q         (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
+/// \param k         (batch, seq, kv_heads, head_dim), T, changed in place
+/// \param cos       (table positions, head_dim / 2), compute_t<T>
+/// \param sin       (table positions, head_dim / 2), compute_t<T>
+/// \param positions (batch, seq) or, the same for the whole batch, (1, seq), int32
+/// \param layout    which components form a pair
+/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S, ViewOf<2> P>
+void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
+                  RopeLayout layout = RopeLayout::half_split) {
+  static_assert(Impl::all_accessible<Exec, Q, K, C, S, P>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RopeForward problem{{erase(q), erase(k), erase(cos), erase(sin), erase(positions), 0, layout}};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// The same with consecutive positions: element `s` of the sequence has position `first_position + s`.
+///
+/// \param exec           the instance
+/// \param q              (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
+/// \param k              (batch, seq, kv_heads, head_dim), T, changed in place
+/// \param cos            (table positions, head_dim / 2), compute_t<T>
+/// \param sin            (table positions, head_dim / 2), compute_t<T>
+/// \param first_position position of the first element of every sequence
+/// \param layout         which components form a pair
+/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S>
+void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin,
+                  std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
+  static_assert(Impl::all_accessible<Exec, Q, K, C, S>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RopeForward problem{{erase(q), erase(k), erase(cos), erase(sin), {}, first_position, layout}};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Gradients of `rope_forward`, in place: the rotation by the opposite angle, because a rotation's transpose is
+/// its inverse. On entry `dq`, `dk` are the gradients of the rotated queries and keys, on return those of the
+/// unrotated ones. Nothing of forward is needed but the tables.
+///
+/// \param exec      the instance
+/// \param dq        (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
+/// \param dk        (batch, seq, kv_heads, head_dim), T, changed in place
+/// \param cos       (table positions, head_dim / 2), compute_t<T>
+/// \param sin       (table positions, head_dim / 2), compute_t<T>
+/// \param positions (batch, seq) or (1, seq), int32, as in forward
+/// \param layout    as in forward
+/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S, ViewOf<2> P>
+void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
+                   RopeLayout layout = RopeLayout::half_split) {
+  static_assert(Impl::all_accessible<Exec, Q, K, C, S, P>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RopeBackward problem{{erase(dq), erase(dk), erase(cos), erase(sin), erase(positions), 0, layout}};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// The same with consecutive positions.
+///
+/// \param exec           the instance
+/// \param dq             (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
+/// \param dk             (batch, seq, kv_heads, head_dim), T, changed in place
+/// \param cos            (table positions, head_dim / 2), compute_t<T>
+/// \param sin            (table positions, head_dim / 2), compute_t<T>
+/// \param first_position as in forward
+/// \param layout         as in forward
+/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S>
+void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
+                   std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
+  static_assert(Impl::all_accessible<Exec, Q, K, C, S>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RopeBackward problem{{erase(dq), erase(dk), erase(cos), erase(sin), {}, first_position, layout}};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer

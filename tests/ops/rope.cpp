@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/rope.hpp"
+
+#include <numeric>
+
+#include "ops/rope/reference.hpp"
+#include "support/errors.hpp"
+#include "support/every_kernel.hpp"
+#include "support/gradient_check.hpp"
+
+namespace kformer::Testing {
+namespace ref = kformer::Impl::reference;
+
+BOOST_AUTO_TEST_SUITE(rope)
+
+constexpr RopeScaling llama3{8, 1, 4, 8192};
+
+struct Shape {
+  std::int64_t batch, seq, q_heads, kv_heads, head_dim;
+};
+const std::vector<Shape> shapes{{1, 1, 1, 1, 2},  {2, 7, 8, 2, 6}, {3, 5, 4, 1, 66},
+                                {2, 3, 2, 2, 64}, {0, 3, 2, 1, 8}, {2, 0, 2, 1, 8},
+                                {2, 3, 0, 1, 8},  {2, 3, 2, 0, 8}, {2, 3, 2, 1, 0}};
+
+enum class Positions { consecutive, shared, arbitrary };
+
+template <class T>
+struct Tensors {
+  static constexpr std::int64_t table_rows = 40;
+  static constexpr std::int64_t first_position = 3;
+  TestTensor<Exec, T> q, k;
+  TestTensor<Exec, compute_t<T>> cos, sin;
+  TestTensor<Exec, std::int32_t> positions;
+
+  Tensors(Shape s, Positions kind) {
+    std::mt19937 generator(20260102);
+    q = TestTensor<Exec, T>({s.batch, s.seq, s.q_heads, s.head_dim}).random(generator);
+    k = TestTensor<Exec, T>({s.batch, s.seq, s.kv_heads, s.head_dim}).random(generator, 3.0);
+    const auto tables = ref::rope_tables<double, double>(table_rows, s.head_dim / 2, {});
+    cos = TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
+      return tables.cos.values()[i];
+    });
+    sin = TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
+      return tables.sin.values()[i];
+    });
+    if (kind == Positions::consecutive) return;
+    std::uniform_int_distribution<std::int32_t> any(0, table_rows - 1);
+    positions = TestTensor<Exec, std::int32_t>({kind == Positions::shared ? 1 : s.batch, s.seq});
+    positions.fill([&](std::size_t) { return any(generator); });
+  }
+
+  Impl::RopeRotation rotation(RopeLayout layout) const {
+    return {q.ref(), k.ref(), cos.ref(), sin.ref(), positions.ref(), first_position, layout};
+  }
+
+  template <class Real, class Store>
+  HostTensor<Real> rotated(const HostTensor<Real>& x, RopeLayout layout, int direction) const {
+    return ref::rope_rotate<Real, Store>(x, cos.template read<Real>(), sin.template read<Real>(),
+                                         positions.template read<Real>(), first_position, layout, direction);
+  }
+};
+
+template <class Problem, class T>
+void test_rotation(int direction) {
+  for (const Shape shape : shapes)
+    for (const auto kind : {Positions::consecutive, Positions::shared, Positions::arbitrary})
+      for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
+        Tensors<T> t(shape, kind);
+        auto expected = [&]<class Real, class Store>(const TestTensor<Exec, T>& x) {
+          return t.template rotated<Real, Store>(x.template read<Real>(), layout, direction);
+        };
+        const auto q = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.q);
+        const auto k = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.k);
+        const auto naive_q = expected.template operator()<compute_t<T>, T>(t.q);
+        const auto naive_k = expected.template operator()<compute_t<T>, T>(t.k);
+        test_every_kernel(Problem{t.rotation(layout)}, {&t.q, &t.k}, [&](const std::string&) {
+          check_close("q", t.q, q, naive_q);
+          check_close("k", t.k, k, naive_k);
+        });
+      }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
+  test_rotation<Impl::RopeForward, T>(+1);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
+  test_rotation<Impl::RopeBackward, T>(-1);
+}
+
+using TableScalars = std::tuple<float, double>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(tables_match_the_oracle_to_position_100000, C, TableScalars) {
+  struct Case {
+    std::int64_t positions, half;
+    RopeOptions options;
+  };
+  const std::vector<Case> cases{
+      {100001, 3, {}}, {33, 64, {.theta = 500000, .scaling = llama3}}, {1, 1, {}}, {0, 8, {}}, {5, 0, {}}};
+  for (const auto& [positions, half, options] : cases) {
+    TestTensor<Exec, C> cos({positions, half}), sin({positions, half});
+    const auto expected = ref::rope_tables<oracle_t<C>, oracle_t<C>>(positions, half, options);
+    const auto naive = ref::rope_tables<double, C>(positions, half, options);
+    test_every_kernel(Impl::RopeTables{cos.ref(), sin.ref(), options}, {&cos, &sin}, [&](const std::string&) {
+      check_close("cos", cos, expected.cos, naive.cos);
+      check_close("sin", sin, expected.sin, naive.sin);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(frequencies_of_llama_3_1) {
+  // Hugging Face transformers, _compute_llama3_parameters, for Llama 3.1 8B: head_dim 128, theta 500000.
+  const RopeOptions options{.theta = 500000, .scaling = llama3};
+  const std::vector<std::pair<int, double>> published{
+      {0, 1.0},
+      {10, 0.12868737343265052},    // kept
+      {28, 0.003211445994752591},   // kept
+      {29, 0.002166570763503359},   // blended
+      {32, 0.0005248461609929547},  // blended
+      {34, 0.0001785078127679964},  // blended
+      {35, 9.556212353964683e-05},  // divided by 8
+      {40, 3.428102195952591e-05},
+  };
+  for (const auto& [i, frequency] : published)
+    BOOST_TEST(ref::rope_frequency<double>(i, 64, options) == frequency, boost::test_tools::tolerance(1e-14));
+}
+
+BOOST_AUTO_TEST_CASE(reference_by_hand) {
+  // One pair rotated by 90 degrees, another by 180; the third value of each layout tells which pair is which.
+  HostTensor<double> x({1, 1, 1, 4}), cos({1, 2}), sin({1, 2});
+  for (int i = 0; i < 4; ++i) x(0, 0, 0, i) = i + 1;
+  cos(0, 0) = 0;
+  sin(0, 0) = 1;
+  cos(0, 1) = -1;
+  sin(0, 1) = 0;
+  auto rotate = [&](RopeLayout layout, int direction) {
+    return ref::rope_rotate<double, double>(x, cos, sin, {}, 0, layout, direction).values();
+  };
+  BOOST_TEST(rotate(RopeLayout::half_split, +1) == (std::vector<double>{-3, -2, 1, -4}));
+  BOOST_TEST(rotate(RopeLayout::interleaved, +1) == (std::vector<double>{-2, 1, -3, -4}));
+  BOOST_TEST(rotate(RopeLayout::half_split, -1) == (std::vector<double>{3, -2, -1, -4}));
+  const auto tables = ref::rope_tables<double, double>(4, 2, {.theta = 100});
+  BOOST_TEST(tables.cos(3, 0) == std::cos(3.0));
+  BOOST_TEST(tables.sin(3, 1) == std::sin(0.3), boost::test_tools::tolerance(1e-15));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_undoes_forward, T, Scalars) {
+  for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
+    Tensors<T> t({2, 7, 3, 1, 10}, Positions::arbitrary);
+    const auto x = t.q.template read<oracle_t<T>>();
+    const auto naive = t.template rotated<compute_t<T>, T>(
+        t.template rotated<compute_t<T>, T>(t.q.template read<compute_t<T>>(), layout, +1), layout, -1);
+    const auto q = t.q.template view<4>(), k = t.k.template view<4>();
+    const auto cos = t.cos.template view<2>(), sin = t.sin.template view<2>();
+    const auto positions = t.positions.template view<2>();
+    rope_forward(Exec(), q, k, cos, sin, positions, layout);
+    rope_backward(Exec(), q, k, cos, sin, positions, layout);
+    Exec().fence("kformer::Testing::rope");
+    check_close("q", t.q, x, naive);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_position_outside_the_table_gives_nan_in_its_row_only, T, Scalars) {
+  Tensors<T> t({1, 4, 2, 1, 6}, Positions::arbitrary);
+  const std::int32_t outside[] = {-1, 7, Tensors<T>::table_rows, 0};
+  t.positions.fill([&](std::size_t i) { return outside[i]; });
+  for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
+    const auto q = t.template rotated<double, double>(t.q.template read<double>(), layout, +1);
+    test_every_kernel(Impl::RopeForward{t.rotation(layout)}, {&t.q, &t.k}, [&](const std::string&) {
+      const auto got = t.q.template read<double>(), keys = t.k.template read<double>();
+      for (int s = 0; s < 4; ++s)
+        for (int i = 0; i < 6; ++i) {
+          BOOST_TEST(std::isnan(got(0, s, 1, i)) == (s == 0 || s == 2));
+          BOOST_TEST(std::isnan(keys(0, s, 0, i)) == (s == 0 || s == 2));
+          BOOST_TEST(std::isnan(q(0, s, 1, i)) == (s == 0 || s == 2));
+        }
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(consecutive_positions_start_where_they_are_told) {
+  Tensors<float> consecutive({2, 5, 2, 1, 8}, Positions::consecutive);
+  Tensors<float> listed({2, 5, 2, 1, 8}, Positions::shared);
+  const auto x = consecutive.q.read<float>().values();
+  listed.q = TestTensor<Exec, float>({2, 5, 2, 8}).fill([&](std::size_t i) { return x[i]; });
+  listed.positions.fill([](std::size_t s) { return static_cast<std::int32_t>(11 + s); });
+  rope_forward(Exec(), consecutive.q.view<4>(), consecutive.k.view<4>(), consecutive.cos.view<2>(),
+               consecutive.sin.view<2>(), 11);
+  rope_forward(Exec(), listed.q.view<4>(), listed.k.view<4>(), listed.cos.view<2>(), listed.sin.view<2>(),
+               listed.positions.view<2>());
+  Exec().fence("kformer::Testing::rope");
+  BOOST_TEST((consecutive.q.bits() == listed.q.bits()));
+}
+
+BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
+  const Shape shape{2, 5, 3, 2, 8};
+  for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
+    Tensors<double> t(shape, Positions::arbitrary), direction(shape, Positions::arbitrary);
+    std::mt19937 generator(7);
+    direction.q.random(generator);
+    direction.k.random(generator);
+    Tensors<double> gradient(shape, Positions::arbitrary);
+    gradient.q.random(generator);
+    gradient.k.random(generator);
+    const auto positions = t.positions.view<2>();
+    const auto q0 = t.q.read<double>().values(), k0 = t.k.read<double>().values();
+    const auto q1 = direction.q.read<double>().values(), k1 = direction.k.read<double>().values();
+    const auto dq = gradient.q.read<double>().values(), dk = gradient.k.read<double>().values();
+    auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+    };
+    auto loss = [&](double h) {
+      t.q.fill([&](std::size_t i) { return q0[i] + h * q1[i]; });
+      t.k.fill([&](std::size_t i) { return k0[i] + h * k1[i]; });
+      rope_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.cos.view<2>(), t.sin.view<2>(), positions, layout);
+      Exec().fence("kformer::Testing::rope");
+      return dot(t.q.read<double>().values(), dq) + dot(t.k.read<double>().values(), dk);
+    };
+    rope_backward(Exec(), gradient.q.view<4>(), gradient.k.view<4>(), t.cos.view<2>(), t.sin.view<2>(),
+                  positions, layout);
+    Exec().fence("kformer::Testing::rope");
+    check_gradient("q, k", loss,
+                   dot(gradient.q.read<double>().values(), q1) + dot(gradient.k.read<double>().values(), k1));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
+  TestTensor<Exec, float> q({1, 3, 4, 6}), k({1, 3, 2, 6}), cos({9, 3}), sin({9, 3});
+  auto forward = [&](const auto& queries, const auto& keys, const auto& cosines, const auto& sines) {
+    rope_forward(Exec(), queries.template view<4>(), keys.template view<4>(), cosines.template view<2>(),
+                 sines.template view<2>());
+  };
+  check_error<DimensionMismatch>([&] { forward(q, TestTensor<Exec, float>({2, 3, 2, 6}), cos, sin); },
+                                 "kformer::rope_forward: extents do not match: q[1,3,4,6] k[2,3,2,6] cos[9,3] "
+                                 "sin[9,3]; expected k to have the "
+                                 "extents of q except for the heads");
+  check_error<DimensionMismatch>(
+      [&] { forward(TestTensor<Exec, float>({1, 3, 4, 7}), TestTensor<Exec, float>({1, 3, 2, 7}), cos, sin); },
+      "kformer::rope_forward: extents do not match: q[1,3,4,7] k[1,3,2,7] cos[9,3] sin[9,3]; expected an even "
+      "head_dim, because components are rotated in pairs");
+  check_error<DimensionMismatch>([&] { forward(q, k, TestTensor<Exec, float>({9, 6}), sin); },
+                                 "kformer::rope_forward: extents do not match: q[1,3,4,6] k[1,3,2,6] cos[9,6] "
+                                 "sin[9,3]; expected cos and sin to "
+                                 "have one row per position and head_dim / 2 columns");
+  check_error<DimensionMismatch>(
+      [&] { forward(q, k, cos, TestTensor<Exec, double>({9, 3})); },
+      "kformer::rope_forward: sin is stored as f64, expected f32: q[1,3,4,6] k[1,3,2,6] cos[9,3] sin[9,3]");
+  TestTensor<Exec, std::int32_t> positions({2, 3});
+  check_error<DimensionMismatch>(
+      [&] {
+        rope_backward(Exec(), q.view<4>(), k.view<4>(), cos.view<2>(), sin.view<2>(), positions.view<2>());
+      },
+      "kformer::rope_backward: extents do not match: dq[1,3,4,6] dk[1,3,2,6] cos[9,3] sin[9,3] positions[2,3]; "
+      "expected positions to have the batch (or 1) and seq of dq");
+}
+
+BOOST_AUTO_TEST_CASE(errors_of_the_tables) {
+  TestTensor<Exec, float> cos({9, 3}), sin({9, 3});
+  TestTensor<Exec, bf16> cos16({9, 3});
+  auto tables = [&](RopeOptions options) { rope_tables(Exec(), cos.view<2>(), sin.view<2>(), options); };
+  check_error<DimensionMismatch>(
+      [&] { rope_tables(Exec(), cos16.view<2>(), sin.view<2>()); },
+      "kformer::rope_tables: cos is stored as bf16, expected f32: cos[9,3] sin[9,3]");
+  check_error<NotSupported>([&] { tables({.theta = 0}); },
+                            "kformer::rope_tables: theta must be positive, got 0.000000");
+  check_error<NotSupported>([&] { tables({.scaling = {.factor = 0}}); },
+                            "kformer::rope_tables: scaling.factor must be positive, got 0.000000");
+  check_error<NotSupported>([&] { tables({.scaling = {8, 4, 1, 8192}}); },
+                            "kformer::rope_tables: scaling needs 0 < low_freq_factor < high_freq_factor, got "
+                            "4.000000 and 1.000000");
+  check_error<NotSupported>([&] { tables({.scaling = {8, 1, 4, 0}}); },
+                            "kformer::rope_tables: scaling.original_max_position must be positive, got 0");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
