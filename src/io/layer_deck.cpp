@@ -33,10 +33,9 @@ void merge_model_config(Table& root, Diagnostics& diagnostics) {
 void fill_in_defaults(LayerSweepDeck& deck, const DeckSource& source) {
   if (deck.run.name.empty()) deck.run.name = source.path.stem().string();
   if (deck.tensors) return;
-  complete_model(deck.model);
+  if (deck.sweep.axes.batch.empty()) deck.sweep.axes.batch = {1};
   const auto names = names_in<ModelTable>();
   deck.model.known = {names.begin(), names.end()};
-  if (deck.sweep.axes.batch.empty()) deck.sweep.axes.batch = {1};
 }
 
 std::string resolved_text(LayerSweepDeck& deck) {
@@ -55,9 +54,9 @@ LayerSweepDeck load_layer_deck(const DeckSource& source) {
   Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics);
   describe(reader, deck);
   reader.report_unknown();
+  fill_in_defaults(deck, source);
   check_layer_deck(deck, loaded, diagnostics);
   diagnostics.throw_if_any();
-  fill_in_defaults(deck, source);
   deck.record.text = loaded.source->text;
   deck.record.resolved = resolved_text(deck);
   return deck;

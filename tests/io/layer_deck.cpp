@@ -254,7 +254,9 @@ BOOST_AUTO_TEST_CASE(what_the_tensor_file_may_say_is_not_judged) {
 }
 
 BOOST_AUTO_TEST_CASE(a_completed_model_is_judged_as_a_whole) {
-  ModelTable table{.hidden_size = 64, .num_attention_heads = 7};
+  ModelTable table;
+  table.hidden_size = 64;
+  table.num_attention_heads = 7;
   const auto faults = complete_model(table);
   BOOST_TEST_REQUIRE(faults.size() == 1u);
   BOOST_TEST(faults[0].key == "head_dim");
