@@ -19,24 +19,21 @@ prepare_root() {
     install_in_root test
 }
 
-may_mount() { unshare --mount true 2>/dev/null; }
-
-# Runs a command in a mount namespace of its own where that is allowed: what it mounts goes when it ends,
-# however it ends, so that removing a half-made root can never reach through a mount.
-with_own_mounts() {
-  if may_mount; then
-    unshare --mount -- "$@"
-  else
-    "$@"
-  fi
-}
+# Whether commands can have a mount namespace of their own. What is mounted there goes when they end, however
+# they end, so that removing a half-made root can never reach through a mount.
+may_mount() { unshare --mount mount --bind "$state" "$state" 2>/dev/null; }
 
 make_root() {
   local new=$root.new mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   mirror=$(debian_mirror)
   remove_root "$new"
   remove_root "$root"
-  with_own_mounts debootstrap --variant=minbase --keyring="$keyring" "$root_release" "$new" "$mirror"
+  local debootstrap=(debootstrap --variant=minbase --keyring="$keyring" "$root_release" "$new" "$mirror")
+  if may_mount; then
+    unshare --mount -- "${debootstrap[@]}"
+  else
+    "${debootstrap[@]}"
+  fi
   configure_root "$new"
   mv "$new" "$root"
 }
@@ -76,19 +73,25 @@ EOF
 install_in_root() {
   local packages
   mapfile -t packages < <(packages_for "$1")
-  cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  local file
+  for file in /etc/resolv.conf /etc/hosts; do
+    [[ ! -r $file ]] || cp "$file" "$root$file"
+  done
   in_bare_root dpkg --configure -a
   in_bare_root apt-get update
   in_bare_root "${apt_install[@]}" --fix-broken "${packages[@]}"
   in_bare_root apt-get clean
 }
 
-# The root alone, as package scripts want it.
+# The root alone, as package scripts want it; with /proc where that mount goes away by itself.
 in_bare_root() {
-  # shellcheck disable=SC2016
-  with_own_mounts env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root bash -c '
-    mount -t proc proc "$1/proc" 2>/dev/null || true
-    exec chroot "$@"' bash "$root" "$@"
+  local in_root=(chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root)
+  if may_mount; then
+    # shellcheck disable=SC2016
+    unshare --mount -- bash -c 'mount -t proc proc "$0/proc" && exec "$@"' "$root" "${in_root[@]}" "$@"
+  else
+    "${in_root[@]}" "$@"
+  fi
 }
 
 # Sets `entry`: the command that runs a program on the root's /usr and /etc, everything else being the
@@ -97,7 +100,10 @@ enter_through_root() {
   if may_mount; then
     entry=(unshare --mount -- bash "$checkout/scripts/quickstart.d/enter_root.sh" "$root" "$checkout")
   else
-    entry=(proot -b "$root/usr:/usr" -b "$root/etc:/etc" -b /etc/resolv.conf -b /etc/hosts -b /etc/passwd
-      -b /etc/group -b "$checkout")
+    entry=(proot -b "$root/usr:/usr" -b "$root/etc:/etc" -b "$checkout" -b "$PWD")
+    local file
+    for file in /etc/resolv.conf /etc/hosts /etc/passwd /etc/group; do
+      [[ ! -e $file ]] || entry+=(-b "$file")
+    done
   fi
 }
