@@ -35,12 +35,12 @@ struct DeckRecord {
 
 /// What a run does with a case that does not fit into memory.
 enum class OnOutOfMemory { record, abort };
-/// The names of the enumerators in decks and results, in order; likewise for every other deck enumeration.
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(OnOutOfMemory) { return {"record", "abort"}; }
 
 /// What the profile keeps of the memory.
 enum class MemoryProfile { off, peak };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(MemoryProfile) { return {"off", "peak"}; }
 
 /// The name of an enumerator of a deck in decks and results.

@@ -13,37 +13,37 @@ namespace kformer {
 
 /// How attention is computed.
 enum class AttentionImpl { standard, flash };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(AttentionImpl) { return {"standard", "flash"}; }
 
 /// Which pass of the layer a case measures.
 enum class Direction { forward, backward };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(Direction) { return {"forward", "backward"}; }
 
 /// How the axes of a sweep make its points.
 enum class SweepMode { product, zip };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(SweepMode) { return {"product", "zip"}; }
 
 /// The published model family whose layer this is.
 enum class ModelType { llama, mistral, qwen2 };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 3> names_of(ModelType) { return {"llama", "mistral", "qwen2"}; }
 
 /// The activation of the gated MLP.
 enum class HiddenAct { silu };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 1> names_of(HiddenAct) { return {"silu"}; }
 
 /// How the RoPE frequencies are scaled.
 enum class RopeType { none, llama3 };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(RopeType) { return {"none", "llama3"}; }
 
 /// What a result is compared with.
 enum class CheckReference { none, f64 };
-/// \copydoc names_of(OnOutOfMemory)
+/// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(CheckReference) { return {"none", "f64"}; }
 
 /// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
@@ -168,11 +168,11 @@ LayerSweepDeck load_layer_deck(const DeckSource& source);
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<LayerCase> expand(const LayerSweepTable& sweep, const std::vector<std::string>& built_spaces);
 
-/// \copydoc describe_deck_markdown
+/// The reference of a layer sweep.
 template <>
 std::string describe_deck_markdown<LayerSweepDeck>();
 
-/// \copydoc describe_deck_json_schema
+/// The JSON Schema of a layer sweep.
 template <>
 std::string describe_deck_json_schema<LayerSweepDeck>();
 
