@@ -192,10 +192,10 @@ BOOST_AUTO_TEST_CASE(the_shape_is_required_unless_it_comes_from_elsewhere) {
 BOOST_AUTO_TEST_CASE(tensors_alone_are_enough) {
   const auto deck = load(header +
                          "[sweep]\nimpl = \"flash\"\ndtype = \"f64\"\n[tensors]\ninput = \"a/../in.st\"\n"
-                         "output = \"/tmp/out.st\"\n[model]\nrope_theta = 7\n");
+                         "output = \"/data/out.st\"\n[model]\nrope_theta = 7\n");
   BOOST_TEST_REQUIRE(deck.tensors.has_value());
   BOOST_TEST(deck.tensors->input == directory / "in.st");
-  BOOST_TEST(deck.tensors->output == "/tmp/out.st");
+  BOOST_TEST(deck.tensors->output == "/data/out.st");
   BOOST_TEST(deck.model.known == std::set<std::string>{"rope_theta"}, boost::test_tools::per_element());
   BOOST_TEST(deck.model.hidden_size == 0);
   BOOST_TEST(deck.sweep.axes.batch.empty());
