@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/memory/ledger.hpp"
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/errors.hpp"
+#include "support/every_kernel.hpp"
+#include "support/tools.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+using Space = Exec::memory_space;
+using Block = MemoryBlock<Space>;
+
+Block take(Ledger& ledger, MemoryClass memory_class, std::size_t bytes) {
+  return ledger.allocate<Space>(memory_class, "block", bytes);
+}
+
+static_assert(!std::is_copy_constructible_v<Block> && !std::is_copy_assignable_v<Block>);
+static_assert(std::is_nothrow_move_constructible_v<Block> && std::is_nothrow_move_assignable_v<Block>);
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(ledger)
+
+BOOST_AUTO_TEST_CASE(classes_have_names) {
+  const char* names[] = {"weights",  "gradients", "optimizer",     "activations",
+                         "kv_cache", "workspace", "communication", "io"};
+  static_assert(std::size(names) == memory_classes);
+  for (int c = 0; c < memory_classes; ++c) BOOST_TEST(to_string(static_cast<MemoryClass>(c)) == names[c]);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_are_booked_by_class_and_in_all) {
+  const auto ledger = Ledger::create();
+  const Block weights = take(*ledger, MemoryClass::weights, 100);
+  {
+    const Block workspace = take(*ledger, MemoryClass::workspace, 50),
+                more = take(*ledger, MemoryClass::weights, 7);
+    BOOST_TEST(ledger->current(MemoryClass::weights) == 107u);
+    BOOST_TEST(ledger->current(MemoryClass::workspace) == 50u);
+    BOOST_TEST(ledger->current_total() == 157u);
+    BOOST_TEST(workspace.bytes() == 50u);
+    BOOST_TEST(workspace.data() != nullptr);
+    BOOST_TEST(workspace.at<float>(8) == static_cast<void*>(workspace.data() + 8));
+  }
+  BOOST_TEST(ledger->current(MemoryClass::weights) == 100u);
+  BOOST_TEST(ledger->current(MemoryClass::workspace) == 0u);
+  BOOST_TEST(ledger->current(MemoryClass::io) == 0u);
+  BOOST_TEST(ledger->current_total() == 100u);
+  BOOST_TEST(ledger->peak(MemoryClass::weights) == 107u);
+  BOOST_TEST(ledger->peak(MemoryClass::workspace) == 50u);
+  BOOST_TEST(ledger->peak_total() == 157u);
+}
+
+BOOST_AUTO_TEST_CASE(the_total_peak_is_that_of_one_moment) {
+  const auto ledger = Ledger::create();
+  take(*ledger, MemoryClass::gradients, 30);
+  take(*ledger, MemoryClass::kv_cache, 40);
+  BOOST_TEST(ledger->peak(MemoryClass::gradients) == 30u);
+  BOOST_TEST(ledger->peak(MemoryClass::kv_cache) == 40u);
+  BOOST_TEST(ledger->peak_total() == 40u);
+}
+
+BOOST_AUTO_TEST_CASE(peaks_start_again_from_what_is_held) {
+  const auto ledger = Ledger::create();
+  const Block kept = take(*ledger, MemoryClass::optimizer, 10);
+  take(*ledger, MemoryClass::optimizer, 90);
+  BOOST_TEST(ledger->peak_total() == 100u);
+  ledger->reset_peaks();
+  BOOST_TEST(ledger->peak(MemoryClass::optimizer) == 10u);
+  BOOST_TEST(ledger->peak_total() == 10u);
+  take(*ledger, MemoryClass::io, 5);
+  BOOST_TEST(ledger->peak_total() == 15u);
+}
+
+BOOST_AUTO_TEST_CASE(moving_a_block_moves_its_booking) {
+  const auto ledger = Ledger::create();
+  Block a = take(*ledger, MemoryClass::activations, 10);
+  std::byte* const data = a.data();
+  Block b = std::move(a);
+  BOOST_TEST(b.data() == data);
+  BOOST_TEST(ledger->current_total() == 10u);
+  Block c = take(*ledger, MemoryClass::workspace, 20);
+  c = std::move(b);
+  BOOST_TEST(c.data() == data);
+  BOOST_TEST(c.bytes() == 10u);
+  BOOST_TEST(ledger->current(MemoryClass::activations) == 10u);
+  BOOST_TEST(ledger->current(MemoryClass::workspace) == 0u);
+  Block& itself = c;
+  c = std::move(itself);
+  BOOST_TEST(c.data() == data);
+  c = Block();
+  BOOST_TEST(ledger->current_total() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_block_may_outlive_the_hands_that_hold_the_ledger) {
+  auto ledger = Ledger::create();
+  const std::weak_ptr<Ledger> watch = ledger;
+  {
+    const Block block = take(*ledger, MemoryClass::weights, 10);
+    ledger.reset();
+    BOOST_TEST(watch.lock()->current_total() == 10u);
+  }
+  BOOST_TEST(watch.expired());
+}
+
+BOOST_AUTO_TEST_CASE(a_counting_ledger_books_without_memory) {
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  const ToolsRecorder recorder;
+  const std::size_t huge = std::size_t(1) << 60;
+  {
+    const Block block = take(*ledger, MemoryClass::weights, huge);
+    BOOST_TEST(block.data() == nullptr);
+    BOOST_TEST(block.at<float>(64) == nullptr);
+    BOOST_TEST(block.bytes() == huge);
+    BOOST_TEST(ledger->current_total() == huge);
+  }
+  BOOST_TEST(ledger->counts_only());
+  BOOST_TEST(ledger->current_total() == 0u);
+  BOOST_TEST(ledger->peak(MemoryClass::weights) == huge);
+  BOOST_TEST(recorder.allocations().size() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
+  const auto ledger = Ledger::create();
+  const Block held = take(*ledger, MemoryClass::weights, 1536);
+  check_error<OutOfMemory>(
+      [&] { ledger->allocate<Space>(MemoryClass::activations, "too much", std::size_t(1) << 60); },
+      std::string("kformer: 1048576.00 TiB for 'too much' (activations) could not be had in "
+                  "memory space ") +
+          Space::name() +
+          "; held so far:\n"
+          "class          current       peak\n"
+          "weights         1.50 KiB   1.50 KiB\n"
+          "total           1.50 KiB   1.50 KiB\n");
+  BOOST_TEST(ledger->current_total() == 1536u);
+  BOOST_TEST(ledger->peak(MemoryClass::activations) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(the_report_lists_the_classes_in_use) {
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  BOOST_TEST(ledger->report() == "class          current       peak\ntotal                0 B        0 B\n");
+  take(*ledger, MemoryClass::workspace, std::size_t(3) << 30);
+  const Block block = take(*ledger, MemoryClass::weights, 100);
+  BOOST_TEST(ledger->report() ==
+             "class          current       peak\n"
+             "weights            100 B      100 B\n"
+             "workspace            0 B   3.00 GiB\n"
+             "total              100 B   3.00 GiB\n");
+}
+
+BOOST_AUTO_TEST_CASE(bytes_in_words) {
+  BOOST_TEST(format_bytes(0) == "0 B");
+  BOOST_TEST(format_bytes(1023) == "1023 B");
+  BOOST_TEST(format_bytes(1024) == "1.00 KiB");
+  BOOST_TEST(format_bytes(1536) == "1.50 KiB");
+  BOOST_TEST(format_bytes(std::size_t(5) << 20) == "5.00 MiB");
+  BOOST_TEST(format_bytes(std::size_t(1) << 50) == "1024.00 TiB");
+}
+
+BOOST_AUTO_TEST_CASE(layouts_place_arrays_at_multiples_of_64_bytes) {
+  MemoryLayout layout;
+  BOOST_TEST(layout.bytes() == 0u);
+  BOOST_TEST(layout.reserve<float>(3) == 0u);
+  BOOST_TEST(layout.reserve<double>(8) == 64u);
+  BOOST_TEST(layout.reserve<std::uint16_t>(33) == 128u);
+  BOOST_TEST(layout.reserve<float>(0) == 256u);
+  BOOST_TEST(layout.next() == 256u);
+  BOOST_TEST(layout.bytes() == 256u);
+}
+
+BOOST_AUTO_TEST_CASE(a_rewound_layout_needs_the_larger_of_both) {
+  MemoryLayout layout;
+  layout.reserve<std::byte>(64);
+  const std::size_t shared = layout.next();
+  layout.reserve<std::byte>(1000);
+  layout.rewind(shared);
+  BOOST_TEST(layout.reserve<std::byte>(64) == 64u);
+  BOOST_TEST(layout.next() == 128u);
+  BOOST_TEST(layout.bytes() == 64u + 1024u);
+  layout.reserve<std::byte>(2000);
+  BOOST_TEST(layout.bytes() == 128u + 2048u);
+}
+
+// Kokkos keeps a header of its own before each allocation; its callbacks report the bytes that were asked for,
+// so the witness and the ledger agree to the byte.
+BOOST_AUTO_TEST_CASE(kokkos_tools_see_the_bytes_that_are_booked) {
+  const ToolsRecorder witness;
+  const auto ledger = Ledger::create();
+  std::vector<Block> blocks;
+  for (const std::size_t bytes : {1u, 63u, 64u, 65u, 0u, 4096u, 1000003u}) {
+    blocks.push_back(take(*ledger, MemoryClass::activations, bytes));
+    BOOST_TEST(witness.current_bytes() == ledger->current_total());
+  }
+  blocks.erase(blocks.begin() + 3);
+  BOOST_TEST(witness.current_bytes() == ledger->current_total());
+  blocks[0] = take(*ledger, MemoryClass::workspace, 500000);
+  BOOST_TEST(witness.current_bytes() == ledger->current_total());
+  blocks.clear();
+  BOOST_TEST(witness.current_bytes() == 0u);
+  BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
+  BOOST_TEST(witness.allocations().size() == 7u);  // none for the empty block
+  BOOST_TEST(witness.allocations().front().label == "kformer::block");
+  BOOST_TEST(witness.allocations().front().space == Space::name());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
