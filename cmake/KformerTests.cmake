@@ -1,5 +1,31 @@
 # SPDX-License-Identifier: MIT
 
+# kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
+# [ENVIRONMENT <variable>=<value>...] [PROCESSORS <n>]): one ctest <room>/<name><suffix> for each name, which runs the
+# Boost.Test suite <name> of the program.
+function(kformer_add_suites program)
+  cmake_parse_arguments(arg "" "SUFFIX;PROCESSORS" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  foreach(name IN LISTS arg_NAMES)
+    get_filename_component(suite ${name} NAME)
+    set(test ${name}${arg_SUFFIX})
+    add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
+                                            ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
+                                            SKIP_RETURN_CODE 77)
+  endforeach()
+endfunction()
+
+# kformer_test_program(<program> <source>...): a Boost.Test program on the headers and the internals of the library.
+function(kformer_test_program program)
+  add_executable(${program} ${ARGN})
+  target_link_libraries(${program} PRIVATE Kformer::kformer Boost::unit_test_framework)
+  target_compile_definitions(${program} PRIVATE BOOST_TEST_DYN_LINK)
+  target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+endfunction()
+
 # kformer_add_space_tests(<room>/<name>...): the files tests/<room>/<name>.cpp as one program per execution space of
 # Kokkos. Each file is one Boost.Test suite called <name>, and one ctest per number of threads.
 function(kformer_add_space_tests)
@@ -7,23 +33,29 @@ function(kformer_add_space_tests)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
     set(program kformer_tests_${lower})
-    add_executable(${program} ${sources} support/main.cpp)
-    target_link_libraries(${program} PRIVATE Kformer::kformer Boost::unit_test_framework)
-    target_compile_definitions(${program} PRIVATE BOOST_TEST_DYN_LINK KFORMER_TEST_SPACE=Kokkos::${space})
-    target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+    kformer_test_program(${program} ${sources} support/main.cpp)
+    target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
+    if(TARGET Kformer::io) # tests that read tensor files
+      target_link_libraries(${program} PRIVATE Kformer::io)
+      target_compile_definitions(${program} PRIVATE KFORMER_TEST_IO)
+    endif()
     kformer_kokkos_sources(${program})
     set(threads 1)
     if(lower MATCHES "openmp|threads")
       set(threads 1 2 4)
     endif()
-    foreach(test IN LISTS ARGN)
-      get_filename_component(suite ${test} NAME)
-      foreach(n IN LISTS threads)
-        set(name ${test}[${lower},${n}])
-        add_test(NAME ${name} COMMAND ${program} --run_test=${suite} --kokkos-num-threads=${n})
-        set_tests_properties(${name} PROPERTIES LABELS "unit;${lower};${suite}" SKIP_RETURN_CODE 77 PROCESSORS ${n}
-                                                ENVIRONMENT "OMP_PROC_BIND=false;KOKKOS_DISABLE_WARNINGS=1")
-      endforeach()
+    foreach(n IN LISTS threads)
+      kformer_add_suites(
+        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
+        PROCESSORS ${n})
     endforeach()
   endforeach()
+endfunction()
+
+# kformer_add_host_tests(<room>/<name>...): files tests/<room>/<name>.cpp that ask nothing of the execution space.
+function(kformer_add_host_tests)
+  list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
+  kformer_test_program(kformer_tests_host ${sources} support/main.cpp)
+  kformer_kokkos_sources(kformer_tests_host)
+  kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
