@@ -47,11 +47,11 @@ class MemoryBlock {
   MemoryBlock& operator=(const MemoryBlock&) = delete;  ///< a byte is booked once
 
   /// First byte; null if the ledger only counts.
-  std::byte* data() const { return m_data.data(); }
+  std::byte* data() const { return m_data; }
   /// An array of type T that starts `offset` bytes into the block; null if the ledger only counts.
   template <class T>
   T* at(std::size_t offset) const {
-    return data() == nullptr ? nullptr : reinterpret_cast<T*>(data() + offset);
+    return m_data == nullptr ? nullptr : reinterpret_cast<T*>(m_data + offset);
   }
   /// Booked bytes.
   std::size_t bytes() const { return m_bytes; }
@@ -69,7 +69,7 @@ class MemoryBlock {
   std::shared_ptr<Ledger> m_ledger;
   MemoryClass m_class = MemoryClass::workspace;
   std::size_t m_bytes = 0;
-  Kokkos::View<std::byte*, MemorySpace> m_data;
+  std::byte* m_data = nullptr;
 };
 
 /// Bytes held now and at most, by class and in all. Shared by the blocks booked in it, so it outlives them.
@@ -93,8 +93,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     MemoryBlock<MemorySpace> block;
     if (m_mode == Mode::allocate && bytes > 0) {
       try {
-        block.m_data = Kokkos::View<std::byte*, MemorySpace>(
-            Kokkos::view_alloc(Kokkos::WithoutInitializing, "kformer::" + label), bytes);
+        block.m_data = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("kformer::" + label, bytes));
       } catch (const std::exception&) {
         throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
       }
@@ -137,7 +136,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 template <class MemorySpace>
 void MemoryBlock<MemorySpace>::release() {
   if (!m_ledger) return;
-  m_data = {};
+  if (m_data) Kokkos::kokkos_free<MemorySpace>(m_data);
+  m_data = nullptr;
   m_ledger->give_back(m_class, m_bytes);
   m_ledger.reset();
 }
