@@ -23,7 +23,7 @@ namespace kformer {
 inline long double ulp(DType dtype, long double x) {
   const int digits = dtype == DType::f64 ? 53 : dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
   const int lowest = dtype == DType::f64 ? -1022 : dtype == DType::f16 ? -14 : -126;
-  int exponent = 0;
+  int exponent = lowest;
   if (x > 0) std::frexp(x, &exponent);
   return std::ldexp(1.0L, std::max(exponent, lowest + 1) - digits);
 }
