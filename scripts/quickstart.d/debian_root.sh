@@ -11,8 +11,9 @@ prepare_root() {
     install_packages debootstrap debian-archive-keyring
   may_mount || command -v proot >/dev/null || step "proot, as mounts are not allowed here (apt)" apt-proot \
     install_packages proot
-  [[ -d $root ]] || rm -f "$state/stamps/root"*
-  once "Debian 13 root (debootstrap; 1.7 GB with its packages)" root "$(key_of "$(declare -f make_root)")" make_root
+  [[ -d $root ]] || rm -f "$state/stamps/root"
+  once "Debian 13 root (debootstrap; 1.7 GB with its packages)" root "$(key_of "$root_release" "$(declare -f configure_root)")" \
+    make_root
   once "packages of the build, in the Debian 13 root" root-build "$(key_of "$(packages_for build)")" \
     install_in_root build
   [[ $1 == build ]] || once "packages of the checks, in the Debian 13 root" root-test "$(key_of "$(packages_for test)")" \
@@ -28,6 +29,7 @@ make_root() {
   mirror=$(debian_mirror)
   remove_root "$new"
   remove_root "$root"
+  rm -f "$state/stamps/root-"*
   local debootstrap=(debootstrap --variant=minbase --keyring="$keyring" "$root_release" "$new" "$mirror")
   if may_mount; then
     unshare --mount -- "${debootstrap[@]}"
