@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+
+/// \file
+/// Cross entropy of a softmax over the vocabulary with integer targets (Goodfellow, Bengio & Courville, Deep
+/// Learning, eq. 6.29–6.30), with the log-sum-exp shifted by the largest logit.
+
+namespace kformer {
+
+/// Options of `cross_entropy_*`.
+struct CrossEntropyOptions {
+  std::int32_t ignore_index = -100;  ///< rows with this target have loss 0 and gradient 0; it may be any number
+};
+
+namespace Impl {
+
+struct CrossEntropyForward {
+  static constexpr const char* op = "cross_entropy";
+  static constexpr const char* function = "cross_entropy_forward";
+  TensorRef logits, targets, loss, lse;
+  CrossEntropyOptions options;
+  Operands operands() const;
+  void check() const;
+};
+
+struct CrossEntropyBackward {
+  static constexpr const char* op = "cross_entropy";
+  static constexpr const char* function = "cross_entropy_backward";
+  TensorRef logits, targets, lse, dloss, dlogits;
+  CrossEntropyOptions options;
+  Operands operands() const;
+  void check() const;
+};
+
+}  // namespace Impl
+
+/// `lse = log Σ_v e^logits[v]`, `loss = lse − logits[target]`, for each row; the mean over rows is the
+/// caller's.
+///
+/// Logits of any finite size are safe, and −∞ stands for an impossible token (its loss is ∞). A row that holds
+/// NaN or +∞, or −∞ only, has loss NaN. A row whose target is `options.ignore_index` has loss 0 and lse 0
+/// whatever its logits, which are not read. A row whose target lies outside [0, vocabulary) and is not to be
+/// ignored has loss NaN.
+///
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param logits  (rows, vocabulary), T
+/// \param targets (rows), int32
+/// \param loss    (rows), compute_t<T>, overwritten, in nats
+/// \param lse     (rows), compute_t<T>, overwritten; saved for backward
+/// \param options the target to ignore
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> O, ViewOf<1> S>
+void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, const O& loss, const S& lse,
+                           const CrossEntropyOptions& options = {}) {
+  static_assert(Impl::all_accessible<Exec, L, I, O, S>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::CrossEntropyForward problem{erase(logits), erase(targets), erase(loss), erase(lse), options};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Gradient of `cross_entropy_forward`: `dlogits[v] = (e^(logits[v] − lse) − [v = target]) · dloss`.
+///
+/// Ignored rows become exactly 0, whatever their logits and dloss. Rows whose target lies outside [0,
+/// vocabulary) and is not to be ignored become NaN.
+///
+/// \param exec    the instance
+/// \param logits  (rows, vocabulary), T, the input of forward
+/// \param targets (rows), int32, the input of forward
+/// \param lse     (rows), compute_t<T>, saved by forward
+/// \param dloss   (rows), compute_t<T>; 1/n for the mean over n rows
+/// \param dlogits (rows, vocabulary), T, overwritten; may be `logits` itself
+/// \param options as in forward
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> S, ViewOf<1> DO, ViewOf<2> DL>
+void cross_entropy_backward(const Exec& exec, const L& logits, const I& targets, const S& lse, const DO& dloss,
+                            const DL& dlogits, const CrossEntropyOptions& options = {}) {
+  static_assert(Impl::all_accessible<Exec, L, I, S, DO, DL>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::CrossEntropyBackward problem{erase(logits), erase(targets), erase(lse),
+                                           erase(dloss),  erase(dlogits), options};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/list.hpp"
+#include "ops/cross_entropy/kokkos.hpp"
+#include "ops/cross_entropy/reference.hpp"
+
+namespace kformer::Impl {
+
+template <class Exec>
+struct List<CrossEntropyForward, Exec> {
+  using P = CrossEntropyForward;
+  static KernelList<P, Exec> get() {
+    static constexpr std::array<Kernel<P, Exec>, 2> all{{
+        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
+        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+    }};
+    return without_reference_on_device<Exec>(all);
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+    dispatch_dtype(p.logits.dtype,
+                   [&]<class T>(std::type_identity<T>) { cross_entropy_forward_kokkos<T>(exec, p); });
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::cross_entropy_forward[reference]", [p] {
+        const auto r = reference::cross_entropy_forward<double>(
+            read_tensor<double>(p.logits), read_tensor<double>(p.targets), p.options.ignore_index);
+        write_tensor(r.loss, p.loss);
+        write_tensor(r.lse, p.lse);
+      });
+  }
+};
+
+template <class Exec>
+struct List<CrossEntropyBackward, Exec> {
+  using P = CrossEntropyBackward;
+  static KernelList<P, Exec> get() {
+    static constexpr std::array<Kernel<P, Exec>, 2> all{{
+        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
+        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+    }};
+    return without_reference_on_device<Exec>(all);
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+    dispatch_dtype(p.logits.dtype,
+                   [&]<class T>(std::type_identity<T>) { cross_entropy_backward_kokkos<T>(exec, p); });
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::cross_entropy_backward[reference]", [p] {
+        write_tensor(reference::cross_entropy_backward<double, double>(
+                         read_tensor<double>(p.logits), read_tensor<double>(p.targets),
+                         read_tensor<double>(p.lse), read_tensor<double>(p.dloss), p.options.ignore_index),
+                     p.dlogits);
+      });
+  }
+};
+
+}  // namespace kformer::Impl

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/cross_entropy.hpp"
+
+namespace kformer::Impl {
+
+Operands CrossEntropyForward::operands() const {
+  return Operands(function, {{"logits", logits}, {"targets", targets}, {"loss", loss}, {"lse", lse}});
+}
+
+void CrossEntropyForward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"loss", "lse"}) all.require_dtype(role, compute_dtype(logits.dtype));
+  const std::int64_t rows = logits.extent[0];
+  all.require_dtype("targets", DType::i32)
+      .require_extents(targets.has_extents({rows}) && loss.has_extents({rows}) && lse.has_extents({rows}),
+                       "targets, loss and lse to have one element per row of logits")
+      .require_unit_stride();
+}
+
+Operands CrossEntropyBackward::operands() const {
+  return Operands(
+      function,
+      {{"logits", logits}, {"targets", targets}, {"lse", lse}, {"dloss", dloss}, {"dlogits", dlogits}});
+}
+
+void CrossEntropyBackward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"lse", "dloss"}) all.require_dtype(role, compute_dtype(logits.dtype));
+  const std::int64_t rows = logits.extent[0];
+  all.require_dtype("targets", DType::i32)
+      .require_dtype("dlogits", logits.dtype)
+      .require_extents(targets.has_extents({rows}) && lse.has_extents({rows}) && dloss.has_extents({rows}),
+                       "targets, lse and dloss to have one element per row of logits")
+      .require_extents(dlogits.same_extents(logits), "dlogits to have the extents of logits")
+      .require_unit_stride();
+}
+
+}  // namespace kformer::Impl
