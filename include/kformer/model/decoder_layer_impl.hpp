@@ -106,16 +106,10 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
     dh = layout.reserve<T>(rows * hidden);
     norm_bytes = rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden);
     norm_at = layout.reserve<std::byte>(static_cast<std::int64_t>(norm_bytes));
-    const AttentionExtents extents{m_shape.batch,
-                                   m_shape.seq_len,
-                                   m_shape.seq_len,
-                                   m_config.num_attention_heads,
-                                   m_config.num_key_value_heads,
-                                   m_config.head_dim,
-                                   m_config.head_dim};
+    const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
     attention_bytes = m_algorithm == AttentionAlgorithm::standard
-                          ? standard_attention_backward_workspace_bytes<T>(Exec(), extents, attention_options())
-                          : attention_backward_workspace_bytes<T>(Exec(), extents, attention_options());
+                          ? standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq)
+                          : attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq);
     attention_at = layout.reserve<std::byte>(static_cast<std::int64_t>(attention_bytes));
   }
   m_workspace_block =

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/standard_attention.hpp"
 
+#include "ops/attention/checks.hpp"
+
 namespace kformer::Impl {
 
 namespace {
 
-// What forward and backward require of q, k, v and the probabilities. Without queries of rank 4 nothing can be
-// said.
-void check_inputs(const Operands& all, const TensorRef& q, const TensorRef& k, const TensorRef& v,
-                  const TensorRef& p) {
-  for (const char* role : {"k", "v", "probabilities"}) all.require_dtype(role, q.dtype);
-  all.require_extents(k.extent[0] == q.extent[0] && k.extent[3] == q.extent[3],
-                      "k to have the batch and head_dim of q")
-      .require_extents(v.extent[0] == k.extent[0] && v.extent[1] == k.extent[1] && v.extent[2] == k.extent[2],
-                       "v to have the batch, length and heads of k")
-      .require_extents(k.extent[2] > 0 ? q.extent[2] % k.extent[2] == 0 : q.extent[2] == 0,
-                       "the heads of k to divide those of q")
-      .require_extents(p.has_extents({q.extent[0], q.extent[2], q.extent[1], k.extent[1]}),
-                       "probabilities[batch,q_heads,q_len,kv_len]");
+void check_probabilities(const Operands& all, const TensorRef& p, const TensorRef& q, const TensorRef& k) {
   bool dense = true;
   for (int r = 0; r < 3; ++r)
     dense = dense && (p.size() == 0 || p.stride[r] == p.stride[r + 1] * p.extent[r + 1]);
-  all.require_extents(dense, "probabilities to be dense (Kokkos::LayoutRight)").require_unit_stride();
+  all.require_dtype("probabilities", q.dtype)
+      .require_extents(p.has_extents({q.extent[0], q.extent[2], q.extent[1], k.extent[1]}),
+                       "probabilities[batch,q_heads,q_len,kv_len]")
+      .require_extents(dense, "probabilities to be dense (Kokkos::LayoutRight)");
 }
 
 }  // namespace
@@ -34,17 +27,9 @@ Operands StandardAttentionForward::operands() const {
 
 void StandardAttentionForward::check() const {
   const Operands all = operands();
-  for (const char* role : {"mask", "out"}) all.require_dtype(role, q.dtype);
-  const auto broadcasts = [](std::int64_t extent, std::int64_t full) { return extent == 1 || extent == full; };
-  all.require_extents(out.has_extents({q.extent[0], q.extent[1], q.extent[2], v.extent[3]}),
-                      "out[batch,q_len,q_heads,v_head_dim]")
-      .require_extents(
-          !mask.present() ||
-              (broadcasts(mask.extent[0], q.extent[0]) && broadcasts(mask.extent[1], q.extent[2]) &&
-               broadcasts(mask.extent[2], q.extent[1]) && mask.extent[3] == k.extent[1]),
-          "mask[batch or 1,q_heads or 1,q_len or 1,kv_len]");
-  check_inputs(all, q, k, v, probabilities);
-  all.require_option(options.window >= 0, "window must not be negative, got " + std::to_string(options.window));
+  check_attention_inputs(all, q, k, v, mask, options);
+  check_attention_output(all, "out", out, q, v);
+  check_probabilities(all, probabilities, q, k);
 }
 
 Operands StandardAttentionBackward::operands() const {
@@ -60,12 +45,10 @@ Operands StandardAttentionBackward::operands() const {
 
 void StandardAttentionBackward::check() const {
   const Operands all = operands();
-  for (const char* role : {"dout", "dq", "dk", "dv"}) all.require_dtype(role, q.dtype);
-  all.require_extents(dout.has_extents({q.extent[0], q.extent[1], q.extent[2], v.extent[3]}),
-                      "dout[batch,q_len,q_heads,v_head_dim]")
-      .require_extents(dq.same_extents(q) && dk.same_extents(k) && dv.same_extents(v),
-                       "dq, dk and dv to have the extents of q, k and v");
-  check_inputs(all, q, k, v, probabilities);
+  check_attention_inputs(all, q, k, v, {}, options);
+  check_attention_output(all, "dout", dout, q, v);
+  check_probabilities(all, probabilities, q, k);
+  check_attention_gradients(all, q, k, v, dq, dk, dv);
 }
 
 }  // namespace kformer::Impl

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/core/operands.hpp"
+#include "kformer/ops/attention_options.hpp"
+
+/// \file
+/// What attention in every form requires of its operands.
+
+namespace kformer::Impl {
+
+/// q (batch, q_len, q_heads, head_dim), k (batch, kv_len, kv_heads, head_dim), v (batch, kv_len, kv_heads,
+/// v_head_dim), and `mask`, where present, (batch or 1, q_heads or 1, q_len or 1, kv_len).
+inline void check_attention_inputs(const Operands& all, const TensorRef& q, const TensorRef& k,
+                                   const TensorRef& v, const TensorRef& mask, const AttentionOptions& options) {
+  for (const char* role : {"k", "v", "mask"}) all.require_dtype(role, q.dtype);
+  const auto broadcasts = [](std::int64_t extent, std::int64_t full) { return extent == 1 || extent == full; };
+  all.require_extents(k.extent[0] == q.extent[0] && k.extent[3] == q.extent[3],
+                      "k to have the batch and head_dim of q")
+      .require_extents(v.extent[0] == k.extent[0] && v.extent[1] == k.extent[1] && v.extent[2] == k.extent[2],
+                       "v to have the batch, length and heads of k")
+      .require_extents(k.extent[2] > 0 ? q.extent[2] % k.extent[2] == 0 : q.extent[2] == 0,
+                       "the heads of k to divide those of q")
+      .require_extents(
+          !mask.present() ||
+              (broadcasts(mask.extent[0], q.extent[0]) && broadcasts(mask.extent[1], q.extent[2]) &&
+               broadcasts(mask.extent[2], q.extent[1]) && mask.extent[3] == k.extent[1]),
+          "mask[batch or 1,q_heads or 1,q_len or 1,kv_len]")
+      .require_unit_stride()
+      .require_option(options.window >= 0,
+                      "window must not be negative, got " + std::to_string(options.window));
+}
+
+/// `out` or its gradient, called `role`.
+inline void check_attention_output(const Operands& all, const char* role, const TensorRef& out,
+                                   const TensorRef& q, const TensorRef& v) {
+  all.require_dtype(role, q.dtype)
+      .require_extents(out.has_extents({q.extent[0], q.extent[1], q.extent[2], v.extent[3]}),
+                       std::string(role) + "[batch,q_len,q_heads,v_head_dim]");
+}
+
+/// dq, dk, dv.
+inline void check_attention_gradients(const Operands& all, const TensorRef& q, const TensorRef& k,
+                                      const TensorRef& v, const TensorRef& dq, const TensorRef& dk,
+                                      const TensorRef& dv) {
+  for (const char* role : {"dq", "dk", "dv"}) all.require_dtype(role, q.dtype);
+  all.require_extents(dq.same_extents(q) && dk.same_extents(k) && dv.same_extents(v),
+                      "dq, dk and dv to have the extents of q, k and v");
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/kokkos_backward.hpp"
+#include "ops/attention/kokkos_forward.hpp"
+#include "ops/attention/reference.hpp"
+#include "ops/common/list.hpp"
+
+namespace kformer::Impl {
+
+template <class Exec>
+struct List<AttentionForward, Exec> {
+  using P = AttentionForward;
+  static KernelList<P, Exec> get() {
+    static constexpr std::array<Kernel<P, Exec>, 2> all{{
+        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
+        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+    }};
+    return without_reference_on_device<Exec>(all);
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+    dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) { attention_forward_kokkos<T>(exec, p); });
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::attention_forward[reference]", [p] {
+        const auto r = reference::attention_forward<double, double>(
+            read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
+            read_tensor<double>(p.mask), p.options);
+        write_tensor(r.out, p.out);
+        write_tensor(r.lse, p.lse);
+      });
+  }
+};
+
+template <class Exec>
+struct List<AttentionBackward, Exec> {
+  using P = AttentionBackward;
+  static KernelList<P, Exec> get() {
+    static constexpr std::array<Kernel<P, Exec>, 2> all{{
+        {"kokkos", never_rejects<P>, attention_backward_workspace, kokkos_entry},
+        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+    }};
+    return without_reference_on_device<Exec>(all);
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
+    dispatch_dtype(p.q.dtype,
+                   [&]<class T>(std::type_identity<T>) { attention_backward_kokkos<T>(exec, p, workspace); });
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::attention_backward[reference]", [p] {
+        const auto r = reference::attention_backward<double, double>(
+            read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
+            read_tensor<double>(p.mask), read_tensor<double>(p.dout), p.options);
+        write_tensor(r.dq, p.dq);
+        write_tensor(r.dk, p.dk);
+        write_tensor(r.dv, p.dv);
+      });
+  }
+};
+
+}  // namespace kformer::Impl
