@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+
+/// \file
+/// Token embedding: rows of a table by their ids (Bengio et al., A Neural Probabilistic Language Model, JMLR 3
+/// (2003), section 2).
+
+namespace kformer {
+
+namespace Impl {
+
+struct EmbeddingForward {
+  static constexpr const char* op = "embedding";
+  static constexpr const char* function = "embedding_forward";
+  TensorRef ids, weight, y;
+  Operands operands() const;
+  void check() const;
+};
+
+struct EmbeddingBackward {
+  static constexpr const char* op = "embedding";
+  static constexpr const char* function = "embedding_backward";
+  TensorRef ids, dy, dweight;
+  Operands operands() const;
+  void check() const;
+};
+
+}  // namespace Impl
+
+/// `y[row] = weight[ids[row]]`. A row whose id lies outside [0, vocabulary) becomes NaN; nothing outside the
+/// table is read.
+///
+/// \param exec   the instance everything is launched on; nothing is fenced or allocated
+/// \param ids    (rows), int32
+/// \param weight (vocabulary, hidden), T
+/// \param y      (rows, hidden), T, overwritten
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<1> I, ViewOf<2> W, ViewOf<2> Y>
+void embedding_forward(const Exec& exec, const I& ids, const W& weight, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, I, W, Y>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::EmbeddingForward problem{erase(ids), erase(weight), erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Gradient of `embedding_forward`: `dweight[ids[row]] += dy[row]` for every row, in the order of the rows.
+/// Rows whose id lies outside [0, vocabulary) contribute nothing; table rows without a token are not touched.
+///
+/// \param exec    the instance
+/// \param ids     (rows), int32, the input of forward
+/// \param dy      (rows, hidden), T
+/// \param dweight (vocabulary, hidden), compute_t<T>, accumulated
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<1> I, ViewOf<2> DY, ViewOf<2> DW>
+void embedding_backward(const Exec& exec, const I& ids, const DY& dy, const DW& dweight) {
+  static_assert(Impl::all_accessible<Exec, I, DY, DW>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::EmbeddingBackward problem{erase(ids), erase(dy), erase(dweight)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer
