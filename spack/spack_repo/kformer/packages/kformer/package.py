@@ -83,7 +83,13 @@ class Kformer(CMakePackage, CudaPackage):
     conflicts(
         "^openblas threads=pthreads",
         when="+blas",
-        msg="Kformer calls BLAS from its own threads: take openblas threads=none",
+        msg="Kformer calls BLAS from its own threads: take openblas threads=openmp",
+    )
+    conflicts(
+        "^openblas threads=none",
+        when="+blas+openmp",
+        msg="a single-threaded OpenBLAS is not safe to call from several threads: take "
+        "openblas threads=openmp",
     )
     conflicts("%gcc@:11", msg="Kformer is C++20 and needs GCC 12 or newer")
 
