@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kformer/ops/cross_entropy.hpp"
+#include "ops/common/fast_exp.hpp"
 #include "ops/common/launch.hpp"
 
 /// \file
@@ -36,7 +37,7 @@ void cross_entropy_forward_kokkos(const Exec& exec, const CrossEntropyForward& p
         C sum;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, vocabulary),
-            [&](std::int64_t v, C& partial) { partial += Kokkos::exp(static_cast<C>(x[v]) - largest); }, sum);
+            [&](std::int64_t v, C& partial) { partial += fast_exp(static_cast<C>(x[v]) - largest); }, sum);
         Kokkos::single(Kokkos::PerTeam(team), [&] {
           const bool valid = target >= 0 && target < vocabulary;
           lse(row) = largest + Kokkos::log(sum);
@@ -68,9 +69,15 @@ void cross_entropy_backward_kokkos(const Exec& exec, const CrossEntropyBackward&
         }
         const bool valid = target >= 0 && target < vocabulary;
         const C shift = lse(row), d = valid ? dloss(row) : Kokkos::Experimental::quiet_NaN_v<C>;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, vocabulary), [&](std::int64_t v) {
-          const C probability = Kokkos::exp(static_cast<C>(x[v]) - shift);
-          dx[v] = T((probability - (v == target ? C(1) : C(0))) * d);
+        // The target is set on its own, so that the loop vectorises; its logit is read before it may be written
+        // over.
+        const C target_logit = valid ? static_cast<C>(x[target]) : C(0);
+        team.team_barrier();
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, vocabulary),
+                             [&](std::int64_t v) { dx[v] = T(fast_exp(static_cast<C>(x[v]) - shift) * d); });
+        team.team_barrier();
+        Kokkos::single(Kokkos::PerTeam(team), [&] {
+          if (valid) dx[target] = T((fast_exp(target_logit - shift) - C(1)) * d);
         });
       });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kformer/ops/swiglu.hpp"
+#include "ops/common/fast_exp.hpp"
 #include "ops/common/launch.hpp"
 
 /// \file
@@ -9,22 +10,23 @@
 
 namespace kformer::Impl {
 
-/// σ(g) and σ(−g), each to full relative precision.
+/// silu(g) = g · σ(g) and its derivative, with σ(g) and σ(−g) both from e^(−|g|), so that nothing overflows or
+/// cancels. The sign enters as a number, because compilers do not vectorise what they turn into branches. No
+/// infinity meets a zero: at ±∞ the limits come out.
 template <class C>
-struct Sigmoid {
-  C value, complement;
-  KOKKOS_FUNCTION explicit Sigmoid(C g) {
-    const C e = Kokkos::exp(-Kokkos::abs(g)), larger = C(1) / (C(1) + e), smaller = e * larger;
-    value = g < 0 ? smaller : larger;
-    complement = g < 0 ? larger : smaller;
+struct Silu {
+  C value, slope;
+  KOKKOS_FUNCTION explicit Silu(C g) {
+    const C half_sign = Kokkos::copysign(C(0.5), g);
+    const C positive = C(0.5) + half_sign, negative = C(0.5) - half_sign;  // 1 and 0, or 0 and 1
+    const C e = fast_exp(-Kokkos::abs(g)), near = C(1) / (C(1) + e);
+    const C sigmoid = (positive + negative * e) * near, complement = (negative + positive * e) * near;
+    const C largest = Kokkos::Experimental::finite_max_v<C>;
+    const C not_below = g < -largest ? -largest : g, finite = not_below > largest ? largest : not_below;
+    value = not_below * sigmoid;
+    slope = sigmoid + finite * (sigmoid * complement);
   }
 };
-
-/// a · b, where a zero wins over an infinity: the limit of g·σ(g) and its like at ±∞.
-template <class C>
-KOKKOS_INLINE_FUNCTION C vanishing_product(C a, C b) {
-  return b == 0 ? C(0) : a * b;
-}
 
 /// Columns of one team: a row is cut so that few long rows fill a device too.
 inline constexpr std::int64_t swiglu_columns = 2048;
@@ -38,17 +40,15 @@ void swiglu_forward_kokkos(const Exec& exec, const SwigluForward& p) {
   Kokkos::parallel_for(
       "kformer::swiglu_forward[kokkos]", team_policy(exec, p.gate.extent[0] * blocks, hidden),
       KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
-        const std::int64_t row = team.league_rank() / blocks,
-                           begin = team.league_rank() % blocks * swiglu_columns;
+        const std::int64_t row = team.league_rank() / blocks;
+        const std::int64_t begin = team.league_rank() % blocks * swiglu_columns;
         const T* g = gate.data + row * gate.stride[0];
         const T* u = up.data + row * up.stride[0];
         T* out = y.data + row * y.stride[0];
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, Kokkos::min(hidden, begin + swiglu_columns)),
-                             [&](std::int64_t h) {
-                               const C value = static_cast<C>(g[h]);
-                               const Sigmoid<C> sigmoid(value);
-                               out[h] = T(vanishing_product(value, sigmoid.value) * static_cast<C>(u[h]));
-                             });
+        const std::int64_t end = Kokkos::min(hidden, begin + swiglu_columns);
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, end), [&](std::int64_t h) {
+          out[h] = T(Silu<C>(static_cast<C>(g[h])).value * static_cast<C>(u[h]));
+        });
       });
 }
 
@@ -61,24 +61,21 @@ void swiglu_backward_kokkos(const Exec& exec, const SwigluBackward& p) {
   Kokkos::parallel_for(
       "kformer::swiglu_backward[kokkos]", team_policy(exec, p.gate.extent[0] * blocks, hidden),
       KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
-        const std::int64_t row = team.league_rank() / blocks,
-                           begin = team.league_rank() % blocks * swiglu_columns;
+        const std::int64_t row = team.league_rank() / blocks;
+        const std::int64_t begin = team.league_rank() % blocks * swiglu_columns;
         const T* g = gate.data + row * gate.stride[0];
         const T* u = up.data + row * up.stride[0];
         const T* d = dy.data + row * dy.stride[0];
         T* dg = dgate.data + row * dgate.stride[0];
         T* du = dup.data + row * dup.stride[0];
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, Kokkos::min(hidden, begin + swiglu_columns)),
-                             [&](std::int64_t h) {
-                               // All is read before anything is written, because outputs may be inputs.
-                               const C value = static_cast<C>(g[h]), through = static_cast<C>(d[h]),
-                                       factor = static_cast<C>(u[h]);
-                               const Sigmoid<C> sigmoid(value);
-                               const C slope =
-                                   sigmoid.value + vanishing_product(value, sigmoid.value * sigmoid.complement);
-                               dg[h] = T(through * factor * slope);
-                               du[h] = T(through * vanishing_product(value, sigmoid.value));
-                             });
+        const std::int64_t end = Kokkos::min(hidden, begin + swiglu_columns);
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, end), [&](std::int64_t h) {
+          // All is read before anything is written, because outputs may be inputs.
+          const Silu<C> silu(static_cast<C>(g[h]));
+          const C factor = static_cast<C>(u[h]), through = static_cast<C>(d[h]);
+          dg[h] = T(through * factor * silu.slope);
+          du[h] = T(through * silu.value);
+        });
       });
 }
 
