@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+
+/// \file
+/// The linear map `y = x Wᵀ`, alone, with a bias, or with a residual addition fused, and its gradients. Weights
+/// are stored (out, in) as in published checkpoints. No function here needs a workspace.
+
+namespace kformer {
+
+namespace Impl {
+
+/// At most one of `bias` and `residual` is present.
+struct LinearForward {
+  static constexpr const char* op = "linear";
+  static constexpr const char* function = "linear_forward";
+  TensorRef x, weight, bias, residual, y;
+  Operands operands() const;
+  void check() const;
+};
+
+struct LinearBackwardInput {
+  static constexpr const char* op = "linear";
+  static constexpr const char* function = "linear_backward_input";
+  TensorRef weight, dy, dx;
+  Operands operands() const;
+  void check() const;
+};
+
+struct LinearBackwardWeight {
+  static constexpr const char* op = "linear";
+  static constexpr const char* function = "linear_backward_weight";
+  TensorRef x, dy, dweight;
+  Operands operands() const;
+  void check() const;
+};
+
+struct LinearBiasBackward {
+  static constexpr const char* op = "linear";
+  static constexpr const char* function = "linear_bias_backward";
+  TensorRef dy, dbias;
+  Operands operands() const;
+  void check() const;
+};
+
+/// The checks of both halves of `linear_backward`, under its name, before either is launched.
+void check_linear_backward(const LinearBackwardInput& input, const LinearBackwardWeight& weight);
+
+}  // namespace Impl
+
+/// The linear map of each row: `y = x Wᵀ`.
+///
+/// \param exec   the instance everything is launched on; nothing is fenced or allocated
+/// \param x      (rows, in), T
+/// \param weight (out, in), T
+/// \param y      (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> Y>
+void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, X, W, Y>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearForward problem{erase(x), erase(weight), {}, {}, erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// The same with a bias: `y = x Wᵀ + bias`, rounded once.
+///
+/// \param exec   the instance
+/// \param x      (rows, in), T
+/// \param weight (out, in), T
+/// \param bias   (out), T, added to every row
+/// \param y      (rows, out), T, overwritten; shares no memory with the inputs
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> B, ViewOf<2> Y>
+void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, X, W, B, Y>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearForward problem{erase(x), erase(weight), erase(bias), {}, erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// The same with the residual addition fused: `y = residual + x Wᵀ`, rounded once.
+///
+/// \param exec     the instance
+/// \param x        (rows, in), T
+/// \param weight   (out, in), T
+/// \param residual (rows, out), T; may be `y` itself (then `y += x Wᵀ`), otherwise shares no memory with it
+/// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> R, ViewOf<2> Y>
+void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, X, W, R, Y>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearForward problem{erase(x), erase(weight), {}, erase(residual), erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Gradient of `linear_forward` and its variants with respect to `x`: `dx = dy W` (overwritten). The gradient
+/// with respect to `residual` is `dy` itself.
+///
+/// \param exec   the instance
+/// \param weight (out, in), T
+/// \param dy     (rows, out), T
+/// \param dx     (rows, in), T, overwritten; shares no memory with the inputs
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> W, ViewOf<2> DY, ViewOf<2> DX>
+void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx) {
+  static_assert(Impl::all_accessible<Exec, W, DY, DX>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearBackwardInput problem{erase(weight), erase(dy), erase(dx)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += dyᵀ x` (accumulated, the
+/// rows summed in a fixed order in compute_t<T>).
+///
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param dy      (rows, out), T
+/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> X, ViewOf<2> DY, ViewOf<2> DW>
+void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight) {
+  static_assert(Impl::all_accessible<Exec, X, DY, DW>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearBackwardWeight problem{erase(x), erase(dy), erase(dweight)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Both gradients of `linear_forward`: `linear_backward_input`, then `linear_backward_weight`.
+///
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param dy      (rows, out), T
+/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
+/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \throws DimensionMismatch if extents, strides or storage types do not fit; then nothing was launched
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> DY, ViewOf<2> DX, ViewOf<2> DW>
+void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
+                     const DW& dweight) {
+  static_assert(Impl::all_accessible<Exec, X, W, DY, DX, DW>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearBackwardInput input{erase(weight), erase(dy), erase(dx)};
+  const Impl::LinearBackwardWeight by_weight{erase(x), erase(dy), erase(dweight)};
+  Impl::check_linear_backward(input, by_weight);
+  Impl::run_best(exec, input);
+  Impl::run_best(exec, by_weight);
+}
+
+/// Gradient of `linear_bias_forward` with respect to `bias`: `dbias += Σ_rows dy` (accumulated, in a fixed
+/// order).
+///
+/// \param exec  the instance
+/// \param dy    (rows, out), T
+/// \param dbias (out), compute_t<T>, accumulated
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<2> DY, ViewOf<1> DB>
+void linear_bias_backward(const Exec& exec, const DY& dy, const DB& dbias) {
+  static_assert(Impl::all_accessible<Exec, DY, DB>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::LinearBiasBackward problem{erase(dy), erase(dbias)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer

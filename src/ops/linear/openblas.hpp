@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// \file
+/// Which builds of OpenBLAS may be called from the threads of Kokkos.
+
+namespace kformer::Impl {
+
+/// What OpenBLAS says of itself.
+struct OpenBlas {
+  std::string_view config;  ///< openblas_get_config()
+  int parallel;             ///< openblas_get_parallel(): 0 single-threaded, 1 pthreads, 2 OpenMP
+  int threads;              ///< openblas_get_num_threads()
+};
+
+/// Why several threads must not call it at once, or nothing. `from_openmp`: the calls come from within OpenMP
+/// parallel regions, where an OpenMP build starts no threads.
+inline std::string concurrent_calls_refusal(const OpenBlas& blas, bool from_openmp) {
+  auto says = [&](const char* word) { return blas.config.find(word) != std::string_view::npos; };
+  // Its calls share packing buffers unguarded. Releases before 0.3.28 do not tell that they were built safely.
+  if (blas.parallel == 0 && !says("USE_LOCKING"))
+    return "this single-threaded OpenBLAS computes wrong numbers when several threads call it; use its OpenMP "
+           "build, or one built with USE_LOCKING=1 (0.3.28 or newer)";
+  if (blas.threads > 1 && !(blas.parallel == 2 && from_openmp))
+    return "this OpenBLAS would start threads beside those of Kokkos; set OPENBLAS_NUM_THREADS=1";
+  return {};
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/linear.hpp"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "ops/linear/openblas.hpp"
+#include "ops/linear/reference.hpp"
+#include "support/errors.hpp"
+#include "support/every_kernel.hpp"
+#include "support/gradient_check.hpp"
+
+namespace kformer::Testing {
+namespace ref = kformer::Impl::reference;
+
+BOOST_AUTO_TEST_SUITE(linear)
+
+struct Shape {
+  std::int64_t rows, in, out;
+};
+// The larger ones cross the borders of the tiles and of the steps of the sum of every kernel.
+const std::vector<Shape> shapes{{1, 1, 1},    {3, 5, 7},      {1, 113, 75}, {75, 1, 113},
+                                {75, 113, 1}, {65, 129, 130}, {3, 1025, 5}, {70, 33, 300},
+                                {0, 8, 3},    {4, 0, 3},      {4, 3, 0}};
+constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
+
+enum class Added { nothing, bias, residual, to_y };
+constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
+
+template <class T>
+struct Tensors {
+  TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
+  TestTensor<Exec, compute_t<T>> dweight, dbias;
+
+  explicit Tensors(Shape s, Rows rows = Rows::strided, unsigned seed = 20260103) {
+    std::mt19937 generator(seed);
+    auto tensor = [&](std::int64_t r, std::int64_t c) { return TestTensor<Exec, T>({r, c}, rows); };
+    x = tensor(s.rows, s.in).random(generator);
+    weight = tensor(s.out, s.in).random(generator, 0.5);
+    bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
+    residual = tensor(s.rows, s.out).random(generator, 3.0);
+    y = tensor(s.rows, s.out);
+    dy = tensor(s.rows, s.out).random(generator);
+    dx = tensor(s.rows, s.in);
+    dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}, rows).random(generator);
+    dbias = TestTensor<Exec, compute_t<T>>({s.out}).random(generator);
+  }
+};
+
+template <class Real, class S>
+HostTensor<Real> sum_of(HostTensor<Real> gradient, const TestTensor<Exec, S>& initial) {
+  const auto start = initial.template read<Real>();
+  for (std::size_t i = 0; i < start.values().size(); ++i) gradient.values()[i] += start.values()[i];
+  return gradient;
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : both_rows)
+      for (const Added added : every_added) {
+        Tensors<T> t(shape, rows);
+        std::mt19937 generator(11);
+        if (added == Added::to_y) t.y.random(generator, 3.0);
+        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+        if (added == Added::bias) problem.bias = t.bias.ref();
+        if (added == Added::residual) problem.residual = t.residual.ref();
+        if (added == Added::to_y) problem.residual = t.y.ref();
+        auto forward = [&]<class Real, class Store>() {
+          return ref::linear_forward<Real, Store>(
+              Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
+              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual));
+        };
+        const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
+        const auto naive = forward.template operator()<compute_t<T>, T>();
+        problem.check();
+        test_every_kernel(problem, {&t.y}, [&](const std::string&) { check_close("y", t.y, expected, naive); });
+      }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : both_rows) {
+      Tensors<T> t(shape, rows);
+      const auto expected = ref::linear_backward_input<oracle_t<T>, oracle_t<T>>(
+          t.weight.template read<oracle_t<T>>(), t.dy.template read<oracle_t<T>>());
+      const auto naive = ref::linear_backward_input<compute_t<T>, T>(t.weight.template read<compute_t<T>>(),
+                                                                     t.dy.template read<compute_t<T>>());
+      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref()};
+      problem.check();
+      test_every_kernel(problem, {&t.dx},
+                        [&](const std::string&) { check_close("dx", t.dx, expected, naive); });
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_matches_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : both_rows) {
+      Tensors<T> t(shape, rows);
+      auto gradient = [&]<class Real>(std::type_identity<Real>) {
+        return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>()),
+                      t.dweight);
+      };
+      const auto expected = gradient(std::type_identity<oracle_t<T>>{});
+      const auto naive = gradient(std::type_identity<compute_t<T>>{});
+      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref()};
+      problem.check();
+      test_every_kernel(problem, {&t.dweight},
+                        [&](const std::string&) { check_close("dweight", t.dweight, expected, naive); });
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes) {
+    Tensors<T> t(shape);
+    const auto expected = sum_of(ref::linear_bias_backward(t.dy.template read<oracle_t<T>>()), t.dbias);
+    const auto naive = sum_of(ref::linear_bias_backward(t.dy.template read<compute_t<T>>()), t.dbias);
+    const Impl::LinearBiasBackward problem{t.dy.ref(), t.dbias.ref()};
+    problem.check();
+    test_every_kernel(problem, {&t.dbias},
+                      [&](const std::string&) { check_close("dbias", t.dbias, expected, naive); });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(reference_by_hand) {
+  HostTensor<double> x({1, 2}), weight({2, 2}), bias({2}), residual({1, 2}), dy({1, 2});
+  x.values() = {3, 4};
+  weight.values() = {1, 2, 5, 7};
+  bias.values() = {100, 200};
+  residual.values() = {1000, 2000};
+  dy.values() = {10, 20};
+  using Values = std::vector<double>;
+  BOOST_TEST((ref::linear_forward<double, double>(x, weight, {}, {}).values() == Values{11, 43}));
+  BOOST_TEST((ref::linear_forward<double, double>(x, weight, bias, {}).values() == Values{111, 243}));
+  BOOST_TEST((ref::linear_forward<double, double>(x, weight, {}, residual).values() == Values{1011, 2043}));
+  BOOST_TEST((ref::linear_backward_input<double, double>(weight, dy).values() == Values{110, 160}));
+  BOOST_TEST((ref::linear_backward_weight(x, dy).values() == Values{30, 40, 60, 80}));
+  BOOST_TEST((ref::linear_bias_backward(dy).values() == Values{10, 20}));
+}
+
+// Loss Σ g·y along one direction in x, weight, bias and residual at once, through the public functions on the
+// portable kernels.
+BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
+  ::setenv("KFORMER_KERNEL", "linear:kokkos", 1);
+  const Shape shape{5, 7, 6};
+  const Tensors<double> t(shape), direction(shape, Rows::strided, 7);
+  auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  };
+  auto values = [](const auto& tensor) { return tensor.template read<double>().values(); };
+  auto moved = [&](const auto& from, const auto& along, double h) {
+    const auto a = values(from), d = values(along);
+    const auto& extent = from.ref().extent;
+    TestTensor<Exec, double> result(
+        std::vector<std::int64_t>(extent.begin(), extent.begin() + from.ref().rank));
+    result.fill([&](std::size_t i) { return a[i] + h * d[i]; });
+    return result;
+  };
+  auto zero = [](auto& tensor) { tensor.fill([](std::size_t) { return 0.0; }); };
+
+  Tensors<double> g(shape);
+  zero(g.dweight);
+  zero(g.dbias);
+  linear_backward(Exec(), t.x.view<2>(), t.weight.view<2>(), t.dy.view<2>(), g.dx.view<2>(),
+                  g.dweight.view<2>());
+  linear_bias_backward(Exec(), t.dy.view<2>(), g.dbias.view<1>());
+  Exec().fence("kformer::Testing::linear");
+  const double by_factors =
+      dot(values(g.dx), values(direction.x)) + dot(values(g.dweight), values(direction.weight));
+
+  auto loss = [&](Added added, double h) {
+    const auto x = moved(t.x, direction.x, h), weight = moved(t.weight, direction.weight, h);
+    const auto bias = moved(t.bias, direction.bias, h), residual = moved(t.residual, direction.residual, h);
+    TestTensor<Exec, double> y({shape.rows, shape.out});
+    if (added == Added::nothing) linear_forward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>());
+    if (added == Added::bias)
+      linear_bias_forward(Exec(), x.view<2>(), weight.view<2>(), bias.view<1>(), y.view<2>());
+    if (added == Added::residual)
+      linear_residual_forward(Exec(), x.view<2>(), weight.view<2>(), residual.view<2>(), y.view<2>());
+    Exec().fence("kformer::Testing::linear");
+    return dot(values(y), values(t.dy));
+  };
+  check_gradient("x, weight", [&](double h) { return loss(Added::nothing, h); }, by_factors);
+  check_gradient(
+      "x, weight, bias", [&](double h) { return loss(Added::bias, h); },
+      by_factors + dot(values(g.dbias), values(direction.bias)));
+  check_gradient(
+      "x, weight, residual", [&](double h) { return loss(Added::residual, h); },
+      by_factors + dot(values(t.dy), values(direction.residual)));
+  ::unsetenv("KFORMER_KERNEL");
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
+  TestTensor<Exec, float> x({3, 5}), weight({4, 5}), y({3, 4}), bias({5}), narrow({3, 3});
+  TestTensor<Exec, bf16> half({3, 4});
+  check_error<DimensionMismatch>(
+      [&] { linear_forward(Exec(), x.view<2>(), y.view<2>(), y.view<2>()); },
+      "kformer::linear_forward: extents do not match: x[3,5] weight[3,4] y[3,4]; expected weight to have one "
+      "column per column of x");
+  check_error<DimensionMismatch>(
+      [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), narrow.view<2>()); },
+      "kformer::linear_forward: extents do not match: x[3,5] weight[4,5] y[3,3]; expected y to have the rows "
+      "of x "
+      "and one column per row of weight");
+  check_error<DimensionMismatch>(
+      [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), half.view<2>()); },
+      "kformer::linear_forward: y is stored as bf16, expected f32: x[3,5] weight[4,5] y[3,4]");
+  check_error<DimensionMismatch>(
+      [&] { linear_bias_forward(Exec(), x.view<2>(), weight.view<2>(), bias.view<1>(), y.view<2>()); },
+      "kformer::linear_bias_forward: extents do not match: x[3,5] weight[4,5] bias[5] y[3,4]; expected bias to "
+      "have "
+      "one element per row of weight");
+  check_error<DimensionMismatch>(
+      [&] { linear_residual_forward(Exec(), x.view<2>(), weight.view<2>(), narrow.view<2>(), y.view<2>()); },
+      "kformer::linear_residual_forward: extents do not match: x[3,5] weight[4,5] residual[3,3] y[3,4]; "
+      "expected "
+      "residual to have the extents of y");
+  check_error<DimensionMismatch>(
+      [&] { linear_backward_input(Exec(), weight.view<2>(), x.view<2>(), x.view<2>()); },
+      "kformer::linear_backward_input: extents do not match: weight[4,5] dy[3,5] dx[3,5]; expected dy to have "
+      "one "
+      "column per row of weight");
+  check_error<DimensionMismatch>(
+      [&] { linear_backward_input(Exec(), weight.view<2>(), y.view<2>(), y.view<2>()); },
+      "kformer::linear_backward_input: extents do not match: weight[4,5] dy[3,4] dx[3,4]; expected dx to have "
+      "the "
+      "rows of dy and one column per column of weight");
+  check_error<DimensionMismatch>(
+      [&] { linear_backward_weight(Exec(), x.view<2>(), weight.view<2>(), weight.view<2>()); },
+      "kformer::linear_backward_weight: extents do not match: x[3,5] dy[4,5] dweight[4,5]; expected dy to have "
+      "the "
+      "rows of x");
+  check_error<DimensionMismatch>([&] { linear_backward_weight(Exec(), x.view<2>(), y.view<2>(), x.view<2>()); },
+                                 "kformer::linear_backward_weight: extents do not match: x[3,5] dy[3,4] "
+                                 "dweight[3,5]; expected dweight to have "
+                                 "one row per column of dy and one column per column of x");
+  check_error<DimensionMismatch>(
+      [&] {
+        linear_backward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), y.view<2>(), weight.view<2>());
+      },
+      "kformer::linear_backward: extents do not match: x[3,5] weight[4,5] dy[3,4] dx[3,4] dweight[4,5]; "
+      "expected dx "
+      "to have the rows of dy and one column per column of weight");
+  TestTensor<Exec, bf16> x16({3, 5}), dy16({3, 4}), dweight16({4, 5});
+  check_error<DimensionMismatch>(
+      [&] { linear_backward_weight(Exec(), x16.view<2>(), dy16.view<2>(), dweight16.view<2>()); },
+      "kformer::linear_backward_weight: dweight is stored as bf16, expected f32: x[3,5] dy[3,4] dweight[4,5]");
+  check_error<DimensionMismatch>([&] { linear_bias_backward(Exec(), y.view<2>(), bias.view<1>()); },
+                                 "kformer::linear_bias_backward: extents do not match: dy[3,4] dbias[5]; "
+                                 "expected dbias to have one element "
+                                 "per column of dy");
+}
+
+BOOST_AUTO_TEST_CASE(only_safe_builds_of_openblas_are_called_by_threads) {
+  using Impl::concurrent_calls_refusal;
+  const char* unsafe =
+      "this single-threaded OpenBLAS computes wrong numbers when several threads call it; use its OpenMP "
+      "build, or "
+      "one built with USE_LOCKING=1 (0.3.28 or newer)";
+  const char* threaded = "this OpenBLAS would start threads beside those of Kokkos; set OPENBLAS_NUM_THREADS=1";
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 DYNAMIC_ARCH Zen SINGLE_THREADED", 0, 1}, true) ==
+             unsafe);
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.28 USE_LOCKING SINGLE_THREADED", 0, 1}, true) == "");
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 Zen MAX_THREADS=64", 1, 8}, true) == threaded);
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 Zen MAX_THREADS=64", 1, 1}, true) == "");
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 USE_OPENMP MAX_THREADS=64", 2, 8}, true) == "");
+  BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 USE_OPENMP MAX_THREADS=64", 2, 8}, false) == threaded);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
