@@ -30,8 +30,8 @@ Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Im
   const ErrorNorms limit = allowed_error(dtype_of<S>, error_norms(naive.values(), r), magnitude(r));
   const bool ok = error.max <= limit.max && error.rms <= limit.rms;
   std::ostringstream text;
-  text << "max error " << error.max << " (limit " << limit.max << "), rms error " << error.rms << " (limit " << limit.rms
-       << ')';
+  text << "max error " << error.max << " (limit " << limit.max << "), rms error " << error.rms << " (limit "
+       << limit.rms << ')';
   int shown = 0;
   for (std::size_t i = 0; !ok && i < o.size() && shown < 5; ++i) {
     if (difference(o[i], r[i]) <= limit.max && error.max > limit.max) continue;

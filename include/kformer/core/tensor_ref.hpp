@@ -38,7 +38,7 @@ struct Strided {
 
 /// A View without its type: address, storage type, extents and strides (in elements), slowest extent first.
 struct TensorRef {
-  static constexpr int max_rank = 4;
+  static constexpr int max_rank = 4;  ///< extents and strides beyond `rank` are unused
 
   void* data = nullptr;                         ///< first element; may be null if an extent is 0
   DType dtype = DType::f32;                     ///< storage type

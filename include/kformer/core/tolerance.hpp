@@ -9,8 +9,8 @@
 #include "kformer/core/scalar.hpp"
 
 /// \file
-/// The one tolerance of tests and drivers. With `ref` the oracle on the rounded inputs and `naive` the textbook algorithm
-/// with every array rounded to T,
+/// The one tolerance of tests and drivers. With `ref` the oracle on the rounded inputs and `naive` the textbook
+/// algorithm with every array rounded to T,
 ///
 ///     max|out − ref| ≤ max(2·max|naive − ref|, ulp(max|ref|))   and
 ///     rms(out − ref) ≤ max(2·rms(naive − ref), ½ ulp(rms(ref))).
@@ -70,8 +70,8 @@ ErrorNorms magnitude(const A& a) {
   return n;
 }
 
-/// The largest error the rule allows, given the naive computation's error and the oracle's magnitude. Where the naive
-/// computation itself breaks down it sets no limit.
+/// The largest error the rule allows, given the naive computation's error and the oracle's magnitude. Where the
+/// naive computation itself breaks down it sets no limit.
 inline ErrorNorms allowed_error(DType stored, const ErrorNorms& naive, const ErrorNorms& reference) {
   return {std::max(std::isfinite(naive.max) ? 2 * naive.max : 0, ulp(stored, reference.max)),
           std::max(std::isfinite(naive.rms) ? 2 * naive.rms : 0, ulp(stored, reference.rms) / 2)};

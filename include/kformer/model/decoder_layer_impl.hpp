@@ -107,9 +107,10 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
     norm_bytes = rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden);
     norm_at = layout.reserve<std::byte>(static_cast<std::int64_t>(norm_bytes));
     const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
-    attention_bytes = m_algorithm == AttentionAlgorithm::standard
-                          ? standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq)
-                          : attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq);
+    attention_bytes =
+        m_algorithm == AttentionAlgorithm::standard
+            ? standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq)
+            : attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq);
     attention_at = layout.reserve<std::byte>(static_cast<std::int64_t>(attention_bytes));
   }
   m_workspace_block =
