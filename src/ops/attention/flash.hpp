@@ -132,12 +132,8 @@ KOKKOS_FUNCTION void load_by_feature(const TeamMember<Exec>& team, const T* x, s
 /// 0.
 template <class Exec, class C, class T>
 KOKKOS_FUNCTION void load_by_token(const TeamMember<Exec>& team, const T* x, std::int64_t token_stride,
-                                   int count, int features, int padded_features, C factor, C* tile) {
+                                   int count, int features, int padded_features, C* tile) {
   load_tile<Exec>(team, x, 1, token_stride, features, padded_features, count, tile, padded_features);
-  team.team_barrier();
-  if (factor == C(1)) return;
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(team, count * padded_features),
-                       [&](int i) { tile[i] *= factor; });
 }
 
 /// c += aᵀ b where a zero of `a` hides the row of `b`, NaN and all; `may_hide` says whether `a` has such zeros.

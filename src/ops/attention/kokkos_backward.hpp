@@ -20,13 +20,56 @@ struct FlashGradient {
   Strided<const C, 3> lse;
   const C* delta;  // (batch, q_heads, q_len)
 
-  /// P and dS from a score and the gradient of its probability. A hidden key has P = 0 and dS = 0, whatever
-  /// they are.
-  KOKKOS_FUNCTION void differentiate(bool seen, C& score, C& gradient, C lse_i, C delta_i) const {
-    const C probability =
-        seen && lse_i != -Kokkos::Experimental::infinity_v<C> ? fast_exp(score - lse_i) : C(0);
-    gradient = probability == C(0) ? C(0) : probability * (gradient - delta_i);
-    score = probability;
+  /// lse and delta of `rows` queries from `i0`, padded to `edge`. A query that saw nothing gets lse +∞, so that
+  /// its probabilities are 0.
+  template <class Exec>
+  KOKKOS_FUNCTION void load_statistics(const TeamMember<Exec>& team, std::int64_t b, std::int64_t h,
+                                       std::int64_t i0, int rows, int edge, C* tile_lse, C* tile_delta) const {
+    constexpr C infinity = Kokkos::Experimental::infinity_v<C>;
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
+      const C saved = i < rows ? lse(b, h, i0 + i) : infinity;
+      tile_lse[i] = saved == -infinity ? infinity : saved;
+      tile_delta[i] = i < rows ? delta[(b * p.q_heads + h) * p.q_len + i0 + i] : C(0);
+    });
+  }
+
+  /// In place of scores and of the gradients of probabilities: P = exp(S − lse) and dS = P ∘ (dP − δ), in a
+  /// tile whose rows are queries or keys. At an edge, hidden pairs get 0 in both.
+  template <class Exec, bool rows_are_queries>
+  KOKKOS_FUNCTION void differentiate(const TeamMember<Exec>& team, bool at_edge, std::int64_t b, std::int64_t h,
+                                     std::int64_t i0, std::int64_t j0, int queries, int keys, int edge, C* s,
+                                     C* ds, const C* tile_lse, const C* tile_delta) const {
+    const int rows = rows_are_queries ? queries : keys, columns = rows_are_queries ? keys : queries;
+    const auto added = [&](int row, int column) {
+      return hide_or_add(b, h, i0 + (rows_are_queries ? row : column), j0 + (rows_are_queries ? column : row));
+    };
+    constexpr C hidden = -Kokkos::Experimental::infinity_v<C>;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int row) {
+      C* score = s + row * edge;
+      C* gradient = ds + row * edge;
+      if (p.masked)
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, columns), [&](int column) {
+          const C mask = added(row, column);
+          if (mask != hidden) score[column] += mask;
+        });
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, edge), [&](int column) {
+        const int i = rows_are_queries ? row : column;
+        const C probability = fast_exp(score[column] - tile_lse[i]);
+        score[column] = probability;
+        gradient[column] = probability * (gradient[column] - tile_delta[i]);
+      });
+      // NaN that hidden keys and blind queries brought along stops here.
+      if (at_edge)
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, columns), [&](int column) {
+          if (added(row, column) == hidden) score[column] = gradient[column] = C(0);
+        });
+    });
+  }
+
+ private:
+  /// What is added to the score of a pair, −∞ if it is hidden by position or by the mask.
+  KOKKOS_FUNCTION C hide_or_add(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return p.visibility.sees(i, j) ? p.added(b, h, i, j) : -Kokkos::Experimental::infinity_v<C>;
   }
 };
 
@@ -65,7 +108,8 @@ struct FlashGradientKV {
 
   static std::int64_t scratch_elements(const FlashProblem<T>& p, int edge) {
     const std::int64_t k = padded(p.head_dim, Block::cols), v = padded(p.v_head_dim, Block::cols);
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * v + 2 * edge);
+    return edge *
+           (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * v + 2 * edge + 2);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -78,7 +122,7 @@ struct FlashGradientKV {
     ScratchTiles<C> scratch(team.team_scratch(level).get_shmem_aligned(elements * sizeof(C), 64));
     C* k = scratch.take(p.head_dim * edge);         // (feature, key)
     C* v = scratch.take(p.v_head_dim * edge);       // (feature, key)
-    C* q = scratch.take(edge * padded_k);           // (query, feature), scaled
+    C* q = scratch.take(edge * padded_k);           // (query, feature)
     C* q_t = scratch.take(p.head_dim * edge);       // (feature, query), scaled
     C* dout = scratch.take(edge * padded_v);        // (query, feature)
     C* dout_t = scratch.take(p.v_head_dim * edge);  // (feature, query)
@@ -86,6 +130,8 @@ struct FlashGradientKV {
     C* sum_v = scratch.take(edge * padded_v);       // (key, feature)
     C* s = scratch.take(edge * edge);               // (query, key): scores, then probabilities
     C* ds = scratch.take(edge * edge);              // (query, key)
+    C* lse = scratch.take(edge);
+    C* delta = scratch.take(edge);
 
     load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k);
     load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, C(1), v);
@@ -99,41 +145,24 @@ struct FlashGradientKV {
         if (p.visibility.end(last) <= j0 || p.visibility.first(i0) >= j0 + cols) continue;
         const bool at_edge = p.masked || j0 < p.visibility.first(last) || j0 + cols > p.visibility.end(i0);
         team.team_barrier();
-        load_by_token<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, p.head_dim, padded_k, p.scale, q);
+        load_by_token<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, p.head_dim, padded_k, q);
         load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, p.scale, q_t);
-        load_by_token<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, p.v_head_dim, padded_v, C(1),
-                            dout);
+        load_by_token<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, p.v_head_dim, padded_v, dout);
         load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, C(1),
                               dout_t);
+        g.template load_statistics<Exec>(team, b, h, i0, rows, edge, lse, delta);
         team.team_barrier();
         tile_product<Exec, false>(team, edge, edge, p.head_dim, q_t, edge, k, edge, s, edge);
         tile_product<Exec, false>(team, edge, edge, p.v_head_dim, dout_t, edge, v, edge, ds, edge);
         team.team_barrier();
-        differentiate_rows(team, b, h, i0, j0, rows, cols, s, ds);
+        g.template differentiate<Exec, true>(team, at_edge, b, h, i0, j0, rows, cols, edge, s, ds, lse, delta);
         team.team_barrier();
         hiding_product<Exec>(team, at_edge, edge, padded_v, rows, s, edge, dout, padded_v, sum_v, padded_v);
         hiding_product<Exec>(team, at_edge, edge, padded_k, rows, ds, edge, q, padded_k, sum_k, padded_k);
       }
     team.team_barrier();
-    store_tokens<Exec>(team, sum_k, cols, p.head_dim, padded_k, C(1), dk.at(b, j0, hk), dk.token_stride);
+    store_tokens<Exec>(team, sum_k, cols, p.head_dim, padded_k, p.scale, dk.at(b, j0, hk), dk.token_stride);
     store_tokens<Exec>(team, sum_v, cols, p.v_head_dim, padded_v, C(1), dv.at(b, j0, hk), dv.token_stride);
-  }
-
-  KOKKOS_FUNCTION void differentiate_rows(const Member& team, std::int64_t b, std::int64_t h, std::int64_t i0,
-                                          std::int64_t j0, int rows, int cols, C* s, C* ds) const {
-    const FlashProblem<T>& p = g.p;
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
-      const std::int64_t first = p.visibility.first(i0 + i) - j0, end = p.visibility.end(i0 + i) - j0;
-      const C lse = g.lse(b, h, i0 + i), delta = g.delta[(b * p.q_heads + h) * p.q_len + i0 + i];
-      C* score = s + i * edge;
-      C* gradient = ds + i * edge;
-      if (p.masked)
-        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols),
-                             [&](int j) { score[j] += p.added(b, h, i0 + i, j0 + j); });
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, edge), [&](int j) {
-        g.differentiate(j >= first && j < end && j < cols, score[j], gradient[j], lse, delta);
-      });
-    });
   }
 };
 
@@ -151,7 +180,7 @@ struct FlashGradientQ {
 
   static std::int64_t scratch_elements(const FlashProblem<T>& p, int edge) {
     const std::int64_t k = padded(p.head_dim, Block::cols);
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * edge);
+    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * edge + 2);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -170,9 +199,12 @@ struct FlashGradientQ {
     C* sum = scratch.take(edge * padded_k);       // (query, feature)
     C* s = scratch.take(edge * edge);             // (key, query)
     C* ds = scratch.take(edge * edge);            // (key, query)
+    C* lse = scratch.take(edge);
+    C* delta = scratch.take(edge);
 
     load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, p.scale, q);
     load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, C(1), dout);
+    g.template load_statistics<Exec>(team, b, h, i0, rows, edge, lse, delta);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_k), [&](int i) { sum[i] = C(0); });
 
     const std::int64_t begin = p.visibility.first(i0) / edge * edge, end = p.visibility.end(i0 + rows - 1);
@@ -181,50 +213,19 @@ struct FlashGradientQ {
       const bool at_edge =
           p.masked || j0 < p.visibility.first(i0 + rows - 1) || j0 + cols > p.visibility.end(i0);
       team.team_barrier();
-      load_by_token<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, p.head_dim, padded_k, C(1), k);
+      load_by_token<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, p.head_dim, padded_k, k);
       load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k_t);
       load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, C(1), v);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k_t, edge, q, edge, s, edge);
       tile_product<Exec, false>(team, edge, edge, p.v_head_dim, v, edge, dout, edge, ds, edge);
       team.team_barrier();
-      differentiate_columns(team, b, h, i0, j0, rows, cols, s, ds);
+      g.template differentiate<Exec, false>(team, at_edge, b, h, i0, j0, rows, cols, edge, s, ds, lse, delta);
       team.team_barrier();
       hiding_product<Exec>(team, at_edge, edge, padded_k, cols, ds, edge, k, padded_k, sum, padded_k);
     }
     team.team_barrier();
     store_tokens<Exec>(team, sum, rows, p.head_dim, padded_k, p.scale, dq.at(b, i0, h), dq.token_stride);
-  }
-
-  KOKKOS_FUNCTION void differentiate_columns(const Member& team, std::int64_t b, std::int64_t h,
-                                             std::int64_t i0, std::int64_t j0, int rows, int cols, C* s,
-                                             C* ds) const {
-    const FlashProblem<T>& p = g.p;
-    constexpr int lanes = flash_lanes<Exec, C>;
-    const int stride = edge;
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge / lanes), [&](int block) {
-      C lse[lanes], delta[lanes];
-      int first[lanes], end[lanes];
-      for (int lane = 0; lane < lanes; ++lane) {
-        const int i = block * lanes + lane;
-        const std::int64_t row = Kokkos::min<std::int64_t>(i0 + i, p.q_len - 1);
-        lse[lane] = g.lse(b, h, row);
-        delta[lane] = g.delta[(b * p.q_heads + h) * p.q_len + row];
-        first[lane] = static_cast<int>(Kokkos::clamp<std::int64_t>(p.visibility.first(row) - j0, 0, stride));
-        end[lane] =
-            i < rows ? static_cast<int>(Kokkos::clamp<std::int64_t>(p.visibility.end(row) - j0, 0, cols)) : 0;
-      }
-      for (int j = 0; j < cols; ++j) {
-        C* score = s + j * stride + block * lanes;
-        C* gradient = ds + j * stride + block * lanes;
-        if (p.masked)
-          for (int lane = 0; lane < lanes; ++lane)
-            if (j < end[lane]) score[lane] += p.added(b, h, i0 + block * lanes + lane, j0 + j);
-        for (int lane = 0; lane < lanes; ++lane)
-          g.differentiate(j >= first[lane] && j < end[lane], score[lane], gradient[lane], lse[lane],
-                          delta[lane]);
-      }
-    });
   }
 };
 

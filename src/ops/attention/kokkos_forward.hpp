@@ -59,7 +59,7 @@ struct FlashForward {
           p.masked || j0 < p.visibility.first(i0 + rows - 1) || j0 + cols > p.visibility.end(i0);
       team.team_barrier();
       load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k);
-      load_by_token<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, p.v_head_dim, padded_v, C(1), v);
+      load_by_token<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, p.v_head_dim, padded_v, v);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k, edge, q, edge, s, edge);
       team.team_barrier();

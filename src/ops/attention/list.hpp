@@ -52,7 +52,8 @@ struct List<AttentionBackward, Exec> {
       run_on_host(exec, "kformer::attention_backward[reference]", [p] {
         const auto r = reference::attention_backward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.mask), read_tensor<double>(p.dout), p.options);
+            read_tensor<double>(p.mask), read_tensor<double>(p.dout), p.options,
+            {read_tensor<double>(p.out), read_tensor<double>(p.lse)});
         write_tensor(r.dq, p.dq);
         write_tensor(r.dk, p.dk);
         write_tensor(r.dv, p.dv);

@@ -43,11 +43,13 @@ struct AttentionResult {
   HostTensor<Real> out, lse, probabilities;
 };
 
-/// S = scale · q kᵀ + mask, P = softmax(S), out = P v, lse = log Σ exp(S).
+/// S = scale · q kᵀ + mask, P = softmax(S), out = P v, lse = log Σ exp(S). With `known_lse` P = exp(S −
+/// known_lse).
 template <class Real, class Store>
 AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                         const HostTensor<Real>& v, const HostTensor<Real>& mask,
-                                        const AttentionOptions& options) {
+                                        const AttentionOptions& options,
+                                        const HostTensor<Real>& known_lse = {}) {
   const auto batch = q.extent(0), q_len = q.extent(1), q_heads = q.extent(2), head_dim = q.extent(3);
   const auto kv_len = k.extent(1), kv_heads = k.extent(2), v_head_dim = v.extent(3);
   const AttentionMask<Real> seen(q, k, mask, options);
@@ -75,7 +77,9 @@ AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTen
         r.lse(b, h, i) = highest + std::log(sum);
         for (std::int64_t j = 0; j < kv_len; ++j)
           if (seen.sees(b, h, i, j))
-            r.probabilities(b, h, i, j) = stored<Store>(std::exp(score[j] - highest) / sum);
+            r.probabilities(b, h, i, j) =
+                stored<Store>(known_lse.present() ? std::exp(score[j] - known_lse(b, h, i))
+                                                  : std::exp(score[j] - highest) / sum);
         for (std::int64_t d = 0; d < v_head_dim; ++d) {
           Real out = 0;
           for (std::int64_t j = 0; j < kv_len; ++j)
@@ -91,16 +95,25 @@ struct AttentionGradients {
   HostTensor<Real> dq, dk, dv;
 };
 
-/// dv = Pᵀ dout, dP = dout vᵀ, dS = P ∘ (dP − Σ_j P ∘ dP), dq = scale · dS k, dk = scale · dSᵀ q.
+/// What forward saved, as it was stored; absent for the gradient as a function of q, k, v and dout alone.
+template <class Real>
+struct AttentionSaved {
+  HostTensor<Real> out, lse;
+};
+
+/// dv = Pᵀ dout, dP = dout vᵀ, dS = P ∘ (dP − δ), dq = scale · dS k, dk = scale · dSᵀ q with δ = Σ_j P ∘ dP. A
+/// function that is handed `saved` is judged by what follows from that: P = exp(S − lse) and δ = Σ_d dout ∘
+/// out.
 template <class Real, class Store>
 AttentionGradients<Real> attention_backward(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                             const HostTensor<Real>& v, const HostTensor<Real>& mask,
-                                            const HostTensor<Real>& dout, const AttentionOptions& options) {
+                                            const HostTensor<Real>& dout, const AttentionOptions& options,
+                                            const AttentionSaved<Real>& saved = {}) {
   const auto batch = q.extent(0), q_len = q.extent(1), q_heads = q.extent(2), head_dim = q.extent(3);
   const auto kv_len = k.extent(1), kv_heads = k.extent(2), v_head_dim = v.extent(3);
   const AttentionMask<Real> seen(q, k, mask, options);
   const Real scale = Real(attention_scale(options, head_dim));
-  const auto forward = attention_forward<Real, Store>(q, k, v, mask, options);
+  const auto forward = attention_forward<Real, Store>(q, k, v, mask, options, saved.lse);
   AttentionGradients<Real> r{HostTensor<Real>({batch, q_len, q_heads, head_dim}),
                              HostTensor<Real>({batch, kv_len, kv_heads, head_dim}),
                              HostTensor<Real>({batch, kv_len, kv_heads, v_head_dim})};
@@ -121,6 +134,10 @@ AttentionGradients<Real> attention_backward(const HostTensor<Real>& q, const Hos
           }
           dp[j] = stored<Store>(dot);
           delta += p * dp[j];
+        }
+        if (saved.out.present()) {
+          delta = 0;
+          for (std::int64_t d = 0; d < v_head_dim; ++d) delta += dout(b, i, h, d) * saved.out(b, i, h, d);
         }
         for (std::int64_t j = 0; j < kv_len; ++j) {
           if (!seen.sees(b, h, i, j)) continue;
