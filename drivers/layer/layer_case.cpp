@@ -139,8 +139,8 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
         format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }
 
-  AllocationWitness& witness = AllocationWitness::install();
-  witness.reset_peaks();
+  AllocationWitness* witness = m_deck.profile.memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
+  if (witness) witness->reset_peaks();
   const auto ledger = Ledger::create();
   HostArrays results;
   {
@@ -175,8 +175,8 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
   for (int c = 0; c < memory_classes; ++c)
     result.peak[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));
   result.peak_total = ledger->peak_total();
-  if (witness.installed())
-    for (const auto& [name, space] : witness.spaces()) result.witnessed[name] = space.peak;
+  if (witness && witness->installed())
+    for (const auto& [name, space] : witness->spaces()) result.witnessed[name] = space.peak;
   if (result.status == CaseStatus::ok) check(point, results, result);
   m_last = std::move(results);
 }

@@ -118,7 +118,7 @@ void clear_progress() {
 
 int run_cases(const LayerSweepDeck& deck, const LlamaConfig& config, const std::optional<LayerTensors>& tensors,
               const std::vector<LayerCase>& cases, ResultFile& file) {
-  AllocationWitness::install();
+  if (deck.profile.memory == MemoryProfile::peak) AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
   LayerResults tables(file, config);
