@@ -44,14 +44,14 @@ struct Case {
 const std::vector<Case> cases{
     {1, 1, 1, 1, 1, 1, 1},
     {2, 75, 75, 4, 1, 8, 5, true},
-    {1, 113, 113, 8, 8, 5, 8, false, 20},
-    {1, 75, 113, 8, 2, 64, 80, true, 33},
-    {1, 113, 75, 2, 2, 80, 64, true},  // the first queries see nothing
-    {1, 20, 9, 2, 1, 8, 8, false, 3},  // likewise
+    {1, 113, 113, 3, 3, 5, 8, false, 20},
+    {1, 65, 97, 2, 1, 64, 80, true, 33},
+    {1, 113, 75, 1, 1, 80, 64, true},  // the first queries see nothing
+    {1, 20, 9, 8, 1, 8, 8, false, 3},  // likewise
     {2, 1, 113, 4, 1, 64, 64},
     {1, 75, 1, 2, 1, 8, 8},
     {1, 64, 128, 2, 2, 16, 16},
-    {1, 260, 260, 2, 1, 64, 64, true},
+    {1, 260, 260, 2, 1, 16, 16, true},
     {1, 130, 260, 2, 2, 16, 16, true, 70},
     {2, 75, 113, 4, 2, 8, 8, false, 0, Mask::full},
     {2, 75, 113, 4, 2, 8, 8, true, 50, Mask::full},
@@ -68,18 +68,18 @@ const std::vector<Case> cases{
 };
 
 const std::vector<Case> poisoned{
-    {1, 75, 113, 4, 2, 8, 8, false, 10, Mask::none, 1, Poison::hidden_keys},
-    {1, 75, 113, 4, 2, 8, 8, true, 10, Mask::none, 1, Poison::hidden_keys},
-    {2, 75, 113, 4, 2, 8, 8, false, 0, Mask::keys_per_batch, 1, Poison::hidden_keys},
-    {1, 75, 113, 4, 2, 8, 8, true, 0, Mask::full, 1, Poison::hidden_keys},
-    {1, 113, 75, 4, 2, 8, 8, true, 0, Mask::none, 1, Poison::blind_queries},
-    {1, 75, 113, 4, 2, 8, 8, false, 0, Mask::full, 1, Poison::blind_queries},
-    {1, 75, 113, 4, 2, 8, 8, true, 0, Mask::none, 1, Poison::last_value},
-    {1, 75, 113, 4, 2, 8, 8, false, 0, Mask::full, 1, Poison::last_value},
-    {1, 75, 113, 4, 2, 8, 8, true, 0, Mask::none, 1, Poison::last_key},
-    {1, 75, 113, 4, 2, 8, 8, false, 0, Mask::full, 1, Poison::last_key},
-    {1, 75, 113, 4, 2, 8, 8, true, 0, Mask::none, 1, Poison::first_gradient},
-    {1, 75, 113, 4, 2, 8, 8, false, 0, Mask::full, 1, Poison::first_gradient},
+    {1, 75, 113, 2, 1, 8, 8, false, 10, Mask::none, 1, Poison::hidden_keys},
+    {1, 75, 113, 2, 1, 8, 8, true, 10, Mask::none, 1, Poison::hidden_keys},
+    {2, 75, 113, 2, 1, 8, 8, false, 0, Mask::keys_per_batch, 1, Poison::hidden_keys},
+    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::full, 1, Poison::hidden_keys},
+    {1, 113, 75, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::blind_queries},
+    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::blind_queries},
+    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::last_value},
+    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::last_value},
+    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::last_key},
+    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::last_key},
+    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::first_gradient},
+    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::first_gradient},
 };
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
