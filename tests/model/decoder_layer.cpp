@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/model/decoder_layer.hpp"
+
+#include "model/layer_run.hpp"
+#include "support/errors.hpp"
+#include "support/gradient_check.hpp"
+#include "support/tools.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+struct Case {
+  const char* name;
+  LlamaConfig config;
+  LayerShape shape;
+};
+
+LlamaConfig small_config() {
+  LlamaConfig c;
+  c.hidden_size = 56;
+  c.intermediate_size = 75;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 8;
+  return c;
+}
+
+std::vector<Case> cases() {
+  const auto with = [](auto change) {
+    LlamaConfig c = small_config();
+    change(c);
+    return c;
+  };
+  return {
+      {"three sequences", small_config(), {3, 7}},
+      {"sequences of one token", small_config(), {6, 1}},
+      {"grouped 1:4, odd sizes",
+       with([](LlamaConfig& c) {
+         c.num_key_value_heads = 1;
+         c.intermediate_size = 61;
+         c.hidden_size = 47;
+       }),
+       {1, 33}},
+      {"head_dim 6",
+       with([](LlamaConfig& c) {
+         c.head_dim = 6;
+         c.num_key_value_heads = 4;
+       }),
+       {2, 7}},
+      {"window", with([](LlamaConfig& c) { c.sliding_window = 3; }), {2, 33}},
+      {"bias", with([](LlamaConfig& c) { c.attention_bias = true; }), {2, 7}},
+      {"interleaved, scaled rotary embedding",
+       with([](LlamaConfig& c) {
+         c.rope.layout = RopeLayout::interleaved;
+         c.rope.theta = 100;
+         c.rope.scaling = {4, 1, 4, 16};
+       }),
+       {1, 33}},
+  };
+}
+
+constexpr AttentionAlgorithm algorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::flash};
+const char* name_of(AttentionAlgorithm a) { return a == AttentionAlgorithm::flash ? "flash" : "standard"; }
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(decoder_layer)
+
+// The tolerance rule compares two samples of rounding errors, and after a dozen operations a small tensor is a
+// small sample with few independent errors. So several layers of one kind are tried, and the share of the limit
+// that they use is averaged.
+class MeanShareOfLimit {
+ public:
+  template <class Real, class Naive>
+  void add(DType stored, const HostTensor<Real>& out, const HostTensor<Real>& expected,
+           const HostTensor<Naive>& naive) {
+    const auto& reference = expected.values();
+    const ErrorNorms error = error_norms(out.values(), reference);
+    const ErrorNorms limit =
+        allowed_error(stored, error_norms(naive.values(), reference), magnitude(reference));
+    ++m_count;
+    m_max += error.max / limit.max;
+    m_rms += error.rms / limit.rms;
+  }
+  long double max() const { return m_max / m_count; }
+  long double rms() const { return m_rms / m_count; }
+
+ private:
+  int m_count = 0;
+  long double m_max = 0, m_rms = 0;
+};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
+  using Oracle = oracle_t<T>;
+  constexpr DType stored = dtype_of<T>, summed = dtype_of<compute_t<T>>;
+  for (const Case& c : cases()) {
+    std::map<std::string, MeanShareOfLimit> share;
+    for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape, seed).template rounded<T>();
+      const auto expected = inputs.template reference<Oracle, Oracle>();
+      const auto naive = inputs.template reference<compute_t<T>, T>();
+      for (const AttentionAlgorithm algorithm : algorithms) {
+        const std::string with = std::string(name_of(algorithm)) + ", ";
+        LayerUnderTest<T> run(inputs, algorithm);
+        run.forward();
+        run.backward();
+        share[with + "y"].add(stored, run.y().template read<Oracle>(), expected.y, naive.y);
+        share[with + "dx"].add(stored, run.dx().template read<Oracle>(), expected.dx, naive.dx);
+        for (const Parameter& p : run.layer().parameters())
+          share[with + p.name].add(summed, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
+                                   naive.gradients.at(p.name));
+        BOOST_TEST(run.guards_intact());
+      }
+    }
+    for (const auto& [name, used] : share)
+      BOOST_TEST((used.max() <= 1 && used.rms() <= 1), c.name << ", " << name << ": " << used.max()
+                                                              << " of the largest error allowed, " << used.rms()
+                                                              << " of the rms");
+  }
+}
+
+// The production templates against nothing but themselves: the derivative along a random direction of each
+// tensor.
+BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
+  for (const Case& c : cases()) {
+    const LayerInputs inputs = LayerInputs::random(c.config, c.shape);
+    const LayerInputs direction = LayerInputs::random(c.config, c.shape, 42);
+    for (const AttentionAlgorithm algorithm : algorithms) {
+      const auto loss = [&](const LayerInputs& at) {
+        LayerUnderTest<double> run(at, algorithm, LayerMode::inference);
+        run.forward();
+        return dot(run.y().template read<double>().values(), inputs.dy.values());
+      };
+      const auto moved = [](std::vector<double>& values, const std::vector<double>& along, double t) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] += t * along[i];
+      };
+      LayerUnderTest<double> run(inputs, algorithm);
+      run.forward();
+      run.backward();
+      const std::string where = std::string(c.name) + ", " + name_of(algorithm) + ", ";
+      check_gradient(
+          where + "x",
+          [&](double t) {
+            LayerInputs at = inputs;
+            moved(at.x.values(), direction.x.values(), t);
+            return loss(at);
+          },
+          dot(run.dx().template read<double>().values(), direction.x.values()));
+      for (const Parameter& p : run.layer().parameters()) {
+        const auto& along = direction.weights.at(p.name).values();
+        check_gradient(
+            where + p.name,
+            [&](double t) {
+              LayerInputs at = inputs;
+              moved(at.weights.at(p.name).values(), along, t);
+              return loss(at);
+            },
+            dot(run.template gradient<double>(p).values(), along));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(inference_gives_the_bits_of_training, T, Scalars) {
+  for (const Case& c : cases())
+    for (const AttentionAlgorithm algorithm : algorithms) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape);
+      LayerUnderTest<T> training(inputs, algorithm), inference(inputs, algorithm, LayerMode::inference);
+      training.forward();
+      inference.forward();
+      BOOST_TEST((training.y().bits() == inference.y().bits()), c.name << ", " << name_of(algorithm));
+    }
+}
+
+// Half of the space's threads (or another stream) is another order of work; the sums must not notice.
+BOOST_AUTO_TEST_CASE_TEMPLATE(the_same_bits_twice_and_on_any_instance, T, Scalars) {
+  const auto parts = Kokkos::Experimental::partition_space(Exec{}, 1, 1);
+  for (const Case& c : cases())
+    for (const AttentionAlgorithm algorithm : algorithms) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape);
+      const auto bits = [&](const Exec& exec) {
+        LayerUnderTest<T> run(inputs, algorithm, LayerMode::training, exec);
+        run.forward();
+        run.backward();
+        return run.bits();
+      };
+      const auto first = bits(Exec());
+      BOOST_TEST((bits(Exec()) == first), c.name << ", " << name_of(algorithm) << ": a second run");
+      BOOST_TEST((bits(parts[0]) == first), c.name << ", " << name_of(algorithm) << ": another instance");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(forward_saves_what_any_number_of_backward_calls_need) {
+  const LayerInputs inputs = LayerInputs::random(small_config(), {2, 7});
+  for (const AttentionAlgorithm algorithm : algorithms) {
+    LayerUnderTest<double> once(inputs, algorithm), twice(inputs, algorithm);
+    for (auto* run : {&once, &twice}) {
+      run->forward();
+      run->backward();
+    }
+    twice.backward();
+    BOOST_TEST((twice.dx().bits() == once.dx().bits()));
+    const auto parameters = once.layer().parameters(), again = twice.layer().parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto one = once.gradient<double>(parameters[i]).values();
+      const auto two = twice.gradient<double>(again[i]).values();
+      double scale = 0, error = 0;
+      for (std::size_t j = 0; j < one.size(); ++j) {
+        scale = std::max(scale, std::abs(2 * one[j]));
+        error = std::max(error, std::abs(two[j] - 2 * one[j]));
+      }
+      BOOST_TEST(error <= 16 * std::numeric_limits<double>::epsilon() * scale, parameters[i].name);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(parameters_have_their_published_names_and_extents) {
+  LlamaConfig config = small_config();
+  config.attention_bias = true;
+  for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) {
+    const auto ledger = Ledger::create();
+    const DecoderLayer<Exec, bf16> layer(config, {1, 3}, AttentionAlgorithm::flash, mode, *ledger);
+    const auto expected = parameter_extents(config);
+    std::int64_t elements = 0;
+    BOOST_TEST(layer.parameters().size() == expected.size());
+    for (const Parameter& p : layer.parameters()) {
+      const auto& extents = expected.at(p.name);
+      BOOST_TEST(p.weight.rank == static_cast<int>(extents.size()));
+      for (int r = 0; r < p.weight.rank; ++r)
+        BOOST_TEST(p.weight.extent[r] == extents[static_cast<std::size_t>(r)]);
+      BOOST_TEST((p.weight.dtype == DType::bf16));
+      BOOST_TEST(p.gradient.present() == (mode == LayerMode::training));
+      if (p.gradient.present()) {
+        BOOST_TEST(p.gradient.same_extents(p.weight));
+        BOOST_TEST((p.gradient.dtype == DType::f32));
+      }
+      elements += p.weight.size();
+    }
+    BOOST_TEST(elements == config.parameters());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(errors) {
+  const LayerInputs inputs = LayerInputs::random(small_config(), {2, 7});
+  LayerUnderTest<float> run(inputs, AttentionAlgorithm::flash, LayerMode::inference);
+  check_error<NotSupported>(
+      [&] { run.backward(); },
+      "kformer::DecoderLayer::backward: the layer was made for inference and keeps nothing "
+      "for backward; construct it with LayerMode::training");
+  const TestTensor<Exec, float> x({13, 56}), y({14, 56});
+  check_error<DimensionMismatch>([&] { run.layer().forward(Exec(), x.view<2>(), y.view<2>()); },
+                                 "kformer::rms_norm_forward: extents do not match: x[13,56] weight[56] "
+                                 "y[14,56] rstd[14]; expected y to have "
+                                 "the extents of x");
+  const auto ledger = Ledger::create();
+  BOOST_CHECK_THROW(
+      (DecoderLayer<Exec, float>({}, {1, 1}, AttentionAlgorithm::flash, LayerMode::inference, *ledger)),
+      DimensionMismatch);
+  BOOST_TEST(ledger->current_total() == 0u);
+}
+
+// The ledger, the forecast and Kokkos' own count of the bytes.
+BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
+  for (const Case& c : cases())
+    for (const AttentionAlgorithm algorithm : algorithms)
+      for (const LayerMode mode : {LayerMode::training, LayerMode::inference})
+        BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm)) {
+          const std::vector<std::int64_t> extents{c.shape.rows(), c.config.hidden_size};
+          const TestTensor<Exec, T> x(extents), y(extents), dy(extents), dx(extents);
+          const auto live = [&](const std::shared_ptr<Ledger>& ledger) {
+            const DecoderLayer<Exec, T> layer(c.config, c.shape, algorithm, mode, *ledger);
+            if (ledger->counts_only()) return;
+            layer.prepare(Exec());
+            layer.forward(Exec(), x.template view<2>(), y.template view<2>());
+            if (mode == LayerMode::training) {
+              layer.zero_gradients(Exec());
+              layer.backward(Exec(), x.template view<2>(), dy.template view<2>(), dx.template view<2>());
+            }
+          };
+          live(Ledger::create());  // the space's own scratch memory is set up now
+
+          const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
+          const ToolsRecorder witness;
+          live(forecast);
+          BOOST_TEST(witness.allocations().empty());
+          live(ledger);
+          BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
+          BOOST_TEST(witness.current_bytes() == 0u);
+          BOOST_TEST(forecast->peak_total() == ledger->peak_total());
+          for (int i = 0; i < memory_classes; ++i) {
+            const auto memory_class = static_cast<MemoryClass>(i);
+            BOOST_TEST(forecast->peak(memory_class) == ledger->peak(memory_class), to_string(memory_class));
+          }
+          BOOST_TEST(ledger->peak(MemoryClass::weights) > 0u);
+          BOOST_TEST((ledger->peak(MemoryClass::gradients) > 0u) == (mode == LayerMode::training));
+        }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kformer/model/llama_config.hpp"
+#include "ops/attention/reference.hpp"
+#include "ops/linear/reference.hpp"
+#include "ops/rms_norm/reference.hpp"
+#include "ops/rope/reference.hpp"
+#include "ops/swiglu/reference.hpp"
+
+/// \file
+/// The decoder layer composed of the blocks' references: every projection on its own, nothing recomputed,
+/// nothing shared. See host_tensor.hpp for `Real` and `Store`.
+
+namespace kformer::Testing {
+
+namespace ref = kformer::Impl::reference;
+using kformer::Impl::HostTensor;
+using kformer::Impl::stored;
+
+/// Tensors by their names in published checkpoints.
+template <class Real>
+using NamedTensors = std::map<std::string, HostTensor<Real>>;
+
+/// What a layer computes: `y`, `dx` and, by the weights' names, their gradients.
+template <class Real>
+struct LayerResult {
+  HostTensor<Real> y, dx;
+  NamedTensors<Real> gradients;
+};
+
+/// The same elements under other extents.
+template <class Real>
+HostTensor<Real> reshaped(const HostTensor<Real>& t, std::initializer_list<std::int64_t> extents) {
+  HostTensor<Real> r(extents);
+  r.values() = t.values();
+  return r;
+}
+
+template <class Store, class Real>
+HostTensor<Real> sum(HostTensor<Real> a, const HostTensor<Real>& b) {
+  for (std::size_t i = 0; i < a.values().size(); ++i)
+    a.values()[i] = stored<Store>(a.values()[i] + b.values()[i]);
+  return a;
+}
+
+/// The layer on `x` (batch · seq, hidden), forward and, for the loss Σ y · dy, backward.
+template <class Real, class Store>
+LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch, std::int64_t seq,
+                                  const NamedTensors<Real>& weights, const HostTensor<Real>& x,
+                                  const HostTensor<Real>& dy) {
+  const auto heads = config.num_attention_heads, kv_heads = config.num_key_value_heads, dim = config.head_dim;
+  const auto w = [&](const std::string& name) -> const HostTensor<Real>& {
+    return weights.at(name + ".weight");
+  };
+  const auto b = [&](const std::string& name) {
+    const auto bias = weights.find(name + ".bias");
+    return bias == weights.end() ? HostTensor<Real>() : bias->second;
+  };
+  const auto project = [&](const HostTensor<Real>& from, const std::string& name, std::int64_t n) {
+    const auto rows = ref::linear_forward<Real, Store>(from, w(name), b(name), {});
+    return reshaped(rows, {batch, seq, n, dim});
+  };
+  const AttentionOptions options{.scale = 0, .causal = true, .window = config.sliding_window};
+  const auto tables = ref::rope_tables<Real, Real>(seq, dim / 2, config.rope);
+  const auto rotate = [&](const HostTensor<Real>& t, int direction) {
+    return ref::rope_rotate<Real, Store>(t, tables.cos, tables.sin, {}, 0, config.rope.layout, direction);
+  };
+
+  const auto norm1 = ref::rms_norm_forward<Real, Store>(x, {}, w("input_layernorm"), config.rms_norm_eps);
+  const auto q = rotate(project(norm1.y, "self_attn.q_proj", heads), 1);
+  const auto k = rotate(project(norm1.y, "self_attn.k_proj", kv_heads), 1);
+  const auto v = project(norm1.y, "self_attn.v_proj", kv_heads);
+  const auto attention = ref::attention_forward<Real, Store>(q, k, v, {}, options);
+  const auto attended = reshaped(attention.out, {batch * seq, heads * dim});
+  const auto h = ref::linear_forward<Real, Store>(attended, w("self_attn.o_proj"), {}, x);
+  const auto norm2 =
+      ref::rms_norm_forward<Real, Store>(h, {}, w("post_attention_layernorm"), config.rms_norm_eps);
+  const auto gate = ref::linear_forward<Real, Store>(norm2.y, w("mlp.gate_proj"), {}, {});
+  const auto up = ref::linear_forward<Real, Store>(norm2.y, w("mlp.up_proj"), {}, {});
+  const auto product = ref::swiglu_forward<Real, Store>(gate, up);
+
+  LayerResult<Real> r;
+  r.y = ref::linear_forward<Real, Store>(product, w("mlp.down_proj"), {}, h);
+
+  auto& gradient = r.gradients;
+  // The gradient that a projection sends to its input; its weight's is noted down.
+  const auto back = [&](const std::string& name, const HostTensor<Real>& input, const HostTensor<Real>& d) {
+    gradient[name + ".weight"] = ref::linear_backward_weight<Real>(input, d);
+    if (b(name).present()) gradient[name + ".bias"] = ref::linear_bias_backward<Real>(d);
+    return ref::linear_backward_input<Real, Store>(w(name), d);
+  };
+  const auto d_product = ref::linear_backward_input<Real, Store>(w("mlp.down_proj"), dy);
+  gradient["mlp.down_proj.weight"] = ref::linear_backward_weight<Real>(product, dy);
+  const auto d_mlp = ref::swiglu_backward<Real, Store>(gate, up, d_product);
+  const auto d_norm2 =
+      sum<Store>(back("mlp.gate_proj", norm2.y, d_mlp.dgate), back("mlp.up_proj", norm2.y, d_mlp.dup));
+  const auto d_h =
+      ref::rms_norm_backward<Real, Store>(h, w("post_attention_layernorm"), norm2.rstd, d_norm2, dy);
+  gradient["post_attention_layernorm.weight"] = d_h.dweight;
+  const auto d_attended = ref::linear_backward_input<Real, Store>(w("self_attn.o_proj"), d_h.dx);
+  gradient["self_attn.o_proj.weight"] = ref::linear_backward_weight<Real>(attended, d_h.dx);
+  const auto d_qkv = ref::attention_backward<Real, Store>(
+      q, k, v, {}, reshaped(d_attended, {batch, seq, heads, dim}), options);
+  const auto rows = [&](const HostTensor<Real>& t) { return reshaped(t, {batch * seq, t.extent(2) * dim}); };
+  const auto d_norm1 = sum<Store>(sum<Store>(back("self_attn.q_proj", norm1.y, rows(rotate(d_qkv.dq, -1))),
+                                             back("self_attn.k_proj", norm1.y, rows(rotate(d_qkv.dk, -1)))),
+                                  back("self_attn.v_proj", norm1.y, rows(d_qkv.dv)));
+  const auto d_x = ref::rms_norm_backward<Real, Store>(x, w("input_layernorm"), norm1.rstd, d_norm1, d_h.dx);
+  gradient["input_layernorm.weight"] = d_x.dweight;
+  r.dx = d_x.dx;
+  return r;
+}
+
+}  // namespace kformer::Testing

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <random>
+#include <string>
+
+#include "kformer/model/decoder_layer.hpp"
+#include "model/layer_reference.hpp"
+#include "support/every_kernel.hpp"
+
+/// \file
+/// A decoder layer with inputs for tests.
+
+namespace kformer::Testing {
+
+/// The extents of a layer's published parameters, by name.
+inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const LlamaConfig& c) {
+  const std::int64_t q = c.attention_size(), kv = c.num_key_value_heads * c.head_dim;
+  std::map<std::string, std::vector<std::int64_t>> all{
+      {"input_layernorm.weight", {c.hidden_size}},
+      {"self_attn.q_proj.weight", {q, c.hidden_size}},
+      {"self_attn.k_proj.weight", {kv, c.hidden_size}},
+      {"self_attn.v_proj.weight", {kv, c.hidden_size}},
+      {"self_attn.o_proj.weight", {c.hidden_size, q}},
+      {"post_attention_layernorm.weight", {c.hidden_size}},
+      {"mlp.gate_proj.weight", {c.intermediate_size, c.hidden_size}},
+      {"mlp.up_proj.weight", {c.intermediate_size, c.hidden_size}},
+      {"mlp.down_proj.weight", {c.hidden_size, c.intermediate_size}}};
+  if (c.attention_bias) {
+    all["self_attn.q_proj.bias"] = {q};
+    all["self_attn.k_proj.bias"] = all["self_attn.v_proj.bias"] = {kv};
+  }
+  return all;
+}
+
+/// A layer's configuration, its weights and what goes in.
+struct LayerInputs {
+  LlamaConfig config;
+  LayerShape shape;
+  NamedTensors<double> weights;
+  HostTensor<double> x, dy;
+
+  /// Random values: norm weights around one, matrices that keep the size of what they multiply.
+  static LayerInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<double> normal;
+    const auto fill = [&](HostTensor<double>& t, double scale, double shift) {
+      for (double& v : t.values()) v = shift + scale * normal(generator);
+    };
+    LayerInputs all{config,
+                    shape,
+                    {},
+                    HostTensor<double>({shape.rows(), config.hidden_size}),
+                    HostTensor<double>({shape.rows(), config.hidden_size})};
+    fill(all.x, 1, 0);
+    fill(all.dy, 1, 0);
+    for (const auto& [name, extents] : parameter_extents(config)) {
+      auto& t = all.weights[name];
+      if (extents.size() == 1) {
+        t = HostTensor<double>({extents[0]});
+        fill(t, 0.2, name.ends_with("bias") ? 0 : 1);
+      } else {
+        t = HostTensor<double>({extents[0], extents[1]});
+        fill(t, 1 / std::sqrt(static_cast<double>(extents[1])), 0);
+      }
+    }
+    return all;
+  }
+
+  /// Every value rounded to T.
+  template <class T>
+  LayerInputs rounded() const {
+    LayerInputs copy = *this;
+    const auto round = [](HostTensor<double>& t) {
+      for (double& v : t.values()) v = stored<T>(v);
+    };
+    round(copy.x);
+    round(copy.dy);
+    for (auto& [name, t] : copy.weights) round(t);
+    return copy;
+  }
+
+  /// The references' result on these inputs.
+  template <class Real, class Store>
+  LayerResult<Real> reference() const {
+    NamedTensors<Real> w;
+    for (const auto& [name, t] : weights) w[name] = converted<Real>(t);
+    return layer_reference<Real, Store>(config, shape.batch, shape.seq_len, w, converted<Real>(x),
+                                        converted<Real>(dy));
+  }
+
+ private:
+  template <class Real>
+  static HostTensor<Real> converted(const HostTensor<double>& t) {
+    auto r = t.rank() == 1 ? HostTensor<Real>({t.extent(0)}) : HostTensor<Real>({t.extent(0), t.extent(1)});
+    for (std::size_t i = 0; i < r.values().size(); ++i) r.values()[i] = static_cast<Real>(t.values()[i]);
+    return r;
+  }
+};
+
+/// A contiguous tensor in the space's memory as a one-dimensional View.
+template <class T>
+auto flat_view(const TensorRef& r) {
+  return Kokkos::View<T*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+      static_cast<T*>(r.data), static_cast<std::size_t>(r.size()));
+}
+
+/// A layer that holds these inputs and has its output, gradients and ledger at hand.
+template <class T>
+class LayerUnderTest {
+ public:
+  using C = compute_t<T>;
+
+  LayerUnderTest(const LayerInputs& inputs, AttentionAlgorithm algorithm, LayerMode mode = LayerMode::training,
+                 const Exec& exec = Exec())
+      : m_exec(exec),
+        m_ledger(Ledger::create()),
+        m_layer(inputs.config, inputs.shape, algorithm, mode, *m_ledger) {
+    const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
+    for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
+    const auto& x = inputs.x.values();
+    const auto& dy = inputs.dy.values();
+    m_x.fill([&](std::size_t i) { return static_cast<C>(x[i]); });
+    m_dy.fill([&](std::size_t i) { return static_cast<C>(dy[i]); });
+    for (const Parameter& p : m_layer.parameters()) write(p.weight, inputs.weights.at(p.name));
+    m_layer.prepare(m_exec);
+    if (mode == LayerMode::training) m_layer.zero_gradients(m_exec);
+    fence();
+  }
+
+  void forward() {
+    m_layer.forward(m_exec, m_x.template view<2>(), m_y.template view<2>());
+    fence();
+  }
+  void backward() {
+    m_layer.backward(m_exec, m_x.template view<2>(), m_dy.template view<2>(), m_dx.template view<2>());
+    fence();
+  }
+
+  const DecoderLayer<Exec, T>& layer() const { return m_layer; }
+  const Ledger& ledger() const { return *m_ledger; }
+  const TestTensor<Exec, T>& y() const { return m_y; }
+  const TestTensor<Exec, T>& dx() const { return m_dx; }
+
+  /// A parameter gradient.
+  template <class Real>
+  HostTensor<Real> gradient(const Parameter& p) const {
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat_view<C>(p.gradient));
+    TensorRef there = p.gradient;
+    there.data = host.data();
+    return kformer::Impl::read_tensor<Real>(there);
+  }
+
+  /// The bits of everything the layer returns.
+  std::vector<std::vector<unsigned char>> bits() const {
+    std::vector<std::vector<unsigned char>> all{m_y.bits(), m_dx.bits()};
+    for (const Parameter& p : m_layer.parameters()) {
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat_view<C>(p.gradient));
+      const auto* bytes = reinterpret_cast<const unsigned char*>(host.data());
+      all.emplace_back(bytes, bytes + host.size() * sizeof(C));
+    }
+    return all;
+  }
+
+  bool guards_intact() const {
+    return m_x.guards_intact() && m_y.guards_intact() && m_dy.guards_intact() && m_dx.guards_intact();
+  }
+
+ private:
+  void fence() const { m_exec.fence("kformer::Testing::layer"); }
+
+  void write(const TensorRef& to, const HostTensor<double>& values) const {
+    const auto device = flat_view<T>(to);
+    const auto host = Kokkos::create_mirror_view(device);
+    BOOST_REQUIRE(host.size() == values.values().size());
+    for (std::size_t i = 0; i < host.size(); ++i) host(i) = T(static_cast<C>(values.values()[i]));
+    Kokkos::deep_copy(device, host);
+  }
+
+  Exec m_exec;
+  std::shared_ptr<Ledger> m_ledger;
+  DecoderLayer<Exec, T> m_layer;
+  TestTensor<Exec, T> m_x, m_y, m_dy, m_dx;
+};
+
+}  // namespace kformer::Testing

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+// What every public function promises (docs/architecture.md, §2): its kernels run on the instance it is given,
+// under labels of ours; it fences nothing, allocates nothing and copies nothing behind the caller's back.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/embedding.hpp"
+#include "kformer/ops/linear.hpp"
+#include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/rope.hpp"
+#include "kformer/ops/standard_attention.hpp"
+#include "kformer/ops/swiglu.hpp"
+#include "kformer/ops/swiglu_mlp.hpp"
+#include "support/every_kernel.hpp"
+#include "support/tools.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+using Memory = Exec::memory_space;
+template <class T>
+using Vector = Kokkos::View<T*, Kokkos::LayoutRight, Memory>;
+template <class T>
+using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
+template <class T>
+using Heads = Kokkos::View<T****, Kokkos::LayoutRight, Memory>;
+
+/// A public function on operands of its own, and the kernels it chooses from.
+struct PublicFunction {
+  const char* name;                  ///< without namespace
+  const char* forced_as;             ///< what KFORMER_KERNEL calls it
+  std::vector<std::string> kernels;  ///< the entries of its list
+  std::function<void(const Exec&)> call;
+};
+
+template <class Problem, class F>
+PublicFunction row(const char* name, F call) {
+  PublicFunction function{name, Problem::function, {}, call};
+  for (const auto& kernel : kernels<Problem, Exec>()) function.kernels.push_back(kernel.name);
+  return function;
+}
+
+Vector<std::byte> workspace(std::size_t bytes) { return Vector<std::byte>("workspace", bytes); }
+
+template <class T>
+void add_rms_norm(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), residual("residual", 5, 12), sum("sum", 5, 12), y("y", 5, 12);
+  const Vector<T> weight("weight", 12);
+  const Vector<C> rstd("rstd", 5), dweight("dweight", 12);
+  const auto bytes = workspace(rms_norm_backward_workspace_bytes<T>(Exec(), 5, 12));
+  table.push_back(row<Impl::RmsNormForward>(
+      "rms_norm_forward", [=](const Exec& exec) { rms_norm_forward(exec, x, weight, y, rstd); }));
+  table.push_back(row<Impl::RmsNormForward>("rms_norm_residual_forward", [=](const Exec& exec) {
+    rms_norm_residual_forward(exec, x, residual, weight, sum, y, rstd);
+  }));
+  table.push_back(row<Impl::RmsNormBackward>("rms_norm_backward", [=](const Exec& exec) {
+    rms_norm_backward(exec, x, weight, rstd, y, sum, dweight, bytes);
+  }));
+  table.push_back(row<Impl::RmsNormBackward>("rms_norm_residual_backward", [=](const Exec& exec) {
+    rms_norm_residual_backward(exec, x, weight, rstd, y, residual, sum, dweight, bytes);
+  }));
+}
+
+template <class T>
+void add_rope(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<C> cos("cos", 5, 4), sin("sin", 5, 4);
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8);
+  const Matrix<std::int32_t> positions("positions", 2, 5);
+  table.push_back(row<Impl::RopeTables>("rope_tables", [=](const Exec& exec) { rope_tables(exec, cos, sin); }));
+  table.push_back(
+      row<Impl::RopeForward>("rope_forward", [=](const Exec& exec) { rope_forward(exec, q, k, cos, sin); }));
+  table.push_back(row<Impl::RopeForward>(
+      "rope_forward with positions", [=](const Exec& exec) { rope_forward(exec, q, k, cos, sin, positions); }));
+  table.push_back(
+      row<Impl::RopeBackward>("rope_backward", [=](const Exec& exec) { rope_backward(exec, q, k, cos, sin); }));
+  table.push_back(row<Impl::RopeBackward>("rope_backward with positions", [=](const Exec& exec) {
+    rope_backward(exec, q, k, cos, sin, positions);
+  }));
+}
+
+template <class T>
+void add_linear(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), y("y", 5, 7), residual("residual", 5, 7);
+  const Vector<T> bias("bias", 7);
+  const Matrix<C> dweight("dweight", 7, 12);
+  const Vector<C> dbias("dbias", 7);
+  table.push_back(row<Impl::LinearForward>("linear_forward",
+                                           [=](const Exec& exec) { linear_forward(exec, x, weight, y); }));
+  table.push_back(row<Impl::LinearForward>(
+      "linear_bias_forward", [=](const Exec& exec) { linear_bias_forward(exec, x, weight, bias, y); }));
+  table.push_back(row<Impl::LinearForward>("linear_residual_forward", [=](const Exec& exec) {
+    linear_residual_forward(exec, x, weight, residual, y);
+  }));
+  table.push_back(row<Impl::LinearBackwardInput>(
+      "linear_backward_input", [=](const Exec& exec) { linear_backward_input(exec, weight, y, x); }));
+  table.push_back(row<Impl::LinearBackwardWeight>(
+      "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
+  table.push_back(row<Impl::LinearBiasBackward>(
+      "linear_bias_backward", [=](const Exec& exec) { linear_bias_backward(exec, y, dbias); }));
+}
+
+template <class T>
+void add_swiglu(std::vector<PublicFunction>& table) {
+  const Matrix<T> gate("gate", 5, 12), up("up", 5, 12), y("y", 5, 12), dgate("dgate", 5, 12), dup("dup", 5, 12);
+  table.push_back(
+      row<Impl::SwigluForward>("swiglu_forward", [=](const Exec& exec) { swiglu_forward(exec, gate, up, y); }));
+  table.push_back(row<Impl::SwigluBackward>(
+      "swiglu_backward", [=](const Exec& exec) { swiglu_backward(exec, gate, up, y, dgate, dup); }));
+}
+
+/// Composed of the products and of swiglu: without a kernel list of its own.
+template <class T>
+void add_swiglu_mlp(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight_gate_up("weight_gate_up", 14, 12), weight_down("weight_down", 12, 7);
+  const Matrix<T> gate_up("gate_up", 5, 14), product("product", 5, 7), y("y", 5, 12);
+  const Matrix<T> dproduct("dproduct", 5, 7), dgate_up("dgate_up", 5, 14), dx("dx", 5, 12);
+  const Matrix<C> dweight_gate_up("dweight_gate_up", 14, 12), dweight_down("dweight_down", 12, 7);
+  table.push_back(row<Impl::LinearForward>("swiglu_mlp_forward", [=](const Exec& exec) {
+    swiglu_mlp_forward(exec, x, weight_gate_up, weight_down, gate_up, product, y);
+  }));
+  table.push_back(row<Impl::LinearBackwardWeight>("swiglu_mlp_backward", [=](const Exec& exec) {
+    swiglu_mlp_backward(exec, x, weight_gate_up, weight_down, gate_up, product, y, dproduct, dgate_up, dx,
+                        dweight_gate_up, dweight_down);
+  }));
+}
+
+template <class T>
+void add_standard_attention(std::vector<PublicFunction>& table) {
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
+  const Heads<T> mask("mask", 1, 1, 5, 5), probabilities("probabilities", 2, 4, 5, 5);
+  const Heads<T> dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const auto bytes = workspace(standard_attention_backward_workspace_bytes<T>(Exec(), 2, 4, 5, 5));
+  table.push_back(row<Impl::StandardAttentionForward>("standard_attention_forward", [=](const Exec& exec) {
+    standard_attention_forward(exec, q, k, v, out, probabilities);
+  }));
+  table.push_back(row<Impl::StandardAttentionForward>(
+      "standard_attention_masked_forward",
+      [=](const Exec& exec) { standard_attention_masked_forward(exec, q, k, v, mask, out, probabilities); }));
+  table.push_back(row<Impl::StandardAttentionBackward>("standard_attention_backward", [=](const Exec& exec) {
+    standard_attention_backward(exec, q, k, v, probabilities, out, dq, dk, dv, {}, bytes);
+  }));
+}
+
+template <class T>
+void add_attention(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
+  const Heads<T> mask("mask", 1, 1, 5, 5), dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, 5);
+  const auto bytes = workspace(attention_backward_workspace_bytes<T>(Exec(), 2, 4, 5));
+  table.push_back(row<Impl::AttentionForward>(
+      "attention_forward", [=](const Exec& exec) { attention_forward(exec, q, k, v, out, lse); }));
+  table.push_back(row<Impl::AttentionForward>("attention_masked_forward", [=](const Exec& exec) {
+    attention_masked_forward(exec, q, k, v, mask, out, lse);
+  }));
+  table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
+    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes);
+  }));
+  table.push_back(row<Impl::AttentionBackward>("attention_masked_backward", [=](const Exec& exec) {
+    attention_masked_backward(exec, q, k, v, mask, out, lse, out, dq, dk, dv, {}, bytes);
+  }));
+}
+
+template <class T>
+void add_embedding(std::vector<PublicFunction>& table) {
+  const Vector<std::int32_t> ids("ids", 5);
+  const Matrix<T> weight("weight", 7, 12), y("y", 5, 12);
+  const Matrix<compute_t<T>> dweight("dweight", 7, 12);
+  table.push_back(row<Impl::EmbeddingForward>(
+      "embedding_forward", [=](const Exec& exec) { embedding_forward(exec, ids, weight, y); }));
+  table.push_back(row<Impl::EmbeddingBackward>(
+      "embedding_backward", [=](const Exec& exec) { embedding_backward(exec, ids, y, dweight); }));
+}
+
+template <class T>
+void add_cross_entropy(std::vector<PublicFunction>& table) {
+  const Matrix<T> logits("logits", 5, 12), dlogits("dlogits", 5, 12);
+  const Vector<std::int32_t> targets("targets", 5);
+  const Vector<compute_t<T>> loss("loss", 5), lse("lse", 5), dloss("dloss", 5);
+  table.push_back(row<Impl::CrossEntropyForward>("cross_entropy_forward", [=](const Exec& exec) {
+    cross_entropy_forward(exec, logits, targets, loss, lse);
+  }));
+  table.push_back(row<Impl::CrossEntropyBackward>("cross_entropy_backward", [=](const Exec& exec) {
+    cross_entropy_backward(exec, logits, targets, lse, dloss, dlogits);
+  }));
+}
+
+template <class T>
+std::vector<PublicFunction> every_public_function() {
+  std::vector<PublicFunction> table;
+  add_rms_norm<T>(table);
+  add_rope<T>(table);
+  add_linear<T>(table);
+  add_swiglu<T>(table);
+  add_swiglu_mlp<T>(table);
+  add_standard_attention<T>(table);
+  add_attention<T>(table);
+  add_embedding<T>(table);
+  add_cross_entropy<T>(table);
+  return table;
+}
+
+/// An instance that is not the default one. Device ids tell instances apart on devices; on the host Kokkos
+/// gives all instances of a space one id, and there only a kernel on another space is seen.
+Exec own_instance() { return Kokkos::Experimental::partition_space(Exec{}, 1)[0]; }
+
+/// A space beside the one that is tested, where this Kokkos has one.
+#ifdef KOKKOS_ENABLE_SERIAL
+using Elsewhere =
+    std::conditional_t<std::is_same_v<Exec, Kokkos::Serial>, Kokkos::DefaultExecutionSpace, Kokkos::Serial>;
+#else
+using Elsewhere = Kokkos::DefaultExecutionSpace;
+#endif
+
+/// Whose code a kernel is. That of another library has that library's labels, or is no Kokkos kernel at all.
+enum class Origin { ours, library };
+Origin origin_of(const std::string& kernel) { return kernel == "kokkos_blas" ? Origin::library : Origin::ours; }
+
+/// What a recorded call did against its promise.
+std::vector<std::string> breaches(const ToolsRecorder& seen, const Exec& exec, Origin origin) {
+  const std::uint32_t device = Kokkos::Tools::Experimental::device_id(exec);
+  std::vector<std::string> found;
+  for (const auto& kernel : seen.kernels()) {
+    if (kernel.device != device) found.push_back("kernel on another instance: " + kernel.label);
+    if (origin == Origin::ours && !kernel.label.starts_with("kformer::"))
+      found.push_back("kernel of another name: " + kernel.label);
+  }
+  for (const auto& fence : seen.fences()) found.push_back("fence: " + fence);
+  for (const auto& allocation : seen.allocations()) found.push_back("allocation: " + allocation.label);
+  for (const auto& copy : seen.deep_copies()) found.push_back("copy: " + copy);
+  if (origin == Origin::ours && seen.kernels().empty()) found.push_back("no kernel");
+  return found;
+}
+
+template <class F>
+std::vector<std::string> breaches_of(F call, Origin origin = Origin::ours) {
+  const Exec exec = own_instance();
+  call(exec);  // the first use of an instance may set up its scratch memory
+  exec.fence("kformer::Testing::warm_up");
+  const ToolsRecorder recorder;
+  call(exec);
+  return breaches(recorder, exec, origin);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(contract)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_kernel_of_every_public_function_keeps_it, T, Scalars) {
+  for (const PublicFunction& function : every_public_function<T>()) {
+    int ran = 0;
+    for (const std::string& kernel : function.kernels) {
+      const ForcedKernels forced(std::string(function.forced_as) + ':' + kernel);
+      try {
+        function.call(Exec());
+      } catch (const NotSupported&) {
+        continue;  // it refuses these operands
+      }
+      ++ran;
+      for (const std::string& breach : breaches_of(function.call, origin_of(kernel)))
+        BOOST_ERROR(function.name << '[' << kernel << "]: " << breach);
+    }
+    BOOST_TEST(ran > 0, function.name);
+  }
+}
+
+// The recorder must see a breach: each of these kernels breaks the promise in one way.
+BOOST_AUTO_TEST_CASE(breaches_are_seen) {
+  const Vector<float> data("data", 8);
+  const auto launch = [=](const Exec& exec, const char* label) {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, 8), KOKKOS_LAMBDA(int i) { data(i) += 1; });
+  };
+  const auto only = [](const std::vector<std::string>& found) {
+    BOOST_REQUIRE(found.size() == 1u);
+    return found.front();
+  };
+  BOOST_TEST(breaches_of([&](const Exec& exec) { launch(exec, "kformer::good"); }).empty());
+  BOOST_TEST(only(breaches_of([&](const Exec& exec) { launch(exec, "good"); })) ==
+             "kernel of another name: good");
+  BOOST_TEST(only(breaches_of([&](const Exec& exec) {
+               launch(exec, "kformer::good");
+               exec.fence("hidden");
+             })) == "fence: hidden");
+  BOOST_TEST(only(breaches_of([](const Exec&) {})) == "no kernel");
+  if (!std::is_same_v<Exec, Elsewhere>) {
+    const auto elsewhere = breaches_of([&](const Exec& exec) {
+      launch(exec, "kformer::good");
+      Kokkos::parallel_for("kformer::elsewhere", Kokkos::RangePolicy<Elsewhere>(0, 1), KOKKOS_LAMBDA(int){});
+    });
+    BOOST_TEST(elsewhere.front() == "kernel on another instance: kformer::elsewhere");
+  }
+  const auto reduced = breaches_of([&](const Exec& exec) {
+    float sum = 0;
+    Kokkos::parallel_reduce(
+        "sum", Kokkos::RangePolicy<Exec>(exec, 0, 8), KOKKOS_LAMBDA(int i, float& s) { s += data(i); }, sum);
+  });
+  BOOST_TEST(reduced.front() == "kernel of another name: sum");
+  const auto allocated = breaches_of([&](const Exec& exec) {
+    launch(exec, "kformer::good");
+    Vector<float>(Kokkos::view_alloc("hidden", Kokkos::WithoutInitializing), 8);
+  });
+  BOOST_TEST((std::find(allocated.begin(), allocated.end(), "allocation: hidden") != allocated.end()));
+  const Vector<float> other("other", 8);
+  const auto copied = breaches_of([&](const Exec& exec) {
+    launch(exec, "kformer::good");
+    Kokkos::deep_copy(exec, other, data);
+  });
+  BOOST_TEST((std::find(copied.begin(), copied.end(), "copy: data -> other") != copied.end()));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
