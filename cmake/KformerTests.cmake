@@ -37,7 +37,6 @@ function(kformer_add_space_tests)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
     if(TARGET Kformer::io) # tests that read tensor files
       target_link_libraries(${program} PRIVATE Kformer::io)
-      target_compile_definitions(${program} PRIVATE KFORMER_TEST_IO)
     endif()
     kformer_kokkos_sources(${program})
     set(threads 1)
