@@ -19,7 +19,8 @@ std::string kokkos_blas_refusal(const MatrixProduct<T, O>& p) {
   if (sizeof(T) == 2) return "Kokkos Kernels has no fast product of 16-bit numbers";
   if (p.addend && p.addend != static_cast<const void*>(p.result))
     return "gemm adds to its result only; a bias or a residual elsewhere is another kernel";
-  for (const std::int64_t n : {p.rows, p.cols, p.inner})
+  const std::int64_t extents[] = {p.rows, p.cols, p.inner};
+  for (const std::int64_t n : extents)
     if (n > INT_MAX) return "an extent of " + std::to_string(n) + " does not fit the int of BLAS";
   auto packed = [&](const Factor<T>& f, std::int64_t indices) {
     return f.inner_stride == 1 ? indices < 2 || f.index_stride == p.inner
