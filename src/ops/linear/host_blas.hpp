@@ -68,6 +68,7 @@ void blas_product(std::int64_t rows, std::int64_t cols, std::int64_t inner, cons
   auto leading = [](std::int64_t distance, std::int64_t length) {
     return static_cast<int>(std::max<std::int64_t>({distance, length, 1}));
   };
+  const OneBlasThread one;
   gemm(right.along_sum ? "T" : "N", left.along_sum ? "N" : "T", static_cast<int>(cols), static_cast<int>(rows),
        static_cast<int>(inner), right.data, leading(right.distance, right.along_sum ? inner : cols), left.data,
        leading(left.distance, left.along_sum ? inner : rows), beta, result, leading(row_stride, cols));
@@ -87,8 +88,16 @@ struct BlasTiles {
 /// Why BLAS cannot do this, or nothing.
 template <class T, class O>
 std::string blas_refusal(const MatrixProduct<T, O>& p) {
-  for (const std::int64_t n : {p.rows, p.cols, p.inner, p.left.index_stride, p.left.inner_stride,
-                               p.right.index_stride, p.right.inner_stride, p.row_stride})
+  // A named array: nvcc 13 garbles a range-for over a braced list in a template.
+  const std::int64_t sizes[] = {p.rows,
+                                p.cols,
+                                p.inner,
+                                p.left.index_stride,
+                                p.left.inner_stride,
+                                p.right.index_stride,
+                                p.right.inner_stride,
+                                p.row_stride};
+  for (const std::int64_t n : sizes)
     if (n > INT_MAX) return "an extent or stride of " + std::to_string(n) + " does not fit the int of BLAS";
   auto overlaps = [&](const Factor<T>& f, std::int64_t indices) {
     const Lines<T> lines(f);

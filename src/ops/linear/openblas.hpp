@@ -3,9 +3,12 @@
 
 #include <string>
 #include <string_view>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 /// \file
-/// Which builds of OpenBLAS may be called from the threads of Kokkos.
+/// Which builds of OpenBLAS may be called from the threads of Kokkos, and how they are kept to one thread.
 
 namespace kformer::Impl {
 
@@ -28,5 +31,25 @@ inline std::string concurrent_calls_refusal(const OpenBlas& blas, bool from_open
     return "this OpenBLAS would start threads beside those of Kokkos; set OPENBLAS_NUM_THREADS=1";
   return {};
 }
+
+#ifdef _OPENMP
+/// While it lives, an OpenMP build of BLAS starts no threads for this one. Within a parallel region it starts
+/// none anyway, but neither a region of one thread nor the Serial space counts as such, and there its threads
+/// would change the order of sums.
+class OneBlasThread {
+ public:
+  OneBlasThread() { omp_set_num_threads(1); }
+  ~OneBlasThread() { omp_set_num_threads(m_before); }
+  OneBlasThread(const OneBlasThread&) = delete;
+  OneBlasThread& operator=(const OneBlasThread&) = delete;
+
+ private:
+  int m_before = omp_get_max_threads();
+};
+#else
+struct OneBlasThread {
+  OneBlasThread() {}
+};
+#endif
 
 }  // namespace kformer::Impl
