@@ -117,19 +117,14 @@ auto flash_policy(const Exec& exec, std::int64_t league, std::int64_t elements, 
 template <class Exec, class C>
 inline constexpr int flash_lanes = RegisterBlock<Exec, C>::cols / (is_host_space<Exec> ? 1 : 4);
 
-/// tile[d · stride + i] = factor · x(token0 + i, d) for the first `count` tokens, 0 for the others up to
-/// `edge`.
+/// tile[d · edge + i] = x(token0 + i, d) for the first `count` tokens, 0 for the others up to `edge`.
 template <class Exec, class C, class T>
 KOKKOS_FUNCTION void load_by_feature(const TeamMember<Exec>& team, const T* x, std::int64_t token_stride,
-                                     int count, int edge, int features, C factor, C* tile) {
+                                     int count, int edge, int features, C* tile) {
   load_tile<Exec>(team, x, token_stride, 1, count, edge, features, tile, edge);
-  team.team_barrier();
-  if (factor == C(1)) return;
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(team, features * edge), [&](int i) { tile[i] *= factor; });
 }
 
-/// tile[i · padded_features + d] = factor · x(token0 + i, d) for the first `count` tokens; padding features are
-/// 0.
+/// tile[i · padded_features + d] = x(token0 + i, d) for the first `count` tokens; padding features are 0.
 template <class Exec, class C, class T>
 KOKKOS_FUNCTION void load_by_token(const TeamMember<Exec>& team, const T* x, std::int64_t token_stride,
                                    int count, int features, int padded_features, C* tile) {

@@ -33,8 +33,8 @@ struct FlashGradient {
     });
   }
 
-  /// In place of scores and of the gradients of probabilities: P = exp(S − lse) and dS = P ∘ (dP − δ), in a
-  /// tile whose rows are queries or keys. At an edge, hidden pairs get 0 in both.
+  /// In place of scores and of the gradients of probabilities: P = exp(scale · S − lse) and dS = P ∘ (dP − δ),
+  /// in a tile whose rows are queries or keys. At an edge, hidden pairs get 0 in both.
   template <class Exec, bool rows_are_queries>
   KOKKOS_FUNCTION void differentiate(const TeamMember<Exec>& team, bool at_edge, std::int64_t b, std::int64_t h,
                                      std::int64_t i0, std::int64_t j0, int queries, int keys, int edge, C* s,
@@ -44,17 +44,18 @@ struct FlashGradient {
       return hide_or_add(b, h, i0 + (rows_are_queries ? row : column), j0 + (rows_are_queries ? column : row));
     };
     constexpr C hidden = -Kokkos::Experimental::infinity_v<C>;
+    const C scale = p.masked ? C(1) : p.scale;  // the mask is added to the scaled score
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int row) {
       C* score = s + row * edge;
       C* gradient = ds + row * edge;
       if (p.masked)
         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, columns), [&](int column) {
           const C mask = added(row, column);
-          if (mask != hidden) score[column] += mask;
+          if (mask != hidden) score[column] = p.scale * score[column] + mask;
         });
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, edge), [&](int column) {
         const int i = rows_are_queries ? row : column;
-        const C probability = fast_exp(score[column] - tile_lse[i]);
+        const C probability = fast_exp(scale * score[column] - tile_lse[i]);
         score[column] = probability;
         gradient[column] = probability * (gradient[column] - tile_delta[i]);
       });
@@ -123,7 +124,7 @@ struct FlashGradientKV {
     C* k = scratch.take(p.head_dim * edge);         // (feature, key)
     C* v = scratch.take(p.v_head_dim * edge);       // (feature, key)
     C* q = scratch.take(edge * padded_k);           // (query, feature)
-    C* q_t = scratch.take(p.head_dim * edge);       // (feature, query), scaled
+    C* q_t = scratch.take(p.head_dim * edge);       // (feature, query)
     C* dout = scratch.take(edge * padded_v);        // (query, feature)
     C* dout_t = scratch.take(p.v_head_dim * edge);  // (feature, query)
     C* sum_k = scratch.take(edge * padded_k);       // (key, feature)
@@ -133,8 +134,8 @@ struct FlashGradientKV {
     C* lse = scratch.take(edge);
     C* delta = scratch.take(edge);
 
-    load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k);
-    load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, C(1), v);
+    load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, k);
+    load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, v);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_k), [&](int i) { sum_k[i] = C(0); });
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_v), [&](int i) { sum_v[i] = C(0); });
 
@@ -146,10 +147,9 @@ struct FlashGradientKV {
         const bool at_edge = p.masked || j0 < p.visibility.first(last) || j0 + cols > p.visibility.end(i0);
         team.team_barrier();
         load_by_token<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, p.head_dim, padded_k, q);
-        load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, p.scale, q_t);
+        load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, q_t);
         load_by_token<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, p.v_head_dim, padded_v, dout);
-        load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, C(1),
-                              dout_t);
+        load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, dout_t);
         g.template load_statistics<Exec>(team, b, h, i0, rows, edge, lse, delta);
         team.team_barrier();
         tile_product<Exec, false>(team, edge, edge, p.head_dim, q_t, edge, k, edge, s, edge);
@@ -191,7 +191,7 @@ struct FlashGradientQ {
     const int rows = static_cast<int>(Kokkos::min<std::int64_t>(edge, p.q_len - i0));
 
     ScratchTiles<C> scratch(team.team_scratch(level).get_shmem_aligned(elements * sizeof(C), 64));
-    C* q = scratch.take(p.head_dim * edge);       // (feature, query), scaled
+    C* q = scratch.take(p.head_dim * edge);       // (feature, query)
     C* dout = scratch.take(p.v_head_dim * edge);  // (feature, query)
     C* k = scratch.take(edge * padded_k);         // (key, feature)
     C* k_t = scratch.take(p.head_dim * edge);     // (feature, key)
@@ -202,8 +202,8 @@ struct FlashGradientQ {
     C* lse = scratch.take(edge);
     C* delta = scratch.take(edge);
 
-    load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, p.scale, q);
-    load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, C(1), dout);
+    load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, q);
+    load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, dout);
     g.template load_statistics<Exec>(team, b, h, i0, rows, edge, lse, delta);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_k), [&](int i) { sum[i] = C(0); });
 
@@ -214,8 +214,8 @@ struct FlashGradientQ {
           p.masked || j0 < p.visibility.first(i0 + rows - 1) || j0 + cols > p.visibility.end(i0);
       team.team_barrier();
       load_by_token<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, p.head_dim, padded_k, k);
-      load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k_t);
-      load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, C(1), v);
+      load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, k_t);
+      load_by_feature<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, edge, p.v_head_dim, v);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k_t, edge, q, edge, s, edge);
       tile_product<Exec, false>(team, edge, edge, p.v_head_dim, v, edge, dout, edge, ds, edge);

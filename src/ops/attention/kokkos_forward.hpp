@@ -45,7 +45,7 @@ struct FlashForward {
     C* sum = scratch.take(edge);
     C* rescale = scratch.take(edge);
 
-    load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, p.scale, q);
+    load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, q);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_v), [&](int i) { o[i] = C(0); });
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
       highest[i] = -Kokkos::Experimental::infinity_v<C>;
@@ -58,13 +58,13 @@ struct FlashForward {
       const bool at_edge =
           p.masked || j0 < p.visibility.first(i0 + rows - 1) || j0 + cols > p.visibility.end(i0);
       team.team_barrier();
-      load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, C(1), k);
+      load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, k);
       load_by_token<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, p.v_head_dim, padded_v, v);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k, edge, q, edge, s, edge);
       team.team_barrier();
       if (at_edge) hide(team, b, h, i0, j0, rows, cols, s);
-      softmax(team, cols, s, highest, sum, rescale);
+      softmax(team, cols, at_edge ? C(1) : p.scale, s, highest, sum, rescale);
       team.team_barrier();
       Kokkos::parallel_for(Kokkos::TeamThreadRange(team, edge), [&](int i) {
         const C factor = rescale[i];
@@ -85,7 +85,7 @@ struct FlashForward {
     });
   }
 
-  // Puts −∞ where a query does not see a key, and adds the mask elsewhere.
+  // Puts −∞ where a query does not see a key; scales the score and adds the mask elsewhere.
   KOKKOS_FUNCTION void hide(const Member& team, std::int64_t b, std::int64_t h, std::int64_t i0,
                             std::int64_t j0, int rows, int cols, C* s) const {
     const C hidden = -Kokkos::Experimental::infinity_v<C>;
@@ -94,15 +94,16 @@ struct FlashForward {
                          last = i < rows ? p.visibility.end(i0 + i) - j0 : 0;
       for (int j = 0; j < cols; ++j) {
         const C added = j >= first && j < last ? p.added(b, h, i0 + i, j0 + j) : hidden;
-        s[j * edge + i] = added == hidden ? hidden : s[j * edge + i] + added;
+        s[j * edge + i] = added == hidden ? hidden : p.scale * s[j * edge + i] + added;
       }
     });
     team.team_barrier();
   }
 
-  // One step of the online softmax: s becomes exp(s − highest), and what was summed before shrinks by
-  // `rescale`.
-  KOKKOS_FUNCTION void softmax(const Member& team, int cols, C* s, C* highest, C* sum, C* rescale) const {
+  // One step of the online softmax: s becomes exp(scale · s − highest), and what was summed before shrinks by
+  // `rescale`. At an edge `hide` has scaled already.
+  KOKKOS_FUNCTION void softmax(const Member& team, int cols, C scale, C* s, C* highest, C* sum,
+                               C* rescale) const {
     constexpr int lanes = flash_lanes<Exec, C>;
     const int stride = edge;
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge / lanes), [&](int block) {
@@ -110,8 +111,11 @@ struct FlashForward {
       C most[lanes], total[lanes];
       for (int i = 0; i < lanes; ++i) most[i] = highest[i0 + i];
       for (int j = 0; j < cols; ++j)
-        for (int i = 0; i < lanes; ++i)
-          most[i] = s[j * stride + i0 + i] > most[i] ? s[j * stride + i0 + i] : most[i];
+        for (int i = 0; i < lanes; ++i) {
+          const C score = scale * s[j * stride + i0 + i];
+          s[j * stride + i0 + i] = score;
+          most[i] = score > most[i] ? score : most[i];
+        }
       for (int i = 0; i < lanes; ++i) {
         // −∞ − (−∞) must not arise: a query that has seen nothing yet subtracts 0.
         const C shift = most[i] == -Kokkos::Experimental::infinity_v<C> ? C(0) : most[i];
