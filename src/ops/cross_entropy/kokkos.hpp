@@ -28,12 +28,14 @@ void cross_entropy_forward_kokkos(const Exec& exec, const CrossEntropyForward& p
           return;
         }
         const T* x = logits.data + row * logits.stride[0];
-        // Starts from the lowest finite number, so that a row of −∞ only does not become ∞ − ∞.
         C largest;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, vocabulary),
             [&](std::int64_t v, C& best) { best = Kokkos::max(best, static_cast<C>(x[v])); },
             Kokkos::Max<C>(largest));
+        // A row of −∞ only must not become ∞ − ∞: Kokkos 5 starts the maximum at −∞, Kokkos 4 at the lowest
+        // number.
+        largest = Kokkos::max(largest, Kokkos::Experimental::finite_min_v<C>);
         C sum;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, vocabulary),
