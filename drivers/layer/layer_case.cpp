@@ -139,7 +139,8 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
         format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }
 
-  AllocationWitness* witness = m_deck.profile.memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
+  AllocationWitness* witness =
+      m_deck.profile.memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
   if (witness) witness->reset_peaks();
   const auto ledger = Ledger::create();
   HostArrays results;
