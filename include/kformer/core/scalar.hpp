@@ -53,10 +53,11 @@ struct f16 {
   KOKKOS_FUNCTION explicit operator float() const {
     const std::uint32_t sign = std::uint32_t(bits & 0x8000u) << 16;
     const std::uint32_t magnitude = bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return Kokkos::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
     // Placing the bits in a float scales the value by 2^-112; multiplying undoes that, subnormals included.
+    // Infinity and NaN keep their mantissa and get the exponent of their kind. No branches: this vectorises.
     const float scaled = Kokkos::bit_cast<float>(magnitude << 13) * 0x1p112f;
-    return Kokkos::bit_cast<float>(sign | Kokkos::bit_cast<std::uint32_t>(scaled));
+    const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+    return Kokkos::bit_cast<float>(sign | special | Kokkos::bit_cast<std::uint32_t>(scaled));
   }
 
  private:
@@ -64,18 +65,14 @@ struct f16 {
     const auto u = Kokkos::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000u;
     const std::uint32_t magnitude = u & 0x7fffffffu;
-    std::uint32_t result;
-    if (magnitude > 0x7f800000u) {
-      result = 0x7e00u;  // NaN
-    } else if (magnitude >= 0x477ff000u) {
-      result = 0x7c00u;  // rounds beyond 65504
-    } else if (magnitude < 0x38800000u) {
-      // Subnormal: adding 0.5 leaves the value, rounded to a multiple of 2^-24, in the low mantissa bits.
-      const float shifted = Kokkos::bit_cast<float>(magnitude) + 0.5f;
-      result = Kokkos::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
-    } else {
-      result = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    }
+    const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    // Subnormal: adding 0.5 leaves the value, rounded to a multiple of 2^-24, in the low mantissa bits.
+    const float shifted = Kokkos::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f;
+    const std::uint32_t subnormal = Kokkos::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    // Selections instead of branches: this vectorises.
+    std::uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
+    result = magnitude >= 0x477ff000u ? 0x7c00u : result;  // rounds beyond 65504
+    result = magnitude > 0x7f800000u ? 0x7e00u : result;   // NaN
     return static_cast<std::uint16_t>(sign | result);
   }
 };
