@@ -43,8 +43,8 @@ endif()
 if(Kformer_ENABLE_BLAS)
   find_package(BLAS)
   if(NOT BLAS_FOUND)
-    message(FATAL_ERROR "Kformer_ENABLE_BLAS is ON and CMake found no BLAS. Install one (single-threaded is best: Kokkos "
-                        "does the threading), or build with -DKformer_ENABLE_BLAS=OFF.")
+    message(FATAL_ERROR "Kformer_ENABLE_BLAS is ON and CMake found no BLAS. Install one (OpenBLAS's OpenMP build is "
+                        "best: docs/blocks/linear.md), or build with -DKformer_ENABLE_BLAS=OFF.")
   endif()
 endif()
 
