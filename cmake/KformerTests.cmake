@@ -14,7 +14,7 @@ function(kformer_add_suites program)
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
     set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
-                                            SKIP_RETURN_CODE 77)
+                                            SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "skipped: KFORMER_DATA")
   endforeach()
 endfunction()
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A layer of a trained model against what an independent implementation with automatic differentiation made of
 // it.
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -18,9 +19,9 @@ std::filesystem::path folder() {
 }
 
 boost::test_tools::assertion_result data_is_there(boost::unit_test::test_unit_id) {
-  boost::test_tools::assertion_result result(!folder().empty());
-  result.message() << "KFORMER_DATA names no folder with a layer_case";
-  return result;
+  if (!folder().empty()) return true;
+  std::puts("skipped: KFORMER_DATA names no folder with a layer_case");  // ctest looks for this
+  return false;
 }
 
 HostTensor<double> read(const SafetensorsFile& file, const std::string& name) {
