@@ -30,7 +30,7 @@ struct Case {
   bool causal = false;
   std::int64_t window = 0;
   Mask mask = Mask::none;
-  double spread = 1;  ///< standard deviation of q and k
+  double spread = 0.5;  ///< standard deviation of q and k
   Poison poison = Poison::nothing;
 
   AttentionOptions options() const {
@@ -41,15 +41,17 @@ struct Case {
   }
 };
 
+// The rule compares largest errors, which need many elements to be steady: small problems come in large
+// batches.
 const std::vector<Case> cases{
-    {1, 1, 1, 1, 1, 1, 1},
+    {64, 1, 1, 1, 1, 1, 1},
     {2, 75, 75, 4, 1, 8, 5, true},
     {1, 113, 113, 3, 3, 5, 8, false, 20},
     {1, 65, 97, 2, 1, 64, 80, true, 33},
     {1, 113, 75, 1, 1, 80, 64, true},  // the first queries see nothing
-    {1, 20, 9, 8, 1, 8, 8, false, 3},  // likewise
+    {4, 20, 9, 8, 1, 8, 8, false, 3},  // likewise
     {2, 1, 113, 4, 1, 64, 64},
-    {1, 75, 1, 2, 1, 8, 8},
+    {16, 75, 1, 2, 1, 8, 8},
     {1, 64, 128, 2, 2, 16, 16},
     {1, 260, 260, 2, 1, 16, 16, true},
     {1, 130, 260, 2, 2, 16, 16, true, 70},
@@ -63,23 +65,23 @@ const std::vector<Case> cases{
     {1, 0, 5, 2, 1, 8, 8, true},
     {0, 5, 5, 2, 1, 8, 8},
     {1, 5, 5, 0, 0, 8, 8},
-    {1, 5, 7, 2, 1, 0, 8},
+    {4, 5, 7, 4, 2, 0, 64},
     {1, 5, 7, 2, 1, 8, 0},
 };
 
 const std::vector<Case> poisoned{
-    {1, 75, 113, 2, 1, 8, 8, false, 10, Mask::none, 1, Poison::hidden_keys},
-    {1, 75, 113, 2, 1, 8, 8, true, 10, Mask::none, 1, Poison::hidden_keys},
-    {2, 75, 113, 2, 1, 8, 8, false, 0, Mask::keys_per_batch, 1, Poison::hidden_keys},
-    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::full, 1, Poison::hidden_keys},
-    {1, 113, 75, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::blind_queries},
-    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::blind_queries},
-    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::last_value},
-    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::last_value},
-    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::last_key},
-    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::last_key},
-    {1, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 1, Poison::first_gradient},
-    {1, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 1, Poison::first_gradient},
+    {3, 75, 113, 2, 1, 8, 8, false, 10, Mask::none, 0.5, Poison::hidden_keys},
+    {3, 75, 113, 2, 1, 8, 8, true, 10, Mask::none, 0.5, Poison::hidden_keys},
+    {3, 75, 113, 2, 1, 8, 8, false, 0, Mask::keys_per_batch, 0.5, Poison::hidden_keys},
+    {3, 75, 113, 2, 1, 8, 8, true, 0, Mask::full, 0.5, Poison::hidden_keys},
+    {3, 113, 75, 2, 1, 8, 8, true, 0, Mask::none, 0.5, Poison::blind_queries},
+    {3, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 0.5, Poison::blind_queries},
+    {3, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 0.5, Poison::last_value},
+    {3, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 0.5, Poison::last_value},
+    {3, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 0.5, Poison::last_key},
+    {3, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 0.5, Poison::last_key},
+    {3, 75, 113, 2, 1, 8, 8, true, 0, Mask::none, 0.5, Poison::first_gradient},
+    {3, 75, 113, 2, 1, 8, 8, false, 0, Mask::full, 0.5, Poison::first_gradient},
 };
 
 constexpr double infinity = std::numeric_limits<double>::infinity();

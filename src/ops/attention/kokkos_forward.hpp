@@ -77,10 +77,10 @@ struct FlashForward {
     team.team_barrier();
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
       // A query that saw nothing has sum 0: out is 0, lse is −∞.
-      const C factor = sum[i] == C(0) ? C(0) : C(1) / sum[i];
+      const C divisor = sum[i] == C(0) ? C(1) : sum[i];
       T* to = out.at(b, i0 + i, h);
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, p.v_head_dim),
-                           [&](int d) { to[d] = T(o[i * padded_v + d] * factor); });
+                           [&](int d) { to[d] = T(o[i * padded_v + d] / divisor); });
       Kokkos::single(Kokkos::PerThread(team), [&] { lse(b, h, i0 + i) = highest[i] + Kokkos::log(sum[i]); });
     });
   }
