@@ -92,7 +92,7 @@ class ScratchTiles {
 template <class Exec, class C, class Elements>
 int flash_tile(Elements elements) {
   if constexpr (!is_host_space<Exec>)
-    for (const int edge : {64, 32, 16})
+    for (int edge = 64; edge >= 16; edge /= 2)
       if (elements(edge) * sizeof(C) + 64 <= std::size_t(Kokkos::TeamPolicy<Exec>::scratch_size_max(0)) ||
           edge == 16)
         return edge;

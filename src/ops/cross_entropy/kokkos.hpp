@@ -35,7 +35,8 @@ void cross_entropy_forward_kokkos(const Exec& exec, const CrossEntropyForward& p
             Kokkos::Max<C>(largest));
         // A row of −∞ only must not become ∞ − ∞: Kokkos 5 starts the maximum at −∞, Kokkos 4 at the lowest
         // number.
-        largest = Kokkos::max(largest, Kokkos::Experimental::finite_min_v<C>);
+        const C lowest = Kokkos::Experimental::finite_min_v<C>;
+        largest = Kokkos::max(largest, lowest);
         C sum;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, vocabulary),

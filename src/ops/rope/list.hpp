@@ -49,7 +49,8 @@ struct RopeRotationList {
     if constexpr (is_host_space<Exec>)
       run_on_host(
           exec, direction > 0 ? "kformer::rope_forward[reference]" : "kformer::rope_backward[reference]", [p] {
-            for (const TensorRef& x : {p.q, p.k})
+            const TensorRef both[] = {p.q, p.k};  // named: nvcc 13 garbles a range-for over a braced list here
+            for (const TensorRef& x : both)
               write_tensor(reference::rope_rotate<double, double>(
                                read_tensor<double>(x), read_tensor<double>(p.cos), read_tensor<double>(p.sin),
                                read_tensor<double>(p.positions), p.first_position, p.layout, direction),
