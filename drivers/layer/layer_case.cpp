@@ -161,13 +161,8 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
     const bool checked =
         m_deck.check.reference == CheckReference::f64 && point.seq_len <= m_deck.check.max_seq_len;
     if (checked || (m_deck.tensors && !m_deck.tensors->output.empty())) results = run->results(backward);
-    const auto call = [&] { backward ? run->backward() : run->forward(); };
-    for (std::int64_t i = 1; i < m_deck.timing.warmup && !stop(); ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      call();
-      run->fence();
-      warm = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    }
+    for (std::int64_t i = 1; i < m_deck.timing.warmup && !stop(); ++i)
+      warm = run->sample(backward, {.repeats = 1, .min_time_s = 0}, 0, stop).seconds.front();
     result.samples = run->sample(
         backward, {m_deck.timing.repeats, m_deck.timing.min_time_s, m_deck.timing.max_time_s}, warm, stop);
     result.kernels = names.text();
