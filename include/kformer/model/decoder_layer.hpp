@@ -168,6 +168,16 @@ class DecoderLayer {
   AttentionOptions attention_options() const {
     return {.scale = 0, .causal = true, .window = m_config.sliding_window};
   }
+  AttentionShape attention_shape() const {
+    return {dtype_of<T>,
+            m_shape.batch,
+            m_shape.seq_len,
+            m_shape.seq_len,
+            m_config.num_attention_heads,
+            m_config.num_key_value_heads,
+            m_config.head_dim,
+            m_config.head_dim};
+  }
   RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
 
   LlamaConfig m_config;

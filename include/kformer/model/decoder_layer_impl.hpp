@@ -110,7 +110,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
     attention_bytes =
         m_algorithm == AttentionAlgorithm::standard
             ? standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq)
-            : attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq);
+            : attention_backward_workspace_bytes(Exec(), attention_shape(), attention_options());
     attention_at = layout.reserve<std::byte>(static_cast<std::int64_t>(attention_bytes));
   }
   m_workspace_block =

@@ -15,6 +15,7 @@ struct AttentionOptions {
   double scale = 0;         ///< factor on the scores; 0 means 1/√head_dim
   bool causal = false;      ///< hide keys `j > p`
   std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
+  double softcap = 0;       ///< c > 0 replaces a scaled score s by `c·tanh(s/c)`; flash attention only
 };
 
 namespace Impl {

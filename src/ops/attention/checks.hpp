@@ -10,10 +10,11 @@
 namespace kformer::Impl {
 
 /// q (batch, q_len, q_heads, head_dim), k (batch, kv_len, kv_heads, head_dim), v (batch, kv_len, kv_heads,
-/// v_head_dim), and `mask`, where present, (batch or 1, q_heads or 1, q_len or 1, kv_len).
+/// v_head_dim), and what is added to the scores, where present, (batch or 1, q_heads or 1, q_len or 1, kv_len).
 inline void check_attention_inputs(const Operands& all, const TensorRef& q, const TensorRef& k,
-                                   const TensorRef& v, const TensorRef& mask, const AttentionOptions& options) {
-  for (const char* role : {"k", "v", "mask"}) all.require_dtype(role, q.dtype);
+                                   const TensorRef& v, const char* added_role, const TensorRef& added,
+                                   const AttentionOptions& options) {
+  for (const char* role : {"k", "v", added_role}) all.require_dtype(role, q.dtype);
   const auto broadcasts = [](std::int64_t extent, std::int64_t full) { return extent == 1 || extent == full; };
   all.require_extents(k.extent[0] == q.extent[0] && k.extent[3] == q.extent[3],
                       "k to have the batch and head_dim of q")
@@ -22,10 +23,10 @@ inline void check_attention_inputs(const Operands& all, const TensorRef& q, cons
       .require_extents(k.extent[2] > 0 ? q.extent[2] % k.extent[2] == 0 : q.extent[2] == 0,
                        "the heads of k to divide those of q")
       .require_extents(
-          !mask.present() ||
-              (broadcasts(mask.extent[0], q.extent[0]) && broadcasts(mask.extent[1], q.extent[2]) &&
-               broadcasts(mask.extent[2], q.extent[1]) && mask.extent[3] == k.extent[1]),
-          "mask[batch or 1,q_heads or 1,q_len or 1,kv_len]")
+          !added.present() ||
+              (broadcasts(added.extent[0], q.extent[0]) && broadcasts(added.extent[1], q.extent[2]) &&
+               broadcasts(added.extent[2], q.extent[1]) && added.extent[3] == k.extent[1]),
+          std::string(added_role) + "[batch or 1,q_heads or 1,q_len or 1,kv_len]")
       .require_unit_stride()
       .require_option(options.window >= 0,
                       "window must not be negative, got " + std::to_string(options.window));

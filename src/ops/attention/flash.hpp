@@ -64,11 +64,11 @@ FlashProblem<T> flash_problem(const P& p) {
                     heads_of<const T>(p.k),
                     heads_of<const T>(p.v),
                     {p.q.extent[1], p.k.extent[1], p.options.window, p.options.causal},
-                    p.mask.template as<const T, 4>(),
-                    p.mask.present(),
+                    p.extras.bias.template as<const T, 4>(),
+                    p.extras.bias.present(),
                     static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]))};
   for (int r = 0; r < 3; ++r)
-    if (p.mask.present() && p.mask.extent[r] == 1) f.mask.stride[r] = 0;
+    if (p.extras.bias.present() && p.extras.bias.extent[r] == 1) f.mask.stride[r] = 0;
   return f;
 }
 

@@ -26,7 +26,7 @@ struct List<AttentionForward, Exec> {
       run_on_host(exec, "kformer::attention_forward[reference]", [p] {
         const auto r = reference::attention_forward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.mask), p.options);
+            read_tensor<double>(p.extras.bias), p.options);
         write_tensor(r.out, p.out);
         write_tensor(r.lse, p.lse);
       });
@@ -52,7 +52,7 @@ struct List<AttentionBackward, Exec> {
       run_on_host(exec, "kformer::attention_backward[reference]", [p] {
         const auto r = reference::attention_backward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.mask), read_tensor<double>(p.dout), p.options,
+            read_tensor<double>(p.extras.bias), read_tensor<double>(p.dout), p.options,
             {read_tensor<double>(p.out), read_tensor<double>(p.lse)});
         write_tensor(r.dq, p.dq);
         write_tensor(r.dk, p.dk);

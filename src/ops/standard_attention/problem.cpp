@@ -17,6 +17,10 @@ void check_probabilities(const Operands& all, const TensorRef& p, const TensorRe
       .require_extents(dense, "probabilities to be dense (Kokkos::LayoutRight)");
 }
 
+void check_no_softcap(const Operands& all, const AttentionOptions& options) {
+  all.require_option(options.softcap == 0, "softcap is not supported; use kformer::attention_*");
+}
+
 }  // namespace
 
 Operands StandardAttentionForward::operands() const {
@@ -27,7 +31,8 @@ Operands StandardAttentionForward::operands() const {
 
 void StandardAttentionForward::check() const {
   const Operands all = operands();
-  check_attention_inputs(all, q, k, v, mask, options);
+  check_attention_inputs(all, q, k, v, "mask", mask, options);
+  check_no_softcap(all, options);
   check_attention_output(all, "out", out, q, v);
   check_probabilities(all, probabilities, q, k);
 }
@@ -45,7 +50,8 @@ Operands StandardAttentionBackward::operands() const {
 
 void StandardAttentionBackward::check() const {
   const Operands all = operands();
-  check_attention_inputs(all, q, k, v, {}, options);
+  check_attention_inputs(all, q, k, v, "mask", {}, options);
+  check_no_softcap(all, options);
   check_attention_output(all, "dout", dout, q, v);
   check_probabilities(all, probabilities, q, k);
   check_attention_gradients(all, q, k, v, dq, dk, dv);
