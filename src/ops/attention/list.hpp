@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/attention/host/entries.hpp"
 #include "ops/attention/kokkos_backward.hpp"
 #include "ops/attention/kokkos_forward.hpp"
 #include "ops/attention/reference.hpp"
@@ -12,11 +13,20 @@ template <class Exec>
 struct List<AttentionForward, Exec> {
   using P = AttentionForward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::ForwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::ForwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::ForwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) { attention_forward_kokkos<T>(exec, p); });
@@ -37,11 +47,21 @@ template <class Exec>
 struct List<AttentionBackward, Exec> {
   using P = AttentionBackward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, attention_backward_workspace, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, attention_backward_workspace,
+                                              kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::BackwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::BackwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::BackwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
     dispatch_dtype(p.q.dtype,

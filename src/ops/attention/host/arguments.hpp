@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// \file
+/// Attention as the host's SIMD kernels see it: addresses, strides in elements, numbers. Free of Kokkos, so
+/// that files compiled for one instruction set contain nothing that the linker could share with others.
+
+namespace kformer::Impl::host {
+
+/// A (batch, token, head, feature) array whose features lie next to each other.
+struct Heads {
+  void* data;
+  std::int64_t batch_stride, token_stride, head_stride;
+};
+
+struct Arguments {
+  std::int64_t q_heads, kv_heads, group;
+  int head_dim, v_head_dim;
+  Heads q, k, v, out;
+
+  void* lse;  // (batch, head, query), in the type of arithmetic
+  std::int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
+
+  double scale, softcap;
+  std::int64_t window;
+  bool causal;
+
+  // Each null if absent; the extent 1 of a broadcast has stride 0.
+  const void* bias;
+  std::int64_t bias_batch_stride, bias_head_stride, bias_query_stride;
+  const void* alibi_slopes;
+  const void* sinks;
+  const std::int32_t* block_mask;
+  std::int64_t block_batch_stride, block_head_stride, block_row_stride, block_q, block_kv;
+};
+
+/// What backward has besides. Sums are in the type of arithmetic and have the strides of `Heads`.
+struct GradientArguments {
+  Heads dout, dq_sum, dk_sum, dv_sum;
+  const void* delta;  // (batch, head, query), dense
+  std::int64_t delta_head_stride;
+};
+
+/// Which queries meet which keys: all of a batch, or one of the sequences packed in it.
+struct Sequence {
+  std::int64_t batch, q_begin, q_len, kv_begin, kv_len;
+};
+
+/// Queries of all heads that share a key head, numbered `query · group + head`: queries of one position lie
+/// together, so that they see the same keys.
+struct RowRange {
+  std::int64_t kv_head, begin;
+  int count;
+};
+
+/// The kernels of one instruction set and storage type.
+struct Kernels {
+  int panel_rows;                         ///< rows in the lanes of one panel
+  int (*forward_rows)(const Arguments&);  ///< most rows per call of `forward`
+  std::size_t (*forward_scratch)(const Arguments&);
+  void (*forward)(const Arguments&, const Sequence&, const RowRange&, void* scratch);
+
+  int backward_rows, backward_keys;  ///< rows per step of `backward`, most keys per call
+  std::size_t (*backward_scratch)(const Arguments&);
+  void (*backward)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&,
+                   std::int64_t first_key, int keys, void* scratch);
+};
+
+}  // namespace kformer::Impl::host

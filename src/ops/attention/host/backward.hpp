@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/host/scores.hpp"
+
+/// \file
+/// Flash attention backward on a tile of keys and any number of rows: five products, nothing computed twice.
+/// The tile's keys, values and their gradients stay in the second-level cache while rows stream past. Sᵀ = k qᵀ
+/// and dPᵀ = v doutᵀ have rows as lanes, the gradients have features as lanes.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+inline constexpr int backward_chunk = 96;  ///< keys whose P and dS exist at a time
+inline constexpr int backward_keys = 2 * backward_chunk;
+inline constexpr int backward_panels = vector_registers == 32 ? 2 : 4;
+template <class C>
+inline constexpr int backward_rows = backward_panels * panel_lanes<C>;
+
+template <class T>
+struct BackwardTile {
+  using C = Arithmetic<T>;
+  static constexpr int W = width<C>, chunk = backward_chunk;
+
+  const Arguments& p;
+  const GradientArguments& g;
+  const Sequence& s;
+  const RowRange& range;
+  std::int64_t first_key;
+  int keys;
+  std::int64_t k_stride, v_stride;
+  int k_dim, v_dim;              // padded to whole vectors
+  C *k, *v, *dk, *dv;            // (key, feature)
+  C *q, *dout, *dq;              // (row, feature)
+  C *q_panels, *dout_panels;     // panels: q · scale · log2 e and dout · scale
+  C *probabilities, *gradients;  // (key, row)
+  C *lse, *delta, *derivative;
+  Row* rows;
+
+  static std::size_t scratch_bytes(const Arguments& p) {
+    BackwardTile tile{p, {}, {}, {}, 0, 0};
+    return tile.lay_out(nullptr);
+  }
+
+  std::size_t lay_out(void* memory) {
+    Scratch scratch(memory);
+    constexpr int most_rows = backward_rows<C>;
+    k_stride = row_stride<C>(p.head_dim);
+    v_stride = row_stride<C>(p.v_head_dim);
+    k_dim = padded<C>(p.head_dim);
+    v_dim = padded<C>(p.v_head_dim);
+    k = scratch.take<C>(backward_keys * k_stride);
+    v = scratch.take<C>(backward_keys * v_stride);
+    dk = scratch.take<C>(backward_keys * k_stride);
+    dv = scratch.take<C>(backward_keys * v_stride);
+    q = scratch.take<C>(most_rows * k_stride);
+    dout = scratch.take<C>(most_rows * v_stride);
+    dq = scratch.take<C>(most_rows * k_stride);
+    q_panels = scratch.take<C>(most_rows * k_dim);
+    dout_panels = scratch.take<C>(most_rows * v_dim);
+    probabilities = scratch.take<C>(chunk * most_rows);
+    gradients = scratch.take<C>(chunk * most_rows);
+    lse = scratch.take<C>(most_rows);
+    delta = scratch.take<C>(most_rows);
+    derivative = scratch.take<C>(p.softcap > 0 ? chunk * panel_lanes<C> : 0);
+    rows = scratch.take<Row>(most_rows);
+    return scratch.bytes();
+  }
+
+  void run() {
+    load_keys<T>(p.k, s, range.kv_head, first_key, keys, p.head_dim, k, k_stride);
+    load_keys<T>(p.v, s, range.kv_head, first_key, keys, p.v_head_dim, v, v_stride);
+    load_keys<C>(g.dk_sum, s, range.kv_head, first_key, keys, p.head_dim, dk, k_stride);
+    load_keys<C>(g.dv_sum, s, range.kv_head, first_key, keys, p.v_head_dim, dv, v_stride);
+    for (int r = 0; r < range.count; r += backward_rows<C>)
+      row_tile(r, range.count - r < backward_rows<C> ? range.count - r : backward_rows<C>);
+    store_keys(g.dk_sum, p.head_dim, dk, k_stride);
+    store_keys(g.dv_sum, p.v_head_dim, dv, v_stride);
+  }
+
+ private:
+  void store_keys(const Heads& x, int dim, const C* from, std::int64_t stride) const {
+    for (int j = 0; j < keys; ++j)
+      store_row(from + j * stride, dim, C(1), key_data<C>(x, s, range.kv_head, first_key + j));
+  }
+
+  void row_tile(int begin, int count) {
+    for (int i = 0; i < count; ++i) rows[i] = make_row(p, s, range, begin + i);
+    Panel panel[backward_panels];
+    int panels = 0;
+    bool needed = false;
+    for (int i = 0; i < count; i += panel_lanes<C>, ++panels) {
+      const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
+      panel[panels] = make_panel_of(rows + i, in_panel, padded<C>(in_panel), backward_rows<C>);
+      needed |= !panel[panels].hides_all(first_key, keys) &&
+                blocks_of(p, s, panel[panels], first_key, keys) != Blocks::none;
+    }
+    if (!needed) return;
+    load_rows(begin, count);
+    for (int j = 0; j < keys; j += chunk) key_chunk(panel, panels, j, keys - j < chunk ? keys - j : chunk);
+    for (int i = 0; i < count; ++i)
+      store_row(dq + i * k_stride, p.head_dim, C(1), row_data<C>(g.dq_sum, s, rows[i]));
+  }
+
+  void load_rows(int begin, int count) {
+    for (int i = 0; i < count; ++i) {
+      const Row& row = rows[i];
+      load_row(row_data<const T>(p.q, s, row), p.head_dim, q + i * k_stride);
+      load_row(row_data<const T>(g.dout, s, row), p.v_head_dim, dout + i * v_stride);
+      load_row(row_data<const C>(g.dq_sum, s, row), p.head_dim, dq + i * k_stride);
+      const C saved = static_cast<const C*>(p.lse)[s.batch * p.lse_batch_stride + row.head * p.lse_head_stride +
+                                                   (s.q_begin + row.query) * p.lse_query_stride];
+      lse[i] = saved * C(log2_e);
+      delta[i] = C(p.scale) *
+                 static_cast<const C*>(
+                     g.delta)[(s.batch * p.q_heads + row.head) * g.delta_head_stride + s.q_begin + row.query];
+    }
+    for (int i = count; i < padded<C>(count); ++i) lse[i] = delta[i] = C(0);
+    for (int i = 0; i < count; i += panel_lanes<C>) {
+      const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
+      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(p.scale * log2_e),
+                    q_panels + i * k_dim);
+      make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(p.scale),
+                    dout_panels + i * v_dim);
+    }
+    prefetch_rows(begin + count);
+  }
+
+  void prefetch_rows(int begin) const {
+    for (int r = begin; r < range.count && r < begin + backward_rows<C>; ++r) {
+      const Row row = make_row(p, s, range, r);
+      prefetch(row_data<const T>(p.q, s, row), p.head_dim);
+      prefetch(row_data<const T>(g.dout, s, row), p.v_head_dim);
+      prefetch(row_data<const C>(g.dq_sum, s, row), p.head_dim);
+    }
+  }
+
+  // P and dS of the keys [j0, j0 + n) of the tile, then what they add to the gradients.
+  void key_chunk(const Panel* panel, int panels, int j0, int n) {
+    bool whole = true;
+    for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(first_key + j0, n);
+    if (whole && !p.bias && !p.block_mask) {
+      int count = 0;
+      for (int i = 0; i < panels; ++i) {
+        differentiate(panel[i], Blocks::all, count, j0, n);
+        count += panel[i].count;
+      }
+      products(0, count, j0, n);
+      return;
+    }
+    // At an edge each panel goes by itself, with the keys that it sees.
+    for (int i = 0; i < panels; ++i) {
+      const Panel& x = panel[i];
+      const std::int64_t first = larger(first_key + j0, x.least_first),
+                         end = smaller(first_key + j0 + n, x.greatest_end);
+      if (first >= end) continue;
+      const int seen = static_cast<int>(end - first), j = static_cast<int>(first - first_key);
+      const Blocks blocks = blocks_of(p, s, x, first, seen);
+      if (blocks == Blocks::none) continue;
+      const int row = i * panel_lanes<C>;
+      const bool hidden = differentiate(x, blocks, row, j, seen);
+      if (hidden && !(all_finite(k + j * k_stride, seen, k_dim, k_stride) &&
+                      all_finite(q + row * k_stride, x.count, k_dim, k_stride) &&
+                      all_finite(dout + row * v_stride, x.count, v_dim, v_stride)))
+        hiding_products(row, x.count, j, seen);
+      else
+        products(row, x.count, j, seen);
+    }
+  }
+
+  // P and dS of the rows [row, row + count) and the keys [j0, j0 + n), which start at the first row of the
+  // scratch tiles; returns whether pairs may be hidden.
+  bool differentiate(const Panel& x, Blocks blocks, int row, int j0, int n) const {
+    C *score = probabilities + row, *gradient = gradients + row;
+    bool hidden = false;
+    by_vectors<C>(x.lanes, [&]<int vectors>() {
+      product_panel<Left::by_row, Start::zero, vectors>(
+          n, p.head_dim, k + j0 * k_stride, k_stride, q_panels + row * k_dim, x.lanes, score, backward_rows<C>);
+      product_panel<Left::by_row, Start::zero, vectors>(n, p.v_head_dim, v + j0 * v_stride, v_stride,
+                                                        dout_panels + row * v_dim, x.lanes, gradient,
+                                                        backward_rows<C>);
+      hidden = finish_scores<T>(p, s, x, blocks, first_key + j0, n, score, derivative);
+      hidden ? softmax_gradient<vectors, true>(n, row, score, gradient)
+             : softmax_gradient<vectors, false>(n, row, score, gradient);
+      if (p.softcap > 0)
+        for (int j = 0; j < n; ++j)
+          for (int i = 0; i < x.lanes; i += W) {
+            C* at = gradient + j * backward_rows<C> + i;
+            store<C>(at, load(at) * load(derivative + j * x.lanes + i));
+          }
+    });
+    return hidden;
+  }
+
+  // In place of scores and of the gradients of probabilities: P = exp(S − lse) and dS = P ∘ (dP − δ).
+  template <int vectors, bool hidden>
+  void softmax_gradient(int seen, int row, C* score, C* gradient) const {
+    Vector<C> saved[vectors], mean[vectors];
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      saved[v] = load(lse + row + v * W);
+      mean[v] = load(delta + row + v * W);
+    }
+    for (int j = 0; j < seen; ++j) {
+      KFORMER_SIMD_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        C *s_at = score + j * backward_rows<C> + v * W, *g_at = gradient + j * backward_rows<C> + v * W;
+        const Vector<C> x = load(s_at);
+        Vector<C> weight = exp2<C>(x - saved[v]);
+        Vector<C> slope = weight * (load(g_at) - mean[v]);
+        if (hidden) {
+          const auto none = x == splat(-Infinity<C>::value);
+          weight = choose<C>(none, Vector<C>{}, weight);
+          slope = choose<C>(none, Vector<C>{}, slope);
+        }
+        store(s_at, weight);
+        store(g_at, slope);
+      }
+    }
+  }
+
+  void products(int row, int count, int j0, int n) const {
+    const C *weight = probabilities + row, *slope = gradients + row;
+    product<Left::by_row, Start::sum>(n, v_dim, count, weight, backward_rows<C>, dout + row * v_stride,
+                                      v_stride, dv + j0 * v_stride, v_stride);
+    product<Left::by_row, Start::sum>(n, k_dim, count, slope, backward_rows<C>, q + row * k_stride, k_stride,
+                                      dk + j0 * k_stride, k_stride);
+    product<Left::by_column, Start::sum>(count, k_dim, n, slope, backward_rows<C>, k + j0 * k_stride, k_stride,
+                                         dq + row * k_stride, k_stride);
+  }
+
+  // The three products where a probability of 0 annihilates.
+  void hiding_products(int row, int count, int j0, int n) const {
+    for (int j = 0; j < n; ++j)
+      for (int i = row; i < row + count; ++i) {
+        const C weight = probabilities[j * backward_rows<C> + i], slope = gradients[j * backward_rows<C> + i];
+        if (weight == C(0)) continue;
+        for (int d = 0; d < v_dim; ++d) dv[(j0 + j) * v_stride + d] += weight * dout[i * v_stride + d];
+        for (int d = 0; d < k_dim; ++d) {
+          dk[(j0 + j) * k_stride + d] += slope * q[i * k_stride + d];
+          dq[i * k_stride + d] += slope * k[(j0 + j) * k_stride + d];
+        }
+      }
+  }
+};
+
+template <class T>
+void attention_backward(const Arguments& p, const GradientArguments& g, const Sequence& s,
+                        const RowRange& range, std::int64_t first_key, int keys, void* scratch) {
+  BackwardTile<T> tile{p, g, s, range, first_key, keys};
+  tile.lay_out(scratch);
+  tile.run();
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/host/isa.hpp"
+#include "ops/attention/host/launch.hpp"
+#include "ops/attention/kokkos_backward.hpp"
+
+/// \file
+/// The entries of host kernel lists that run SIMD kernels.
+
+namespace kformer::Impl::host {
+
+/// The rows of a tile: as many as the kernel can use, but few enough that 64 tiles exist. Depends on the
+/// problem alone, as the bits of the result may.
+template <class Problem>
+std::int64_t forward_rows(const Problem& p, const Arguments& a, const Kernels& kernels) {
+  constexpr std::int64_t enough_tiles = 64;
+  const std::int64_t rows = p.q.extent[0] * p.q.extent[1] * a.q_heads, step = kernels.panel_rows;
+  const std::int64_t wanted = ceil_div(ceil_div(rows, enough_tiles), step) * step;
+  return std::clamp<std::int64_t>(wanted, step, kernels.forward_rows(a));
+}
+
+template <class Exec, Isa isa>
+struct ForwardEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {isa_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (const char* why = lacks<isa>(); *why) return why;
+    return too_big<Exec>(kernels_of<isa>(p.q.dtype).forward_scratch(arguments_of(p)));
+  }
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    const Arguments a = arguments_of(p);
+    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const Tiling tiling(p, a.group, forward_rows(p, a, kernels));
+    for_each_tile("kformer::attention_forward[simd]", exec, tiling.tiles() * a.kv_heads,
+                  kernels.forward_scratch(a), [=, run = kernels.forward](std::int64_t rank, void* scratch) {
+                    // The last queries see the most keys: they come first.
+                    const auto tile = tiling.find(tiling.tiles() - 1 - rank / a.kv_heads);
+                    run(a, tile.sequence, tiling.range(tile, rank % a.kv_heads), scratch);
+                  });
+  }
+};
+
+/// Where the gradients of a problem are summed: in place, or in the workspace where 16 bits would not hold a
+/// sum.
+struct Sums {
+  Heads dq, dk, dv;
+  std::size_t bytes;  // of workspace, delta included
+  void* delta;
+};
+
+inline Sums sums_of(const AttentionBackward& p, void* workspace) {
+  const std::size_t size = size_of(compute_dtype(p.q.dtype));
+  std::size_t bytes = 0;
+  const auto take = [&](std::int64_t count) {
+    void* here = static_cast<char*>(workspace) + bytes;
+    bytes += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+    return here;
+  };
+  Sums sums{heads_of(p.dq), heads_of(p.dk), heads_of(p.dv), 0, take(p.lse.size())};
+  if (size != size_of(p.q.dtype)) {
+    const auto dense = [&](const TensorRef& x) {
+      const std::int64_t token = x.extent[2] * x.extent[3];
+      return Heads{take(x.size()), x.extent[1] * token, token, x.extent[3]};
+    };
+    sums.dq = dense(p.dq);
+    sums.dk = dense(p.dk);
+    sums.dv = dense(p.dv);
+  }
+  sums.bytes = bytes;
+  return sums;
+}
+
+/// `f(row)` for every (batch, token, head) of a tensor, given its number and its first element's offset in `x`.
+template <class Exec, class F>
+void for_each_row(const char* label, const Exec& exec, const TensorRef& x, F f) {
+  const std::int64_t tokens = x.extent[1], heads = x.extent[2];
+  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, x.extent[0] * tokens * heads),
+                       [=](std::int64_t row) { f(row / heads / tokens, row / heads % tokens, row % heads); });
+}
+
+template <class Exec, Isa isa>
+struct BackwardEntry {
+  using P = AttentionBackward;
+  static constexpr Kernel<P, Exec> entry() { return {isa_entry<isa>, reject, workspace_bytes, run}; }
+
+  static std::string reject(const P& p) {
+    if (const char* why = lacks<isa>(); *why) return why;
+    return too_big<Exec>(kernels_of<isa>(p.q.dtype).backward_scratch(arguments_of(p)));
+  }
+  static std::size_t workspace_bytes(const P& p) { return sums_of(p, nullptr).bytes; }
+
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) { run_typed<T>(exec, p, workspace); });
+  }
+
+ private:
+  template <class T>
+  static void run_typed(const Exec& exec, const P& p, const Workspace& workspace) {
+    using C = compute_t<T>;
+    const Sums sums = sums_of(p, workspace.data);
+    attention_delta<T>(exec, p, static_cast<C*>(sums.delta));
+    clear<C>(exec, p.dq, sums.dq);
+    clear<C>(exec, p.dk, sums.dk);
+    clear<C>(exec, p.dv, sums.dv);
+    sum(exec, p, sums);
+    if constexpr (!std::is_same_v<C, T>) {
+      round<T>(exec, p.dq, sums.dq);
+      round<T>(exec, p.dk, sums.dk);
+      round<T>(exec, p.dv, sums.dv);
+    }
+  }
+
+  template <class C>
+  static void clear(const Exec& exec, const TensorRef& x, const Heads& sum) {
+    const std::int64_t dim = x.extent[3];
+    for_each_row("kformer::attention_backward_clear[simd]", exec, x,
+                 [=](std::int64_t b, std::int64_t i, std::int64_t h) {
+                   C* to = static_cast<C*>(sum.data) + b * sum.batch_stride + i * sum.token_stride +
+                           h * sum.head_stride;
+                   for (std::int64_t d = 0; d < dim; ++d) to[d] = C(0);
+                 });
+  }
+  template <class T>
+  static void round(const Exec& exec, const TensorRef& x, const Heads& sum) {
+    using C = compute_t<T>;
+    const auto to = x.as<T, 4>();
+    for_each_row("kformer::attention_backward_round[simd]", exec, x,
+                 [=](std::int64_t b, std::int64_t i, std::int64_t h) {
+                   const C* from = static_cast<const C*>(sum.data) + b * sum.batch_stride +
+                                   i * sum.token_stride + h * sum.head_stride;
+                   T* row = &to(b, i, h, std::int64_t(0));
+                   for (std::int64_t d = 0; d < to.extent[3]; ++d) row[d] = T(from[d]);
+                 });
+  }
+
+  // Rows meet keys in steps. In one step tile i of the rows meets tile (step − i) mod n of the keys: no two
+  // teams add to the same sums, and each sum is made in the same order whatever the number of threads. On the
+  // antidiagonals a causal mask leaves as much work to every step.
+  static void sum(const Exec& exec, const P& p, const Sums& sums) {
+    const Arguments a = arguments_of(p);
+    const GradientArguments g{heads_of(p.dout), sums.dq, sums.dk, sums.dv, sums.delta, p.lse.extent[2]};
+    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const std::int64_t keys = kernels.backward_keys;
+    const Tiling tiling(p, a.group, rows_per_tile(p, a, kernels));
+    const auto steps_of = [=](const Sequence& s) {
+      return std::max(tiling.tiles_of(s), ceil_div(s.kv_len, keys));
+    };
+    std::int64_t steps = 0;
+    tiling.for_each_kind([&](const Sequence& s) { steps = std::max(steps, steps_of(s)); });
+    const std::size_t scratch_bytes = kernels.backward_scratch(a);
+    for (std::int64_t step = 0; step < steps; ++step)
+      for_each_tile("kformer::attention_backward[simd]", exec, tiling.tiles() * a.kv_heads, scratch_bytes,
+                    [=, run = kernels.backward](std::int64_t rank, void* scratch) {
+                      const auto tile = tiling.find(rank / a.kv_heads);
+                      const std::int64_t all = steps_of(tile.sequence);
+                      if (step >= all) return;
+                      const std::int64_t first = (step - tile.number + all) % all * keys;
+                      const std::int64_t left = tile.sequence.kv_len - first;
+                      if (left > 0)
+                        run(a, g, tile.sequence, tiling.range(tile, rank % a.kv_heads), first,
+                            static_cast<int>(std::min(keys, left)), scratch);
+                    });
+  }
+
+  // Long tiles of rows use a tile of keys often; short ones give more teams something to do in each step. More
+  // tiles than there are of keys would not help.
+  static std::int64_t rows_per_tile(const P& p, const Arguments& a, const Kernels& kernels) {
+    constexpr std::int64_t enough_teams = 48, most = 8;
+    const std::int64_t rows = p.q.extent[1] * a.group,
+                       key_tiles = ceil_div<std::int64_t>(p.k.extent[1], kernels.backward_keys);
+    for (std::int64_t n = most; n > 1; --n) {
+      const std::int64_t tiles = ceil_div<std::int64_t>(rows, n * kernels.backward_rows);
+      if (tiles >= key_tiles || p.q.extent[0] * a.kv_heads * tiles >= enough_teams)
+        return n * kernels.backward_rows;
+    }
+    return kernels.backward_rows;
+  }
+};
+
+}  // namespace kformer::Impl::host

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/host/scores.hpp"
+
+/// \file
+/// Flash attention forward on one tile of rows. Queries are lanes: Sᵀ = k qᵀ and outᵀ = vᵀ Pᵀ keep softmax free
+/// of horizontal operations, and use keys and values as they lie in memory, row by row.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// Keys per step: their tiles stay in the second-level cache.
+inline constexpr int forward_keys = 64;
+inline constexpr int most_forward_panels = 8;
+
+/// Panels per tile: the more rows, the less often keys and values are loaded; q and out should take no more
+/// than half of a second-level cache.
+template <class C>
+int forward_panels(const Arguments& p) {
+  const std::int64_t bytes = panel_lanes<C> * (padded<C>(p.head_dim) + padded<C>(p.v_head_dim)) * sizeof(C);
+  return static_cast<int>(larger(1, smaller(most_forward_panels, bytes > 0 ? (512 << 10) / bytes : 1)));
+}
+
+template <class T>
+struct ForwardTile {
+  using C = Arithmetic<T>;
+  static constexpr int W = width<C>;
+
+  const Arguments& p;
+  const Sequence& s;
+  const RowRange& range;
+  std::int64_t k_stride, v_stride;
+  C *q, *out, *k, *v, *scores, *highest, *sum, *rescale;
+  Row* rows;
+  int panels;
+  Panel panel[most_forward_panels];
+  bool started[most_forward_panels];
+
+  static std::size_t scratch_bytes(const Arguments& p) {
+    const Sequence s{};
+    const RowRange range{};
+    ForwardTile tile{p, s, range};
+    return tile.lay_out(nullptr);
+  }
+
+  std::size_t lay_out(void* memory) {
+    Scratch scratch(memory);
+    const std::int64_t most_rows = forward_panels<C>(p) * panel_lanes<C>;
+    k_stride = row_stride<C>(p.head_dim);
+    v_stride = row_stride<C>(p.v_head_dim);
+    q = scratch.take<C>(most_rows * padded<C>(p.head_dim));
+    out = scratch.take<C>(most_rows * padded<C>(p.v_head_dim));
+    k = scratch.take<C>(forward_keys * k_stride);
+    v = scratch.take<C>(forward_keys * v_stride);
+    // Rows of q on their way into panels, rows of out on their way back, and scores take turns here.
+    const std::int64_t rows_size = panel_lanes<C> * (k_stride > v_stride ? k_stride : v_stride);
+    scores = scratch.take<C>(larger(forward_keys * panel_lanes<C>, rows_size));
+    highest = scratch.take<C>(most_rows);
+    sum = scratch.take<C>(most_rows);
+    rescale = scratch.take<C>(panel_lanes<C>);
+    rows = scratch.take<Row>(most_rows);
+    return scratch.bytes();
+  }
+
+  void run() {
+    start();
+    std::int64_t begin = s.kv_len, end = 0;
+    for (int n = 0; n < panels; ++n) {
+      begin = smaller(begin, panel[n].least_first);
+      end = larger(end, panel[n].greatest_end);
+    }
+    for (std::int64_t first = begin; first < end; first += forward_keys)
+      step(first, static_cast<int>(smaller(forward_keys, end - first)), end);
+    finish();
+  }
+
+ private:
+  void start() {
+    for (int r = 0; r < range.count; ++r) rows[r] = make_row(p, s, range, r);
+    panels = 0;
+    for (int r = 0; r < range.count; r += panel_lanes<C>, ++panels) {
+      const int count = range.count - r < panel_lanes<C> ? range.count - r : panel_lanes<C>;
+      panel[panels] = make_panel_of(rows + r, count, padded<C>(count), padded<C>(count));
+      started[panels] = false;
+      for (int i = 0; i < count; ++i)
+        load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
+      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(p.scale * log2_e),
+                    q + r * padded<C>(p.head_dim));
+      // A sink is a score seen before all others.
+      for (int i = 0; i < panel[panels].lanes; ++i) {
+        const bool has_sink = p.sinks && i < count;
+        highest[r + i] = has_sink ? sink(rows[r + i].head) * C(log2_e) : -Infinity<C>::largest;
+        sum[r + i] = C(has_sink);
+      }
+    }
+  }
+
+  C sink(std::int64_t head) const {
+    C x[W];
+    load_row(static_cast<const T*>(p.sinks) + head, 1, x);
+    return x[0];
+  }
+
+  void step(std::int64_t first, int keys, std::int64_t end) {
+    Blocks blocks[most_forward_panels];
+    bool needed = false;
+    for (int n = 0; n < panels; ++n) {
+      blocks[n] = panel[n].hides_all(first, keys) ? Blocks::none : blocks_of(p, s, panel[n], first, keys);
+      needed |= blocks[n] != Blocks::none;
+    }
+    if (!needed) return;
+    load_keys<T>(p.k, s, range.kv_head, first, keys, p.head_dim, k, k_stride);
+    load_keys<T>(p.v, s, range.kv_head, first, keys, p.v_head_dim, v, v_stride);
+    const int ahead = static_cast<int>(smaller(forward_keys, end - first - keys));
+    if (ahead > 0) {
+      prefetch_keys<T>(p.k, s, range.kv_head, first + keys, ahead, p.head_dim);
+      prefetch_keys<T>(p.v, s, range.kv_head, first + keys, ahead, p.v_head_dim);
+    }
+    for (int n = 0; n < panels; ++n) {
+      if (blocks[n] == Blocks::none) continue;
+      const int lanes = panel[n].lanes, row = n * panel_lanes<C>;
+      // Keys before and after all that this panel sees cost nothing.
+      const int skipped = static_cast<int>(larger(0, panel[n].least_first - first));
+      const int seen = static_cast<int>(smaller(keys, panel[n].greatest_end - first)) - skipped;
+      const C *seen_k = k + skipped * k_stride, *seen_v = v + skipped * v_stride;
+      by_vectors<C>(lanes, [&]<int vectors>() {
+        product_panel<Left::by_row, Start::zero, vectors>(
+            seen, p.head_dim, seen_k, k_stride, q + row * padded<C>(p.head_dim), lanes, scores, lanes);
+        const bool hidden = finish_scores<T>(p, s, panel[n], blocks[n], first + skipped, seen, scores,
+                                             static_cast<C*>(nullptr));
+        hidden ? softmax<vectors, true>(seen, row) : softmax<vectors, false>(seen, row);
+        C* sums = out + row * padded<C>(p.v_head_dim);
+        if (!started[n]) clear(sums, p.v_head_dim * lanes);
+        started[n] = true;
+        if (hidden && !all_finite(seen_v, seen, padded<C>(p.v_head_dim), v_stride))
+          hiding_product(seen_v, seen, lanes, sums);
+        else
+          product_panel<Left::by_column, Start::scaled_sum, vectors>(p.v_head_dim, seen, seen_v, v_stride,
+                                                                     scores, lanes, sums, lanes, rescale);
+      });
+    }
+  }
+
+  // One step of the online softmax: scores become probabilities times a power of 2 that `rescale` makes equal
+  // for all steps.
+  template <int vectors, bool hidden>
+  void softmax(int keys, int row) {
+    Vector<C> most[vectors], total[vectors];
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) most[v] = load(highest + row + v * W);
+    for (int j = 0; j < keys; ++j) {
+      KFORMER_SIMD_UNROLL
+      for (int v = 0; v < vectors; ++v) most[v] = greater<C>(load(scores + (j * vectors + v) * W), most[v]);
+    }
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const Vector<C> factor = exp2<C>(load(highest + row + v * W) - most[v]);
+      store(rescale + v * W, factor);
+      store(highest + row + v * W, most[v]);
+      total[v] = load(sum + row + v * W) * factor;
+    }
+    for (int j = 0; j < keys; ++j) {
+      KFORMER_SIMD_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        C* at = scores + (j * vectors + v) * W;
+        const Vector<C> score = load(at);
+        Vector<C> weight = exp2<C>(score - most[v]);
+        if (hidden) weight = choose<C>(score == splat(-Infinity<C>::value), Vector<C>{}, weight);
+        store(at, weight);
+        total[v] += weight;
+      }
+    }
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) store(sum + row + v * W, total[v]);
+  }
+
+  static void clear(C* sums, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
+  }
+
+  // sums(d, lane) = rescale(lane)·sums(d, lane) + Σ_j value(j, d)·P(j, lane), where a probability of 0
+  // annihilates.
+  void hiding_product(const C* values, int keys, int lanes, C* sums) const {
+    for (int d = 0; d < p.v_head_dim; ++d)
+      for (int i = 0; i < lanes; ++i) {
+        C x = sums[d * lanes + i] * rescale[i];
+        for (int j = 0; j < keys; ++j)
+          if (scores[j * lanes + i] != C(0)) x += values[j * v_stride + d] * scores[j * lanes + i];
+        sums[d * lanes + i] = x;
+      }
+  }
+
+  void finish() {
+    for (int n = 0; n < panels; ++n) {
+      const int row = n * panel_lanes<C>, lanes = panel[n].lanes, dim = padded<C>(p.v_head_dim);
+      C* sums = out + row * dim;
+      if (!started[n]) clear(sums, dim * lanes);
+      for (int i = 0; i < lanes; ++i) rescale[i] = sum[row + i] == C(0) ? C(0) : C(1) / sum[row + i];
+      unmake_panel<C>(sums, lanes, dim, rescale, scores, v_stride);
+      for (int i = 0; i < panel[n].count; ++i) {
+        const Row& at = rows[row + i];
+        store_row(scores + i * v_stride, p.v_head_dim, C(1), row_data<T>(p.out, s, at));
+        C* lse = static_cast<C*>(p.lse) + s.batch * p.lse_batch_stride + at.head * p.lse_head_stride +
+                 (s.q_begin + at.query) * p.lse_query_stride;
+        *lse =
+            sum[row + i] == C(0) ? -Infinity<C>::value : highest[row + i] * C(ln_2) + natural_log(sum[row + i]);
+      }
+    }
+  }
+
+  static float natural_log(float x) { return __builtin_logf(x); }
+  static double natural_log(double x) { return __builtin_log(x); }
+};
+
+/// Rows per call of `attention_forward`, at most.
+template <class T>
+int attention_forward_rows(const Arguments& p) {
+  return forward_panels<Arithmetic<T>>(p) * panel_lanes<Arithmetic<T>>;
+}
+
+template <class T>
+void attention_forward(const Arguments& p, const Sequence& s, const RowRange& range, void* scratch) {
+  ForwardTile<T> tile{p, s, range};
+  tile.lay_out(scratch);
+  tile.run();
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

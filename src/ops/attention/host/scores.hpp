@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/host/rows.hpp"
+
+/// \file
+/// What happens to a panel of scores between q kᵀ and softmax. Scores come in units of log 2, because softmax
+/// is computed with powers of 2; a score of −∞ hides its pair.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+inline constexpr double log2_e = 1.44269504088896340736, ln_2 = 0.69314718055994530942;
+
+template <class C>
+struct Infinity;
+template <>
+struct Infinity<float> {
+  static constexpr float value = __builtin_inff(), largest = __FLT_MAX__;
+};
+template <>
+struct Infinity<double> {
+  static constexpr double value = __builtin_inf(), largest = __DBL_MAX__;
+};
+
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> choose(IntegerVector<C> condition, Vector<C> yes, Vector<C> no) {
+  return condition ? yes : no;
+}
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> magnitude(Vector<C> x) {
+  return as_bits<Vector<C>>(as_bits<IntegerVector<C>>(x) & ~as_bits<IntegerVector<C>>(splat(C(-0.0))));
+}
+
+// tanh(x) = x + x³·t(x²) for |x| ≤ 0.6, t minimax for the relative error: 2.8e-9 (float), 4.1e-18 (double).
+inline constexpr float tanh_float[] = {-0.333332980021109646620f, 0.133319241269467835770f,
+                                       -0.0537838303128596540020f, 0.0207959718047621950080f,
+                                       -0.00589515825488754874480f};
+inline constexpr double tanh_double[] = {
+    -0.33333333333333125005,    0.13333333333299659151,     -0.053968253949294263343,
+    0.021869488002535392897,    -0.0088632267771544476469,  0.0035920373772747731948,
+    -0.0014552153542231547662,  0.00058718838038588127391,  -0.00023039676447235622166,
+    0.000079313900566891316389, -0.000017178701441484684469};
+
+/// tanh to a few ulp.
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> tanh(Vector<C> x) {
+  const C* t;
+  int degree;
+  if constexpr (sizeof(C) == 4)
+    t = tanh_float, degree = 4;
+  else
+    t = tanh_double, degree = 10;
+  const Vector<C> square = x * x;
+  Vector<C> p = splat(t[degree]);
+  for (int i = degree - 1; i >= 0; --i) p = p * square + splat(t[i]);
+  const Vector<C> small = x + x * square * p;
+  const Vector<C> size = magnitude<C>(x);
+  // 1 − 2/(exp(2|x|) + 1); beyond 20 it is 1, and exp need not be computed.
+  const Vector<C> bounded = choose<C>(size > splat(C(20)), splat(C(20)), size);
+  const Vector<C> large = C(1) - C(2) / (exp2<C>(bounded * splat(C(2 * log2_e))) + C(1));
+  const Vector<C> signed_large = choose<C>(x < Vector<C>{}, -large, large);
+  return choose<C>(size < splat(C(0.6)), small, signed_large);
+}
+
+/// The lanes of one panel: rows of a tile, and what they see.
+struct Panel {
+  const Row* rows;
+  int count, lanes;  // rows, and rows padded to whole vectors
+  int stride;        // from the scores of one key to those of the next
+  std::int64_t least_first, greatest_first, least_end, greatest_end;
+
+  /// Whether no row sees any of the keys, by position.
+  bool hides_all(std::int64_t first, int keys) const {
+    return greatest_end <= first || least_first >= first + keys;
+  }
+  /// Whether some row does not see some key, by position.
+  bool hides_some(std::int64_t first, int keys) const {
+    return least_end < first + keys || greatest_first > first;
+  }
+};
+
+inline Panel make_panel_of(const Row* rows, int count, int lanes, int stride) {
+  Panel panel{rows, count, lanes, stride, rows[0].first, rows[0].first, rows[0].end, rows[0].end};
+  for (int i = 1; i < count; ++i) {
+    panel.least_first = smaller(panel.least_first, rows[i].first);
+    panel.greatest_first = larger(panel.greatest_first, rows[i].first);
+    panel.least_end = smaller(panel.least_end, rows[i].end);
+    panel.greatest_end = larger(panel.greatest_end, rows[i].end);
+  }
+  return panel;
+}
+
+/// What the block mask says of a panel and some keys.
+enum class Blocks { none, some, all };
+
+inline const std::int32_t* block_row(const Arguments& p, const Sequence& s, const Row& row) {
+  return p.block_mask + s.batch * p.block_batch_stride + row.head * p.block_head_stride +
+         row.query / p.block_q * p.block_row_stride;
+}
+
+inline Blocks blocks_of(const Arguments& p, const Sequence& s, const Panel& panel, std::int64_t first,
+                        int keys) {
+  if (!p.block_mask) return Blocks::all;
+  bool any = false, every = true;
+  const std::int64_t begin = first / p.block_kv, last = (first + keys - 1) / p.block_kv;
+  const std::int32_t* before = nullptr;
+  for (int i = 0; i < panel.count; ++i) {
+    const std::int32_t* blocks = block_row(p, s, panel.rows[i]);
+    if (blocks == before) continue;
+    before = blocks;
+    for (std::int64_t n = begin; n <= last; ++n) (blocks[n] != 0 ? any : every) = blocks[n] != 0;
+  }
+  return !any ? Blocks::none : every ? Blocks::all : Blocks::some;
+}
+
+/// The soft cap on `scores[j · stride + i]`; `derivative[j · lanes + i]`, if any, receives d(score)/d(scaled
+/// product).
+template <class C>
+__attribute__((noinline)) void apply_softcap(double softcap, const Panel& panel, int keys, C* scores,
+                                             C* derivative) {
+  const C from_log2 = C(ln_2 / softcap), to_log2 = C(softcap * log2_e);
+  for (int j = 0; j < keys; ++j)
+    for (int i = 0; i < panel.lanes; i += width<C>) {
+      C* at = scores + j * panel.stride + i;
+      const Vector<C> t = tanh<C>(load(at) * from_log2);
+      store<C>(at, t * to_log2);
+      if (derivative) store<C>(derivative + j * panel.lanes + i, C(1) - t * t);
+    }
+}
+
+/// Attention with linear biases, for the keys from `first`.
+template <class C>
+__attribute__((noinline)) void apply_alibi(const C* slopes, const Panel& panel, std::int64_t first, int keys,
+                                           C* scores) {
+  constexpr int W = width<C>;
+  for (int i0 = 0; i0 < panel.lanes; i0 += W) {
+    Vector<C> slope{}, distance{};
+    for (int i = 0; i < W && i0 + i < panel.count; ++i) {
+      const Row& row = panel.rows[i0 + i];
+      slope[i] = slopes[row.head] * C(log2_e);
+      distance[i] = static_cast<C>(row.position - first);
+    }
+    for (int j = 0; j < keys; ++j) {
+      C* at = scores + j * panel.stride + i0;
+      store<C>(at, load(at) - slope * magnitude<C>(distance - splat(static_cast<C>(j))));
+    }
+  }
+}
+
+/// The bias, stored as T; −∞ hides whatever the score is.
+template <class T, class C = Arithmetic<T>>
+__attribute__((noinline)) void apply_bias(const Arguments& p, const Sequence& s, const Panel& panel,
+                                          std::int64_t first, int keys, C* scores) {
+  for (int i = 0; i < panel.count; ++i) {
+    const Row& row = panel.rows[i];
+    const T* bias = static_cast<const T*>(p.bias) + s.batch * p.bias_batch_stride +
+                    row.head * p.bias_head_stride + row.query * p.bias_query_stride + first;
+    for (int j0 = 0; j0 < keys; j0 += width<C>) {
+      const int count = keys - j0 < width<C> ? keys - j0 : width<C>;
+      C added[width<C>];
+      load_row(bias + j0, count, added);
+      for (int j = 0; j < count; ++j) {
+        C& score = scores[(j0 + j) * panel.stride + i];
+        score = added[j] == -Infinity<C>::value ? added[j] : score + added[j] * C(log2_e);
+      }
+    }
+  }
+}
+
+/// −∞ where a row does not see a key by position.
+template <class C>
+__attribute__((noinline)) void hide_by_position(const Panel& panel, std::int64_t first, int keys, C* scores) {
+  constexpr int W = width<C>;
+  for (int i0 = 0; i0 < panel.lanes; i0 += W) {
+    Vector<C> begin{}, end{};
+    for (int i = 0; i < W && i0 + i < panel.count; ++i) {
+      begin[i] = static_cast<C>(larger(0, panel.rows[i0 + i].first - first));
+      end[i] = static_cast<C>(larger(0, smaller(keys, panel.rows[i0 + i].end - first)));
+    }
+    for (int j = 0; j < keys; ++j) {
+      C* at = scores + j * panel.stride + i0;
+      const Vector<C> key = splat(static_cast<C>(j));
+      store<C>(at, choose<C>((key < begin) | (key >= end), splat(-Infinity<C>::value), load(at)));
+    }
+  }
+}
+
+/// −∞ where the block mask has 0.
+template <class C>
+__attribute__((noinline)) void hide_by_block(const Arguments& p, const Sequence& s, const Panel& panel,
+                                             std::int64_t first, int keys, C* scores) {
+  for (int i = 0; i < panel.count; ++i) {
+    const std::int32_t* blocks = block_row(p, s, panel.rows[i]);
+    for (int j = 0; j < keys; ++j)
+      if (blocks[(first + j) / p.block_kv] == 0) scores[j * panel.stride + i] = -Infinity<C>::value;
+  }
+}
+
+/// Turns scaled products into scores. Returns whether pairs may be hidden.
+template <class T, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE bool finish_scores(const Arguments& p, const Sequence& s, const Panel& panel, Blocks blocks,
+                                       std::int64_t first, int keys, C* scores, C* derivative) {
+  if (p.softcap > 0) apply_softcap<C>(p.softcap, panel, keys, scores, derivative);
+  if (p.alibi_slopes) apply_alibi(static_cast<const C*>(p.alibi_slopes), panel, first, keys, scores);
+  if (p.bias) apply_bias<T>(p, s, panel, first, keys, scores);
+  if (blocks == Blocks::some) hide_by_block<C>(p, s, panel, first, keys, scores);
+  const bool at_edge = panel.hides_some(first, keys);
+  if (at_edge) hide_by_position<C>(panel, first, keys, scores);
+  return at_edge || p.bias || blocks == Blocks::some;
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/simd/vector.hpp"
+
+/// \file
+/// Small matrix products in registers: `C(r, lane) [+]= Σ_k A(r, k)·B(k, lane)`. Elements of A are broadcast,
+/// rows of B and C are vectors; nothing is packed.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// How A lies in memory: the summed index next to each other, or the rows.
+enum class Left { by_row, by_column };
+
+/// What C holds before: nothing, a sum, or a sum that is to be multiplied lane by lane first.
+enum class Start { zero, sum, scaled_sum };
+
+/// The register block: rows of A, and vectors of B, that give enough independent sums and leave room for one
+/// row of B.
+inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
+inline constexpr int block_vectors = 3;
+
+/// One block of `rows` × `vectors`; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
+/// + r]` by column.
+template <Left left, Start start, int rows, int vectors, class C>
+KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::int64_t lda,
+                                       const C* __restrict b, std::int64_t ldb, C* __restrict c,
+                                       std::int64_t ldc, const C* scale) {
+  constexpr int W = width<C>;
+  Vector<C> sum[rows][vectors];
+  KFORMER_SIMD_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      sum[r][v] = start == Start::zero ? Vector<C>{} : load(c + r * ldc + v * W);
+      if (start == Start::scaled_sum) sum[r][v] *= load(scale + v * W);
+    }
+  }
+  for (int k = 0; k < depth; ++k) {
+    Vector<C> row[vectors];
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) row[v] = load(b + v * W);
+    KFORMER_SIMD_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      const Vector<C> element = splat(left == Left::by_row ? a[r * lda] : a[r]);
+      KFORMER_SIMD_UNROLL
+      for (int v = 0; v < vectors; ++v) sum[r][v] += element * row[v];
+    }
+    a += left == Left::by_row ? 1 : lda;
+    b += ldb;
+  }
+  KFORMER_SIMD_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) store(c + r * ldc + v * W, sum[r][v]);
+  }
+}
+
+/// The `rows` that a whole number of blocks leaves over, one template step at a time.
+template <Left left, Start start, int rows, int vectors, class C>
+KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int64_t lda, const C* b,
+                                      std::int64_t ldb, C* c, std::int64_t ldc, const C* scale) {
+  if constexpr (rows > 0) {
+    if (count == rows)
+      product_block<left, start, rows, vectors>(depth, a, lda, b, ldb, c, ldc, scale);
+    else
+      product_rest<left, start, rows - 1, vectors>(count, depth, a, lda, b, ldb, c, ldc, scale);
+  }
+}
+
+/// All `m` rows of a panel of `vectors` vectors.
+template <Left left, Start start, int vectors, int rows = block_rows, class C>
+__attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::int64_t lda, const C* b,
+                                             std::int64_t ldb, C* c, std::int64_t ldc,
+                                             const C* scale = nullptr) {
+  const std::int64_t step = left == Left::by_row ? lda : 1;
+  int r = 0;
+  for (; r + rows <= m; r += rows)
+    product_block<left, start, rows, vectors>(depth, a + r * step, lda, b, ldb, c + r * ldc, ldc, scale);
+  product_rest<left, start, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c + r * ldc, ldc,
+                                               scale);
+}
+
+/// All `m` rows and `n` columns, `n` a multiple of the width: wide panels, then narrower ones.
+template <Left left, Start start, class C>
+void product(int m, int n, int depth, const C* a, std::int64_t lda, const C* b, std::int64_t ldb, C* c,
+             std::int64_t ldc) {
+  constexpr int W = width<C>;
+  // With many registers four vectors divide the usual head dimensions, with few two do.
+  constexpr int wide = vector_registers == 32 ? 4 : 2, rows = 6;
+  int j = 0;
+  for (; j + wide * W <= n; j += wide * W)
+    product_panel<left, start, wide, rows>(m, depth, a, lda, b + j, ldb, c + j, ldc);
+  for (; j + 2 * W <= n; j += 2 * W)
+    product_panel<left, start, 2, block_rows>(m, depth, a, lda, b + j, ldb, c + j, ldc);
+  for (; j < n; j += W) product_panel<left, start, 1, block_rows>(m, depth, a, lda, b + j, ldb, c + j, ldc);
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

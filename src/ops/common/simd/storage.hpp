@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/simd/vector.hpp"
+
+/// \file
+/// Rows of storage types and vectors of the type of arithmetic.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// The bits of kformer::bf16 and kformer::f16, which belong to Kokkos.
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct F16 {
+  std::uint16_t bits;
+};
+
+template <class T>
+struct ArithmeticOf {
+  using type = float;
+};
+template <>
+struct ArithmeticOf<double> {
+  using type = double;
+};
+template <class T>
+using Arithmetic = typename ArithmeticOf<T>::type;
+
+using Word = VectorOf<std::uint32_t, width<float>>::type;
+using HalfWord = VectorOf<std::uint16_t, width<float>>::type;
+
+template <class T>
+KFORMER_SIMD_INLINE Vector<Arithmetic<T>> load_stored(const T* from) {
+  return load(from);
+}
+template <>
+KFORMER_SIMD_INLINE Vector<float> load_stored<Bf16>(const Bf16* from) {
+  HalfWord half;
+  std::memcpy(&half, from, sizeof(half));
+  return as_bits<Vector<float>>(__builtin_convertvector(half, Word) << 16);
+}
+template <>
+KFORMER_SIMD_INLINE Vector<float> load_stored<F16>(const F16* from) {
+  HalfWord half;
+  std::memcpy(&half, from, sizeof(half));
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(as_bits<__m256i>(half));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(as_bits<__m128i>(half));
+#else
+  // The bits in a float have the value times 2^-112, subnormals too; infinity and NaN need their exponent.
+  const Word bits = __builtin_convertvector(half, Word), magnitude = bits & 0x7fffu;
+  const Word value = as_bits<Word>(as_bits<Vector<float>>(magnitude << 13) * splat(0x1p112f));
+  const Word special = (magnitude >= 0x7c00u) & 0x7f800000u;
+  return as_bits<Vector<float>>(((bits & 0x8000u) << 16) | special | value);
+#endif
+}
+
+template <class T>
+KFORMER_SIMD_INLINE void store_stored(T* to, Vector<Arithmetic<T>> x) {
+  store(to, x);
+}
+template <>
+KFORMER_SIMD_INLINE void store_stored<Bf16>(Bf16* to, Vector<float> x) {
+  const Word u = as_bits<Word>(x);
+  const Word nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet_nan = (u >> 16) | 0x40u;
+  const Word is_nan = as_bits<Word>((u & 0x7fffffffu) > 0x7f800000u);
+  const HalfWord half = __builtin_convertvector((is_nan & quiet_nan) | (~is_nan & nearest), HalfWord);
+  std::memcpy(to, &half, sizeof(half));
+}
+template <>
+KFORMER_SIMD_INLINE void store_stored<F16>(F16* to, Vector<float> x) {
+#if defined(__AVX512F__)
+  const __m256i half = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+  const __m128i half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+  // As in kformer::f16, where each step is explained.
+  const Word u = as_bits<Word>(x), magnitude = u & 0x7fffffffu;
+  const auto choose = [](Word condition, Word yes, Word no) { return (condition & yes) | (~condition & no); };
+  const Word is_small = as_bits<Word>(magnitude < 0x38800000u);
+  const Word normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const Word subnormal =
+      as_bits<Word>(as_bits<Vector<float>>(is_small & magnitude) + splat(0.5f)) - 0x3f000000u;
+  Word result = choose(is_small, subnormal, normal);
+  result = choose(as_bits<Word>(magnitude >= 0x477ff000u), Word{} + 0x7c00u, result);
+  result = choose(as_bits<Word>(magnitude > 0x7f800000u), Word{} + 0x7e00u, result);
+  const HalfWord half = __builtin_convertvector(result | ((u >> 16) & 0x8000u), HalfWord);
+#endif
+  std::memcpy(to, &half, sizeof(half));
+}
+
+/// `n` rounded up to whole vectors.
+template <class C>
+constexpr int padded(int n) {
+  return (n + width<C> - 1) / width<C> * width<C>;
+}
+
+/// `n` numbers, and zeros up to a whole vector.
+template <class T, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE void load_row(const T* from, int n, C* to) {
+  int i = 0;
+  for (; i + width<C> <= n; i += width<C>) store(to + i, load_stored(from + i));
+  if (i == n) return;
+  T rest[width<C>] = {};
+  std::memcpy(rest, from + i, (n - i) * sizeof(T));
+  store(to + i, load_stored(rest));
+}
+
+/// `n` numbers times `factor`; reads a whole number of vectors.
+template <class T, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE void store_row(const C* from, int n, C factor, T* to) {
+  int i = 0;
+  for (; i + width<C> <= n; i += width<C>) store_stored(to + i, load(from + i) * factor);
+  if (i == n) return;
+  T rest[width<C>];
+  store_stored(rest, load(from + i) * factor);
+  std::memcpy(to + i, rest, (n - i) * sizeof(T));
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
