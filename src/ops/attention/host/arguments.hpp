@@ -40,7 +40,7 @@ struct Arguments {
 /// What backward has besides. Sums are in the type of arithmetic and have the strides of `Heads`.
 struct GradientArguments {
   Heads dout, dq_sum, dk_sum, dv_sum;
-  const void* delta;  // (batch, head, query), dense
+  void* delta;  // (batch, head, query), dense
   std::int64_t delta_head_stride;
 };
 
@@ -64,6 +64,7 @@ struct Kernels {
   void (*forward)(const Arguments&, const Sequence&, const RowRange&, void* scratch);
 
   int backward_rows, backward_keys;  ///< rows per step of `backward`, most keys per call
+  void (*delta)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&, void* scratch);
   std::size_t (*backward_scratch)(const Arguments&);
   void (*backward)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&,
                    std::int64_t first_key, int keys, void* scratch);

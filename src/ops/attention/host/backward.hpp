@@ -16,6 +16,44 @@ inline constexpr int backward_panels = vector_registers == 32 ? 2 : 4;
 template <class C>
 inline constexpr int backward_rows = backward_panels * panel_lanes<C>;
 
+template <class C>
+KFORMER_SIMD_INLINE C* delta_of(const Arguments& p, const GradientArguments& g, const Sequence& s,
+                                const Row& row) {
+  return static_cast<C*>(g.delta) + (s.batch * p.q_heads + row.head) * g.delta_head_stride + s.q_begin +
+         row.query;
+}
+
+/// delta = Σ_d dout · out, summed in the order of dP: a row that sees one key then has dP − delta = 0, exactly.
+template <class T>
+void attention_delta(const Arguments& p, const GradientArguments& g, const Sequence& s, const RowRange& range,
+                     void* scratch) {
+  using C = Arithmetic<T>;
+  constexpr int W = width<C>;
+  const std::int64_t stride = row_stride<C>(p.v_head_dim);
+  C* out = static_cast<C*>(scratch);
+  C* dout = out + W * stride;
+  for (int begin = 0; begin < range.count; begin += W) {
+    const int count = range.count - begin < W ? range.count - begin : W;
+    for (int i = 0; i < count; ++i) {
+      const Row row = make_row(p, s, range, begin + i);
+      load_row(row_data<const T>(p.out, s, row), p.v_head_dim, out + i * stride);
+      load_row(row_data<const T>(g.dout, s, row), p.v_head_dim, dout + i * stride);
+    }
+    Vector<C> sum{};
+    for (int d0 = 0; d0 < p.v_head_dim; d0 += W) {
+      Vector<C> x[W], y[W];
+      for (int i = 0; i < W; ++i) {
+        x[i] = i < count ? load(out + i * stride + d0) : Vector<C>{};
+        y[i] = i < count ? load(dout + i * stride + d0) : Vector<C>{};
+      }
+      transpose<C>(x);
+      transpose<C>(y);
+      for (int d = 0; d < W; ++d) sum += x[d] * y[d];
+    }
+    for (int i = 0; i < count; ++i) *delta_of<C>(p, g, s, make_row(p, s, range, begin + i)) = sum[i];
+  }
+}
+
 template <class T>
 struct BackwardTile {
   using C = Arithmetic<T>;
@@ -31,7 +69,7 @@ struct BackwardTile {
   int k_dim, v_dim;              // padded to whole vectors
   C *k, *v, *dk, *dv;            // (key, feature)
   C *q, *dout, *dq;              // (row, feature)
-  C *q_panels, *dout_panels;     // panels: q · scale · log2 e and dout · scale
+  C *q_panels, *dout_panels;     // panels
   C *probabilities, *gradients;  // (key, row)
   C *lse, *delta, *derivative;
   Row* rows;
@@ -69,18 +107,20 @@ struct BackwardTile {
   void run() {
     load_keys<T>(p.k, s, range.kv_head, first_key, keys, p.head_dim, k, k_stride);
     load_keys<T>(p.v, s, range.kv_head, first_key, keys, p.v_head_dim, v, v_stride);
-    load_keys<C>(g.dk_sum, s, range.kv_head, first_key, keys, p.head_dim, dk, k_stride);
-    load_keys<C>(g.dv_sum, s, range.kv_head, first_key, keys, p.v_head_dim, dv, v_stride);
+    clear(dk, keys * k_stride);
+    clear(dv, keys * v_stride);
     for (int r = 0; r < range.count; r += backward_rows<C>)
       row_tile(r, range.count - r < backward_rows<C> ? range.count - r : backward_rows<C>);
-    store_keys(g.dk_sum, p.head_dim, dk, k_stride);
-    store_keys(g.dv_sum, p.v_head_dim, dv, v_stride);
+    for (int j = 0; j < keys; ++j) {
+      const std::int64_t key = first_key + j;
+      add_row(dk + j * k_stride, p.head_dim, C(p.scale), key_data<C>(g.dk_sum, s, range.kv_head, key));
+      add_row(dv + j * v_stride, p.v_head_dim, C(1), key_data<C>(g.dv_sum, s, range.kv_head, key));
+    }
   }
 
  private:
-  void store_keys(const Heads& x, int dim, const C* from, std::int64_t stride) const {
-    for (int j = 0; j < keys; ++j)
-      store_row(from + j * stride, dim, C(1), key_data<C>(x, s, range.kv_head, first_key + j));
+  static void clear(C* sums, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
   }
 
   void row_tile(int begin, int count) {
@@ -98,7 +138,7 @@ struct BackwardTile {
     load_rows(begin, count);
     for (int j = 0; j < keys; j += chunk) key_chunk(panel, panels, j, keys - j < chunk ? keys - j : chunk);
     for (int i = 0; i < count; ++i)
-      store_row(dq + i * k_stride, p.head_dim, C(1), row_data<C>(g.dq_sum, s, rows[i]));
+      add_row(dq + i * k_stride, p.head_dim, C(p.scale), row_data<C>(g.dq_sum, s, rows[i]));
   }
 
   void load_rows(int begin, int count) {
@@ -106,20 +146,18 @@ struct BackwardTile {
       const Row& row = rows[i];
       load_row(row_data<const T>(p.q, s, row), p.head_dim, q + i * k_stride);
       load_row(row_data<const T>(g.dout, s, row), p.v_head_dim, dout + i * v_stride);
-      load_row(row_data<const C>(g.dq_sum, s, row), p.head_dim, dq + i * k_stride);
       const C saved = static_cast<const C*>(p.lse)[s.batch * p.lse_batch_stride + row.head * p.lse_head_stride +
                                                    (s.q_begin + row.query) * p.lse_query_stride];
-      lse[i] = saved * C(log2_e);
-      delta[i] = C(p.scale) *
-                 static_cast<const C*>(
-                     g.delta)[(s.batch * p.q_heads + row.head) * g.delta_head_stride + s.q_begin + row.query];
+      lse[i] = saved;
+      delta[i] = *delta_of<C>(p, g, s, row);
     }
+    clear(dq, count * k_stride);
     for (int i = count; i < padded<C>(count); ++i) lse[i] = delta[i] = C(0);
     for (int i = 0; i < count; i += panel_lanes<C>) {
       const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
-      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(p.scale * log2_e),
+      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(p.scale),
                     q_panels + i * k_dim);
-      make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(p.scale),
+      make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(1),
                     dout_panels + i * v_dim);
     }
     prefetch_rows(begin + count);
@@ -205,7 +243,7 @@ struct BackwardTile {
       for (int v = 0; v < vectors; ++v) {
         C *s_at = score + j * backward_rows<C> + v * W, *g_at = gradient + j * backward_rows<C> + v * W;
         const Vector<C> x = load(s_at);
-        Vector<C> weight = exp2<C>(x - saved[v]);
+        Vector<C> weight = exp<C>(x - saved[v]);
         Vector<C> slope = weight * (load(g_at) - mean[v]);
         if (hidden) {
           const auto none = x == splat(-Infinity<C>::value);

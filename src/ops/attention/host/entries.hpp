@@ -54,8 +54,9 @@ inline Sums sums_of(const AttentionBackward& p, void* workspace) {
   const std::size_t size = size_of(compute_dtype(p.q.dtype));
   std::size_t bytes = 0;
   const auto take = [&](std::int64_t count) {
+    bytes = (bytes + 63) / 64 * 64;
     void* here = static_cast<char*>(workspace) + bytes;
-    bytes += (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+    bytes += static_cast<std::size_t>(count) * size;
     return here;
   };
   Sums sums{heads_of(p.dq), heads_of(p.dk), heads_of(p.dv), 0, take(p.lse.size())};
@@ -100,7 +101,6 @@ struct BackwardEntry {
   static void run_typed(const Exec& exec, const P& p, const Workspace& workspace) {
     using C = compute_t<T>;
     const Sums sums = sums_of(p, workspace.data);
-    attention_delta<T>(exec, p, static_cast<C*>(sums.delta));
     clear<C>(exec, p.dq, sums.dq);
     clear<C>(exec, p.dk, sums.dk);
     clear<C>(exec, p.dv, sums.dv);
@@ -150,6 +150,11 @@ struct BackwardEntry {
     std::int64_t steps = 0;
     tiling.for_each_kind([&](const Sequence& s) { steps = std::max(steps, steps_of(s)); });
     const std::size_t scratch_bytes = kernels.backward_scratch(a);
+    for_each_tile("kformer::attention_backward_delta[simd]", exec, tiling.tiles() * a.kv_heads, scratch_bytes,
+                  [=, run = kernels.delta](std::int64_t rank, void* scratch) {
+                    const auto tile = tiling.find(rank / a.kv_heads);
+                    run(a, g, tile.sequence, tiling.range(tile, rank % a.kv_heads), scratch);
+                  });
     for (std::int64_t step = 0; step < steps; ++step)
       for_each_tile("kformer::attention_backward[simd]", exec, tiling.tiles() * a.kv_heads, scratch_bytes,
                     [=, run = kernels.backward](std::int64_t rank, void* scratch) {

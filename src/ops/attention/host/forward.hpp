@@ -84,12 +84,12 @@ struct ForwardTile {
       started[panels] = false;
       for (int i = 0; i < count; ++i)
         load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
-      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(p.scale * log2_e),
+      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(p.scale),
                     q + r * padded<C>(p.head_dim));
       // A sink is a score seen before all others.
       for (int i = 0; i < panel[panels].lanes; ++i) {
         const bool has_sink = p.sinks && i < count;
-        highest[r + i] = has_sink ? sink(rows[r + i].head) * C(log2_e) : -Infinity<C>::largest;
+        highest[r + i] = has_sink ? sink(rows[r + i].head) : -Infinity<C>::largest;
         sum[r + i] = C(has_sink);
       }
     }
@@ -154,7 +154,7 @@ struct ForwardTile {
     }
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const Vector<C> factor = exp2<C>(load(highest + row + v * W) - most[v]);
+      const Vector<C> factor = exp<C>(load(highest + row + v * W) - most[v]);
       store(rescale + v * W, factor);
       store(highest + row + v * W, most[v]);
       total[v] = load(sum + row + v * W) * factor;
@@ -164,7 +164,7 @@ struct ForwardTile {
       for (int v = 0; v < vectors; ++v) {
         C* at = scores + (j * vectors + v) * W;
         const Vector<C> score = load(at);
-        Vector<C> weight = exp2<C>(score - most[v]);
+        Vector<C> weight = exp<C>(score - most[v]);
         if (hidden) weight = choose<C>(score == splat(-Infinity<C>::value), Vector<C>{}, weight);
         store(at, weight);
         total[v] += weight;
@@ -199,11 +199,10 @@ struct ForwardTile {
       unmake_panel<C>(sums, lanes, dim, rescale, scores, v_stride);
       for (int i = 0; i < panel[n].count; ++i) {
         const Row& at = rows[row + i];
-        store_row(scores + i * v_stride, p.v_head_dim, C(1), row_data<T>(p.out, s, at));
+        store_row(scores + i * v_stride, p.v_head_dim, row_data<T>(p.out, s, at));
         C* lse = static_cast<C*>(p.lse) + s.batch * p.lse_batch_stride + at.head * p.lse_head_stride +
                  (s.q_begin + at.query) * p.lse_query_stride;
-        *lse =
-            sum[row + i] == C(0) ? -Infinity<C>::value : highest[row + i] * C(ln_2) + natural_log(sum[row + i]);
+        *lse = sum[row + i] == C(0) ? -Infinity<C>::value : highest[row + i] + natural_log(sum[row + i]);
       }
     }
   }

@@ -24,6 +24,7 @@ constexpr Kernels kernels_for() {
           attention_forward<T>,
           backward_rows<C>,
           backward_keys,
+          attention_delta<T>,
           BackwardTile<T>::scratch_bytes,
           attention_backward<T>};
 }

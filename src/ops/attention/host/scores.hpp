@@ -4,12 +4,9 @@
 #include "ops/attention/host/rows.hpp"
 
 /// \file
-/// What happens to a panel of scores between q kᵀ and softmax. Scores come in units of log 2, because softmax
-/// is computed with powers of 2; a score of −∞ hides its pair.
+/// What happens to a panel of scores between q kᵀ and softmax. A score of −∞ hides its pair.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
-
-inline constexpr double log2_e = 1.44269504088896340736, ln_2 = 0.69314718055994530942;
 
 template <class C>
 struct Infinity;
@@ -57,7 +54,7 @@ KFORMER_SIMD_INLINE Vector<C> tanh(Vector<C> x) {
   const Vector<C> size = magnitude<C>(x);
   // 1 − 2/(exp(2|x|) + 1); beyond 20 it is 1, and exp need not be computed.
   const Vector<C> bounded = choose<C>(size > splat(C(20)), splat(C(20)), size);
-  const Vector<C> large = C(1) - C(2) / (exp2<C>(bounded * splat(C(2 * log2_e))) + C(1));
+  const Vector<C> large = C(1) - C(2) / (exp<C>(bounded * C(2)) + C(1));
   const Vector<C> signed_large = choose<C>(x < Vector<C>{}, -large, large);
   return choose<C>(size < splat(C(0.6)), small, signed_large);
 }
@@ -118,12 +115,12 @@ inline Blocks blocks_of(const Arguments& p, const Sequence& s, const Panel& pane
 template <class C>
 __attribute__((noinline)) void apply_softcap(double softcap, const Panel& panel, int keys, C* scores,
                                              C* derivative) {
-  const C from_log2 = C(ln_2 / softcap), to_log2 = C(softcap * log2_e);
+  const C cap = C(softcap);
   for (int j = 0; j < keys; ++j)
     for (int i = 0; i < panel.lanes; i += width<C>) {
       C* at = scores + j * panel.stride + i;
-      const Vector<C> t = tanh<C>(load(at) * from_log2);
-      store<C>(at, t * to_log2);
+      const Vector<C> t = tanh<C>(load(at) / cap);
+      store<C>(at, t * cap);
       if (derivative) store<C>(derivative + j * panel.lanes + i, C(1) - t * t);
     }
 }
@@ -137,7 +134,7 @@ __attribute__((noinline)) void apply_alibi(const C* slopes, const Panel& panel, 
     Vector<C> slope{}, distance{};
     for (int i = 0; i < W && i0 + i < panel.count; ++i) {
       const Row& row = panel.rows[i0 + i];
-      slope[i] = slopes[row.head] * C(log2_e);
+      slope[i] = slopes[row.head];
       distance[i] = static_cast<C>(row.position - first);
     }
     for (int j = 0; j < keys; ++j) {
@@ -161,7 +158,7 @@ __attribute__((noinline)) void apply_bias(const Arguments& p, const Sequence& s,
       load_row(bias + j0, count, added);
       for (int j = 0; j < count; ++j) {
         C& score = scores[(j0 + j) * panel.stride + i];
-        score = added[j] == -Infinity<C>::value ? added[j] : score + added[j] * C(log2_e);
+        score = added[j] == -Infinity<C>::value ? added[j] : score + added[j];
       }
     }
   }

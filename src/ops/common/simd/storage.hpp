@@ -101,22 +101,30 @@ constexpr int padded(int n) {
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void load_row(const T* from, int n, C* to) {
   int i = 0;
-  for (; i + width<C> <= n; i += width<C>) store(to + i, load_stored(from + i));
+  for (; i + width<C> <= n; i += width<C>) store<C>(to + i, load_stored(from + i));
   if (i == n) return;
   T rest[width<C>] = {};
   std::memcpy(rest, from + i, (n - i) * sizeof(T));
-  store(to + i, load_stored(rest));
+  store<C>(to + i, load_stored(rest));
 }
 
-/// `n` numbers times `factor`; reads a whole number of vectors.
+/// `n` numbers; reads whole vectors.
 template <class T, class C = Arithmetic<T>>
-KFORMER_SIMD_INLINE void store_row(const C* from, int n, C factor, T* to) {
+KFORMER_SIMD_INLINE void store_row(const C* from, int n, T* to) {
   int i = 0;
-  for (; i + width<C> <= n; i += width<C>) store_stored(to + i, load(from + i) * factor);
+  for (; i + width<C> <= n; i += width<C>) store_stored(to + i, load(from + i));
   if (i == n) return;
   T rest[width<C>];
-  store_stored(rest, load(from + i) * factor);
+  store_stored(rest, load(from + i));
   std::memcpy(to + i, rest, (n - i) * sizeof(T));
+}
+
+/// Adds `factor` times `n` numbers; reads whole vectors of `from`.
+template <class C>
+KFORMER_SIMD_INLINE void add_row(const C* from, int n, C factor, C* to) {
+  int i = 0;
+  for (; i + width<C> <= n; i += width<C>) store<C>(to + i, load(to + i) + load(from + i) * factor);
+  for (; i < n; ++i) to[i] += from[i] * factor;
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA
