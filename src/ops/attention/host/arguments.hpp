@@ -63,11 +63,11 @@ struct Kernels {
   std::size_t (*forward_scratch)(const Arguments&);
   void (*forward)(const Arguments&, const Sequence&, const RowRange&, void* scratch);
 
-  int backward_rows, backward_keys;  ///< rows per step of `backward`, most keys per call
+  int backward_rows, backward_keys;  ///< `backward` works best on multiples of these
   void (*delta)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&, void* scratch);
   std::size_t (*backward_scratch)(const Arguments&);
   void (*backward)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&,
-                   std::int64_t first_key, int keys, void* scratch);
+                   std::int64_t first_key, std::int64_t keys, void* scratch);
 };
 
 }  // namespace kformer::Impl::host

@@ -10,8 +10,7 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-inline constexpr int backward_chunk = 96;  ///< keys whose P and dS exist at a time
-inline constexpr int backward_keys = 2 * backward_chunk;
+inline constexpr int backward_keys = 192;
 inline constexpr int backward_panels = vector_registers == 32 ? 2 : 4;
 template <class C>
 inline constexpr int backward_rows = backward_panels * panel_lanes<C>;
@@ -57,13 +56,13 @@ void attention_delta(const Arguments& p, const GradientArguments& g, const Seque
 template <class T>
 struct BackwardTile {
   using C = Arithmetic<T>;
-  static constexpr int W = width<C>, chunk = backward_chunk;
+  static constexpr int W = width<C>;
 
   const Arguments& p;
   const GradientArguments& g;
   const Sequence& s;
   const RowRange& range;
-  std::int64_t first_key;
+  std::int64_t first_key;  // of the tile, and how many
   int keys;
   std::int64_t k_stride, v_stride;
   int k_dim, v_dim;              // padded to whole vectors
@@ -73,9 +72,10 @@ struct BackwardTile {
   C *probabilities, *gradients;  // (key, row)
   C *lse, *delta, *derivative;
   Row* rows;
+  int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been asked for
 
   static std::size_t scratch_bytes(const Arguments& p) {
-    BackwardTile tile{p, {}, {}, {}, 0, 0};
+    BackwardTile tile{p, {}, {}, {}};
     return tile.lay_out(nullptr);
   }
 
@@ -95,22 +95,35 @@ struct BackwardTile {
     dq = scratch.take<C>(most_rows * k_stride);
     q_panels = scratch.take<C>(most_rows * k_dim);
     dout_panels = scratch.take<C>(most_rows * v_dim);
-    probabilities = scratch.take<C>(chunk * most_rows);
-    gradients = scratch.take<C>(chunk * most_rows);
+    probabilities = scratch.take<C>(backward_keys * most_rows);
+    gradients = scratch.take<C>(backward_keys * most_rows);
     lse = scratch.take<C>(most_rows);
     delta = scratch.take<C>(most_rows);
-    derivative = scratch.take<C>(p.softcap > 0 ? chunk * panel_lanes<C> : 0);
+    derivative = scratch.take<C>(p.softcap > 0 ? backward_keys * panel_lanes<C> : 0);
     rows = scratch.take<Row>(most_rows);
     return scratch.bytes();
   }
 
-  void run() {
+  void run(std::int64_t begin, std::int64_t end) {
+    for (first_key = begin; first_key < end; first_key += backward_keys) {
+      keys = static_cast<int>(smaller(backward_keys, end - first_key));
+      key_tile();
+    }
+  }
+
+ private:
+  void key_tile() {
     load_keys<T>(p.k, s, range.kv_head, first_key, keys, p.head_dim, k, k_stride);
     load_keys<T>(p.v, s, range.kv_head, first_key, keys, p.v_head_dim, v, v_stride);
+    next_key = 0;
     clear(dk, keys * k_stride);
     clear(dv, keys * v_stride);
-    for (int r = 0; r < range.count; r += backward_rows<C>)
-      row_tile(r, range.count - r < backward_rows<C> ? range.count - r : backward_rows<C>);
+    for (int r = 0; r < range.count; r += backward_rows<C>) {
+      const int count = range.count - r < backward_rows<C> ? range.count - r : backward_rows<C>;
+      if (make_row(p, s, range, r + count - 1).end <= first_key) continue;
+      if (make_row(p, s, range, r).first >= first_key + keys) break;
+      row_tile(r, count);
+    }
     for (int j = 0; j < keys; ++j) {
       const std::int64_t key = first_key + j;
       add_row(dk + j * k_stride, p.head_dim, C(p.scale), key_data<C>(g.dk_sum, s, range.kv_head, key));
@@ -118,7 +131,6 @@ struct BackwardTile {
     }
   }
 
- private:
   static void clear(C* sums, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
   }
@@ -136,7 +148,7 @@ struct BackwardTile {
     }
     if (!needed) return;
     load_rows(begin, count);
-    for (int j = 0; j < keys; j += chunk) key_chunk(panel, panels, j, keys - j < chunk ? keys - j : chunk);
+    sum(panel, panels);
     for (int i = 0; i < count; ++i)
       add_row(dq + i * k_stride, p.head_dim, C(p.scale), row_data<C>(g.dq_sum, s, rows[i]));
   }
@@ -160,36 +172,47 @@ struct BackwardTile {
       make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(1),
                     dout_panels + i * v_dim);
     }
-    prefetch_rows(begin + count);
+    tile_begin = next_sum = begin;
+    tile_end = next_row = begin + count;
+    last_prefetch = tile_end + backward_rows<C>;
   }
 
-  void prefetch_rows(int begin) const {
-    for (int r = begin; r < range.count && r < begin + backward_rows<C>; ++r) {
-      const Row row = make_row(p, s, range, r);
+  // Between products, asks for some of the rows of the next tile, and for the sums that will be added to.
+  void prefetch_some() {
+    constexpr int step = backward_rows<C> / 6;
+    for (const int end = next_row + step; next_row < end && next_row < range.count && next_row < last_prefetch;
+         ++next_row) {
+      const Row row = make_row(p, s, range, next_row);
       prefetch(row_data<const T>(p.q, s, row), p.head_dim);
       prefetch(row_data<const T>(g.dout, s, row), p.v_head_dim);
-      prefetch(row_data<const C>(g.dq_sum, s, row), p.head_dim);
+    }
+    for (const int end = next_sum + step; next_sum < end && next_sum < tile_end; ++next_sum)
+      prefetch(row_data<const C>(g.dq_sum, s, rows[next_sum - tile_begin]), p.head_dim);
+    if (tile_end < range.count) return;
+    for (const int end = next_key + keys / 6; next_key < end && next_key < keys; ++next_key) {
+      prefetch(key_data<const C>(g.dk_sum, s, range.kv_head, first_key + next_key), p.head_dim);
+      prefetch(key_data<const C>(g.dv_sum, s, range.kv_head, first_key + next_key), p.v_head_dim);
     }
   }
 
-  // P and dS of the keys [j0, j0 + n) of the tile, then what they add to the gradients.
-  void key_chunk(const Panel* panel, int panels, int j0, int n) {
-    bool whole = true;
-    for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(first_key + j0, n);
-    if (whole && !p.bias && !p.block_mask) {
+  // P and dS of all rows and keys, then what they add to the gradients.
+  void sum(const Panel* panel, int panels) {
+    bool whole = !p.bias && !p.block_mask;
+    for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(first_key, keys);
+    if (whole) {
       int count = 0;
       for (int i = 0; i < panels; ++i) {
-        differentiate(panel[i], Blocks::all, count, j0, n);
+        differentiate(panel[i], Blocks::all, count, 0, keys);
         count += panel[i].count;
       }
-      products(0, count, j0, n);
+      products(0, count, 0, keys);
       return;
     }
     // At an edge each panel goes by itself, with the keys that it sees.
     for (int i = 0; i < panels; ++i) {
       const Panel& x = panel[i];
-      const std::int64_t first = larger(first_key + j0, x.least_first),
-                         end = smaller(first_key + j0 + n, x.greatest_end);
+      const std::int64_t first = larger(first_key, x.least_first),
+                         end = smaller(first_key + keys, x.greatest_end);
       if (first >= end) continue;
       const int seen = static_cast<int>(end - first), j = static_cast<int>(first - first_key);
       const Blocks blocks = blocks_of(p, s, x, first, seen);
@@ -207,7 +230,7 @@ struct BackwardTile {
 
   // P and dS of the rows [row, row + count) and the keys [j0, j0 + n), which start at the first row of the
   // scratch tiles; returns whether pairs may be hidden.
-  bool differentiate(const Panel& x, Blocks blocks, int row, int j0, int n) const {
+  bool differentiate(const Panel& x, Blocks blocks, int row, int j0, int n) {
     C *score = probabilities + row, *gradient = gradients + row;
     bool hidden = false;
     by_vectors<C>(x.lanes, [&]<int vectors>() {
@@ -256,12 +279,13 @@ struct BackwardTile {
     }
   }
 
-  void products(int row, int count, int j0, int n) const {
+  void products(int row, int count, int j0, int n) {
     const C *weight = probabilities + row, *slope = gradients + row;
     product<Left::by_row, Start::sum>(n, v_dim, count, weight, backward_rows<C>, dout + row * v_stride,
                                       v_stride, dv + j0 * v_stride, v_stride);
     product<Left::by_row, Start::sum>(n, k_dim, count, slope, backward_rows<C>, q + row * k_stride, k_stride,
                                       dk + j0 * k_stride, k_stride);
+    prefetch_some();
     product<Left::by_column, Start::sum>(count, k_dim, n, slope, backward_rows<C>, k + j0 * k_stride, k_stride,
                                          dq + row * k_stride, k_stride);
   }
@@ -283,10 +307,10 @@ struct BackwardTile {
 
 template <class T>
 void attention_backward(const Arguments& p, const GradientArguments& g, const Sequence& s,
-                        const RowRange& range, std::int64_t first_key, int keys, void* scratch) {
-  BackwardTile<T> tile{p, g, s, range, first_key, keys};
+                        const RowRange& range, std::int64_t first_key, std::int64_t keys, void* scratch) {
+  BackwardTile<T> tile{p, g, s, range};
   tile.lay_out(scratch);
-  tile.run();
+  tile.run(first_key, first_key + keys);
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -142,8 +142,12 @@ struct BackwardEntry {
     const Arguments a = arguments_of(p);
     const GradientArguments g{heads_of(p.dout), sums.dq, sums.dk, sums.dv, sums.delta, p.lse.extent[2]};
     const Kernels& kernels = kernels_of<isa>(p.q.dtype);
-    const std::int64_t keys = kernels.backward_keys;
-    const Tiling tiling(p, a.group, rows_per_tile(p, a, kernels));
+    const std::int64_t parts = parts_of(p, a);
+    const auto part = [&](std::int64_t length, std::int64_t step) {
+      return std::max(step, ceil_div(ceil_div(length, parts), step) * step);
+    };
+    const std::int64_t keys = part(p.k.extent[1], kernels.backward_keys);
+    const Tiling tiling(p, a.group, part(p.q.extent[1] * a.group, kernels.backward_rows));
     const auto steps_of = [=](const Sequence& s) {
       return std::max(tiling.tiles_of(s), ceil_div(s.kv_len, keys));
     };
@@ -165,22 +169,17 @@ struct BackwardEntry {
                       const std::int64_t left = tile.sequence.kv_len - first;
                       if (left > 0)
                         run(a, g, tile.sequence, tiling.range(tile, rank % a.kv_heads), first,
-                            static_cast<int>(std::min(keys, left)), scratch);
+                            std::min(keys, left), scratch);
                     });
   }
 
-  // Long tiles of rows use a tile of keys often; short ones give more teams something to do in each step. More
-  // tiles than there are of keys would not help.
-  static std::int64_t rows_per_tile(const P& p, const Arguments& a, const Kernels& kernels) {
-    constexpr std::int64_t enough_teams = 48, most = 8;
-    const std::int64_t rows = p.q.extent[1] * a.group,
-                       key_tiles = ceil_div<std::int64_t>(p.k.extent[1], kernels.backward_keys);
-    for (std::int64_t n = most; n > 1; --n) {
-      const std::int64_t tiles = ceil_div<std::int64_t>(rows, n * kernels.backward_rows);
-      if (tiles >= key_tiles || p.q.extent[0] * a.kv_heads * tiles >= enough_teams)
-        return n * kernels.backward_rows;
-    }
-    return kernels.backward_rows;
+  // Into how many parts queries and keys are cut: few parts reuse what caches hold, many keep more threads
+  // busy. Depends on the problem alone, as the bits of the result do.
+  static std::int64_t parts_of(const P& p, const Arguments& a) {
+    constexpr std::int64_t enough_teams = 64, least_length = 384;
+    const std::int64_t teams = std::max<std::int64_t>(1, p.q.extent[0] * a.kv_heads);
+    const std::int64_t length = std::max(p.q.extent[1], p.k.extent[1]);
+    return std::clamp<std::int64_t>(length / least_length, 1, ceil_div(enough_teams, teams));
   }
 };
 
