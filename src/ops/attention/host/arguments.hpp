@@ -56,12 +56,23 @@ struct RowRange {
   int count;
 };
 
+/// Partial results of few rows: (batch, head, query, part, v_head_dim + 2), dense.
+struct Parts {
+  void* data;
+  std::int64_t q_len, count;  ///< queries of all sequences, most parts of a sequence
+};
+
 /// The kernels of one instruction set and storage type.
 struct Kernels {
   int panel_rows;                         ///< rows in the lanes of one panel
   int (*forward_rows)(const Arguments&);  ///< most rows per call of `forward`
   std::size_t (*forward_scratch)(const Arguments&);
   void (*forward)(const Arguments&, const Sequence&, const RowRange&, void* scratch);
+
+  int decode_rows, decode_part;  ///< most rows per key head, and keys, of a call of `decode`
+  std::size_t (*decode_scratch)(const Arguments&);
+  void (*decode)(const Arguments&, const Parts&, const Sequence&, std::int64_t part, void* scratch);
+  void (*combine)(const Arguments&, const Parts&, const Sequence&, const RowRange&, void* scratch);
 
   int backward_rows, backward_keys;  ///< `backward` works best on multiples of these
   void (*delta)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&, void* scratch);

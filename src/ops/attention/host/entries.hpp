@@ -42,6 +42,66 @@ struct ForwardEntry {
   }
 };
 
+/// Few queries against many keys: the keys are split into parts of a fixed length, whose results are combined
+/// in order. Needs a workspace for them.
+template <class Exec, Isa isa>
+struct DecodeEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {decode_entry<isa>, reject, workspace_bytes, run}; }
+
+  static std::string reject(const P& p) {
+    if (const char* why = lacks<isa>(); *why) return why;
+    const Arguments a = arguments_of(p);
+    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    std::int64_t rows = 0;
+    tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) {
+      rows = std::max(rows, s.q_len * a.group);
+    });
+    if (rows > kernels.decode_rows)
+      return std::to_string(rows) + " queries share a key head, it takes at most " +
+             std::to_string(kernels.decode_rows);
+    if (p.workspace_bytes < workspace_bytes(p))
+      return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
+             std::to_string(p.workspace_bytes) + " were given";
+    return too_big<Exec>(kernels.decode_scratch(a));
+  }
+  static std::size_t workspace_bytes(const P& p) {
+    const Arguments a = arguments_of(p);
+    const std::int64_t parts = parts_of(p, a, kernels_of<isa>(p.q.dtype), nullptr).count;
+    return static_cast<std::size_t>(p.lse.size() * parts * (a.v_head_dim + 2)) *
+           size_of(compute_dtype(p.q.dtype));
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    const Arguments a = arguments_of(p);
+    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const Tiling tiling = tiling_of(p, a, kernels);
+    const Parts parts = parts_of(p, a, kernels, workspace.data);
+    const std::size_t scratch_bytes = kernels.decode_scratch(a);
+    const std::int64_t part_keys = kernels.decode_part;
+    for_each_tile("kformer::attention_forward_part[simd]", exec, tiling.tiles() * parts.count, scratch_bytes,
+                  [=, run = kernels.decode](std::int64_t rank, void* scratch) {
+                    const auto tile = tiling.find(rank / parts.count);
+                    if (rank % parts.count * part_keys < tile.sequence.kv_len)
+                      run(a, parts, tile.sequence, rank % parts.count, scratch);
+                  });
+    for_each_tile("kformer::attention_forward_combine[simd]", exec, tiling.tiles() * a.kv_heads, scratch_bytes,
+                  [=, run = kernels.combine](std::int64_t rank, void* scratch) {
+                    const auto tile = tiling.find(rank / a.kv_heads);
+                    run(a, parts, tile.sequence, tiling.range(tile, rank % a.kv_heads), scratch);
+                  });
+  }
+
+ private:
+  static Tiling tiling_of(const P& p, const Arguments& a, const Kernels& kernels) {
+    return Tiling(p, a.group, kernels.decode_rows);
+  }
+  static Parts parts_of(const P& p, const Arguments& a, const Kernels& kernels, void* data) {
+    std::int64_t keys = 0;
+    tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) { keys = std::max(keys, s.kv_len); });
+    return {data, p.q.extent[1], ceil_div<std::int64_t>(keys, kernels.decode_part)};
+  }
+};
+
 /// Where the gradients of a problem are summed: in place, or in the workspace where 16 bits would not hold a
 /// sum.
 struct Sums {

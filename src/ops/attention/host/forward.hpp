@@ -200,15 +200,10 @@ struct ForwardTile {
       for (int i = 0; i < panel[n].count; ++i) {
         const Row& at = rows[row + i];
         store_row(scores + i * v_stride, p.v_head_dim, row_data<T>(p.out, s, at));
-        C* lse = static_cast<C*>(p.lse) + s.batch * p.lse_batch_stride + at.head * p.lse_head_stride +
-                 (s.q_begin + at.query) * p.lse_query_stride;
-        *lse = sum[row + i] == C(0) ? -Infinity<C>::value : highest[row + i] + natural_log(sum[row + i]);
+        store_lse(p, s, at, highest[row + i], sum[row + i]);
       }
     }
   }
-
-  static float natural_log(float x) { return __builtin_logf(x); }
-  static double natural_log(double x) { return __builtin_log(x); }
 };
 
 /// Rows per call of `attention_forward`, at most.

@@ -23,6 +23,11 @@ inline constexpr const char* isa_entry = isa == Isa::avx512 ? "simd_avx512"
                                                             : "simd_generic";
 
 template <Isa isa>
+inline constexpr const char* decode_entry = isa == Isa::avx512 ? "simd_decode_avx512"
+                                            : isa == Isa::avx2 ? "simd_decode_avx2"
+                                                               : "simd_decode_generic";
+
+template <Isa isa>
 const Kernels& kernels_of(DType storage) {
 #if defined(__x86_64__)
   if constexpr (isa == Isa::avx512) return kernels_avx512(storage);

@@ -2,6 +2,7 @@
 
 // Compiled once per instruction set, with KFORMER_ISA defined as its name; see src/CMakeLists.txt.
 #include "ops/attention/host/backward.hpp"
+#include "ops/attention/host/decode.hpp"
 #include "ops/attention/host/forward.hpp"
 
 #define KFORMER_JOIN_(a, b) a##b
@@ -22,6 +23,11 @@ constexpr Kernels kernels_for() {
           attention_forward_rows<T>,
           ForwardTile<T>::scratch_bytes,
           attention_forward<T>,
+          decode_rows,
+          decode_part,
+          DecodeTile<T>::scratch_bytes,
+          attention_decode<T>,
+          attention_combine<T>,
           backward_rows<C>,
           backward_keys,
           attention_delta<T>,

@@ -59,6 +59,17 @@ KFORMER_SIMD_INLINE Vector<C> tanh(Vector<C> x) {
   return choose<C>(size < splat(C(0.6)), small, signed_large);
 }
 
+KFORMER_SIMD_INLINE float natural_log(float x) { return __builtin_logf(x); }
+KFORMER_SIMD_INLINE double natural_log(double x) { return __builtin_log(x); }
+
+/// lse = highest + log(sum); a row that saw nothing has sum 0 and lse −∞.
+template <class C>
+KFORMER_SIMD_INLINE void store_lse(const Arguments& p, const Sequence& s, const Row& row, C highest, C sum) {
+  C* lse = static_cast<C*>(p.lse) + s.batch * p.lse_batch_stride + row.head * p.lse_head_stride +
+           (s.q_begin + row.query) * p.lse_query_stride;
+  *lse = sum == C(0) ? -Infinity<C>::value : highest + natural_log(sum);
+}
+
 /// The lanes of one panel: rows of a tile, and what they see.
 struct Panel {
   const Row* rows;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/common/simd/vector.hpp"
+#include "ops/common/simd/storage.hpp"
 
 /// \file
 /// Small matrix products in registers: `C(r, lane) [+]= Σ_k A(r, k)·B(k, lane)`. Elements of A are broadcast,
-/// rows of B and C are vectors; nothing is packed.
+/// rows of B and C are vectors; nothing is packed. B may be of a storage type.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -22,9 +22,9 @@ inline constexpr int block_vectors = 3;
 
 /// One block of `rows` × `vectors`; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
 /// + r]` by column.
-template <Left left, Start start, int rows, int vectors, class C>
+template <Left left, Start start, int rows, int vectors, class C, class B>
 KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::int64_t lda,
-                                       const C* __restrict b, std::int64_t ldb, C* __restrict c,
+                                       const B* __restrict b, std::int64_t ldb, C* __restrict c,
                                        std::int64_t ldc, const C* scale) {
   constexpr int W = width<C>;
   Vector<C> sum[rows][vectors];
@@ -39,7 +39,7 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
   for (int k = 0; k < depth; ++k) {
     Vector<C> row[vectors];
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) row[v] = load(b + v * W);
+    for (int v = 0; v < vectors; ++v) row[v] = load_stored(b + v * W);
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r) {
       const Vector<C> element = splat(left == Left::by_row ? a[r * lda] : a[r]);
@@ -57,8 +57,8 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
 }
 
 /// The `rows` that a whole number of blocks leaves over, one template step at a time.
-template <Left left, Start start, int rows, int vectors, class C>
-KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int64_t lda, const C* b,
+template <Left left, Start start, int rows, int vectors, class C, class B>
+KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int64_t lda, const B* b,
                                       std::int64_t ldb, C* c, std::int64_t ldc, const C* scale) {
   if constexpr (rows > 0) {
     if (count == rows)
@@ -69,8 +69,8 @@ KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int
 }
 
 /// All `m` rows of a panel of `vectors` vectors.
-template <Left left, Start start, int vectors, int rows = block_rows, class C>
-__attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::int64_t lda, const C* b,
+template <Left left, Start start, int vectors, int rows = block_rows, class C, class B>
+__attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::int64_t lda, const B* b,
                                              std::int64_t ldb, C* c, std::int64_t ldc,
                                              const C* scale = nullptr) {
   const std::int64_t step = left == Left::by_row ? lda : 1;
@@ -82,8 +82,8 @@ __attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::
 }
 
 /// All `m` rows and `n` columns, `n` a multiple of the width: wide panels, then narrower ones.
-template <Left left, Start start, class C>
-void product(int m, int n, int depth, const C* a, std::int64_t lda, const C* b, std::int64_t ldb, C* c,
+template <Left left, Start start, class C, class B>
+void product(int m, int n, int depth, const C* a, std::int64_t lda, const B* b, std::int64_t ldb, C* c,
              std::int64_t ldc) {
   constexpr int W = width<C>;
   // With many registers four vectors divide the usual head dimensions, with few two do.

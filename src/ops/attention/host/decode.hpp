@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/host/scores.hpp"
+
+/// \file
+/// Flash attention forward for few rows and many keys, as in generation: features are lanes in q kᵀ and P v,
+/// keys are lanes in softmax, and no lane is idle however few rows there are. A part of the keys gives a
+/// partial result; `attention_combine` puts the parts together in order.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+inline constexpr int decode_rows = 16;   ///< most rows that share a key head
+inline constexpr int decode_part = 256;  ///< keys of a partial result
+inline constexpr int decode_keys = 64;   ///< keys per step
+
+/// Sums every vector of `x`; lane i of the result is the sum of `x[i]`.
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> sum_each(Vector<C> (&x)[width<C>]) {
+  constexpr auto indices = std::make_index_sequence<width<C>>{};
+  KFORMER_SIMD_UNROLL
+  for (int left = width<C> / 2; left > 0; left /= 2) {
+    KFORMER_SIMD_UNROLL
+    for (int i = 0; i < left; ++i)
+      x[i] = zip_low<C>(x[i], x[i + left], indices) + zip_high<C>(x[i], x[i + left], indices);
+  }
+  return x[0];
+}
+
+/// `scores[r · ld + j] = q(r) · k(j)` for `rows` rows; q and k have leading dimensions of their own, q is
+/// padded with zeros to whole vectors, k is not. Calls `ahead(j, n)` before it reads the keys [j, j + n).
+template <int rows, class T, class Ahead, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE void dot_products(const C* q, std::int64_t q_stride, const T* k, std::int64_t k_stride,
+                                      int keys, int dim, C* scores, std::int64_t ld, Ahead ahead) {
+  constexpr int W = width<C>, together = W / rows;
+  for (int j0 = 0; j0 < keys; j0 += together) {
+    ahead(j0, together);
+    Vector<C> sum[W] = {};
+    const T* key[together];
+    // Beyond the last key the last one is read again.
+    for (int j = 0; j < together; ++j) key[j] = k + (j0 + j < keys ? j0 + j : keys - 1) * k_stride;
+    int d = 0;
+    for (; d + W <= dim; d += W) {
+      Vector<C> row[rows];
+      KFORMER_SIMD_UNROLL
+      for (int r = 0; r < rows; ++r) row[r] = load(q + r * q_stride + d);
+      KFORMER_SIMD_UNROLL
+      for (int j = 0; j < together; ++j) {
+        const Vector<C> x = load_stored(key[j] + d);
+        KFORMER_SIMD_UNROLL
+        for (int r = 0; r < rows; ++r) sum[r * together + j] += row[r] * x;
+      }
+    }
+    if (d < dim)
+      for (int j = 0; j < together; ++j) {
+        C rest[W];
+        load_row(key[j] + d, dim - d, rest);
+        for (int r = 0; r < rows; ++r) sum[r * together + j] += load(q + r * q_stride + d) * load(rest);
+      }
+    const Vector<C> total = sum_each<C>(sum);
+    for (int r = 0; r < rows; ++r)
+      std::memcpy(scores + r * ld + j0, reinterpret_cast<const C*>(&total) + r * together,
+                  together * sizeof(C));
+  }
+}
+
+template <class T>
+struct DecodeTile {
+  using C = Arithmetic<T>;
+  static constexpr int W = width<C>;
+
+  const Arguments& p;
+  const Sequence& s;
+  int count;  // rows per key head
+  std::int64_t q_stride, v_stride;
+  C *q, *out, *highest, *sum;  // of all rows
+  C* scores;                   // of the rows of one key head
+  Row* rows;
+
+  static std::size_t scratch_bytes(const Arguments& p) {
+    DecodeTile tile{p, {}, decode_rows};
+    return tile.lay_out(nullptr);
+  }
+
+  std::size_t lay_out(void* memory) {
+    Scratch scratch(memory);
+    const std::int64_t all = p.kv_heads * count;
+    q_stride = row_stride<C>(p.head_dim);
+    v_stride = row_stride<C>(p.v_head_dim);
+    q = scratch.take<C>(all * q_stride);
+    out = scratch.take<C>(all * v_stride);
+    highest = scratch.take<C>(all);
+    sum = scratch.take<C>(all);
+    scores = scratch.take<C>(count * decode_keys);
+    rows = scratch.take<Row>(all);
+    return scratch.bytes();
+  }
+
+  /// `partial(row)` is where a row's sums go: v_head_dim of them, then the highest score and the sum of
+  /// weights.
+  template <class Partial>
+  void run(std::int64_t begin, std::int64_t end, Partial partial) {
+    for (std::int64_t n = 0; n < p.kv_heads * count; ++n) start(n);
+    // The heads of a key lie next to each other in memory: they go one after the other.
+    std::int64_t first = end, last = begin;
+    for (int r = 0; r < count; ++r) {
+      first = smaller(first, larger(begin, rows[r].first));
+      last = larger(last, smaller(end, rows[r].end));
+    }
+    for (; first < last; first += decode_keys) {
+      const int keys = static_cast<int>(smaller(decode_keys, last - first));
+      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
+        const bool more = head + 1 < p.kv_heads;
+        const std::int64_t next = more ? first : first + keys;
+        step(head, first, keys, more ? head + 1 : 0, next, static_cast<int>(smaller(decode_keys, last - next)));
+      }
+    }
+    for (std::int64_t n = 0; n < p.kv_heads * count; ++n) {
+      C* to = partial(rows[n]);
+      std::memcpy(to, out + n * v_stride, p.v_head_dim * sizeof(C));
+      to[p.v_head_dim] = highest[n];
+      to[p.v_head_dim + 1] = sum[n];
+    }
+  }
+
+ private:
+  void start(std::int64_t n) {
+    rows[n] = make_row(p, s, {n / count, 0, count}, n % count);
+    C* row = q + n * q_stride;
+    load_row(row_data<const T>(p.q, s, rows[n]), p.head_dim, row);
+    for (int d = 0; d < padded<C>(p.head_dim); d += W) store<C>(row + d, load(row + d) * C(p.scale));
+    for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store(out + n * v_stride + d, Vector<C>{});
+    highest[n] = -Infinity<C>::largest;
+    sum[n] = C(0);
+  }
+
+  // The keys [first, first + keys) of a head; meanwhile asks for those of the next step.
+  void step(std::int64_t head, std::int64_t first, int keys, std::int64_t next_head, std::int64_t next,
+            int next_keys) {
+    const T *k = key_data<const T>(p.k, s, head, first), *v = key_data<const T>(p.v, s, head, first);
+    const T *next_k = key_data<const T>(p.k, s, next_head, next),
+            *next_v = key_data<const T>(p.v, s, next_head, next);
+    const std::int64_t row = head * count;
+    int r = 0;
+    const auto ahead = [&](int j, int n) {
+      if (r > 0) return;
+      for (int i = j; i < j + n && i < next_keys; ++i) {
+        prefetch(next_k + i * p.k.token_stride, p.head_dim);
+        prefetch(next_v + i * p.v.token_stride, p.v_head_dim);
+      }
+    };
+    const auto dots = [&]<int together>() {
+      for (; r + together <= count; r += together)
+        dot_products<together>(q + (row + r) * q_stride, q_stride, k, p.k.token_stride, keys, p.head_dim,
+                               scores + r * decode_keys, decode_keys, ahead);
+    };
+    if constexpr (W >= 8) dots.template operator()<8>();
+    if constexpr (W >= 4) dots.template operator()<4>();
+    dots.template operator()<2>();
+    dots.template operator()<1>();
+    bool hidden = false;
+    for (r = 0; r < count; ++r) {
+      C* score = scores + r * decode_keys;
+      hidden |= finish_row(rows[row + r], first, keys, score);
+      softmax(row + r, padded<C>(keys), score);
+    }
+    add_values(v, keys, hidden, out + row * v_stride);
+  }
+
+  // Turns the scaled products of a row into scores. Returns whether keys may be hidden.
+  bool finish_row(const Row& row, std::int64_t first, int keys, C* score) const {
+    if (p.softcap > 0)
+      for (int j = 0; j < keys; j += W)
+        store<C>(score + j, tanh<C>(load(score + j) / C(p.softcap)) * C(p.softcap));
+    if (p.alibi_slopes)
+      for (int j = 0; j < keys; j += W) {
+        const Vector<C> distance = ramp<C>() + C(first + j - row.position);
+        store<C>(score + j,
+                 load(score + j) - magnitude<C>(distance) * static_cast<const C*>(p.alibi_slopes)[row.head]);
+      }
+    if (p.bias) {
+      const T* bias = static_cast<const T*>(p.bias) + s.batch * p.bias_batch_stride +
+                      row.head * p.bias_head_stride + row.query * p.bias_query_stride + first;
+      for (int j = 0; j < keys; j += W) {
+        C added[W];
+        load_row(bias + j, keys - j < W ? keys - j : W, added);
+        const Vector<C> x = load(added);
+        store<C>(score + j, choose<C>(x == splat(-Infinity<C>::value), x, load(score + j) + x));
+      }
+    }
+    if (p.block_mask) {
+      const std::int32_t* blocks = block_row(p, s, row);
+      for (int j = 0; j < keys; ++j)
+        if (blocks[(first + j) / p.block_kv] == 0) score[j] = -Infinity<C>::value;
+    }
+    const bool at_edge = row.first > first || row.end < first + keys;
+    if (at_edge)
+      for (int j = 0; j < keys; ++j)
+        if (first + j < row.first || first + j >= row.end) score[j] = -Infinity<C>::value;
+    for (int j = keys; j < padded<C>(keys); ++j) score[j] = -Infinity<C>::value;
+    return at_edge || p.bias || p.block_mask;
+  }
+
+  void softmax(std::int64_t r, int keys, C* score) {
+    Vector<C> most = splat(highest[r]);
+    for (int j = 0; j < keys; j += W) most = greater<C>(load(score + j), most);
+    C top = most[0];
+    for (int i = 1; i < W; ++i) top = most[i] > top ? most[i] : top;
+    const C rescale = exp<C>(splat(highest[r] - top))[0];
+    Vector<C> total{};
+    for (int j = 0; j < keys; j += W) {
+      const Vector<C> x = load(score + j);
+      const Vector<C> weight = choose<C>(x == splat(-Infinity<C>::value), Vector<C>{}, exp<C>(x - splat(top)));
+      store(score + j, weight);
+      total += weight;
+    }
+    C added = 0;
+    for (int i = 0; i < W; ++i) added += total[i];
+    highest[r] = top;
+    sum[r] = sum[r] * rescale + added;
+    C* to = out + r * v_stride;
+    for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store<C>(to + d, load(to + d) * rescale);
+  }
+
+  void add_values(const T* v, int keys, bool hidden, C* sums) const {
+    const int dim = p.v_head_dim, whole = dim / W * W;
+    if (hidden && !finite(v, keys)) {
+      hiding_sum(v, keys, 0, sums);
+      return;
+    }
+    product<Left::by_row, Start::sum>(count, whole, keys, scores, decode_keys, v, p.v.token_stride, sums,
+                                      v_stride);
+    if (whole < dim) hiding_sum(v, keys, whole, sums);
+  }
+
+  bool finite(const T* v, int keys) const {
+    for (int j = 0; j < keys; ++j)
+      for (int d = 0; d < p.v_head_dim; d += W) {
+        C x[W];
+        load_row(v + j * p.v.token_stride + d, p.v_head_dim - d < W ? p.v_head_dim - d : W, x);
+        if (!all_finite(x, 1, W, W)) return false;
+      }
+    return true;
+  }
+
+  // sums(r, d) += Σ_j P(r, j)·v(j, d) for the features from `begin`, where a weight of 0 annihilates.
+  void hiding_sum(const T* v, int keys, int begin, C* sums) const {
+    for (int j = 0; j < keys; ++j)
+      for (int d = begin; d < p.v_head_dim; d += W) {
+        C x[W];
+        const int features = p.v_head_dim - d < W ? p.v_head_dim - d : W;
+        load_row(v + j * p.v.token_stride + d, features, x);
+        for (int r = 0; r < count; ++r) {
+          const C weight = scores[r * decode_keys + j];
+          if (weight == C(0)) continue;
+          for (int i = 0; i < features; ++i) sums[r * v_stride + d + i] += weight * x[i];
+        }
+      }
+  }
+};
+
+/// Where the part of one row is: (batch, head, query, part, v_head_dim + 2).
+template <class C>
+KFORMER_SIMD_INLINE C* partial_of(const Arguments& p, const host::Parts& parts, const Sequence& s,
+                                  const Row& row, std::int64_t part) {
+  const std::int64_t at = (s.batch * p.q_heads + row.head) * parts.q_len + s.q_begin + row.query;
+  return static_cast<C*>(parts.data) + (at * parts.count + part) * (p.v_head_dim + 2);
+}
+
+template <class T>
+void attention_decode(const Arguments& p, const host::Parts& parts, const Sequence& s, std::int64_t part,
+                      void* scratch) {
+  using C = Arithmetic<T>;
+  DecodeTile<T> tile{p, s, static_cast<int>(s.q_len * p.group)};
+  tile.lay_out(scratch);
+  tile.run(part * decode_part, smaller(s.kv_len, (part + 1) * decode_part),
+           [&](const Row& row) { return partial_of<C>(p, parts, s, row, part); });
+}
+
+/// out and lse of some rows from their parts, in the order of the keys.
+template <class T>
+void attention_combine(const Arguments& p, const host::Parts& parts, const Sequence& s, const RowRange& range,
+                       void* scratch) {
+  using C = Arithmetic<T>;
+  C* out = static_cast<C*>(scratch);
+  const std::int64_t count = (s.kv_len + decode_part - 1) / decode_part;
+  const int dim = p.v_head_dim;
+  for (int r = 0; r < range.count; ++r) {
+    const Row row = make_row(p, s, range, r);
+    const C* partial = partial_of<C>(p, parts, s, row, 0);
+    C highest = -Infinity<C>::largest, sum = 0;
+    // A sink is a score seen before all others.
+    if (p.sinks) {
+      C x[width<C>];
+      load_row(static_cast<const T*>(p.sinks) + row.head, 1, x);
+      highest = x[0];
+      sum = 1;
+    }
+    for (int d = 0; d < padded<C>(dim); ++d) out[d] = C(0);
+    for (std::int64_t n = 0; n < count; ++n, partial += dim + 2) {
+      const C top = partial[dim] > highest ? partial[dim] : highest;
+      const C old = exp<C>(splat(highest - top))[0], now = exp<C>(splat(partial[dim] - top))[0];
+      for (int d = 0; d < dim; ++d) out[d] = out[d] * old + partial[d] * now;
+      sum = sum * old + partial[dim + 1] * now;
+      highest = top;
+    }
+    const C inverse = sum == C(0) ? C(0) : C(1) / sum;
+    for (int d = 0; d < dim; ++d) out[d] *= inverse;
+    store_row(out, dim, row_data<T>(p.out, s, row));
+    store_lse(p, s, row, highest, sum);
+  }
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
