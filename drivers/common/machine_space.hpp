@@ -74,7 +74,7 @@ void launch_device_fma(const Exec& exec, const Sums& sums, std::int64_t iteratio
 /// kernel elsewhere.
 template <class Exec, class T>
 double fma_rate(const Exec& exec) {
-  constexpr std::int64_t iterations = 1 << 18;
+  constexpr std::int64_t iterations = 1 << 20;
   constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
   const std::int64_t threads = std::int64_t(exec.concurrency()) * (host ? 1 : 4);
   const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::drivers::sums", threads);
@@ -86,8 +86,8 @@ double fma_rate(const Exec& exec) {
     };
     return burst.flops_per_iteration * static_cast<double>(iterations * threads) / shortest_time(exec, launch);
   } else {
-    const auto launch = [&] { launch_device_fma<Exec, T>(exec, sums, iterations / 16); };
-    return device_fma_flops * static_cast<double>(iterations / 16 * threads) / shortest_time(exec, launch);
+    const auto launch = [&] { launch_device_fma<Exec, T>(exec, sums, iterations / 64); };
+    return device_fma_flops * static_cast<double>(iterations / 64 * threads) / shortest_time(exec, launch);
   }
 }
 
