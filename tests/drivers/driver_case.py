@@ -48,6 +48,19 @@ def read_safetensors(path):
             .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}
 
 
+def write_safetensors(path, tensors):
+    """Arrays of float32, float64, int32 or int64 by name."""
+    types = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64"}
+    header, data = {}, b""
+    for name, array in tensors.items():
+        part = np.ascontiguousarray(array).tobytes()
+        header[name] = {"dtype": types[array.dtype.str], "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
 class DriverTest(unittest.TestCase):
     """Has an empty folder and runs the driver in it. A subclass says which: NAME, PROGRAM, SMOKE_DECK, and SMALL, the
     start of a deck that ends with the line [sweep]."""
