@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes a small result file of a comparison of attention: the cases of `synthetic`, those of f32 causal, those of bf16 not."""
+"""Writes a small result file of a comparison of attention: the cases of `synthetic`, causal where they are f32."""
 
 import h5py
 import numpy as np

@@ -85,4 +85,5 @@ class CommandLine(WithComparison, WithMain):
         code, out, _ = self.run_main("plot", self.written(), "--configuration", 1)
         self.assertEqual((code, out), (0, f"{self.folder / 'attention.png'}\n"))
         code, _, error = self.run_main("plot", self.written(), "--configuration", 7)
-        self.assertEqual((code, error), (4, "kformer_results: error: there is no configuration 7; the file has 0 to 1\n"))
+        self.assertEqual(code, 4)
+        self.assertEqual(error, "kformer_results: error: there is no configuration 7; the file has 0 to 1\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Attention and its gradients in numpy, double precision, written from the formulas: the oracle of kformer-attention."""
+"""Attention and its gradients in numpy, double precision, from the formulas: the oracle of kformer-attention."""
 
 import numpy as np
 

@@ -160,8 +160,8 @@ class Interruption:
     def start(self):
         """Starts a run that takes long, and returns it when two cases are finished."""
         self.deck('seq_len = [4, 5, 6, 7, 8, 9, 10, 11]\nimpl = ["standard", "flash"]\n')
-        run = subprocess.Popen([self.PROGRAM, "deck.toml", "--set", "timing.repeats=50", "--set", "timing.min_time_s=0.02"],
-                               cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [self.PROGRAM, "deck.toml", "--set", "timing.repeats=50", "--set", "timing.min_time_s=0.02"]
+        run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.kill)
         finished = 0
