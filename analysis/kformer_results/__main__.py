@@ -7,7 +7,15 @@ from pathlib import Path
 
 from .plots import save_plots
 from .reader import ResultFileError, open_results
-from .series import case_frame, memory_reduction, run_label, select, summary_table
+from .series import (
+    case_frame,
+    crossover_table,
+    memory_reduction,
+    run_label,
+    select,
+    select_configuration,
+    summary_table,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,13 +35,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 -m kformer_results", description="Shows Kformer's result files."
     )
     commands = parser.add_subparsers(required=True, metavar="plot|summary")
-    plot = commands.add_parser("plot", help="draw time, memory and breakdown by block as PNG")
+    plot = commands.add_parser("plot", help="draw time, memory and what else the file holds as PNG")
     plot.add_argument("-o", "--output", type=Path, metavar="OUT.png", help="default: FILE.png beside the file")
     plot.add_argument(
         "--separate", action="store_true", help="one PNG for each kind of plot instead of one for all"
     )
     plot.add_argument("--op", help="which op to draw, default: that of the first case")
     plot.add_argument("--batch", type=int, help="which batch size to draw, default: that of the first case")
+    plot.add_argument(
+        "--configuration", type=int, default=0, metavar="N", help="which configuration of a comparison, from 0 on"
+    )
     plot.set_defaults(run=_plot)
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
@@ -44,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plot(groups, options) -> None:
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
-    for path in save_plots(groups, out, separate=options.separate, op=options.op, batch=options.batch):
+    chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
+    for path in save_plots(groups, out, **chosen):
         print(path)
 
 
@@ -53,9 +65,17 @@ def _summary(groups, _options) -> None:
     print()
     formats = {"max_rel_err": "{:.2e}".format, "time_ms": "{:.3f}".format}
     print(summary_table(groups).to_string(index=False, formatters=formats, float_format="{:.3f}".format))
-    frame = select(case_frame(groups))
+    _print_crossovers(crossover_table(groups))
+    frame = select_configuration(select(case_frame(groups)))
     if "working_bytes" in frame:
         _print_reductions(memory_reduction(frame))
+
+
+def _print_crossovers(table) -> None:
+    if table.empty:
+        return
+    print("\nFlash against standard, times faster:")
+    print(table.to_string(index=False, float_format="{:.2f}".format, na_rep="-"))
 
 
 def _print_reductions(reductions) -> None:

@@ -11,27 +11,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from .series import UNATTRIBUTED, breakdown, case_frame, curve, memory_reduction, run_label, select
+from .attention_plots import attention_rows
+from .series import UNATTRIBUTED, breakdown, case_frame, memory_reduction, run_label, select, select_configuration
+from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, draw_lines
 
-# Okabe and Ito's colours, and Paul Tol's "muted" for blocks: both told apart with any colour vision.
-_IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
-_OTHER_COLOUR = "#009E73"
-_BLOCK_COLOURS = [
-    "#332288",
-    "#88CCEE",
-    "#44AA99",
-    "#117733",
-    "#DDCC77",
-    "#CC6677",
-    "#882255",
-    "#AA4499",
-    "#999933",
-]
-_GREY = "#6B6B6B"
-_DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}
-_OTHER_STYLE = ("-", "v")
 _RC = {
     "font.size": 11,
     "axes.titlesize": 12,
@@ -51,17 +35,18 @@ _BAR_HEIGHT = 0.36
 _MARGIN_TOP, _MARGIN_BOTTOM = 1.25, 0.5
 
 
-def save_plots(groups, out, *, separate=False, op=None, batch=None) -> list[Path]:
+def save_plots(groups, out, *, separate=False, op=None, batch=None, configuration=0) -> list[Path]:
     """Draws a file that open_results read; returns the PNG files written.
 
-    One picture `out`; with `separate`, one for each kind, named like out's stem with -time, -memory, -breakdown.
-    Kinds for which the file holds nothing are left out. `op` and `batch` choose the cases (default: the first's).
+    One picture `out`; with `separate`, one for each kind, named like out's stem with -time, -memory, -breakdown,
+    of comparisons of attention also -speedup and -share. Kinds for which the file holds nothing are left out. `op`
+    and `batch` choose the cases (default: the first's), `configuration` one of a comparison's by its number.
 
     Raises ResultFileError if there are no such cases.
     """
     out = Path(out)
-    frame = select(case_frame(groups), op, batch)
-    rows = _time_rows(frame) + _memory_rows(frame) + _breakdown_rows(groups, frame)
+    frame = select_configuration(select(case_frame(groups), op, batch), configuration)
+    rows = _time_rows(frame) + attention_rows(frame) + _memory_rows(frame) + _breakdown_rows(groups, frame)
     files = {out: rows}
     if separate:
         kinds = dict.fromkeys(row["kind"] for row in rows)
@@ -80,7 +65,7 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None) -> list[Path
 def draw_time(axes, frame, space, direction) -> None:
     """Median time against sequence length with its p10-p90 band, one line for each impl and dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
-    low, high = _draw_lines(axes, frame, "time_median", scale=1e3, band=True)
+    low, high = draw_lines(axes, frame, "time_median", scale=1e3, band=True)
     _draw_guides(axes, frame, low, high)
     axes.set_title(f"Time, {direction}, {space}")
     axes.set_ylabel("time per call  [ms]")
@@ -91,7 +76,7 @@ def draw_memory(axes, frame, direction) -> None:
     frame = frame[
         (frame["direction"] == direction) & (frame["execution_space"] == frame["execution_space"].iloc[0])
     ]
-    low, high = _draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
+    low, high = draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
     _draw_guides(axes, frame, low, high)
     _print_reductions(axes, memory_reduction(frame))
     axes.set_title(f"Peak memory of activations + workspace, {direction}")
@@ -105,7 +90,7 @@ def draw_breakdown(axes, table) -> None:
     for index, block in enumerate(table.columns):
         unattributed = block == UNATTRIBUTED
         width = table[block].fillna(0).to_numpy() * 1e3
-        colour = "#C4C4C4" if unattributed else _BLOCK_COLOURS[index % len(_BLOCK_COLOURS)]
+        colour = "#C4C4C4" if unattributed else BLOCK_COLOURS[index % len(BLOCK_COLOURS)]
         axes.barh(
             positions,
             width,
@@ -120,7 +105,7 @@ def draw_breakdown(axes, table) -> None:
     if UNATTRIBUTED in table:
         share = table[UNATTRIBUTED].fillna(0).to_numpy() * 1e3 / left
         for y, end, part in zip(positions, left, share):
-            axes.text(end, y, f"  {100 * part:.1f} % un-attributed", va="center", fontsize=9.5, color=_GREY)
+            axes.text(end, y, f"  {100 * part:.1f} % un-attributed", va="center", fontsize=9.5, color=GREY)
     axes.set_yticks(positions, [" ".join((direction, dtype, impl)) for direction, dtype, impl in table.index])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
@@ -186,7 +171,7 @@ def _compose(groups, frame, rows):
         if len(all_axes) > 1:
             _share_y(all_axes)
     _title(bands[0], groups, frame, rows)
-    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=_GREY)
+    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY)
     return figure
 
 
@@ -202,82 +187,28 @@ def _title(band, groups, frame, rows):
             ("heads", "num_attention_heads"),
             ("key/value heads", "num_key_value_heads"),
             ("head dim", "head_dim"),
+            ("causal", "causal"),
+            ("window", "window"),
         )
         if column in frame
     ]
     band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top")
-    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=_GREY, va="top")
+    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top")
     handles = [
-        Line2D([], [], color=_IMPL_COLOURS.get(impl, _OTHER_COLOUR), lw=3, label=impl)
+        Line2D([], [], color=IMPL_COLOURS.get(impl, OTHER_COLOUR), lw=3, label=impl)
         for impl in frame["impl"].unique()
     ]
     for dtype in frame["dtype"].unique():
-        line, marker = _DTYPE_STYLES.get(dtype, _OTHER_STYLE)
+        line, marker = DTYPE_STYLES.get(dtype, OTHER_STYLE)
         handles.append(Line2D([], [], color="black", ls=line, marker=marker, mfc="white", label=dtype))
-    handles.append(Line2D([], [], color=_GREY, lw=0.9, ls=":", label="∝ S and ∝ S²"))
+    handles.append(Line2D([], [], color=GREY, lw=0.9, ls=":", label="∝ S and ∝ S²"))
     if any(row["kind"] == "time" for row in rows):
-        handles.append(Patch(color=_GREY, alpha=0.3, label="p10–p90"))
+        handles.append(Patch(color=GREY, alpha=0.3, label="p10–p90"))
     if (~np.isfinite(frame["time_median"])).any():
         handles.append(Line2D([], [], color="black", ls="", marker="x", label="did not run"))
     band.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.012, -0.04), ncol=len(handles), handlelength=2.4
     )
-
-
-def _draw_lines(axes, frame, column, scale, band):
-    """Lines of one panel; returns its lowest and highest value."""
-    low, high = np.inf, 0.0
-    for impl in frame["impl"].unique():
-        for dtype in frame["dtype"].unique():
-            line = curve(frame, column, impl=impl, dtype=dtype)
-            colour = _IMPL_COLOURS.get(impl, _OTHER_COLOUR)
-            style, marker = _DTYPE_STYLES.get(dtype, _OTHER_STYLE)
-            ran = line[np.isfinite(line[column]) & (line[column] > 0)]
-            axes.plot(
-                ran["seq_len"],
-                ran[column] * scale,
-                color=colour,
-                ls=style,
-                marker=marker,
-                mfc="white",
-                ms=6,
-                lw=1.9,
-                label=f"{impl} {dtype}",
-            )
-            if band and {"time_p10", "time_p90"} <= set(ran):
-                axes.fill_between(
-                    ran["seq_len"],
-                    ran["time_p10"] * scale,
-                    ran["time_p90"] * scale,
-                    color=colour,
-                    alpha=0.2,
-                    lw=0,
-                )
-            failed = line[~line.index.isin(ran.index)]
-            axes.plot(
-                failed["seq_len"],
-                np.full(len(failed), 1.0),
-                color=colour,
-                ls="",
-                marker="x",
-                ms=8,
-                mew=2,
-                transform=axes.get_xaxis_transform(),
-                clip_on=False,
-                label=f"{impl} {dtype} did not run",
-            )
-            if not ran.empty:
-                low, high = min(low, ran[column].min() * scale), max(high, ran[column].max() * scale)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    lengths = sorted(frame["seq_len"].unique())
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("sequence length S")
-    return low, high
 
 
 def _draw_guides(axes, frame, low, high):
@@ -288,7 +219,7 @@ def _draw_guides(axes, frame, low, high):
     for power, end, name in ((1, low, "S"), (2, high, "S²")):
         anchor = 0 if power == 1 else -1
         values = end * (lengths / lengths[anchor]) ** power * (0.6 if power == 1 else 1.7)
-        axes.plot(lengths, values, color=_GREY, lw=0.9, ls=":", zorder=1, label=f"guide {name}")
+        axes.plot(lengths, values, color=GREY, lw=0.9, ls=":", zorder=1, label=f"guide {name}")
         axes.annotate(
             f"∝ {name}",
             (lengths[-1], values[-1]),
@@ -296,7 +227,7 @@ def _draw_guides(axes, frame, low, high):
             textcoords="offset points",
             va="center",
             fontsize=9.5,
-            color=_GREY,
+            color=GREY,
         )
     axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.45)
 
@@ -310,7 +241,7 @@ def _print_reductions(axes, reductions):
     axes.set_ylim(low / (high / low) ** (0.075 * (len(dtypes) + 1)), high)
     for row, dtype in enumerate(reversed(dtypes)):
         height = 0.03 + 0.065 * row
-        axes.text(0.99, height, dtype, transform=axes.transAxes, ha="right", fontsize=9.5, color=_GREY)
+        axes.text(0.99, height, dtype, transform=axes.transAxes, ha="right", fontsize=9.5, color=GREY)
         for _, found in reductions[reductions["dtype"] == dtype].iterrows():
             axes.text(
                 found["seq_len"],
@@ -320,7 +251,7 @@ def _print_reductions(axes, reductions):
                 ha="center",
                 fontsize=9.5,
                 fontweight="bold",
-                color=_IMPL_COLOURS["flash"],
+                color=IMPL_COLOURS["flash"],
             )
     axes.text(
         0.01,
@@ -328,7 +259,7 @@ def _print_reductions(axes, reductions):
         "flash against standard",
         transform=axes.transAxes,
         fontsize=9.5,
-        color=_IMPL_COLOURS["flash"],
+        color=IMPL_COLOURS["flash"],
     )
 
 

@@ -8,6 +8,10 @@ from .reader import ResultFileError
 
 UNATTRIBUTED = "un-attributed"
 _DIRECTIONS = ("forward", "backward")
+# What tells the configurations of a comparison of attention apart, besides space, dtype and direction.
+_CONFIGURATION = (
+    "causal", "window", "num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "batch", "q_len",
+)  # fmt: skip
 
 
 def case_frame(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
@@ -45,6 +49,52 @@ def select(frame: pd.DataFrame, op: str | None = None, batch: int | None = None)
             raise ResultFileError(f"no case has {name} {value}; the file has: {known}")
         frame = frame[frame[name] == value]
     return frame
+
+
+def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
+    """The cases of a comparison of attention that one picture can show: all but their lengths and ways is the same.
+
+    They are numbered in the order of their first case. Other frames are returned as they are.
+
+    Raises ResultFileError if there is no such number.
+    """
+    if not set(_CONFIGURATION) <= set(frame):
+        return frame
+    keys = frame[list(_CONFIGURATION)].copy()
+    keys["q_len"] = keys["q_len"].where(keys["q_len"] != frame["seq_len"], 0)
+    numbers = keys.groupby(list(_CONFIGURATION), sort=False).ngroup()
+    if not 0 <= number <= numbers.max():
+        raise ResultFileError(f"there is no configuration {number}; the file has 0 to {numbers.max()}")
+    return frame[numbers == number]
+
+
+def speedups(frame: pd.DataFrame) -> pd.DataFrame:
+    """Time of standard attention over time of flash, where both were timed.
+
+    One row for each execution space, direction, dtype and sequence length.
+    """
+    keys = ["execution_space", "direction", "dtype", "seq_len"]
+    both = frame.pivot_table(index=keys, columns="impl", values="time_median", sort=False)
+    if not {"standard", "flash"} <= set(both):
+        return pd.DataFrame(columns=keys + ["speedup"])
+    return (both["standard"] / both["flash"]).dropna().rename("speedup").reset_index()
+
+
+def crossover_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row for each configuration of a comparison: what it is, from which length on flash is faster ("-" if
+    nowhere), and its speed-up at each length. Empty if nothing was timed both ways."""
+    if "comparison" not in groups:
+        return pd.DataFrame()
+    comparison = groups["comparison"]
+    scalars = comparison.drop_dims("seq_len").to_dataframe()
+    shown = ["execution_space", "dtype", "direction"]
+    shown += [name for name in _CONFIGURATION if name in scalars and scalars[name].nunique() > 1]
+    table = scalars[shown].copy()
+    crossover = scalars["crossover_seq_len"].fillna(-1).astype(int)
+    table["faster_from"] = crossover.astype(str).where(crossover >= 0, "-")
+    for length in comparison["seq_len"].values:
+        table[f"x@{length}"] = comparison["speedup"].sel(seq_len=length).to_series()
+    return table
 
 
 def curve(frame: pd.DataFrame, column: str, **where) -> pd.DataFrame:
@@ -147,7 +197,10 @@ def summary_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     table["time_ms"] = frame["time_median"] * 1e3
     if "working_bytes" in frame:
         table["act+work_MiB"] = frame["working_bytes"] / 2**20
-    shown = ["tflops", "share_of_limit", "max_rel_err", "status"]
+    if set(_CONFIGURATION) <= set(frame):
+        keys += [name for name in _CONFIGURATION if name not in keys and frame[name].nunique() > 1]
+        table = frame[keys].assign(**table.drop(columns=keys, errors="ignore"))
+    shown = ["tflops", "share_of_limit", "share_of_fma_peak", "max_rel_err", "status"]
     return table.join(frame[[name for name in shown if name in frame]])
 
 

@@ -71,28 +71,28 @@ def _write_cases(file, points, out_of_memory):
         time[case] = np.nan
         status[case] = STATUS_CODES.index("out_of_memory")
     spread = np.linspace(0.92, 1.1, REPEATS)
-    _scale(group, "case", np.arange(count, dtype=np.int32))
-    _scale(group, "repeat", np.arange(REPEATS, dtype=np.int32))
-    _column(group, "time", time[:, None] * spread, ("case", "repeat"), units="s")
+    scale(group, "case", np.arange(count, dtype=np.int32))
+    scale(group, "repeat", np.arange(REPEATS, dtype=np.int32))
+    column(group, "time", time[:, None] * spread, ("case", "repeat"), units="s")
     for name, factor in (("time_median", 1.0), ("time_p10", 0.92), ("time_p90", 1.1)):
-        _column(group, name, time * factor, units="s")
-    _column(group, "flops", np.array([flops(n, d) for _, _, d, _, n in points]), units="1")
-    _column(group, "bytes_min", np.array([1e6 + 1e4 * n for *_, n in points]), units="byte")
-    _column(group, "max_rel_err", np.full(count, 1e-6), units="1")
+        column(group, name, time * factor, units="s")
+    column(group, "flops", np.array([flops(n, d) for _, _, d, _, n in points]), units="1")
+    column(group, "bytes_min", np.array([1e6 + 1e4 * n for *_, n in points]), units="byte")
+    column(group, "max_rel_err", np.full(count, 1e-6), units="1")
     for name, words in (
         ("impl", impls),
         ("dtype", dtypes),
         ("execution_space", spaces),
         ("op", ["layer"] * count),
     ):
-        _column(group, name, np.array(words, dtype=object))
+        column(group, name, np.array(words, dtype=object))
     for name, values in (("seq_len", lengths), ("batch", [1] * count), ("hidden_size", [2048] * count),
                          ("num_attention_heads", [32] * count), ("num_key_value_heads", [8] * count),
                          ("head_dim", [64] * count)):  # fmt: skip
-        _column(group, name, np.array(values, dtype=np.int64), units="1")
+        column(group, name, np.array(values, dtype=np.int64), units="1")
     codes = np.array([DIRECTION_CODES.index(d) for d in directions], dtype=np.int8)
-    _flags(group, "direction", codes, DIRECTION_CODES)
-    _flags(group, "status", status, STATUS_CODES)
+    flags(group, "direction", codes, DIRECTION_CODES)
+    flags(group, "status", status, STATUS_CODES)
 
 
 def _write_memory(file, points):
@@ -101,9 +101,9 @@ def _write_memory(file, points):
     for case, (_, dtype, _, impl, length) in enumerate(points):
         peaks[case, CLASSES.index("activations")] = activation_bytes(impl, dtype, length)
         peaks[case, CLASSES.index("workspace")] = workspace_bytes(impl, length)
-    _scale(group, "case", np.arange(len(points), dtype=np.int32))
-    _scale(group, "memory_class", np.array(CLASSES, dtype=object))
-    _column(group, "peak_bytes", peaks, ("case", "memory_class"), units="byte")
+    scale(group, "case", np.arange(len(points), dtype=np.int32))
+    scale(group, "memory_class", np.array(CLASSES, dtype=object))
+    column(group, "peak_bytes", peaks, ("case", "memory_class"), units="byte")
 
 
 def _write_regions(file, points):
@@ -121,13 +121,13 @@ def _write_regions(file, points):
                 )
     path, parent, depth, count, inclusive, exclusive, case = zip(*rows)
     group = file.create_group("regions", track_order=True)
-    _scale(group, "region", np.arange(len(rows), dtype=np.int32))
-    _column(group, "path", np.array(path, dtype=object), ("region",))
+    scale(group, "region", np.arange(len(rows), dtype=np.int32))
+    column(group, "path", np.array(path, dtype=object), ("region",))
     for name, values in (("parent", parent), ("depth", depth), ("case", case)):
-        _column(group, name, np.array(values, dtype=np.int32), ("region",))
-    _column(group, "count", np.array(count, dtype=np.int64), ("region",))
-    _column(group, "inclusive", np.array(inclusive), ("region",), units="s")
-    _column(group, "exclusive", np.array(exclusive), ("region",), units="s")
+        column(group, name, np.array(values, dtype=np.int32), ("region",))
+    column(group, "count", np.array(count, dtype=np.int64), ("region",))
+    column(group, "inclusive", np.array(inclusive), ("region",), units="s")
+    column(group, "exclusive", np.array(exclusive), ("region",), units="s")
 
 
 def _dataset(group, name, values):
@@ -135,17 +135,17 @@ def _dataset(group, name, values):
     return group.create_dataset(name, data=values, dtype=kind, track_order=True)
 
 
-def _scale(group, name, values):
+def scale(group, name, values):
     _dataset(group, name, values).make_scale(name)
 
 
-def _column(group, name, values, dims=("case",), **attributes):
+def column(group, name, values, dims=("case",), **attributes):
     dataset = _dataset(group, name, values)
     dataset.attrs.update(attributes)
     for axis, dim in enumerate(dims):
         dataset.dims[axis].attach_scale(group[dim])
 
 
-def _flags(group, name, codes, words):
+def flags(group, name, codes, words):
     values = np.arange(len(words), dtype=np.int8)
-    _column(group, name, codes, flag_values=values, flag_meanings=" ".join(words))
+    column(group, name, codes, flag_values=values, flag_meanings=" ".join(words))

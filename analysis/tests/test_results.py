@@ -29,6 +29,28 @@ class WithFile(unittest.TestCase):
         return self.folder / name
 
 
+class WithPlots(unittest.TestCase):
+    """Draws, and reads what was drawn."""
+
+    def axes(self):
+        figure, axes = plt.subplots()
+        self.addCleanup(plt.close, figure)
+        return axes
+
+    def lines(self, axes):
+        return {line.get_label(): line.get_xydata() for line in axes.lines}
+
+
+class WithMain(unittest.TestCase):
+    """Runs the command line."""
+
+    def run_main(self, *arguments):
+        out, error = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            code = main([str(argument) for argument in arguments])
+        return code, out.getvalue(), error.getvalue()
+
+
 class Reader(WithFile):
     def test_every_group_opens_with_its_dimensions(self):
         groups = open_results(self.written())
@@ -160,18 +182,10 @@ class Series(WithFile):
         self.assertIn("Example CPU, 2 threads", label)
 
 
-class Plots(WithFile):
-    def axes(self):
-        figure, axes = plt.subplots()
-        self.addCleanup(plt.close, figure)
-        return axes
-
+class Plots(WithPlots, WithFile):
     def frame(self, **options):
         self.groups = open_results(self.written(**options))
         return series.case_frame(self.groups)
-
-    def lines(self, axes):
-        return {line.get_label(): line.get_xydata() for line in axes.lines}
 
     def test_time_lines_band_and_guides(self):
         axes = self.axes()
@@ -212,13 +226,7 @@ class Plots(WithFile):
         self.assertIn("  3.0 % un-attributed", [text.get_text() for text in axes.texts])
 
 
-class CommandLine(WithFile):
-    def run_main(self, *arguments):
-        out, error = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-            code = main([str(argument) for argument in arguments])
-        return code, out.getvalue(), error.getvalue()
-
+class CommandLine(WithMain, WithFile):
     def assert_png(self, path):
         self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <map>
-#include <optional>
+#include <functional>
 #include <string>
-#include <vector>
 
-#include "common/profiler.hpp"
+#include "common/measurement.hpp"
 #include "kformer/io/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
@@ -18,29 +14,9 @@
 
 namespace kformer::drivers {
 
-/// How a case ended; the names are those of the flag column `status`.
-enum class CaseStatus { ok, failed_check, unchecked, out_of_memory, error };
-/// The names of CaseStatus, in order.
-inline const std::vector<std::string> case_status_names{"ok", "failed_check", "unchecked", "out_of_memory",
-                                                        "error"};
-
 /// What one case gave.
-struct CaseResult {
-  LayerCase point;                        ///< with batch and seq_len filled in
-  CaseStatus status = CaseStatus::error;  ///< how it ended
-  std::string message;                    ///< why, if not ok
-  std::string kernels;                    ///< "linear_forward:host_blas rope_forward:kokkos ...", what ran
-  Samples samples;                        ///< of the direction
-  double flops = 0;                       ///< of one call
-  double bytes_min = 0;                   ///< compulsory traffic of one call
-  std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
-  std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
-  std::size_t predicted = 0;                       ///< forecast of peak_total by counting
-  std::map<std::string, std::uint64_t>
-      witnessed;                              ///< peak bytes by memory space, as Kokkos reports its allocations
-  double max_abs_err = 0, max_rel_err = 0;    ///< NaN if unchecked
-  std::vector<Profiler::RegionTime> regions;  ///< of the profiling pass
-  std::vector<Profiler::KernelTime> profile;  ///< of the profiling pass
+struct CaseResult : Measurement {
+  LayerCase point;  ///< with batch and seq_len filled in
 };
 
 /// Runs the cases of one deck.
@@ -81,11 +57,5 @@ double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward);
 /// Bytes that must move at least once per call: weights, inputs and outputs; backward also what forward saved
 /// (flash), and parameter gradients read and written.
 double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward);
-
-/// Bytes a layer of this kind books in the ledger, found by counting: no memory is taken.
-std::size_t predicted_bytes(const std::string& space, DType dtype, const LayerTask& task);
-
-/// The storage type that a deck names.
-DType dtype_of_name(const std::string& name);
 
 }  // namespace kformer::drivers

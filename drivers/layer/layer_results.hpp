@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/io/result_file.hpp"
+#include "common/measurement_tables.hpp"
 #include "layer/layer_case.hpp"
 
 namespace kformer::drivers {
@@ -13,7 +13,9 @@ class LayerResults {
   LayerResults(ResultFile& file, const LlamaConfig& config);
 
   /// A row of /machine.
-  void add_machine(const std::string& space, const MachineLimits& limits);
+  void add_machine(const std::string& space, const MachineLimits& limits) {
+    m_measurements.add_machine(space, limits);
+  }
   /// The rows of one case in every table; the file is checkpointed.
   void add_case(const CaseResult& result, const MachineLimits& limits);
 
@@ -21,12 +23,7 @@ class LayerResults {
   ResultFile& m_file;
   LlamaConfig m_config;
   Table& m_cases;
-  Table& m_classes;
-  Table& m_spaces;
-  Table& m_regions;
-  Table& m_kernels;
-  Table& m_machine;
-  std::int32_t m_next = 0;
+  MeasurementTables m_measurements;
 };
 
 /// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at least,

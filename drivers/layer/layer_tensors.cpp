@@ -105,20 +105,4 @@ LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& m
   return tensors;
 }
 
-void write_layer_tensors(const std::filesystem::path& file, const HostArrays& results, bool as_f64,
-                         const std::map<std::string, std::string>& metadata) {
-  SafetensorsWriter writer;
-  for (const auto& [key, value] : metadata) writer.metadata(key, value);
-  std::map<std::string, std::vector<float>> narrow;  // the writer reads the data when it writes
-  for (const auto& [name, array] : results) {
-    if (as_f64) {
-      writer.add(name, "F64", array.shape, array.values.data());
-    } else {
-      const auto& values = narrow[name] = std::vector<float>(array.values.begin(), array.values.end());
-      writer.add(name, "F32", array.shape, values.data());
-    }
-  }
-  writer.write(file);
-}
-
 }  // namespace kformer::drivers

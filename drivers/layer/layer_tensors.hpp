@@ -19,8 +19,4 @@ struct LayerTensors {
 /// \throws FileError listing every tensor that is missing or has the wrong shape
 LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& model, bool needs_gradient);
 
-/// Writes results as F32, or F64 if `as_f64`.
-void write_layer_tensors(const std::filesystem::path& file, const HostArrays& results, bool as_f64,
-                         const std::map<std::string, std::string>& metadata);
-
 }  // namespace kformer::drivers

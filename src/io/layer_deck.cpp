@@ -3,15 +3,12 @@
 
 #include <utility>
 
-#include "io/deck/json_schema.hpp"
+#include "io/deck/deck_of_kind.hpp"
 #include "io/deck/layer_checks.hpp"
 #include "io/deck/layer_schema.hpp"
-#include "io/deck/load.hpp"
-#include "io/deck/markdown.hpp"
 #include "io/deck/model_config.hpp"
 #include "io/deck/names_in.hpp"
-#include "io/deck/reader.hpp"
-#include "io/deck/writer.hpp"
+#include "io/deck/sweep_cases.hpp"
 
 namespace kformer {
 namespace {
@@ -30,18 +27,11 @@ void merge_model_config(Table& root, Diagnostics& diagnostics) {
   given = std::move(model);
 }
 
-void fill_in_defaults(LayerSweepDeck& deck, const DeckSource& source) {
-  if (deck.run.name.empty()) deck.run.name = source.path.stem().string();
+void fill_in_defaults(LayerSweepDeck& deck) {
   if (deck.tensors) return;
   if (deck.sweep.axes.batch.empty()) deck.sweep.axes.batch = {1};
   const auto names = names_in<ModelTable>();
   deck.model.known = {names.begin(), names.end()};
-}
-
-std::string resolved_text(LayerSweepDeck& deck) {
-  Writer writer;
-  describe(writer, deck);
-  return writer.text();
 }
 
 }  // namespace
@@ -50,35 +40,27 @@ LayerSweepDeck load_layer_deck(const DeckSource& source) {
   LoadedDeck loaded = load_deck(source, layer_sweep_kind);
   Diagnostics diagnostics;
   merge_model_config(loaded.root, diagnostics);
-  LayerSweepDeck deck;
-  Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics);
-  describe(reader, deck);
-  reader.report_unknown();
-  fill_in_defaults(deck, source);
+  auto deck = read_deck<LayerSweepDeck>(loaded, source, diagnostics);
+  fill_in_defaults(deck);
   check_layer_deck(deck, loaded, diagnostics);
   diagnostics.throw_if_any();
-  deck.record.text = loaded.source->text;
-  deck.record.resolved = resolved_text(deck);
+  record_deck(deck, loaded);
   return deck;
+}
+
+std::vector<LayerCase> expand(const LayerSweepTable& sweep, const std::vector<std::string>& built_spaces) {
+  return expand_sweep<LayerCase>(sweep.mode, sweep.axes, sweep.exclude, built_spaces);
 }
 
 template <>
 std::string describe_deck_markdown<LayerSweepDeck>() {
-  LayerSweepDeck deck;
-  Markdown markdown;
-  describe(markdown, deck);
-  return markdown_heading("", "The keys before the first table.") + markdown.text();
+  return deck_markdown<LayerSweepDeck>();
 }
 
 template <>
 std::string describe_deck_json_schema<LayerSweepDeck>() {
-  LayerSweepDeck deck;
-  JsonSchema schema;
-  describe(schema, deck);
-  Json text{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-            {"title", "Kformer deck: layer_sweep"}};
-  text.update(schema.object("One transformer layer, timed and checked over a grid of shapes and precisions."));
-  return text.dump(2) + "\n";
+  return deck_json_schema<LayerSweepDeck>(
+      layer_sweep_kind, "One transformer layer, timed and checked over a grid of shapes and precisions.");
 }
 
 }  // namespace kformer

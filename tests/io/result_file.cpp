@@ -88,6 +88,10 @@ void fill_sample(ResultFile& file) {
   machine.column({.name = "execution_space", .type = ColumnType::text, .long_name = "execution space"});
   machine.column({.name = "matmul_rate_f32", .units = "1/s", .long_name = "measured rate of a matrix product"});
   machine.append({{"execution_space", "OpenMP"}, {"matmul_rate_f32", 1e11}});
+  auto& by_length = file.table("comparison", "configuration", "configuration");
+  by_length.numbered_dimension("seq_len", "sequence length", {512, 65536}, "tokens");
+  by_length.column({.name = "speedup", .long_name = "speed-up", .along = "seq_len"});
+  by_length.append({{"speedup", std::vector{1.5, 2.5}}});
   auto& empty_rows = file.table("memory/timeline", "event", "allocation");
   empty_rows.dimension("sample", "sample of the event");
   empty_rows.column({.name = "trace", .units = "s", .long_name = "nothing was sampled", .along = "sample"});
@@ -165,6 +169,12 @@ BOOST_AUTO_TEST_CASE(everything_written_is_read_back) {
   BOOST_TEST(std::isnan(reader.number_attribute("/cases/time", "_FillValue")));
 
   BOOST_TEST(reader.names("/machine") == (std::vector<std::string>{"execution_space", "matmul_rate_f32"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("/comparison/seq_len") == (std::vector<double>{512, 65536}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.text_attribute("/comparison/seq_len", "units") == "tokens");
+  BOOST_TEST(reader.has_scales("/comparison/speedup"));
+  BOOST_TEST(reader.numbers("/comparison/speedup") == (std::vector<double>{1.5, 2.5}),
              boost::test_tools::per_element());
   BOOST_TEST(reader.extents("/memory/timeline/trace") == (std::vector<hsize_t>{1, 0}),
              boost::test_tools::per_element());

@@ -4,27 +4,12 @@
 #include <optional>
 #include <set>
 
-#include "kformer/io/deck.hpp"
+#include "kformer/io/sweep.hpp"
 
 /// \file
 /// Decks of kind "layer_sweep": one transformer layer, timed and checked over a grid of shapes and precisions.
 
 namespace kformer {
-
-/// How attention is computed.
-enum class AttentionImpl { standard, flash };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(AttentionImpl) { return {"standard", "flash"}; }
-
-/// Which pass of the layer a case measures.
-enum class Direction { forward, backward };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(Direction) { return {"forward", "backward"}; }
-
-/// How the axes of a sweep make its points.
-enum class SweepMode { product, zip };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(SweepMode) { return {"product", "zip"}; }
 
 /// The published model family whose layer this is.
 enum class ModelType { llama, mistral, qwen2 };
@@ -40,11 +25,6 @@ constexpr std::array<std::string_view, 1> names_of(HiddenAct) { return {"silu"};
 enum class RopeType { none, llama3 };
 /// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(RopeType) { return {"none", "llama3"}; }
-
-/// What a result is compared with.
-enum class CheckReference { none, f64 };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(CheckReference) { return {"none", "f64"}; }
 
 /// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
 struct RopeScalingTable {
@@ -104,13 +84,6 @@ struct LayerPoint {
   bool operator==(const LayerPoint&) const = default;  ///< all axes equal
 };
 
-/// The values of one axis.
-template <class T>
-using AxisValues = std::vector<T>;
-/// One value of an axis.
-template <class T>
-using AxisValue = T;
-
 /// Values along every axis; in an exclusion an empty axis matches every value.
 using LayerAxes = LayerPoint<AxisValues>;
 /// One point of a layer sweep.
@@ -124,21 +97,6 @@ struct LayerSweepTable {
                  {},      {},      {AttentionImpl::standard}};
   std::vector<LayerAxes> exclude;                           ///< points to leave out
   bool operator==(const LayerSweepTable&) const = default;  ///< all keys equal
-};
-
-/// The table [check].
-struct CheckTable {
-  CheckReference reference = CheckReference::f64;  ///< double-precision layer, or no check
-  bool fail = true;                 ///< judge the error by the tolerance rule instead of only recording it
-  std::int64_t max_seq_len = 1024;  ///< longer cases are not checked
-  bool operator==(const CheckTable&) const = default;  ///< all keys equal
-};
-
-/// The table [tensors].
-struct TensorsTable {
-  std::filesystem::path input;   ///< safetensors file with hidden_states, grad_output and the weights, absolute
-  std::filesystem::path output;  ///< safetensors file to write, absolute; empty = none
-  bool operator==(const TensorsTable&) const = default;  ///< all keys equal
 };
 
 /// A deck of kind "layer_sweep".

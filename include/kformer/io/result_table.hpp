@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <map>
@@ -115,16 +116,24 @@ struct Column {
 
 /// A table of a result file: rows appended one by one, so that all columns always have the same length.
 ///
-/// The first dimension is that of the rows. A column may have a second dimension, either with labels (every row
-/// has exactly that many items) or ragged (rows may differ in length; the rest is filled). Every dimension gets
-/// a coordinate dataset: the column of its name, its labels, or a running number from 0.
+/// The first dimension is that of the rows. A column may have a second dimension, either with labels or numbers
+/// (every row has exactly that many items) or ragged (rows may differ in length; the rest is filled). Every
+/// dimension gets a coordinate dataset: the column of its name, its labels or numbers, or a running number from
+/// 0.
 class Table : public ResultGroup {
  public:
   /// A second dimension of the table.
   struct Dimension {
-    std::string name;                 ///< name of the dimension and of its coordinate dataset
-    std::string long_name;            ///< what it counts, one line
-    std::vector<std::string> labels;  ///< its coordinate, or empty: ragged
+    std::string name;                   ///< name of the dimension and of its coordinate dataset
+    std::string long_name;              ///< what it counts, one line
+    std::vector<std::string> labels;    ///< its coordinate, if that is texts
+    std::vector<std::int64_t> numbers;  ///< its coordinate, if that is numbers
+    std::string units = "1";            ///< of the numbers
+
+    /// Items of a row; 0 if rows may differ.
+    std::size_t size() const { return std::max(labels.size(), numbers.size()); }
+    /// Whether rows may differ in length.
+    bool ragged() const { return size() == 0; }
   };
   /// A column with its items: one per row, or per row `lengths[row]` of them one after the other.
   struct Data {
@@ -145,6 +154,11 @@ class Table : public ResultGroup {
   /// \throws Error if the name is taken
   Table& dimension(std::string name, std::string long_name, std::vector<std::string> labels = {});
 
+  /// Declares a second dimension whose coordinate is numbers, such as sequence lengths.
+  /// \throws Error if the name is taken
+  Table& numbered_dimension(std::string name, std::string long_name, std::vector<std::int64_t> numbers,
+                            std::string units = "1");
+
   /// Declares a column; all columns are declared before the first row.
   /// \throws Error naming the column and the rule it breaks
   Table& column(Column column);
@@ -157,7 +171,7 @@ class Table : public ResultGroup {
 
   /// Number of rows.
   std::size_t rows() const { return m_rows; }
-  /// The row dimension (it has no labels).
+  /// The row dimension (it has neither labels nor numbers).
   const Dimension& row_dimension() const { return m_row_dimension; }
   /// The second dimensions in the order of their declaration.
   const std::vector<Dimension>& dimensions() const { return m_dimensions; }
@@ -167,6 +181,7 @@ class Table : public ResultGroup {
  private:
   [[noreturn]] void refuse(const char* function, const std::string& reason) const;
   const Dimension* find_dimension(const std::string& name) const;
+  Table& add(Dimension dimension);
   Value::Items checked(const Column& column, const Value& value) const;
   Value::Items filled(const Column& column) const;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "io/deck/common_tables.hpp"
-#include "io/deck/key.hpp"
+#include "io/deck/sweep_schema.hpp"
 #include "kformer/io/layer_deck.hpp"
 
 /// \file
@@ -87,14 +86,14 @@ void describe(V& v, ModelTable& t) {
         t.sliding_window);
 }
 
+template <class Point>
+concept PointOfLayer = std::is_same_v<Point, LayerAxes> || std::is_same_v<Point, LayerCase>;
+
 /// Calls `f(Key, values...)` with the members of one axis after the other, of as many points as are given.
 template <class F, class... Points>
+  requires(PointOfLayer<std::remove_const_t<Points>> && ...)
 void for_each_axis(F&& f, Points&... points) {
-  constexpr double longest = 1 << 24;
-  f(Key{.name = "execution_space",
-        .help = "where the case runs: `\"all\"` is every space of the build, `\"default\"` its default one",
-        .choices = {"all", "default", "serial", "openmp", "threads", "cuda", "hip", "sycl"}},
-    points.execution_space...);
+  f(execution_space_axis(), points.execution_space...);
   f(Key{.name = "dtype",
         .help = "storage type of weights and activations",
         .choices = {"f32", "bf16", "f16", "f64"}},
@@ -102,12 +101,12 @@ void for_each_axis(F&& f, Points&... points) {
   f(Key{.name = "direction", .help = "pass that is measured"}, points.direction...);
   f(Key{.name = "batch",
         .help = "sequences",
-        .range = {.min = 1, .max = longest},
+        .range = {.min = 1, .max = longest_axis_value},
         .default_text = "1, or from [tensors]"},
     points.batch...);
   f(Key{.name = "seq_len",
         .help = "tokens of a sequence",
-        .range = {.min = 1, .max = longest},
+        .range = {.min = 1, .max = longest_axis_value},
         .unit = "tokens",
         .default_text = "required, or from [tensors]"},
     points.seq_len...);
@@ -121,30 +120,7 @@ void describe(V& v, LayerAxes& axes) {
 
 template <class V>
 void describe(V& v, LayerSweepTable& t) {
-  v.key(
-      {.name = "mode",
-       .help =
-           "every combination of the axes' values, the first axis varying slowest, or the n-th values together "
-           "(axes with one value repeat it)"},
-      t.mode);
-  describe(v, t.axes);
-  v.list({.name = "exclude",
-          .help = "Points to leave out: those that have one of the given values on every axis that is named."},
-         t.exclude);
-}
-
-template <class V>
-void describe(V& v, CheckTable& t) {
-  v.key({.name = "reference", .help = "compare with the layer in double precision, or with nothing"},
-        t.reference);
-  v.key({.name = "fail",
-         .help = "judge the error by the tolerance rule (exit code 5) instead of only recording it"},
-        t.fail);
-  v.key({.name = "max_seq_len",
-         .help = "longer cases are not compared; their status is `unchecked`",
-         .range = {.min = 0, .max = 1 << 24},
-         .unit = "tokens"},
-        t.max_seq_len);
+  describe_sweep(v, t);
 }
 
 template <class V>
@@ -167,14 +143,9 @@ template <class V>
 void describe(V& v, LayerSweepDeck& d) {
   DeckHeader header{.kind = std::string(layer_sweep_kind)};
   describe_header(v, header, {layer_sweep_kind});
-  v.table({.name = "run", .help = "The run as a whole."}, d.run);
-  v.table({.name = "timing", .help = "How a case is timed."}, d.timing);
-  v.table({.name = "profile", .help = "What is measured besides time."}, d.profile);
-  v.table({.name = "output", .help = "Where the results go."}, d.output);
+  describe_run_tables(v, d);
   v.table({.name = "model", .help = "The layer, with the keys of published config.json files."}, d.model);
-  v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
-          d.sweep);
-  v.table({.name = "check", .help = "Correctness, in the same run."}, d.check);
+  describe_sweep_tables(v, d);
   v.table(
       {.name = "tensors",
        .help =

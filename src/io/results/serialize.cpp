@@ -95,9 +95,8 @@ class GroupWriter {
   void write_table(const Table& table) {
     m_shapes[table.row_dimension().name] = {{table.rows()}, {true}};
     for (const auto& dimension : table.dimensions()) {
-      const bool ragged = dimension.labels.empty();
-      m_shapes[dimension.name] = {{ragged ? longest_row(table, dimension.name) : dimension.labels.size()},
-                                  {ragged}};
+      m_shapes[dimension.name] = {{dimension.ragged() ? longest_row(table, dimension.name) : dimension.size()},
+                                  {dimension.ragged()}};
     }
     // The scales come first: the columns are attached to them.
     const auto& rows = table.row_dimension();
@@ -222,13 +221,17 @@ class GroupWriter {
 
   void write_scale(const Table::Dimension& dimension) {
     const Shape& shape = m_shapes.at(dimension.name);
-    std::vector<std::int32_t> numbers(dimension.labels.empty() ? shape.extents[0] : 0);
-    std::iota(numbers.begin(), numbers.end(), 0);
-    auto dataset = dimension.labels.empty() ? write_dataset(dimension.name, numbers, shape, nullptr)
-                                            : write_dataset(dimension.name, dimension.labels, shape, nullptr);
-    if (dimension.labels.empty()) write_attribute(dataset.get(), "units", "1");
-    write_attribute(dataset.get(), "long_name", dimension.long_name);
-    make_scale(dimension.name, std::move(dataset));
+    const auto write = [&](const Value& coordinate) {
+      auto dataset = write_dataset(dimension.name, coordinate.items(), shape, nullptr);
+      if (dimension.labels.empty()) write_attribute(dataset.get(), "units", dimension.units);
+      write_attribute(dataset.get(), "long_name", dimension.long_name);
+      make_scale(dimension.name, std::move(dataset));
+    };
+    if (!dimension.labels.empty()) return write(dimension.labels);
+    if (!dimension.numbers.empty()) return write(dimension.numbers);
+    std::vector<std::int32_t> running(shape.extents[0]);
+    std::iota(running.begin(), running.end(), 0);
+    write(running);
   }
 
   void make_scale(const std::string& name, hdf5::Dataset dataset) {

@@ -97,7 +97,7 @@ ResultGroup& ResultGroup::text(const std::string& name, std::string content, std
 }
 
 Table::Table(std::string name, std::string row_dimension, std::string long_name)
-    : m_name(std::move(name)), m_row_dimension{std::move(row_dimension), std::move(long_name), {}} {}
+    : m_name(std::move(name)), m_row_dimension{std::move(row_dimension), std::move(long_name), {}, {}} {}
 
 void Table::refuse(const char* function, const std::string& reason) const {
   throw Error(std::string("kformer::Table::") + function + ": table '" + m_name + "': " + reason);
@@ -109,12 +109,21 @@ const Table::Dimension* Table::find_dimension(const std::string& name) const {
   return place == m_dimensions.end() ? nullptr : &*place;
 }
 
-Table& Table::dimension(std::string name, std::string long_name, std::vector<std::string> labels) {
-  if (name == m_row_dimension.name || find_dimension(name) != nullptr) {
-    refuse("dimension", "the name '" + name + "' is taken");
+Table& Table::add(Dimension dimension) {
+  if (dimension.name == m_row_dimension.name || find_dimension(dimension.name) != nullptr) {
+    refuse("dimension", "the name '" + dimension.name + "' is taken");
   }
-  m_dimensions.push_back({std::move(name), std::move(long_name), std::move(labels)});
+  m_dimensions.push_back(std::move(dimension));
   return *this;
+}
+
+Table& Table::dimension(std::string name, std::string long_name, std::vector<std::string> labels) {
+  return add({std::move(name), std::move(long_name), std::move(labels), {}});
+}
+
+Table& Table::numbered_dimension(std::string name, std::string long_name, std::vector<std::int64_t> numbers,
+                                 std::string units) {
+  return add({std::move(name), std::move(long_name), {}, std::move(numbers), std::move(units)});
 }
 
 Table& Table::column(Column column) {
@@ -143,7 +152,7 @@ Table& Table::column(Column column) {
     }
   }
   if (column.fill && !is_number) refuse_column("cannot have a fill value: only integers and flags can");
-  if (along != nullptr && along->labels.empty() && is_number && !column.fill) {
+  if (along != nullptr && along->ragged() && is_number && !column.fill) {
     refuse_column("needs a fill value, because its rows may differ in length");
   }
   Value::Items fill = no_items(column.type);
@@ -172,16 +181,16 @@ Value::Items Table::checked(const Column& column, const Value& value) const {
   }
   const Dimension* along = find_dimension(column.along);
   if (along == nullptr && value.is_list()) refuse("append", quoted + "takes one item per row, not a list");
-  if (along != nullptr && !along->labels.empty() && size_of(items) != along->labels.size()) {
-    refuse("append", quoted + "takes " + std::to_string(along->labels.size()) + " items, one per " +
-                         along->name + ", not " + std::to_string(size_of(items)));
+  if (along != nullptr && !along->ragged() && size_of(items) != along->size()) {
+    refuse("append", quoted + "takes " + std::to_string(along->size()) + " items, one per " + along->name +
+                         ", not " + std::to_string(size_of(items)));
   }
   return items;
 }
 
 Value::Items Table::filled(const Column& column) const {
   const Dimension* along = find_dimension(column.along);
-  const std::size_t count = along == nullptr ? 1 : along->labels.size();
+  const std::size_t count = along == nullptr ? 1 : along->size();
   Value::Items items = no_items(column.type);
   if (column.type == ColumnType::f64) {
     items = std::vector<double>(count, std::numeric_limits<double>::quiet_NaN());

@@ -139,8 +139,9 @@ class Kformer(CMakePackage, CudaPackage):
         ctest("--test-dir", "consumer", "--output-on-failure", "--no-tests=error")
 
     def test_version(self):
-        """a driver starts, and says what it was built with"""
+        """the drivers start, and say what they were built with"""
         if self.spec.satisfies("~drivers"):
             raise SkipTest("Package must be installed with +drivers")
-        driver = Executable(join_path(self.prefix.bin, "kformer-layer"))
-        check_outputs("Kokkos", driver("--version", output=str.split, error=str.split))
+        for name in ("kformer-layer", "kformer-attention"):
+            driver = Executable(join_path(self.prefix.bin, name))
+            check_outputs("Kokkos", driver("--version", output=str.split, error=str.split))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Pictures of a comparison of attention: speed-up and share of the machine's peak against sequence length."""
+
+import numpy as np
+
+from .series import speedups
+from .style import DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_STYLE, draw_lines, length_axis
+
+_ROW_HEIGHT = 4.1
+
+
+def draw_speedup(axes, frame, space, direction) -> None:
+    """How many times faster flash is than standard, one line for each dtype."""
+    frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
+    table = speedups(frame)
+    for dtype in table["dtype"].unique():
+        line = table[table["dtype"] == dtype].sort_values("seq_len")
+        style, marker = DTYPE_STYLES.get(dtype, OTHER_STYLE)
+        axes.plot(
+            line["seq_len"],
+            line["speedup"],
+            color=IMPL_COLOURS["flash"],
+            ls=style,
+            marker=marker,
+            mfc="white",
+            ms=6,
+            lw=1.9,
+            label=dtype,
+        )
+    axes.axhline(1, color=GREY, lw=0.9, ls=":", label="equally fast")
+    length_axis(axes, frame)
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"Speed-up, {direction}, {space}")
+    axes.set_ylabel("time of standard / time of flash")
+
+
+def draw_share(axes, frame, space, direction) -> None:
+    """Share of the machine's rate of multiply-adds, one line for each impl and dtype."""
+    frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
+    _, high = draw_lines(axes, frame, "share_of_fma_peak", scale=100, band=False)
+    axes.set_yscale("linear")
+    axes.set_ylim(0, max(100, 1.05 * high))
+    axes.set_yticks(np.arange(0, max(100, high) + 1, 20))
+    axes.set_title(f"Share of FMA peak, {direction}, {space}")
+    axes.set_ylabel("FLOP/s over peak  [%]")
+
+
+def attention_rows(frame):
+    """Rows of panels for a frame that has what they show; none for other kinds of sweep."""
+    if "share_of_fma_peak" not in frame:
+        return []
+    kinds = [("share", draw_share)]
+    if not speedups(frame).empty:
+        kinds.insert(0, ("speedup", draw_speedup))
+    directions = list(frame["direction"].unique())
+    return [
+        {
+            "kind": kind,
+            "height": _ROW_HEIGHT,
+            "panels": [lambda axes, draw=draw, s=space, d=d: draw(axes, frame, s, d) for d in directions],
+        }
+        for kind, draw in kinds
+        for space in frame["execution_space"].unique()
+    ]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Colours, line styles, and the lines of a panel: what all pictures share."""
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from .series import curve
+
+# Okabe and Ito's colours, and Paul Tol's "muted" for blocks: both told apart with any colour vision.
+IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
+OTHER_COLOUR = "#009E73"
+BLOCK_COLOURS = [
+    "#332288",
+    "#88CCEE",
+    "#44AA99",
+    "#117733",
+    "#DDCC77",
+    "#CC6677",
+    "#882255",
+    "#AA4499",
+    "#999933",
+]
+GREY = "#6B6B6B"
+DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}
+OTHER_STYLE = ("-", "v")
+
+
+def length_axis(axes, frame):
+    """Sequence lengths along the horizontal axis, one tick for each."""
+    axes.set_xscale("log", base=2)
+    lengths = sorted(frame["seq_len"].unique())
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("sequence length S")
+
+
+def draw_lines(axes, frame, column, scale, band):
+    """Lines of one panel; returns its lowest and highest value."""
+    low, high = np.inf, 0.0
+    for impl in frame["impl"].unique():
+        for dtype in frame["dtype"].unique():
+            line = curve(frame, column, impl=impl, dtype=dtype)
+            colour = IMPL_COLOURS.get(impl, OTHER_COLOUR)
+            style, marker = DTYPE_STYLES.get(dtype, OTHER_STYLE)
+            ran = line[np.isfinite(line[column]) & (line[column] > 0)]
+            axes.plot(
+                ran["seq_len"],
+                ran[column] * scale,
+                color=colour,
+                ls=style,
+                marker=marker,
+                mfc="white",
+                ms=6,
+                lw=1.9,
+                label=f"{impl} {dtype}",
+            )
+            if band and {"time_p10", "time_p90"} <= set(ran):
+                axes.fill_between(
+                    ran["seq_len"],
+                    ran["time_p10"] * scale,
+                    ran["time_p90"] * scale,
+                    color=colour,
+                    alpha=0.2,
+                    lw=0,
+                )
+            failed = line[~line.index.isin(ran.index)]
+            axes.plot(
+                failed["seq_len"],
+                np.full(len(failed), 1.0),
+                color=colour,
+                ls="",
+                marker="x",
+                ms=8,
+                mew=2,
+                transform=axes.get_xaxis_transform(),
+                clip_on=False,
+                label=f"{impl} {dtype} did not run",
+            )
+            if not ran.empty:
+                low, high = min(low, ran[column].min() * scale), max(high, ran[column].max() * scale)
+    length_axis(axes, frame)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    return low, high

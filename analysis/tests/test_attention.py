@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""python3 -m unittest discover -s analysis/tests -t analysis"""
+
+import numpy as np
+
+from kformer_results import ResultFileError, attention_plots, open_results, plots, series
+from tests import synthetic, synthetic_attention
+from tests.test_results import WithFile, WithMain, WithPlots
+
+
+class WithComparison(WithFile):
+    """Its files hold comparisons of attention."""
+
+    def written(self, name="attention.h5", **options):
+        synthetic_attention.write(self.folder / name, **options)
+        return self.folder / name
+
+    def frame(self, **options):
+        self.groups = open_results(self.written(**options))
+        return series.case_frame(self.groups)
+
+
+class Series(WithComparison):
+    def test_configurations_are_told_apart(self):
+        frame = self.frame()
+        self.assertEqual(set(series.select_configuration(frame)["dtype"]), {"f32"})
+        self.assertEqual(set(series.select_configuration(frame, 1)["dtype"]), {"bf16"})
+        self.assertEqual(sorted(series.select_configuration(frame)["seq_len"].unique()), list(synthetic.SEQ_LENS))
+
+    def test_a_configuration_that_is_not_there(self):
+        with self.assertRaisesRegex(ResultFileError, "there is no configuration 2; the file has 0 to 1"):
+            series.select_configuration(self.frame(), 2)
+
+    def test_speedups_where_both_were_timed(self):
+        table = series.speedups(series.select_configuration(self.frame(out_of_memory=(3,))))
+        forward = table[table["direction"] == "forward"]
+        self.assertEqual(list(forward["seq_len"]), [512, 1024, 2048])
+        np.testing.assert_allclose(forward["speedup"], 1.25)
+
+    def test_crossovers(self):
+        self.frame()
+        table = series.crossover_table(self.groups)
+        self.assertEqual(list(table["faster_from"]), ["512", "512", "512", "-"])
+        np.testing.assert_allclose(table["x@2048"], 1.25)
+        self.assertIn("causal", table)
+        self.assertNotIn("window", table)
+
+    def test_no_crossovers_without_a_comparison(self):
+        self.frame()
+        del self.groups["comparison"]
+        self.assertTrue(series.crossover_table(self.groups).empty)
+
+
+class Plots(WithComparison, WithPlots):
+    def test_speedup_line(self):
+        axes = self.axes()
+        attention_plots.draw_speedup(axes, series.select_configuration(self.frame()), "OpenMP", "backward")
+        lines = self.lines(axes)
+        self.assertEqual(set(lines), {"f32", "equally fast"})
+        np.testing.assert_allclose(lines["f32"], [(n, 1.25) for n in synthetic.SEQ_LENS])
+
+    def test_share_lines(self):
+        axes = self.axes()
+        attention_plots.draw_share(axes, series.select_configuration(self.frame()), "OpenMP", "forward")
+        lines = self.lines(axes)
+        np.testing.assert_allclose(lines["standard f32"][:, 1], 50)
+        np.testing.assert_allclose(lines["flash f32"][:, 1], 62.5)
+        self.assertEqual((axes.get_yscale(), axes.get_ylim()), ("linear", (0, 100)))
+
+    def test_kinds_of_plots(self):
+        self.frame()
+        paths = plots.save_plots(self.groups, self.folder / "a.png", separate=True, configuration=1)
+        kinds = ["time", "speedup", "share", "memory"]
+        self.assertEqual([path.name for path in paths], [f"a-{kind}.png" for kind in kinds])
+
+
+class CommandLine(WithComparison, WithMain):
+    def test_summary_ends_with_speedups(self):
+        code, out, _ = self.run_main("summary", self.written())
+        self.assertEqual(code, 0)
+        self.assertIn("share_of_fma_peak", out)
+        self.assertRegex(out, r"OpenMP +f32 +forward +yes +512 +1\.25")
+
+    def test_the_configuration_is_chosen(self):
+        code, out, _ = self.run_main("plot", self.written(), "--configuration", 1)
+        self.assertEqual((code, out), (0, f"{self.folder / 'attention.png'}\n"))
+        code, _, error = self.run_main("plot", self.written(), "--configuration", 7)
+        self.assertEqual(code, 4)
+        self.assertEqual(error, "kformer_results: error: there is no configuration 7; the file has 0 to 1\n")

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "attention/attention_run.hpp"
+#include "attention/attention_tensors.hpp"
+#include "common/measurement.hpp"
+
+/// \file
+/// One case of a comparison, from its point in the sweep to everything that is known about it afterwards.
+
+namespace kformer::drivers {
+
+/// What one case gave.
+struct AttentionResult : Measurement {
+  AttentionCase point;  ///< complete
+};
+
+/// Runs the cases of one deck.
+class AttentionSweep {
+ public:
+  /// `tensors` must outlive the sweep; null means random inputs.
+  AttentionSweep(const AttentionCompareDeck& deck, const AttentionTensors* tensors);
+
+  /// Runs one case. `stop` is asked between samples. Never throws for what belongs to the case: that is its
+  /// status.
+  /// \throws OutOfMemory if the deck says on_oom = "abort"
+  AttentionResult run(const AttentionCase& point, const std::function<bool()>& stop);
+
+  /// What the last case computed, if the deck asks for an output file; empty if that case failed.
+  const HostArrays& last_results() const { return m_last; }
+
+ private:
+  struct Oracle {
+    std::string key;
+    HostArrays results;
+  };
+  AttentionTask task(const AttentionCase& point) const;
+  void measure(const AttentionCase& point, AttentionResult& result, const std::function<bool()>& stop);
+  void check(const AttentionCase& point, const HostArrays& results, AttentionResult& result);
+  const HostArrays& oracle(const AttentionCase& point);
+
+  const AttentionCompareDeck& m_deck;
+  const AttentionTensors* m_tensors;
+  Oracle m_oracle;
+  HostArrays m_last;
+};
+
+/// Pairs of a query and a key it sees, of one head: of the whole batch. Half the square where a causal mask
+/// cuts a square, counted pair by pair where it cuts something else or there is a window.
+double visible_pairs(const AttentionTask& task);
+
+/// FLOP of one call by the field's convention: 2·(head_dim + v_head_dim) per visible pair and head;
+/// backward 2.5 times that.
+double attention_flops(const AttentionTask& task);
+
+/// Bytes that must move at least once per call: forward q, k, v, out and lse; backward these and the gradients.
+double attention_bytes(const AttentionTask& task);
+
+}  // namespace kformer::drivers

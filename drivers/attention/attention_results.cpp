@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#include "attention/attention_results.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace kformer::drivers {
+
+namespace {
+
+using enum ColumnType;
+
+double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
+  return dtype_of_name(point.dtype) == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
+}
+
+double share_of_limit(const AttentionResult& result, const MachineLimits& limits) {
+  return share_of_limit(result, fma_rate(result.point, limits), limits.copy_bandwidth);
+}
+
+void declare_shape_columns(Table& t, const char* q_len) {
+  t.column({"window", i64, "1", "keys at this distance and beyond are hidden, 0 = none"});
+  t.column({"num_attention_heads", i64, "1", "query heads"});
+  t.column({"num_key_value_heads", i64, "1", "key and value heads"});
+  t.column({"head_dim", i64, "1", "features of a query and a key"});
+  t.column({"v_head_dim", i64, "1", "features of a value"});
+  t.column({"batch", i64, "1", "sequences"});
+  t.column({"q_len", i64, "1", q_len});
+}
+
+std::vector<Table::Cell> shape_cells(const AttentionCase& p, std::int64_t q_len) {
+  return {{"window", p.window},
+          {"num_attention_heads", p.num_attention_heads},
+          {"num_key_value_heads", p.num_key_value_heads},
+          {"head_dim", p.head_dim},
+          {"v_head_dim", p.v_head_dim},
+          {"batch", p.batch},
+          {"q_len", q_len}};
+}
+
+Table& declare_cases(ResultFile& file) {
+  Table& t = file.table("cases", "case", "case of the sweep, in running order");
+  declare_leading_columns(t);
+  declare_shape_columns(t, "queries of a sequence");
+  t.column({"seq_len", i64, "1", "keys of a sequence"});
+  declare_measured_columns(t);
+  t.column({"share_of_fma_peak", f64, "1", "flop_rate over the machine's rate of multiply-adds"});
+  t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
+  t.attribute(
+      "flops_formula",
+      "forward 2*heads*(head_dim + v_head_dim) per query-key pair that sees each other; these are batch * "
+      "q_len * seq_len, half of that where a causal mask without window cuts a square, and counted one by "
+      "one with a window, or with a causal mask where q_len differs from seq_len; backward 2.5 times that");
+  t.attribute(
+      "share_of_limit_formula",
+      "max(flops / fma_rate, bytes_min / copy_bandwidth) / time_median, see /machine; fma_rate_f64 for f64, "
+      "else fma_rate_f32");
+  return t;
+}
+
+Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
+  Table& t = file.table("comparison", "configuration", "cases that differ in seq_len and impl alone");
+  t.numbered_dimension("seq_len", "keys of a sequence", comparison.lengths());
+  t.column({"dtype", text, "1", "storage type"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward"}});
+  t.column({"causal", flag, "1", "whether later keys are hidden", "", {"no", "yes"}});
+  declare_shape_columns(t, "queries of a sequence, 0 = seq_len");
+  t.column({"time_standard", f64, "s", "median time of standard attention", "seq_len"});
+  t.column({"time_flash", f64, "s", "median time of flash attention", "seq_len"});
+  t.column({"speedup", f64, "1", "time_standard / time_flash", "seq_len"});
+  t.column({"memory_ratio", f64, "1", "peak of activations and workspace, flash over standard", "seq_len"});
+  t.column({.name = "crossover_seq_len",
+            .type = i64,
+            .long_name = "smallest seq_len from which flash is faster at all longer lengths timed both ways",
+            .fill = -1});
+  return t;
+}
+
+}  // namespace
+
+AttentionResults::AttentionResults(ResultFile& file)
+    : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {}
+
+void AttentionResults::add_case(const AttentionResult& result, const MachineLimits& limits) {
+  const AttentionCase& p = result.point;
+  const double median = result.samples.quantile(0.5);
+  std::vector<Table::Cell> cells{{"op", "attention"},
+                                 {"impl", name_of(p.impl)},
+                                 {"dtype", p.dtype},
+                                 {"execution_space", p.execution_space},
+                                 {"direction", name_of(p.direction)},
+                                 {"causal", p.causal},
+                                 {"seq_len", p.seq_len},
+                                 {"mean_abs_err", result.mean_abs_err}};
+  if (median > 0) cells.push_back({"share_of_fma_peak", result.flops / median / fma_rate(p, limits)});
+  std::ranges::move(shape_cells(p, query_length(p)), std::back_inserter(cells));
+  std::ranges::move(measured_cells(result, share_of_limit(result, limits)), std::back_inserter(cells));
+  m_cases.append(cells);
+  m_measurements.add_case(result, p.execution_space);
+  m_file.checkpoint();
+}
+
+void AttentionResults::add_comparison(const Comparison& comparison) {
+  Table& t = declare_comparison(m_file, comparison);
+  const auto lengths = comparison.lengths();
+  for (const ComparedConfiguration& c : comparison.configurations()) {
+    std::vector<double> standard, flash, speedup, memory;
+    for (const std::int64_t seq_len : lengths) {
+      const auto found = c.lengths.find(seq_len);
+      const ComparedLength length = found == c.lengths.end() ? ComparedLength() : found->second;
+      standard.push_back(length.seconds[0]);
+      flash.push_back(length.seconds[1]);
+      speedup.push_back(length.speedup());
+      memory.push_back(length.memory_ratio());
+    }
+    const AttentionCase& p = c.point;
+    std::vector<Table::Cell> cells{{"dtype", p.dtype},
+                                   {"execution_space", p.execution_space},
+                                   {"direction", name_of(p.direction)},
+                                   {"causal", p.causal},
+                                   {"time_standard", standard},
+                                   {"time_flash", flash},
+                                   {"speedup", speedup},
+                                   {"memory_ratio", memory}};
+    if (const auto from = c.crossover()) cells.push_back({"crossover_seq_len", *from});
+    std::ranges::move(shape_cells(p, p.q_len), std::back_inserter(cells));
+    t.append(cells);
+  }
+}
+
+std::string configuration_text(const AttentionCase& p) {
+  std::string text =
+      fmt::format("heads {}/{} dim {}", p.num_attention_heads, p.num_key_value_heads, p.head_dim);
+  if (p.v_head_dim != p.head_dim) text += fmt::format("/{}", p.v_head_dim);
+  text += fmt::format(" batch {} {}", p.batch, p.causal ? "causal" : "full");
+  if (p.window > 0) text += fmt::format(" window {}", p.window);
+  if (p.q_len > 0) text += fmt::format(" q_len {}", p.q_len);
+  return text;
+}
+
+std::string attention_table_head() {
+  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", "space", "dtype",
+                     "direction", "mask", "window", "heads", "dim", "batch", "q_len", "seq_len", "attention",
+                     measured_head());
+}
+
+std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits) {
+  const AttentionCase& p = result.point;
+  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
+                     p.dtype, name_of(p.direction), p.causal ? "caus." : "full", p.window,
+                     fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads), p.head_dim, p.batch,
+                     query_length(p), p.seq_len, name_of(p.impl),
+                     measured_row(result, share_of_limit(result, limits)));
+}
+
+std::string comparison_text(const Comparison& comparison) {
+  std::string text = "flash against standard attention:\n";
+  for (const ComparedConfiguration& c : comparison.configurations()) {
+    const auto crossover = c.crossover();
+    text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, c.point.dtype,
+                        name_of(c.point.direction), configuration_text(c.point),
+                        crossover ? fmt::format("faster from seq_len {} on", *crossover)
+                                  : std::string("not faster at the longest seq_len timed both ways"));
+    for (const auto& [seq_len, length] : c.lengths)
+      if (length.complete())
+        text += fmt::format("    seq_len {:>7}: {:6.2f} x the speed, memory {:+.1f} %\n", seq_len,
+                            length.speedup(), 100 * (length.memory_ratio() - 1));
+  }
+  return text;
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "attention/comparison.hpp"
+#include "common/measurement_tables.hpp"
+
+namespace kformer::drivers {
+
+/// The tables of a comparison in its result file.
+class AttentionResults {
+ public:
+  /// Declares the tables.
+  explicit AttentionResults(ResultFile& file);
+
+  /// A row of /machine.
+  void add_machine(const std::string& space, const MachineLimits& limits) {
+    m_measurements.add_machine(space, limits);
+  }
+  /// The rows of one case in every table; the file is checkpointed.
+  void add_case(const AttentionResult& result, const MachineLimits& limits);
+  /// The table /comparison.
+  void add_comparison(const Comparison& comparison);
+
+ private:
+  ResultFile& m_file;
+  Table& m_cases;
+  MeasurementTables m_measurements;
+};
+
+/// Head of the table of cases on standard output.
+std::string attention_table_head();
+/// One row of it.
+std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits);
+/// The table of speed-ups on standard output.
+std::string comparison_text(const Comparison& comparison);
+
+/// "32/8 heads, dim 128, batch 1, causal, window 128": what a case computes, but for the sequence length.
+std::string configuration_text(const AttentionCase& point);
+
+}  // namespace kformer::drivers

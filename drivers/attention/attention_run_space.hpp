@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "attention/attention_run.hpp"
+#include "common/arena.hpp"
+#include "common/fill.hpp"
+#include "common/sampling.hpp"
+#include "common/transfer.hpp"
+#include "kformer/ops/standard_attention.hpp"
+
+/// \file
+/// An attention run on one execution space; compiled once per space.
+
+namespace kformer::drivers {
+
+/// What both ways of computing attention have: inputs, outputs, gradients.
+template <class Exec, class T>
+class AttentionRunOn : public Run {
+ public:
+  explicit AttentionRunOn(const AttentionTask& task) : m_task(task) {}
+
+  void prepare() override {
+    // Of size 2·[−1, 1): variance 4/3, much as normalized heads have.
+    write(m_q, "q", 0, 2);
+    write(m_k, "k", 1, 2);
+    write(m_v, "v", 2, 2);
+    if (m_task.tensor("bias")) write(m_bias, "bias", 3, 1);
+    if (m_task.backward) write(m_dout, "grad_out", 4, 1);
+    fence();
+  }
+
+  void fence() override { m_exec.fence("kformer-attention"); }
+
+  Samples sample(bool backward, const SamplingPlan& plan, double warm_seconds,
+                 const std::function<bool()>& stop) override {
+    if (backward) return drivers::sample(m_exec, plan, warm_seconds, [this] { this->backward(); }, stop);
+    return drivers::sample(m_exec, plan, warm_seconds, [this] { forward(); }, stop);
+  }
+
+  HostArrays results(bool gradients) override {
+    fence();
+    HostArrays all{{"out", download<Exec>(erase(m_out))}};
+    if (!gradients) return all;
+    all["grad.q"] = download<Exec>(erase(m_dq));
+    all["grad.k"] = download<Exec>(erase(m_dk));
+    all["grad.v"] = download<Exec>(erase(m_dv));
+    return all;
+  }
+
+ protected:
+  using memory_space = typename Exec::memory_space;
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  template <class Data>
+  using Array = Kokkos::View<Data, Kokkos::LayoutRight, memory_space, Unmanaged>;
+  using Heads = Array<T****>;
+  using Bytes = Array<std::byte*>;
+
+  // Room for what both have.
+  void reserve(Arena<memory_space>& arena) {
+    const AttentionShape& s = m_task.shape;
+    arena.add(m_q, s.batch, s.q_len, s.q_heads, s.head_dim);
+    arena.add(m_k, s.batch, s.kv_len, s.kv_heads, s.head_dim);
+    arena.add(m_v, s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
+    arena.add(m_out, s.batch, s.q_len, s.q_heads, s.v_head_dim);
+    if (const HostArray* bias = m_task.tensor("bias")) {
+      const auto& e = bias->shape;
+      arena.add(m_bias, e[0], e[1], e[2], e[3]);
+    }
+    if (!m_task.backward) return;
+    arena.add(m_dout, s.batch, s.q_len, s.q_heads, s.v_head_dim);
+    arena.add(m_dq, s.batch, s.q_len, s.q_heads, s.head_dim);
+    arena.add(m_dk, s.batch, s.kv_len, s.kv_heads, s.head_dim);
+    arena.add(m_dv, s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
+  }
+
+  // Tensors from elsewhere, or random numbers.
+  template <class V>
+  void write(const V& view, const std::string& name, std::uint64_t stream, double scale) {
+    if (const HostArray* given = m_task.tensor(name))
+      upload<Exec>(*given, erase(view));
+    else
+      fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()), mix(m_task.seed) + stream,
+                  scale);
+  }
+
+  AttentionTask m_task;
+  Exec m_exec;
+  MemoryBlock<memory_space> m_block, m_workspace_block;
+  Heads m_q, m_k, m_v, m_out, m_bias, m_dout, m_dq, m_dk, m_dv;
+  Bytes m_workspace;
+};
+
+template <class Exec, class T>
+class StandardAttentionRun final : public AttentionRunOn<Exec, T> {
+ public:
+  StandardAttentionRun(const AttentionTask& task, Ledger& ledger) : AttentionRunOn<Exec, T>(task) {
+    const AttentionShape& s = task.shape;
+    Arena<typename Exec::memory_space> arena, workspace;
+    this->reserve(arena);
+    arena.add(m_probabilities, s.batch, s.q_heads, s.q_len, s.kv_len);
+    this->m_block = arena.allocate(ledger, MemoryClass::activations, "kformer-attention::standard");
+    if (!task.backward) return;
+    workspace.add(this->m_workspace, standard_attention_backward_workspace_bytes<T>(
+                                         this->m_exec, s.batch, s.q_heads, s.q_len, s.kv_len));
+    this->m_workspace_block =
+        workspace.allocate(ledger, MemoryClass::workspace, "kformer-attention::workspace");
+  }
+
+  void forward() override {
+    if (this->m_task.tensor("bias"))
+      standard_attention_masked_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_bias,
+                                        this->m_out, m_probabilities, this->m_task.options);
+    else
+      standard_attention_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_probabilities,
+                                 this->m_task.options);
+  }
+
+  void backward() override {
+    standard_attention_backward(this->m_exec, this->m_q, this->m_k, this->m_v, m_probabilities, this->m_dout,
+                                this->m_dq, this->m_dk, this->m_dv, this->m_task.options,
+                                Workspace(this->m_workspace));
+  }
+
+ private:
+  typename AttentionRunOn<Exec, T>::Heads m_probabilities;
+};
+
+template <class Exec, class T>
+class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
+ public:
+  FlashAttentionRun(const AttentionTask& task, Ledger& ledger) : AttentionRunOn<Exec, T>(task) {
+    const AttentionShape& s = task.shape;
+    Arena<memory_space> arena, gradients, workspace;
+    this->reserve(arena);
+    arena.add(m_lse, s.batch, s.q_heads, s.q_len);
+    if (task.tensor("sinks")) arena.add(m_sinks, s.q_heads);
+    if (task.tensor("alibi_slopes")) arena.add(m_alibi_slopes, s.q_heads);
+    if (const HostArray* starts = task.tensor("cu_seqlens_q")) {
+      arena.add(m_cu_seqlens_q, starts->values.size());
+      arena.add(m_cu_seqlens_kv, starts->values.size());
+    }
+    this->m_block = arena.allocate(ledger, MemoryClass::activations, "kformer-attention::flash");
+    if (task.backward) {
+      const HostArray* bias = task.tensor("bias");
+      if (bias) gradients.add(m_dbias, bias->shape[0], bias->shape[1], bias->shape[2], bias->shape[3]);
+      if (task.tensor("sinks")) gradients.add(m_dsinks, s.q_heads);
+      m_gradients_block = gradients.allocate(ledger, MemoryClass::gradients, "kformer-attention::gradients");
+    }
+    std::size_t bytes = attention_forward_workspace_bytes(this->m_exec, s, task.options, extras());
+    if (task.backward)
+      bytes = std::max(bytes, attention_backward_workspace_bytes(this->m_exec, s, task.options, extras(),
+                                                                 extra_gradients()));
+    workspace.add(this->m_workspace, bytes);
+    this->m_workspace_block =
+        workspace.allocate(ledger, MemoryClass::workspace, "kformer-attention::workspace");
+  }
+
+  void prepare() override {
+    AttentionRunOn<Exec, T>::prepare();
+    const AttentionTask& task = this->m_task;
+    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, erase(m_sinks));
+    if (const HostArray* slopes = task.tensor("alibi_slopes")) upload<Exec>(*slopes, erase(m_alibi_slopes));
+    if (const HostArray* starts = task.tensor("cu_seqlens_q")) write_starts(*starts, m_cu_seqlens_q);
+    if (const HostArray* starts = task.tensor("cu_seqlens_kv")) write_starts(*starts, m_cu_seqlens_kv);
+    this->fence();
+  }
+
+  void forward() override {
+    attention_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_lse, this->m_task.options,
+                      extras(), Workspace(this->m_workspace));
+  }
+
+  void backward() override {
+    // The gradient of the sinks is accumulated: without this, repeated calls would add up.
+    if (m_dsinks.size() > 0) Kokkos::deep_copy(this->m_exec, m_dsinks, C(0));
+    attention_backward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_lse, this->m_dout,
+                       this->m_dq, this->m_dk, this->m_dv, this->m_task.options, Workspace(this->m_workspace),
+                       extras(), extra_gradients());
+  }
+
+  HostArrays results(bool gradients) override {
+    HostArrays all = AttentionRunOn<Exec, T>::results(gradients);
+    all["lse"] = download<Exec>(erase(m_lse));
+    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(erase(m_dbias));
+    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(erase(m_dsinks));
+    return all;
+  }
+
+ private:
+  using C = compute_t<T>;
+  using memory_space = typename Exec::memory_space;
+  template <class Data>
+  using Array = typename AttentionRunOn<Exec, T>::template Array<Data>;
+
+  static void write_starts(const HostArray& starts, const Array<std::int32_t*>& view) {
+    const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, view);
+    for (std::size_t i = 0; i < starts.values.size(); ++i)
+      host(i) = static_cast<std::int32_t>(starts.values[i]);
+    Kokkos::deep_copy(view, host);
+  }
+
+  AttentionExtras<Exec> extras() const {
+    const AttentionTask& task = this->m_task;
+    AttentionExtras<Exec> all;
+    if (task.tensor("bias")) all.bias(this->m_bias);
+    if (task.tensor("sinks")) all.sinks(m_sinks);
+    if (task.tensor("alibi_slopes")) all.alibi_slopes(m_alibi_slopes);
+    if (task.tensor("cu_seqlens_q")) all.sequences(m_cu_seqlens_q, m_cu_seqlens_kv);
+    return all;
+  }
+
+  AttentionExtraGradients<Exec> extra_gradients() const {
+    AttentionExtraGradients<Exec> all;
+    if (this->m_task.tensor("bias")) all.bias(m_dbias);
+    if (this->m_task.tensor("sinks")) all.sinks(m_dsinks);
+    return all;
+  }
+
+  MemoryBlock<memory_space> m_gradients_block;
+  Array<C***> m_lse;
+  Array<T*> m_sinks;
+  Array<C*> m_alibi_slopes, m_dsinks;
+  Array<T****> m_dbias;
+  Array<std::int32_t*> m_cu_seqlens_q, m_cu_seqlens_kv;
+};
+
+template <class Exec>
+std::unique_ptr<Run> make_attention_run_on(const AttentionTask& task, Ledger& ledger) {
+  return dispatch_dtype(task.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
+    if (task.impl == AttentionImpl::standard)
+      return std::make_unique<StandardAttentionRun<Exec, T>>(task, ledger);
+    return std::make_unique<FlashAttentionRun<Exec, T>>(task, ledger);
+  });
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+
+#include "common/host_array.hpp"
+#include "kformer/ops/attention.hpp"
+
+namespace kformer::drivers {
+
+/// What `[tensors] input` holds: the inputs of one attention.
+struct AttentionTensors {
+  HostArrays
+      arrays;  ///< q, k, v, and those of grad_out, bias, sinks, alibi_slopes, cu_seqlens_* that are there
+  AttentionShape shape;  ///< extents of q, k, v and the storage type of q
+
+  /// Whether the gradients can be computed.
+  bool has_gradient() const { return arrays.contains("grad_out"); }
+};
+
+/// Reads the file and checks every tensor against q, k and v.
+/// \throws FileError listing every tensor that is missing, unknown, or does not fit
+AttentionTensors read_attention_tensors(const std::filesystem::path& file);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// kformer-attention: flash attention against standard attention over a grid of shapes and options.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attention/attention_results.hpp"
+#include "attention/attention_tensors.hpp"
+#include "common/case_loop.hpp"
+#include "common/session.hpp"
+#include "common/spaces.hpp"
+#include "common/tensor_output.hpp"
+
+namespace kformer::drivers {
+namespace {
+
+constexpr const char* program = "kformer-attention";
+
+// The axes, with what the tensor file says.
+AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors) {
+  AttentionAxes axes = filled_axes(deck);
+  if (!tensors) return axes;
+  const AttentionShape& shape = tensors->shape;
+  if (axes.dtype.empty()) axes.dtype = {to_string(shape.dtype)};
+  if (axes.direction.empty()) {
+    axes.direction = {Direction::forward};
+    if (tensors->has_gradient()) axes.direction.push_back(Direction::backward);
+  }
+  if (std::ranges::find(axes.direction, Direction::backward) != axes.direction.end() &&
+      !tensors->has_gradient())
+    throw DeckError(fmt::format("error: 'sweep.direction' asks for \"backward\", but {} has no grad_out",
+                                deck.tensors->input.string()));
+  axes.batch = {shape.batch};
+  axes.q_len = {shape.q_len == shape.kv_len ? 0 : shape.q_len};
+  axes.seq_len = {shape.kv_len};
+  axes.num_attention_heads = {shape.q_heads};
+  axes.num_key_value_heads = {shape.kv_heads};
+  axes.head_dim = {shape.head_dim};
+  axes.v_head_dim = {shape.v_head_dim};
+  return axes;
+}
+
+std::string name_of_case(const AttentionCase& c) {
+  return fmt::format("{:<8} {:<5} {:<9} {} seq_len {} {}", c.execution_space, c.dtype, name_of(c.direction),
+                     configuration_text(c), c.seq_len, name_of(c.impl));
+}
+
+void list_cases(const AttentionCompareDeck& deck, const std::vector<AttentionCase>& cases) {
+  fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", deck.run.name);
+  for (const AttentionCase& c : cases) fmt::print("  {}\n", name_of_case(c));
+}
+
+int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors,
+              const std::vector<AttentionCase>& cases, ResultFile& file) {
+  AttentionResults tables(file);
+  TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
+  AttentionSweep sweep(deck, tensors ? &*tensors : nullptr);
+  Comparison comparison;
+  AttentionResult result;
+  CaseLoop loop;
+  for (const AttentionCase& c : cases) loop.spaces.push_back(c.execution_space);
+  loop.name = [&](std::size_t i) { return name_of_case(cases[i]); };
+  loop.add_machine = [&](const auto& space, const auto& limits) { tables.add_machine(space, limits); };
+  loop.head = attention_table_head();
+  loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
+    return result = sweep.run(cases[i], stop);
+  };
+  loop.keep = [&](const MachineLimits& limits) {
+    tables.add_case(result, limits);
+    comparison.add(result);
+    const AttentionCase& c = result.point;
+    output.write({c.execution_space, c.dtype, std::string(name_of(c.impl)), program}, sweep.last_results());
+    return attention_table_row(result, limits);
+  };
+  loop.finish = [&] {
+    if (!comparison.empty()) {
+      tables.add_comparison(comparison);
+      fmt::print("{}\n", comparison_text(comparison));
+    }
+    output.report();
+  };
+  return run_cases(loop, deck.run, deck.profile, file);
+}
+
+int run(const CommandLine& line) {
+  const AttentionCompareDeck deck = load_attention_deck(line.deck);
+  for (const std::string& warning : deck.record.warnings) fmt::print(stderr, "{}\n", warning);
+  if (line.print_deck) {
+    fmt::print("{}", deck.record.resolved);
+    return exit_ok;
+  }
+  std::optional<AttentionTensors> tensors;
+  if (deck.tensors) tensors = read_attention_tensors(deck.tensors->input);
+  const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), built_spaces());
+  if (line.dry_run) {
+    list_cases(deck, cases);
+    return exit_ok;
+  }
+  Session session(line, program, "attention_compare", deck.run, deck.output, deck.record);
+  return run_sweep(deck, tensors, cases, session.file());
+}
+
+}  // namespace
+}  // namespace kformer::drivers
+
+int main(int argc, char* argv[]) {
+  using namespace kformer;
+  const drivers::DriverInfo info{drivers::program,
+                                 "Compares flash attention with standard attention over a grid of shapes and "
+                                 "options, and writes time, memory and accuracy to HDF5.",
+                                 [] { return describe_deck_markdown<AttentionCompareDeck>(); },
+                                 [] { return describe_deck_json_schema<AttentionCompareDeck>(); }};
+  return drivers::driver_main(argc, argv, info, drivers::run);
+}

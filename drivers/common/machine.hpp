@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "kformer/core/scalar.hpp"
+
+namespace kformer::drivers {
+
+/// What a space of this machine can do, measured here: the limits that results are held against.
+struct MachineLimits {
+  double matmul_rate_f32;  ///< FLOP/s of a matrix product in float, by the library's best kernel
+  double matmul_rate_f64;  ///< FLOP/s in double
+  double fma_rate_f32;     ///< FLOP/s of multiply-adds in registers, on all threads, in float
+  double fma_rate_f64;     ///< FLOP/s in double
+  double copy_bandwidth;   ///< byte/s read and written by a copy beyond the caches
+};
+
+/// Measures the limits of a space.
+MachineLimits measure_machine(const std::string& space);
+
+/// Two lines of words about them.
+std::string describe(const std::string& space, const MachineLimits& limits);
+
+/// The same on one space; instantiated for every space of the build.
+template <class Exec>
+MachineLimits measure_machine_on();
+
+}  // namespace kformer::drivers

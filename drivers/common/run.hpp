@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "common/host_array.hpp"
+#include "common/samples.hpp"
+
+namespace kformer::drivers {
+
+/// Something with a forward and a backward pass, its inputs and its outputs, behind an interface that knows
+/// neither execution space nor precision.
+class Run {
+ public:
+  virtual ~Run() = default;
+  /// Writes the inputs, and sets accumulated gradients to zero.
+  virtual void prepare() = 0;
+  /// Launches forward.
+  virtual void forward() = 0;
+  /// Launches backward of the last forward.
+  virtual void backward() = 0;
+  /// Waits.
+  virtual void fence() = 0;
+  /// Times forward or backward, warmed up by the caller in `warm_seconds`.
+  virtual Samples sample(bool backward, const SamplingPlan& plan, double warm_seconds,
+                         const std::function<bool()>& stop) = 0;
+  /// What forward computed and, if `gradients`, what backward did.
+  virtual HostArrays results(bool gradients) = 0;
+};
+
+}  // namespace kformer::drivers

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "kformer/io/deck.hpp"
+
+/// \file
+/// What decks that sweep over a grid of cases have in common.
+
+namespace kformer {
+
+/// How attention is computed.
+enum class AttentionImpl { standard, flash };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(AttentionImpl) { return {"standard", "flash"}; }
+
+/// Which pass a case measures.
+enum class Direction { forward, backward };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(Direction) { return {"forward", "backward"}; }
+
+/// How the axes of a sweep make its points.
+enum class SweepMode { product, zip };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(SweepMode) { return {"product", "zip"}; }
+
+/// What a result is compared with.
+enum class CheckReference { none, f64 };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(CheckReference) { return {"none", "f64"}; }
+
+/// The values of one axis.
+template <class T>
+using AxisValues = std::vector<T>;
+/// One value of an axis.
+template <class T>
+using AxisValue = T;
+
+/// The table [check].
+struct CheckTable {
+  CheckReference reference = CheckReference::f64;  ///< the same in double precision, or no check
+  bool fail = true;                 ///< judge the error by the tolerance rule instead of only recording it
+  std::int64_t max_seq_len = 1024;  ///< longer cases are not checked
+  bool operator==(const CheckTable&) const = default;  ///< all keys equal
+};
+
+/// The table [tensors].
+struct TensorsTable {
+  std::filesystem::path input;                           ///< safetensors file with the inputs, absolute
+  std::filesystem::path output;                          ///< safetensors file to write, absolute; empty = none
+  bool operator==(const TensorsTable&) const = default;  ///< all keys equal
+};
+
+}  // namespace kformer

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of kformer-attention share."""
+
+import os
+
+import driver_case
+
+
+class AttentionTest(driver_case.DriverTest):
+    NAME = "kformer-attention"
+    PROGRAM = os.environ["KFORMER_ATTENTION"]
+    SMOKE_DECK = driver_case.SMOKE / "attention.toml"
+    # Cases that take milliseconds; they come from the test. Not judged: of so few numbers the largest error is
+    # unsteady.
+    SMALL = """schema = 1
+kind = "attention_compare"
+[timing]
+repeats = 2
+min_time_s = 0.0
+[check]
+fail = false
+[sweep]
+num_attention_heads = 4
+num_key_value_heads = 2
+head_dim = 16
+"""

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of all drivers share: running a driver, reading what it wrote, and the tests that fit any driver."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+try:
+    import h5py
+    import numpy as np
+except ImportError:
+    h5py = None
+
+SOURCE = Path(os.environ["KFORMER_SOURCE"])
+SMOKE = SOURCE / "inputs/smoke"
+
+needs_h5py = unittest.skipIf(h5py is None, "h5py is not installed")
+
+
+def decks_of_kind(kind, pattern):
+    """The decks below inputs/ of one kind."""
+    return [deck for deck in sorted((SOURCE / "inputs").glob(pattern)) if f'kind = "{kind}"' in deck.read_text()]
+
+
+def texts(dataset):
+    return [value.decode() for value in dataset[()]]
+
+
+def words(dataset):
+    """The meanings of a flag column."""
+    meanings = dict(zip(np.atleast_1d(dataset.attrs["flag_values"]).tolist(), dataset.attrs["flag_meanings"].split()))
+    return [meanings[value] for value in dataset[()].tolist()]
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    types = {"F32": "<f4", "F64": "<f8"}
+    return {name: np.frombuffer(data[8 + length:][slice(*entry["data_offsets"])], types[entry["dtype"]])
+            .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}
+
+
+def write_safetensors(path, tensors):
+    """Arrays of float32, float64, int32 or int64 by name."""
+    types = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64"}
+    header, data = {}, b""
+    for name, array in tensors.items():
+        part = np.ascontiguousarray(array).tobytes()
+        header[name] = {"dtype": types[array.dtype.str], "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+class DriverTest(unittest.TestCase):
+    """Has an empty folder and runs the driver in it. A subclass says which: NAME, PROGRAM, SMOKE_DECK, and SMALL, the
+    start of a deck that ends with the line [sweep]."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def run_driver(self, *arguments, expect=0):
+        done = subprocess.run([self.PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done
+
+    def deck(self, text, name="deck.toml"):
+        path = self.folder / name
+        path.write_text(self.SMALL + text)
+        return path
+
+    def files(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+class CommandLine:
+    """Of any driver."""
+
+    def test_help_names_options_and_exit_codes(self):
+        text = self.run_driver("--help").stdout
+        for word in ["--set", "--output", "--dry-run", "--print-deck", "--describe-deck", "--deck-schema", "--version",
+                     "--kokkos-", "3 deck invalid", "75 stopped"]:
+            self.assertIn(word, text)
+
+    def test_version(self):
+        first, kokkos, *_ = self.run_driver("--version").stdout.splitlines()
+        self.assertRegex(first, rf"^{self.NAME} \d+\.\d+\.\d+ ")
+        self.assertRegex(kokkos, r"^Kokkos \d+\.\d+\.\d+ with ")
+
+    def test_usage_errors(self):
+        self.assertIn("error: no deck given", self.run_driver(expect=2).stderr)
+        self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
+        self.run_driver("a.toml", "b.toml", expect=2)
+
+    def test_the_page_of_decks_holds_what_the_program_says(self):
+        page = (SOURCE / "docs/decks.md").read_text()
+        begin, end = (f"<!-- {word} {self.NAME} --describe-deck -->" for word in ("begin", "end"))
+        self.assertEqual(page.split(begin)[1].split(end)[0].strip(), self.run_driver("--describe-deck").stdout.strip())
+
+    def test_the_schema_is_json(self):
+        schema = json.loads(self.run_driver("--deck-schema").stdout)
+        self.assertIn("sweep", schema["properties"])
+
+    def test_a_printed_deck_is_a_deck_that_means_the_same(self):
+        deck = self.SMOKE_DECK
+        printed = self.run_driver(deck, "--print-deck").stdout
+        (self.folder / "printed.toml").write_text(printed)
+        self.assertEqual(self.run_driver("printed.toml", "--dry-run").stdout, self.run_driver(deck, "--dry-run").stdout)
+        self.assertEqual(self.run_driver("printed.toml", "--print-deck").stdout, printed)
+
+
+class Output:
+    """Where results must not or cannot go; known before any work."""
+
+    def setUp(self):
+        super().setUp()
+        self.deck("seq_len = 4\n")
+
+    def test_what_exists_is_kept(self):
+        kept = self.folder / "deck.h5"
+        kept.write_text("mine")
+        done = self.run_driver("deck.toml", expect=4)
+        self.assertIn("deck.h5", done.stderr)
+        self.assertNotIn("matrix product", done.stdout)
+        self.assertEqual(kept.read_text(), "mine")
+        self.assertEqual(self.files(), ["deck.h5", "deck.toml"])
+
+    def test_what_exists_is_replaced_on_demand(self):
+        (self.folder / "deck.h5").write_text("mine")
+        self.run_driver("deck.toml", "--set", "output.overwrite=true")
+        self.assertTrue((self.folder / "deck.h5").read_bytes().startswith(b"\x89HDF"))
+
+    def test_a_place_that_is_no_folder(self):
+        done = self.run_driver("deck.toml", "-o", "deck.toml/out.h5", expect=4)
+        self.assertNotIn("matrix product", done.stdout)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
+    def test_a_folder_that_is_read_only(self):
+        locked = self.folder / "locked"
+        locked.mkdir(mode=0o555)
+        self.addCleanup(locked.chmod, 0o755)
+        done = self.run_driver("deck.toml", "-o", "locked/out.h5", expect=4)
+        self.assertNotIn("matrix product", done.stdout)
+
+
+class Interruption:
+    """What a run leaves that does not come to its end."""
+
+    def start(self):
+        """Starts a run that takes long, and returns it when two cases are finished."""
+        self.deck('seq_len = [4, 5, 6, 7, 8, 9, 10, 11]\nimpl = ["standard", "flash"]\n')
+        command = [self.PROGRAM, "deck.toml", "--set", "timing.repeats=50", "--set", "timing.min_time_s=0.02"]
+        run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        finished = 0
+        for line in run.stdout:
+            finished += bool(re.search(r"  ok$", line))
+            if finished == 2:
+                return run
+        self.fail("the run ended by itself")
+
+    def check_part(self):
+        self.assertEqual([name for name in self.files() if name.endswith(".h5")], [])
+        part, = [name for name in self.files() if "part" in name]
+        with h5py.File(self.folder / part) as file:
+            self.assertEqual(file.attrs["complete"], 0)
+            finished = len(file["cases/time_median"])
+            self.assertGreaterEqual(finished, 2)
+            self.assertTrue((file["cases/time_median"][:2] > 0).all())
+            self.assertEqual(file["memory/classes/peak_bytes"].shape[0], finished)
+        return part
+
+    def test_a_kill_leaves_the_finished_cases(self):
+        run = self.start()
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        self.check_part()
+
+    def test_a_request_to_stop_leaves_the_finished_cases_and_says_where(self):
+        run = self.start()
+        begin = time.monotonic()
+        run.send_signal(signal.SIGTERM)
+        rest = run.stdout.read()
+        self.assertEqual(run.wait(), 75)
+        self.assertLess(time.monotonic() - begin, 10)
+        part = self.check_part()
+        self.assertIn(f"the finished cases are in {part}", rest)
+
+    def test_the_time_limit_stops(self):
+        self.deck("seq_len = [4, 5, 6, 7]\n")
+        done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-3", expect=75)
+        self.assertIn("walltime_s", done.stdout)
