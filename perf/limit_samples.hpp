@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include "attention_run.hpp"
+#include "common/fma_peak.hpp"
+#include "common/machine_space.hpp"
+
+namespace kformer::perf {
+
+/// Seconds of a loop on every thread of the space at once, each thread in its own iteration.
+template <class Loop>
+double seconds_on_all_threads(const Space& exec, const Loop& loop) {
+  const auto launch = [&] {
+    Kokkos::parallel_for("kformer::perf::fma_peak", Kokkos::RangePolicy<Space>(exec, 0, exec.concurrency()),
+                         [=](int) { loop(); });
+  };
+  return drivers::seconds_of(exec, launch);
+}
+
+/// The multiply-add rate of all threads together, in T. The clock of a processor wanders, so samples are short
+/// and meant to be taken between the measurements they judge.
+template <class T>
+class FmaRate {
+ public:
+  FmaRate() {
+    constexpr double sample_s = 0.01;
+    while (seconds() < 0.1 * sample_s) m_iterations *= 2;
+    m_iterations = static_cast<std::int64_t>(static_cast<double>(m_iterations) * sample_s / seconds()) + 1;
+  }
+  /// FLOP/s.
+  double sample() const {
+    return m_burst.flops_per_iteration * static_cast<double>(m_iterations) * m_exec.concurrency() / seconds();
+  }
+
+ private:
+  double seconds() const {
+    return seconds_on_all_threads(
+        m_exec, [burst = m_burst, iterations = m_iterations] { burst.run(iterations, T(0.5)); });
+  }
+
+  Space m_exec;
+  drivers::FmaBurst<T> m_burst = drivers::host_fma().burst<T>();
+  std::int64_t m_iterations = 1024;
+};
+
+/// The bandwidth of a copy far larger than the caches.
+class CopyRate {
+ public:
+  CopyRate() { sample(); }
+  /// byte/s, reads and writes counted.
+  double sample() const {
+    const auto launch = [this] { drivers::copy(m_exec, m_from, m_to); };
+    return 2.0 * sizeof(double) * static_cast<double>(m_to.size()) / drivers::seconds_of(m_exec, launch);
+  }
+
+ private:
+  static constexpr std::size_t count = std::size_t(1) << 24;
+  Space m_exec;
+  Kokkos::View<double*, Space> m_from{"kformer::perf::from", count}, m_to{"kformer::perf::to", count};
+};
+
+/// What limits a case on this machine at this moment.
+class LimitSamples {
+ public:
+  /// byte/s of a copy for decode, FLOP/s of multiply-adds otherwise.
+  double of(const AttentionCase& c) {
+    if (c.is_decode()) return sample(m_copy);
+    return compute_dtype(c.shape.dtype) == DType::f64 ? sample(m_fma_f64) : sample(m_fma_f32);
+  }
+
+ private:
+  template <class Rate>
+  static double sample(std::unique_ptr<Rate>& rate) {
+    if (!rate) rate = std::make_unique<Rate>();
+    return rate->sample();
+  }
+
+  std::unique_ptr<FmaRate<float>> m_fma_f32;
+  std::unique_ptr<FmaRate<double>> m_fma_f64;
+  std::unique_ptr<CopyRate> m_copy;
+};
+
+}  // namespace kformer::perf
