@@ -39,6 +39,9 @@ struct Case {
     o.window = window;
     return o;
   }
+  AttentionShape shape(DType dtype) const {
+    return {dtype, batch, q_len, kv_len, q_heads, kv_heads, head_dim, v_head_dim};
+  }
 };
 
 // The rule compares largest errors, which need many elements to be steady: small problems come in large
@@ -123,11 +126,21 @@ struct Tensors {
                                                 {read<Real>(out), lse.template read<Real>()});
   }
   Impl::AttentionForward forward_problem() const {
-    return {q.ref(), k.ref(), v.ref(), mask.ref(), out.ref(), lse.ref(), c.options()};
+    return {q.ref(), k.ref(), v.ref(), out.ref(), lse.ref(), c.options(), {.bias = mask.ref()}};
   }
   Impl::AttentionBackward backward_problem() const {
-    return {q.ref(),    k.ref(),  v.ref(),  mask.ref(), out.ref(),  lse.ref(),
-            dout.ref(), dq.ref(), dk.ref(), dv.ref(),   c.options()};
+    return {q.ref(),
+            k.ref(),
+            v.ref(),
+            out.ref(),
+            lse.ref(),
+            dout.ref(),
+            dq.ref(),
+            dk.ref(),
+            dv.ref(),
+            c.options(),
+            {.bias = mask.ref()},
+            {}};
   }
 
   /// Puts what forward saves where backward finds it.
@@ -335,18 +348,15 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
     Tensors<double> t(c), along(c, 7);
     const Exec exec;
     const AttentionOptions options = c.options();
-    const auto bytes = attention_backward_workspace_bytes<double>(exec, c.batch, c.q_heads, c.q_len);
+    const auto bytes = attention_backward_workspace_bytes(exec, c.shape(DType::f64), options);
     const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
     const auto weights = t.dout.read<double>();
-    const bool masked = c.mask != Mask::none;
+    AttentionExtras<Exec> extras;
+    if (c.mask != Mask::none) extras.bias(t.mask.view<4>());
 
     auto forward = [&](const Tensors<double>& x) {
-      if (masked)
-        attention_masked_forward(exec, x.q.view<4>(), x.k.view<4>(), x.v.view<4>(), t.mask.view<4>(),
-                                 t.out.view<4>(), t.lse.view<3>(), options);
-      else
-        attention_forward(exec, x.q.view<4>(), x.k.view<4>(), x.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
-                          options);
+      attention_forward(exec, x.q.view<4>(), x.k.view<4>(), x.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
+                        options, extras);
       exec.fence("kformer::Testing::attention");
     };
     auto loss = [&](double h) {
@@ -365,13 +375,9 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
       return sum;
     };
     forward(t);
-    if (masked)
-      attention_masked_backward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.mask.view<4>(),
-                                t.out.view<4>(), t.lse.view<3>(), t.dout.view<4>(), t.dq.view<4>(),
-                                t.dk.view<4>(), t.dv.view<4>(), options, workspace);
-    else
-      attention_backward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
-                         t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), options, workspace);
+    attention_backward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
+                       t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), options, workspace,
+                       extras);
     exec.fence("kformer::Testing::attention");
     double analytic = 0;
     auto add = [&](const TestTensor<Exec, double>& gradient, const TestTensor<Exec, double>& direction) {
@@ -388,21 +394,18 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
 BOOST_AUTO_TEST_CASE(plan_runs_what_the_functions_run) {
   const Case c{2, 75, 113, 4, 2, 8, 5, true};
   Tensors<float> t(c), u(c);
-  const AttentionShape shape{DType::f32, c.batch,    c.q_len,    c.kv_len,
-                             c.q_heads,  c.kv_heads, c.head_dim, c.v_head_dim};
+  const AttentionShape shape = c.shape(DType::f32);
   const AttentionPlan<Exec> plan(shape, c.options());
-  BOOST_TEST(plan.forward_kernel() == "kokkos");
-  BOOST_TEST(plan.backward_kernel() == "kokkos");
-  BOOST_TEST(plan.workspace_bytes() ==
-             attention_backward_workspace_bytes<float>(Exec(), c.batch, c.q_heads, c.q_len));
-  BOOST_TEST(plan.workspace_bytes() == std::size_t(c.batch * c.q_heads * c.q_len) * sizeof(float));
-  const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", plan.workspace_bytes());
+  BOOST_TEST(plan.forward_workspace_bytes() == attention_forward_workspace_bytes(Exec(), shape, c.options()));
+  BOOST_TEST(plan.backward_workspace_bytes() == attention_backward_workspace_bytes(Exec(), shape, c.options()));
+  const Kokkos::View<std::byte*, Exec::memory_space> workspace(
+      "workspace", std::max(plan.forward_workspace_bytes(), plan.backward_workspace_bytes()));
   const Exec exec;
-  plan.forward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>());
+  plan.forward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(), workspace);
   plan.backward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
                 t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), workspace);
   attention_forward(exec, u.q.view<4>(), u.k.view<4>(), u.v.view<4>(), u.out.view<4>(), u.lse.view<3>(),
-                    c.options());
+                    c.options(), {}, workspace);
   attention_backward(exec, u.q.view<4>(), u.k.view<4>(), u.v.view<4>(), u.out.view<4>(), u.lse.view<3>(),
                      u.dout.view<4>(), u.dq.view<4>(), u.dk.view<4>(), u.dv.view<4>(), c.options(), workspace);
   exec.fence("kformer::Testing::attention");
@@ -489,14 +492,14 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   negative.window = -2;
   check_error<NotSupported>([&] { forward(t.q, t.k, t.v, t.out, t.lse, negative); },
                             start + "window must not be negative, got -2");
-  TestTensor<Exec, float> mask({1, 4, 2, 5});
+  TestTensor<Exec, float> bias({1, 4, 2, 5});
   check_error<DimensionMismatch>(
       [&] {
-        attention_masked_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), mask.view<4>(),
-                                 t.out.view<4>(), t.lse.view<3>());
+        attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
+                          {}, AttentionExtras<Exec>().bias(bias.view<4>()));
       },
-      "kformer::attention_masked_forward: extents do not match: q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] mask[1,4,2,5] "
-      "out[1,3,4,6] lse[1,4,3]; expected mask[batch or 1,q_heads or 1,q_len or 1,kv_len]");
+      "kformer::attention_forward: extents do not match: q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] bias[1,4,2,5] "
+      "out[1,3,4,6] lse[1,4,3]; expected bias[batch or 1,q_heads or 1,q_len or 1,kv_len]");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -152,19 +152,26 @@ template <class T>
 void add_attention(std::vector<PublicFunction>& table) {
   using C = compute_t<T>;
   const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
-  const Heads<T> mask("mask", 1, 1, 5, 5), dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const Heads<T> bias("bias", 1, 1, 5, 5), dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const Heads<T> dbias("dbias", 1, 1, 5, 5);
+  const Vector<T> sinks("sinks", 4);
+  const Vector<C> slopes("slopes", 4), dsinks("dsinks", 4);
   const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, 5);
-  const auto bytes = workspace(attention_backward_workspace_bytes<T>(Exec(), 2, 4, 5));
-  table.push_back(row<Impl::AttentionForward>(
-      "attention_forward", [=](const Exec& exec) { attention_forward(exec, q, k, v, out, lse); }));
-  table.push_back(row<Impl::AttentionForward>("attention_masked_forward", [=](const Exec& exec) {
-    attention_masked_forward(exec, q, k, v, mask, out, lse);
+  const AttentionExtras<Exec> extras = AttentionExtras<Exec>().bias(bias).sinks(sinks).alibi_slopes(slopes);
+  const auto gradients = AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks);
+  // Enough for any kernel of the list.
+  const auto bytes = workspace(std::size_t(1) << 20);
+  table.push_back(row<Impl::AttentionForward>("attention_forward", [=](const Exec& exec) {
+    attention_forward(exec, q, k, v, out, lse, {}, {}, bytes);
+  }));
+  table.push_back(row<Impl::AttentionForward>("attention_forward with extras", [=](const Exec& exec) {
+    attention_forward(exec, q, k, v, out, lse, {}, extras, bytes);
   }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
     attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes);
   }));
-  table.push_back(row<Impl::AttentionBackward>("attention_masked_backward", [=](const Exec& exec) {
-    attention_masked_backward(exec, q, k, v, mask, out, lse, out, dq, dk, dv, {}, bytes);
+  table.push_back(row<Impl::AttentionBackward>("attention_backward with extras", [=](const Exec& exec) {
+    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes, extras, gradients);
   }));
 }
 
