@@ -87,7 +87,7 @@ struct Tensors {
   template <class Real, class Store>
   auto forward() const {
     return ref::attention_forward<Real, Store>(q.template read<Real>(), k.template read<Real>(),
-                                               v.template read<Real>(), read_mask<Real>(), c.options);
+                                               v.template read<Real>(), {.bias = read_mask<Real>()}, c.options);
   }
   template <class Real, class Store>
   auto backward() const {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/linear.hpp"
-#include "ops/common/matmul.hpp"
+#include "kformer/ops/impl/matmul.hpp"
 
 /// \file
 /// The three products of the linear map in the one form that every kernel takes. Each factor and the result

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/rms_norm.hpp"
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// The portable kernels of RMSNorm: one team per row forward, one team per block of rows backward.

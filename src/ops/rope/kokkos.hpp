@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/rope.hpp"
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// The portable kernels of the rotary embedding: one team per block of positions for the tables, one team per

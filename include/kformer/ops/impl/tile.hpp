@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// Small matrix products inside a team, on tiles in scratch memory: the arithmetic of the portable matrix
