@@ -70,6 +70,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
       Case{1, 0, 5, 2, 1, 8, 8}.causal(),
       Case{0, 5, 5, 2, 1, 8, 8},
       Case{1, 5, 5, 0, 0, 8, 8},
+      Case{1, 5, 5, 0, 2, 8, 8},
       Case{4, 5, 7, 4, 2, 0, 64},
       Case{1, 5, 7, 2, 1, 8, 0},
       Case{1, 1025, 1025, 1, 1, 8, 8}.causal(),
