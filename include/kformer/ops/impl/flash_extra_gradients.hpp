@@ -23,8 +23,8 @@ struct FlashBiasGradient {
   int edge, level;
   std::int64_t elements, q_tiles, kv_tiles;
 
-  static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 3 * edge + 2);
+  static std::int64_t scratch_elements(int head_dim, int v_head_dim, int edge) {
+    return edge * (2 * std::int64_t(head_dim) + 2 * std::int64_t(v_head_dim) + 3 * edge + 2);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -35,14 +35,15 @@ struct FlashBiasGradient {
     const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, p.kv_len - j0));
 
     ScratchTiles<C> scratch(team.team_scratch(level).get_shmem_aligned(elements * sizeof(C), 64));
-    const Tiles tiles{scratch.take(p.head_dim * edge),
-                      scratch.take(p.v_head_dim * edge),
-                      scratch.take(p.head_dim * edge),
-                      scratch.take(p.v_head_dim * edge),
-                      scratch.take(edge * edge),
-                      scratch.take(edge * edge),
-                      scratch.take(edge),
-                      scratch.take(edge)};
+    Tiles tiles;
+    tiles.k = scratch.take(p.head_dim * edge);
+    tiles.v = scratch.take(p.v_head_dim * edge);
+    tiles.q = scratch.take(p.head_dim * edge);
+    tiles.dout = scratch.take(p.v_head_dim * edge);
+    tiles.s = scratch.take(edge * edge);
+    tiles.ds = scratch.take(edge * edge);
+    tiles.lse = scratch.take(edge);
+    tiles.delta = scratch.take(edge);
     C* sum = scratch.take(edge * edge);  // (query, key)
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * edge), [&](int n) { sum[n] = C(0); });
 
@@ -106,20 +107,23 @@ template <class T, class Exec>
 void flash_bias_gradient(const Exec& exec, const FlashGradient<T, ExtraScores<T>>& g, const TensorRef& dbias) {
   using C = compute_t<T>;
   using Kernel = FlashBiasGradient<T, Exec>;
-  const auto& p = g.p;
-  const auto stands_for_all = [&](int r, std::int64_t all) { return dbias.extent[r] == 1 && all != 1; };
-  const bool over_queries = stands_for_all(2, p.q_len);
-  const int edge = flash_tile<Exec, C>([&](int e) { return Kernel::scratch_elements(p, e); });
+  const FlashProblem<T, ExtraScores<T>>& p = g.p;
+  const bool over_batches = dbias.extent[0] == 1 && p.batches != 1,
+             over_heads = dbias.extent[1] == 1 && p.q_heads != 1,
+             over_queries = dbias.extent[2] == 1 && p.q_len != 1;
+  const int head_dim = p.head_dim, v_head_dim = p.v_head_dim;
+  const int edge =
+      flash_tile<Exec, C>([=](int e) { return Kernel::scratch_elements(head_dim, v_head_dim, e); });
   const std::int64_t q_tiles = ceil_div<std::int64_t>(dbias.extent[2], edge),
                      kv_tiles = ceil_div<std::int64_t>(p.kv_len, edge);
   const std::int64_t league = dbias.extent[0] * dbias.extent[1] * q_tiles * kv_tiles;
   if (league == 0) return;
-  const std::int64_t elements = Kernel::scratch_elements(p, edge);
+  const std::int64_t elements = Kernel::scratch_elements(head_dim, v_head_dim, edge);
   int level = 0;
   const auto policy = flash_policy<Exec, C>(exec, league, elements, level);
   Kokkos::parallel_for("kformer::attention_backward_bias[kokkos]", policy,
-                       Kernel{g, dbias.as<T, 4>(), stands_for_all(0, p.batches), stands_for_all(1, p.q_heads),
-                              over_queries, edge, level, elements, q_tiles, kv_tiles});
+                       Kernel{g, dbias.as<T, 4>(), over_batches, over_heads, over_queries, edge, level,
+                              elements, q_tiles, kv_tiles});
 }
 
 /// dsink −= Σ exp(sink − lse) · δ.
@@ -130,13 +134,14 @@ void flash_sink_gradient(const Exec& exec, const AttentionBackward& problem, con
   const auto dsinks = problem.gradients.dsinks.as<C, 1>();
   const auto lse = problem.lse.as<const C, 3>();
   const std::int64_t batches = lse.extent[0], heads = lse.extent[1], q_len = lse.extent[2];
+  const C none = -Kokkos::Experimental::infinity_v<C>;
   if (heads == 0) return;
   Kokkos::parallel_for(
       "kformer::attention_backward_sinks[kokkos]", team_policy(exec, heads, q_len),
       KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
         const std::int64_t h = team.league_rank();
         const C sink = static_cast<C>(sinks(h));
-        if (sink == -Kokkos::Experimental::infinity_v<C>) return;
+        if (sink == none) return;
         C total = 0;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, batches * q_len),
