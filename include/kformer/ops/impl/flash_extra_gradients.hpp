@@ -23,8 +23,12 @@ struct FlashBiasGradient {
   int edge, level;
   std::int64_t elements, q_tiles, kv_tiles;
 
-  static std::int64_t scratch_elements(int head_dim, int v_head_dim, int edge) {
-    return edge * (2 * std::int64_t(head_dim) + 2 * std::int64_t(v_head_dim) + 3 * edge + 2);
+  static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
+    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 3 * edge + 2);
+  }
+  // Not in flash_bias_gradient: nvcc 13 fails on a lambda there.
+  static int tile_edge(const FlashProblem<T, Scores>& p) {
+    return flash_tile<Exec, C>([&](int e) { return scratch_elements(p, e); });
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -111,14 +115,12 @@ void flash_bias_gradient(const Exec& exec, const FlashGradient<T, ExtraScores<T>
   const bool over_batches = dbias.extent[0] == 1 && p.batches != 1,
              over_heads = dbias.extent[1] == 1 && p.q_heads != 1,
              over_queries = dbias.extent[2] == 1 && p.q_len != 1;
-  const int head_dim = p.head_dim, v_head_dim = p.v_head_dim;
-  const int edge =
-      flash_tile<Exec, C>([=](int e) { return Kernel::scratch_elements(head_dim, v_head_dim, e); });
+  const int edge = Kernel::tile_edge(p);
   const std::int64_t q_tiles = ceil_div<std::int64_t>(dbias.extent[2], edge),
                      kv_tiles = ceil_div<std::int64_t>(p.kv_len, edge);
   const std::int64_t league = dbias.extent[0] * dbias.extent[1] * q_tiles * kv_tiles;
   if (league == 0) return;
-  const std::int64_t elements = Kernel::scratch_elements(head_dim, v_head_dim, edge);
+  const std::int64_t elements = Kernel::scratch_elements(p, edge);
   int level = 0;
   const auto policy = flash_policy<Exec, C>(exec, league, elements, level);
   Kokkos::parallel_for("kformer::attention_backward_bias[kokkos]", policy,
