@@ -157,21 +157,22 @@ void add_attention(std::vector<PublicFunction>& table) {
   const Vector<T> sinks("sinks", 4);
   const Vector<C> slopes("slopes", 4), dsinks("dsinks", 4);
   const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, 5);
-  const AttentionExtras<Exec> extras = AttentionExtras<Exec>().bias(bias).sinks(sinks).alibi_slopes(slopes);
-  const auto gradients = AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks);
+  // Made in each call: the Views keep the memory, extras do not.
+  const auto extras = [=] { return AttentionExtras<Exec>().bias(bias).sinks(sinks).alibi_slopes(slopes); };
+  const auto gradients = [=] { return AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks); };
   // Enough for any kernel of the list.
   const auto bytes = workspace(std::size_t(1) << 20);
   table.push_back(row<Impl::AttentionForward>("attention_forward", [=](const Exec& exec) {
     attention_forward(exec, q, k, v, out, lse, {}, {}, bytes);
   }));
   table.push_back(row<Impl::AttentionForward>("attention_forward with extras", [=](const Exec& exec) {
-    attention_forward(exec, q, k, v, out, lse, {}, extras, bytes);
+    attention_forward(exec, q, k, v, out, lse, {}, extras(), bytes);
   }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
     attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes);
   }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward with extras", [=](const Exec& exec) {
-    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes, extras, gradients);
+    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes, extras(), gradients());
   }));
 }
 

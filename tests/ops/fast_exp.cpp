@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ops/common/fast_exp.hpp"
+#include "kformer/ops/impl/fast_exp.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -87,7 +87,7 @@ struct Tensors {
   template <class Real, class Store>
   auto forward() const {
     return ref::attention_forward<Real, Store>(q.template read<Real>(), k.template read<Real>(),
-                                               v.template read<Real>(), read_mask<Real>(), c.options);
+                                               v.template read<Real>(), {.bias = read_mask<Real>()}, c.options);
   }
   template <class Real, class Store>
   auto backward() const {
@@ -317,6 +317,9 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
           "out[1,3,4,8] probabilities[1,4,3,5]; expected probabilities to be dense (Kokkos::LayoutRight)");
   check_error<NotSupported>([&] { forward(k, out, probabilities, {.window = -1}); },
                             "kformer::standard_attention_forward: window must not be negative, got -1");
+  check_error<NotSupported>(
+      [&] { forward(k, out, probabilities, {.softcap = 2}); },
+      "kformer::standard_attention_forward: softcap is not supported; use kformer::attention_*");
   check_error<DimensionMismatch>(
       [&] {
         standard_attention_masked_forward(Exec(), q.view<4>(), k.view<4>(), k.view<4>(), mask.view<4>(),

@@ -129,8 +129,8 @@ std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape
 }
 
 /// Gradients of `attention_forward`, with P recomputed from lse: `δ = Σ dout ∘ out`, `dP = dout vᵀ`, `dS = P ∘
-/// (dP − δ)`, `dq = scale · dS k`, `dk = scale · dSᵀ q`, `dv = Pᵀ dout`, dS times the derivative of the soft cap
-/// in dq and dk; dk and dv sum over the query heads of a group in order, without atomics. A hidden key gets
+/// (dP − δ)`, `dq = scale · dS k`, `dk = scale · dSᵀ q`, `dv = Pᵀ dout`, dS times the derivative of the soft
+/// cap in dq and dk; dk and dv sum over the query heads of a group in order, without atomics. A hidden key gets
 /// gradient 0.
 ///
 /// \param exec      the instance
@@ -158,9 +158,9 @@ void attention_backward(const Exec& exec, const Q& q, const K& k, const V& v, co
                         const AttentionExtraGradients<Exec>& gradients = {}) {
   static_assert(Impl::all_accessible<Exec, Q, K, V, O, L, DO, DQ, DK, DV>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::AttentionBackward problem{erase(q),    erase(k),  erase(v),  erase(out), erase(lse),
-                                        erase(dout), erase(dq), erase(dk), erase(dv),  options,
-                                        extras.refs(), gradients.refs()};
+  const Impl::AttentionBackward problem{erase(q),   erase(k),    erase(v),      erase(out),
+                                        erase(lse), erase(dout), erase(dq),     erase(dk),
+                                        erase(dv),  options,     extras.refs(), gradients.refs()};
   Impl::check_attention<Exec>(problem);
   Impl::run_best(exec, problem, workspace);
 }

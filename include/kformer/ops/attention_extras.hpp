@@ -60,8 +60,8 @@ class AttentionExtras {
     set(m_refs.cu_seqlens_q, cu_seqlens_q);
     return set(m_refs.cu_seqlens_kv, cu_seqlens_kv);
   }
-  /// Block-sparse attention: pairs of a block whose entry is 0 do not see each other, and cost nothing where the
-  /// blocks are not smaller than a kernel's tiles. (batch or 1, q_heads or 1, ⌈q_len/block_q⌉,
+  /// Block-sparse attention: pairs of a block whose entry is 0 do not see each other, and cost nothing where
+  /// the blocks are not smaller than a kernel's tiles. (batch or 1, q_heads or 1, ⌈q_len/block_q⌉,
   /// ⌈kv_len/block_kv⌉), int32.
   template <ViewOf<4> V>
   AttentionExtras& block_mask(const V& view, std::int64_t block_q, std::int64_t block_kv) {
@@ -76,8 +76,7 @@ class AttentionExtras {
  private:
   template <class V>
   AttentionExtras& set(TensorRef& ref, const V& view) {
-    static_assert(Impl::all_accessible<Exec, V>,
-                  "kformer: Views must be accessible from the execution space");
+    static_assert(Impl::all_accessible<Exec, V>, "kformer: Views must be accessible from the execution space");
     ref = erase(view);
     return *this;
   }
@@ -106,8 +105,7 @@ class AttentionExtraGradients {
  private:
   template <class V>
   AttentionExtraGradients& set(TensorRef& ref, const V& view) {
-    static_assert(Impl::all_accessible<Exec, V>,
-                  "kformer: Views must be accessible from the execution space");
+    static_assert(Impl::all_accessible<Exec, V>, "kformer: Views must be accessible from the execution space");
     ref = erase(view);
     return *this;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/flash_backward.hpp"
+#include "kformer/ops/impl/flash_forward.hpp"
 #include "ops/attention/host/entries.hpp"
-#include "ops/attention/kokkos_backward.hpp"
-#include "ops/attention/kokkos_forward.hpp"
 #include "ops/attention/reference.hpp"
 #include "ops/common/list.hpp"
 
@@ -39,7 +39,7 @@ struct List<AttentionForward, Exec> {
       run_on_host(exec, "kformer::attention_forward[reference]", [p] {
         const auto r = reference::attention_forward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.extras.bias), p.options);
+            reference::read_extras<double>(p.extras), p.options);
         write_tensor(r.out, p.out);
         write_tensor(r.lse, p.lse);
       });
@@ -75,11 +75,13 @@ struct List<AttentionBackward, Exec> {
       run_on_host(exec, "kformer::attention_backward[reference]", [p] {
         const auto r = reference::attention_backward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.extras.bias), read_tensor<double>(p.dout), p.options,
+            reference::read_extras<double>(p.extras), read_tensor<double>(p.dout), p.options,
             {read_tensor<double>(p.out), read_tensor<double>(p.lse)});
         write_tensor(r.dq, p.dq);
         write_tensor(r.dk, p.dk);
         write_tensor(r.dv, p.dv);
+        write_tensor(r.dbias, p.gradients.dbias);
+        accumulate_tensor(r.dsinks, p.gradients.dsinks);
       });
   }
 };

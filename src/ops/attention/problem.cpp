@@ -22,13 +22,14 @@ void check_block_mask(const Operands& all, const TensorRef& q, const TensorRef& 
   all.require_dtype("block_mask", DType::i32)
       .require_extents((e[0] == 1 || e[0] == q.extent[0]) && (e[1] == 1 || e[1] == q.extent[2]) &&
                            e[2] == blocks(q.extent[1], x.block_q) && e[3] == blocks(k.extent[1], x.block_kv),
-                       "block_mask[batch or 1,q_heads or 1,⌈q_len/" + std::to_string(x.block_q) +
-                           "⌉,⌈kv_len/" + std::to_string(x.block_kv) + "⌉]");
+                       "block_mask[batch or 1,q_heads or 1,⌈q_len/" + std::to_string(x.block_q) + "⌉,⌈kv_len/" +
+                           std::to_string(x.block_kv) + "⌉]");
 }
 
 void check_extras(const Operands& all, const TensorRef& q, const TensorRef& k, const AttentionOptions& options,
                   const AttentionExtraRefs& x) {
-  all.require_option(options.softcap >= 0, "softcap must not be negative, got " + std::to_string(options.softcap))
+  all.require_option(options.softcap >= 0,
+                     "softcap must not be negative, got " + std::to_string(options.softcap))
       .require_dtype("alibi_slopes", compute_dtype(q.dtype))
       .require_dtype("sinks", q.dtype)
       .require_dtype("cu_seqlens_q", DType::i32)
@@ -69,8 +70,8 @@ void check_sequence_lengths(const Operands& all, const AttentionExtraRefs& extra
     const std::int64_t sequences = ref.extent[0] - 1;
     bool good = starts(0) == 0 && starts(sequences) == total;
     for (std::int64_t n = 0; n < sequences && good; ++n) good = starts(n) <= starts(n + 1);
-    all.require_extents(good, std::string(role) + " to start at 0, never to decrease, and to end at " +
-                                  std::to_string(total));
+    all.require_extents(
+        good, std::string(role) + " to start at 0, never to decrease, and to end at " + std::to_string(total));
   };
   check_one("cu_seqlens_q", extras.cu_seqlens_q, q_len);
   check_one("cu_seqlens_kv", extras.cu_seqlens_kv, kv_len);

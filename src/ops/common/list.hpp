@@ -4,7 +4,7 @@
 #include <array>
 
 #include "kformer/core/kernel_list.hpp"
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// The seam between the public `kernels<Problem, Exec>()` and the lists of the blocks. A block's `list.hpp`

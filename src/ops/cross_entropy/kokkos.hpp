@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kformer/ops/cross_entropy.hpp"
-#include "ops/common/fast_exp.hpp"
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/fast_exp.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// The portable kernels of cross entropy: one team per row.

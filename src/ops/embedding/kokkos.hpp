@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/embedding.hpp"
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// The portable kernels of the embedding: one team per row forward; backward, one team per class of ids and

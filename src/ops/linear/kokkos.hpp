@@ -4,7 +4,7 @@
 #include "ops/linear/product.hpp"
 
 /// \file
-/// The portable kernel of the bias gradient. Those of the products are ops/common/matmul.hpp.
+/// The portable kernel of the bias gradient. Those of the products are kformer/ops/impl/matmul.hpp.
 
 namespace kformer::Impl {
 

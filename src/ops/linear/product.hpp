@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/matmul.hpp"
 #include "kformer/ops/linear.hpp"
-#include "ops/common/matmul.hpp"
 
 /// \file
 /// The three products of the linear map in the one form that every kernel takes. Each factor and the result

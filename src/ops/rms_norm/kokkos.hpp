@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/launch.hpp"
 #include "kformer/ops/rms_norm.hpp"
-#include "ops/common/launch.hpp"
 
 /// \file
 /// The portable kernels of RMSNorm: one team per row forward, one team per block of rows backward.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/launch.hpp"
 #include "kformer/ops/rope.hpp"
-#include "ops/common/launch.hpp"
 
 /// \file
 /// The portable kernels of the rotary embedding: one team per block of positions for the tables, one team per

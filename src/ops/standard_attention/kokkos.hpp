@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/matmul.hpp"
 #include "kformer/ops/standard_attention.hpp"
-#include "ops/common/matmul.hpp"
 
 /// \file
 /// Standard attention on every backend: batched matrix products around a softmax in place.

@@ -26,7 +26,7 @@ struct List<StandardAttentionForward, Exec> {
       run_on_host(exec, "kformer::standard_attention_forward[reference]", [p] {
         const auto r = reference::attention_forward<double, double>(
             read_tensor<double>(p.q), read_tensor<double>(p.k), read_tensor<double>(p.v),
-            read_tensor<double>(p.mask), p.options);
+            {.bias = read_tensor<double>(p.mask)}, p.options);
         write_tensor(r.out, p.out);
         write_tensor(r.probabilities, p.probabilities);
       });

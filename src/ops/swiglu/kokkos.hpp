@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/fast_exp.hpp"
+#include "kformer/ops/impl/launch.hpp"
 #include "kformer/ops/swiglu.hpp"
-#include "ops/common/fast_exp.hpp"
-#include "ops/common/launch.hpp"
 
 /// \file
 /// The portable kernels of SwiGLU: one team per stretch of a row.

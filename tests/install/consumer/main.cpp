@@ -2,6 +2,7 @@
 // Normalises a row and attends to two keys with the installed library, and checks the numbers by hand.
 #include <Kokkos_Core.hpp>
 #include <kformer/ops/attention.hpp>
+#include <kformer/ops/attention_functors.hpp>
 #include <kformer/ops/rms_norm.hpp>
 
 #include <cmath>
@@ -38,6 +39,11 @@ void normalise() {
   expect("rms_norm y[1]", y_host(0, 1), 8 / std::sqrt(12.5));
 }
 
+// Hides the second key.
+struct FirstKeyOnly {
+  KOKKOS_FUNCTION bool operator()(kformer::AttentionIndex at) const { return at.key == 0; }
+};
+
 void attend() {
   // One query of length 1 along the first of two keys: the scores are 1 and 0.
   const Kokkos::View<float****, Kokkos::LayoutRight> q("q", 1, 1, 1, 2), k("k", 1, 2, 1, 2), v("v", 1, 2, 1, 2),
@@ -59,6 +65,10 @@ void attend() {
   expect("attention out[0]", out_host(0, 0, 0, 0), std::exp(1) / (std::exp(1) + 1));
   expect("attention out[1]", out_host(0, 0, 0, 1), 1 / (std::exp(1) + 1));
   expect("attention lse", lse_host(0, 0, 0), std::log(std::exp(1) + 1));
+  kformer::attention_forward(Exec(), q, k, v, out, lse, FirstKeyOnly{}, {.scale = 1});
+  const auto masked_host = on_host(out);
+  expect("masked attention out[0]", masked_host(0, 0, 0, 0), 1);
+  expect("masked attention out[1]", masked_host(0, 0, 0, 1), 0);
 }
 
 }  // namespace

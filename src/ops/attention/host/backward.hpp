@@ -47,7 +47,8 @@ void attention_delta(const Arguments& p, const GradientArguments& g, const Seque
       }
       transpose<C>(x);
       transpose<C>(y);
-      for (int d = 0; d < W; ++d) sum += x[d] * y[d];
+      // A row that sees only a sink has out = 0, whatever dout holds.
+      for (int d = 0; d < W; ++d) sum += x[d] * choose<C>(x[d] == Vector<C>{}, Vector<C>{}, y[d]);
     }
     for (int i = 0; i < count; ++i) *delta_of<C>(p, g, s, make_row(p, s, range, begin + i)) = sum[i];
   }
@@ -167,7 +168,7 @@ struct BackwardTile {
     for (int i = count; i < padded<C>(count); ++i) lse[i] = delta[i] = C(0);
     for (int i = 0; i < count; i += panel_lanes<C>) {
       const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
-      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(p.scale),
+      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(sign_of_scale(p)),
                     q_panels + i * k_dim);
       make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(1),
                     dout_panels + i * v_dim);
@@ -255,6 +256,7 @@ struct BackwardTile {
   // In place of scores and of the gradients of probabilities: P = exp(S − lse) and dS = P ∘ (dP − δ).
   template <int vectors, bool hidden>
   void softmax_gradient(int seen, int row, C* score, C* gradient) const {
+    const Vector<C> scale = splat(C(remaining_scale(p)));
     Vector<C> saved[vectors], mean[vectors];
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
@@ -266,7 +268,7 @@ struct BackwardTile {
       for (int v = 0; v < vectors; ++v) {
         C *s_at = score + j * backward_rows<C> + v * W, *g_at = gradient + j * backward_rows<C> + v * W;
         const Vector<C> x = load(s_at);
-        Vector<C> weight = exp<C>(x - saved[v]);
+        Vector<C> weight = exp<C>(x * scale - saved[v]);
         Vector<C> slope = weight * (load(g_at) - mean[v]);
         if (hidden) {
           const auto none = x == splat(-Infinity<C>::value);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/flash_backward.hpp"
 #include "ops/attention/host/isa.hpp"
 #include "ops/attention/host/launch.hpp"
-#include "ops/attention/kokkos_backward.hpp"
 
 /// \file
 /// The entries of host kernel lists that run SIMD kernels.
@@ -165,11 +165,24 @@ struct BackwardEntry {
     clear<C>(exec, p.dk, sums.dk);
     clear<C>(exec, p.dv, sums.dv);
     sum(exec, p, sums);
+    extra_gradients<T>(exec, p, static_cast<const C*>(sums.delta));
     if constexpr (!std::is_same_v<C, T>) {
       round<T>(exec, p.dq, sums.dq);
       round<T>(exec, p.dk, sums.dk);
       round<T>(exec, p.dv, sums.dv);
     }
+  }
+
+  // The gradients of bias and sinks have portable kernels of their own.
+  template <class T>
+  static void extra_gradients(const Exec& exec, const P& p, const compute_t<T>* delta) {
+    if (p.gradients.dbias.present()) {
+      const auto problem = flash_problem<T>(p, extra_scores<T>(p.options, p.extras));
+      const FlashGradient<T, ExtraScores<T>> g{problem, Impl::heads_of<const T>(p.dout),
+                                               p.lse.template as<const compute_t<T>, 3>(), delta};
+      flash_bias_gradient(exec, g, p.gradients.dbias);
+    }
+    if (p.gradients.dsinks.present()) flash_sink_gradient<T>(exec, p, delta);
   }
 
   template <class C>

@@ -84,7 +84,7 @@ struct ForwardTile {
       started[panels] = false;
       for (int i = 0; i < count; ++i)
         load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
-      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(p.scale),
+      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(sign_of_scale(p)),
                     q + r * padded<C>(p.head_dim));
       // A sink is a score seen before all others.
       for (int i = 0; i < panel[panels].lanes; ++i) {
@@ -145,16 +145,19 @@ struct ForwardTile {
   // for all steps.
   template <int vectors, bool hidden>
   void softmax(int keys, int row) {
+    const Vector<C> scale = splat(C(remaining_scale(p)));
     Vector<C> most[vectors], total[vectors];
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) most[v] = load(highest + row + v * W);
+    for (int v = 0; v < vectors; ++v) most[v] = splat(-Infinity<C>::largest);
     for (int j = 0; j < keys; ++j) {
       KFORMER_SIMD_UNROLL
       for (int v = 0; v < vectors; ++v) most[v] = greater<C>(load(scores + (j * vectors + v) * W), most[v]);
     }
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const Vector<C> factor = exp<C>(load(highest + row + v * W) - most[v]);
+      const Vector<C> before = load(highest + row + v * W);
+      most[v] = greater<C>(most[v] * scale, before);
+      const Vector<C> factor = exp<C>(before - most[v]);
       store(rescale + v * W, factor);
       store(highest + row + v * W, most[v]);
       total[v] = load(sum + row + v * W) * factor;
@@ -164,7 +167,7 @@ struct ForwardTile {
       for (int v = 0; v < vectors; ++v) {
         C* at = scores + (j * vectors + v) * W;
         const Vector<C> score = load(at);
-        Vector<C> weight = exp<C>(score - most[v]);
+        Vector<C> weight = exp<C>(score * scale - most[v]);
         if (hidden) weight = choose<C>(score == splat(-Infinity<C>::value), Vector<C>{}, weight);
         store(at, weight);
         total[v] += weight;

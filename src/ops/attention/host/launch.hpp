@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kformer/ops/attention.hpp"
+#include "kformer/ops/impl/launch.hpp"
 #include "ops/attention/host/arguments.hpp"
-#include "ops/common/launch.hpp"
 
 /// \file
 /// What both directions need to run SIMD kernels as teams of one thread: arguments without Kokkos types, and

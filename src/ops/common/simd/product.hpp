@@ -20,7 +20,8 @@ enum class Start { zero, sum, scaled_sum };
 inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
 inline constexpr int block_vectors = 3;
 
-/// One block of `rows` × `vectors`; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
+/// One block of `rows` × `vectors`, summed by itself and then added, which rounds less than one long chain of
+/// sums; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
 /// + r]` by column.
 template <Left left, Start start, int rows, int vectors, class C, class B>
 KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::int64_t lda,
@@ -31,10 +32,7 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) {
-      sum[r][v] = start == Start::zero ? Vector<C>{} : load(c + r * ldc + v * W);
-      if (start == Start::scaled_sum) sum[r][v] *= load(scale + v * W);
-    }
+    for (int v = 0; v < vectors; ++v) sum[r][v] = Vector<C>{};
   }
   for (int k = 0; k < depth; ++k) {
     Vector<C> row[vectors];
@@ -52,7 +50,12 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) store(c + r * ldc + v * W, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      C* to = c + r * ldc + v * W;
+      if (start == Start::sum) sum[r][v] += load(to);
+      if (start == Start::scaled_sum) sum[r][v] += load(to) * load(scale + v * W);
+      store(to, sum[r][v]);
+    }
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "ops/common/launch.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 /// \file
 /// Small matrix products inside a team, on tiles in scratch memory: the arithmetic of the portable matrix
@@ -14,7 +14,8 @@
 /// Both operands are stored with the summed index slowest ("k-major"), so the inner loop runs along contiguous
 /// columns. Tiles are padded with zeros to whole register blocks; nothing inside tests for edges.
 
-// Register blocks stay in registers only if every loop over them is unrolled.
+/// \def KFORMER_UNROLL
+/// Unrolls the loop that follows: register blocks stay in registers only if every loop over them is unrolled.
 #if defined(__CUDACC__) || defined(__clang__)
 #define KFORMER_UNROLL _Pragma("unroll")
 #else

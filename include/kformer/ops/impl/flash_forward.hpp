@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/attention.hpp"
-#include "ops/attention/flash.hpp"
+#include "kformer/ops/impl/flash.hpp"
 
 /// \file
 /// Portable flash attention, forward: one team per tile of queries walks over the tiles of keys with an online
@@ -11,19 +11,20 @@
 
 namespace kformer::Impl {
 
-template <class T, class Exec>
+template <class T, class Scores, class Exec>
 struct FlashForward {
   using C = compute_t<T>;
   using Block = RegisterBlock<Exec, C>;
   using Member = TeamMember<Exec>;
 
-  FlashProblem<T> p;
+  FlashProblem<T, Scores> p;
   Heads<T> out;
   Strided<C, 3> lse;
+  const T* sinks;  // null for none
   int edge, padded_v, level;
   std::int64_t elements, q_tiles;
 
-  static std::int64_t scratch_elements(const FlashProblem<T>& p, int edge) {
+  static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
     const std::int64_t padded_v = padded(p.v_head_dim, Block::cols);
     return edge * (2 * std::int64_t(p.head_dim) + 2 * padded_v + edge + 3);
   }
@@ -31,9 +32,11 @@ struct FlashForward {
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     // The last queries see the most keys: they come first.
     const std::int64_t heads = p.batches * p.q_heads, rank = team.league_rank();
-    const std::int64_t tile = q_tiles - 1 - rank / heads, b = rank % heads / p.q_heads, h = rank % p.q_heads;
-    const std::int64_t hk = h / p.group, i0 = tile * edge;
-    const int rows = static_cast<int>(Kokkos::min<std::int64_t>(edge, p.q_len - i0));
+    const std::int64_t b = rank % heads / p.q_heads, h = rank % p.q_heads, hk = h / p.group;
+    const auto tile = p.sequences.tile(q_tiles - 1 - rank / heads, edge, true);
+    if (tile.count == 0) return;
+    const std::int64_t i0 = tile.begin;
+    const int rows = tile.count;
 
     ScratchTiles<C> scratch(team.team_scratch(level).get_shmem_aligned(elements * sizeof(C), 64));
     C* q = scratch.take(p.head_dim * edge);
@@ -45,26 +48,32 @@ struct FlashForward {
     C* sum = scratch.take(edge);
     C* rescale = scratch.take(edge);
 
-    load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, q);
+    load_by_feature<Exec>(team, p.q.at(b, tile.first_query + i0, h), p.q.token_stride, rows, edge, p.head_dim,
+                          q);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_v), [&](int i) { o[i] = C(0); });
+    // A sink is a score that has been seen before the first key, and has no value.
+    const C sink = sinks ? static_cast<C>(sinks[h]) : -Kokkos::Experimental::infinity_v<C>;
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
-      highest[i] = -Kokkos::Experimental::infinity_v<C>;
-      sum[i] = C(0);
+      highest[i] = sink;
+      sum[i] = sink == -Kokkos::Experimental::infinity_v<C> ? C(0) : C(1);
     });
 
-    const std::int64_t begin = p.visibility.first(i0) / edge * edge, end = p.visibility.end(i0 + rows - 1);
+    const Visibility& visibility = tile.visibility;
+    const std::int64_t begin = visibility.first(i0) / edge * edge, end = visibility.end(i0 + rows - 1);
     for (std::int64_t j0 = begin; j0 < end; j0 += edge) {
-      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, p.kv_len - j0));
-      const bool at_edge =
-          p.masked || j0 < p.visibility.first(i0 + rows - 1) || j0 + cols > p.visibility.end(i0);
+      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, visibility.kv_len - j0));
+      const FlashPairs pairs{b, h, i0, j0, rows, cols, visibility};
+      if (p.skips(team, pairs)) continue;
+      const bool may_hide = p.may_hide(pairs), scaled = !Scores::plain || may_hide;
+      const T *keys = p.k.at(b, tile.first_key + j0, hk), *values = p.v.at(b, tile.first_key + j0, hk);
       team.team_barrier();
-      load_by_feature<Exec>(team, p.k.at(b, j0, hk), p.k.token_stride, cols, edge, p.head_dim, k);
-      load_by_token<Exec>(team, p.v.at(b, j0, hk), p.v.token_stride, cols, p.v_head_dim, padded_v, v);
+      load_by_feature<Exec>(team, keys, p.k.token_stride, cols, edge, p.head_dim, k);
+      load_by_token<Exec>(team, values, p.v.token_stride, cols, p.v_head_dim, padded_v, v);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k, edge, q, edge, s, edge);
       team.team_barrier();
-      if (at_edge) hide(team, b, h, i0, j0, rows, cols, s);
-      softmax(team, cols, at_edge ? C(1) : p.scale, s, highest, sum, rescale);
+      if (scaled) finish_scores(team, pairs, s);
+      softmax(team, cols, scaled ? C(1) : p.scale, s, highest, sum, rescale);
       team.team_barrier();
       Kokkos::parallel_for(Kokkos::TeamThreadRange(team, edge), [&](int i) {
         const C factor = rescale[i];
@@ -72,36 +81,39 @@ struct FlashForward {
                              [&](int d) { o[i * padded_v + d] *= factor; });
       });
       team.team_barrier();
-      hiding_product<Exec>(team, at_edge, edge, padded_v, cols, s, edge, v, padded_v, o, padded_v);
+      hiding_product<Exec>(team, may_hide, edge, padded_v, cols, s, edge, v, padded_v, o, padded_v);
     }
     team.team_barrier();
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
       // A query that saw nothing has sum 0: out is 0, lse is −∞.
       const C divisor = sum[i] == C(0) ? C(1) : sum[i];
-      T* to = out.at(b, i0 + i, h);
+      T* to = out.at(b, tile.first_query + i0 + i, h);
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, p.v_head_dim),
                            [&](int d) { to[d] = T(o[i * padded_v + d] / divisor); });
-      Kokkos::single(Kokkos::PerThread(team), [&] { lse(b, h, i0 + i) = highest[i] + Kokkos::log(sum[i]); });
+      Kokkos::single(Kokkos::PerThread(team),
+                     [&] { lse(b, h, tile.first_query + i0 + i) = highest[i] + Kokkos::log(sum[i]); });
     });
   }
 
-  // Puts −∞ where a query does not see a key; scales the score and adds the mask elsewhere.
-  KOKKOS_FUNCTION void hide(const Member& team, std::int64_t b, std::int64_t h, std::int64_t i0,
-                            std::int64_t j0, int rows, int cols, C* s) const {
-    const C hidden = -Kokkos::Experimental::infinity_v<C>;
+  // Scales the scores, does what else is to be done with them, and puts −∞ where a query does not see a key.
+  KOKKOS_FUNCTION void finish_scores(const Member& team, const FlashPairs& pairs, C* s) const {
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
-      const std::int64_t first = p.visibility.first(i0 + i) - j0,
-                         last = i < rows ? p.visibility.end(i0 + i) - j0 : 0;
-      for (int j = 0; j < cols; ++j) {
-        const C added = j >= first && j < last ? p.added(b, h, i0 + i, j0 + j) : hidden;
-        s[j * edge + i] = added == hidden ? hidden : p.scale * s[j * edge + i] + added;
+      const bool exists = i < pairs.queries;
+      for (int j = 0; j < pairs.keys; ++j) {
+        C& score = s[j * edge + i];
+        if (!exists || !p.sees(pairs, i, j))
+          score = -Kokkos::Experimental::infinity_v<C>;
+        else if constexpr (Scores::plain)
+          score *= p.scale;
+        else
+          score = p.scores.apply(p.scale * score, pairs.at(i, j), pairs.shift());
       }
     });
     team.team_barrier();
   }
 
   // One step of the online softmax: s becomes exp(scale · s − highest), and what was summed before shrinks by
-  // `rescale`. At an edge `hide` has scaled already.
+  // `rescale`.
   KOKKOS_FUNCTION void softmax(const Member& team, int cols, C scale, C* s, C* highest, C* sum,
                                C* rescale) const {
     constexpr int lanes = flash_lanes<Exec, C>;
@@ -135,20 +147,30 @@ struct FlashForward {
   }
 };
 
-template <class T, class Exec>
-void attention_forward_kokkos(const Exec& exec, const AttentionForward& problem) {
-  using Kernel = FlashForward<T, Exec>;
+/// Launches forward with scores of any kind.
+template <class T, class Scores, class Exec>
+void flash_forward(const Exec& exec, const AttentionForward& problem, const Scores& scores) {
+  using Kernel = FlashForward<T, Scores, Exec>;
   using C = compute_t<T>;
-  const FlashProblem<T> p = flash_problem<T>(problem);
+  const auto p = flash_problem<T>(problem, scores);
   const int edge = flash_tile<Exec, C>([&](int e) { return Kernel::scratch_elements(p, e); });
-  const std::int64_t q_tiles = ceil_div<std::int64_t>(p.q_len, edge), league = p.batches * p.q_heads * q_tiles;
+  const std::int64_t q_tiles = p.sequences.tiles(p.q_len, edge), league = p.batches * p.q_heads * q_tiles;
   if (league == 0) return;
   const std::int64_t elements = Kernel::scratch_elements(p, edge);
   int level = 0;
   const auto policy = flash_policy<Exec, C>(exec, league, elements, level);
   Kokkos::parallel_for("kformer::attention_forward[kokkos]", policy,
-                       Kernel{p, heads_of<T>(problem.out), problem.lse.as<C, 3>(), edge,
+                       Kernel{p, heads_of<T>(problem.out), problem.lse.as<C, 3>(),
+                              static_cast<const T*>(problem.extras.sinks.data), edge,
                               padded(p.v_head_dim, RegisterBlock<Exec, C>::cols), level, elements, q_tiles});
+}
+
+template <class T, class Exec>
+void attention_forward_kokkos(const Exec& exec, const AttentionForward& problem) {
+  if (has_extra_scores(problem.options, problem.extras))
+    flash_forward<T>(exec, problem, extra_scores<T>(problem.options, problem.extras));
+  else
+    flash_forward<T>(exec, problem, PlainScores{});
 }
 
 }  // namespace kformer::Impl

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "kformer/core/scalar.hpp"
-#include "ops/common/launch.hpp"
-#include "ops/common/tile.hpp"
+#include "kformer/ops/impl/launch.hpp"
+#include "kformer/ops/impl/tile.hpp"
 
 /// \file
 /// The portable matrix product, for all batches and heads of a problem in one launch: one team per tile of the

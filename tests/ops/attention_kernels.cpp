@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+// Every entry of the kernel lists of flash attention against the reference.
+#include "kformer/ops/impl/flash_backward.hpp"
+#include "kformer/ops/impl/flash_forward.hpp"
+#include "ops/attention_cases.hpp"
+
+namespace kformer::Testing {
+
+BOOST_AUTO_TEST_SUITE(attention_kernels)
+
+using Case = AttentionCase;
+
+template <class T>
+void test_forward(const Case& c) {
+  AttentionTensors<T> t(c);
+  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = t.template forward<compute_t<T>, T>();
+  test_every_kernel(t.forward_problem(), {&t.out, &t.lse}, [&](const std::string&) {
+    check_close("out", t.out, expected.out, naive.out);
+    check_close("lse", t.lse, expected.lse, naive.lse);
+  });
+}
+
+template <class T>
+void test_backward(const Case& c) {
+  AttentionTensors<T> t(c);
+  t.save(t.template forward<oracle_t<T>, oracle_t<T>>());
+  const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = t.template backward<compute_t<T>, T>();
+  test_every_kernel(t.backward_problem(), t.gradients(), [&](const std::string&) {
+    // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
+    // kernel that sums in an order of its own can be held to that.
+    if (c.kv_len != 1) {
+      check_close("dq", t.dq, expected.dq, naive.dq);
+      check_close("dk", t.dk, expected.dk, naive.dk);
+    }
+    check_close("dv", t.dv, expected.dv, naive.dv);
+    if (t.dbias.ref().present()) check_close("dbias", t.dbias, expected.dbias, naive.dbias);
+    if (c.has_sinks) check_close("dsinks", t.dsinks, expected.dsinks, naive.dsinks);
+  });
+}
+
+template <class T>
+void test_both(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    test_forward<T>(c);
+    test_backward<T>(c);
+  }
+}
+
+// The rule compares largest errors, which need many elements to be steady: small problems come in large
+// batches, and sinks with many heads.
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
+  test_both<T>({
+      Case{64, 1, 1, 1, 1, 1, 1},
+      Case{24, 75, 75, 4, 1, 8, 5}.causal(),
+      Case{1, 113, 113, 3, 3, 5, 8}.window(20),
+      Case{1, 65, 97, 2, 1, 64, 80}.causal().window(33),
+      Case{1, 113, 75, 1, 1, 80, 64}.causal(),  // the first queries see nothing
+      Case{4, 20, 9, 8, 1, 8, 8}.window(3),     // likewise
+      Case{32, 1, 113, 4, 1, 64, 64},
+      Case{16, 75, 1, 2, 1, 8, 8},
+      Case{1, 64, 128, 2, 2, 16, 16},
+      Case{1, 260, 260, 2, 1, 16, 16}.causal(),
+      Case{1, 130, 260, 2, 2, 16, 16}.causal().window(70),
+      Case{6, 75, 113, 2, 1, 8, 8}.spread(5),
+      Case{6, 75, 113, 2, 1, 8, 8}.causal().spread(5),
+      Case{1, 5, 0, 2, 1, 8, 8},
+      Case{1, 0, 5, 2, 1, 8, 8}.causal(),
+      Case{0, 5, 5, 2, 1, 8, 8},
+      Case{1, 5, 5, 0, 0, 8, 8},
+      Case{1, 5, 5, 0, 2, 8, 8},
+      Case{4, 5, 7, 4, 2, 0, 64},
+      Case{1, 5, 7, 2, 1, 8, 0},
+      Case{1, 1025, 1025, 1, 1, 8, 8}.causal(),
+      Case{1, 75, 1025, 8, 1, 16, 16}.causal().window(300),
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Scalars) {
+  std::vector<Case> cases;
+  for (const std::int64_t dim : {1, 5, 8, 24, 40, 64, 72, 80, 96, 100, 128, 192, 256})
+    cases.push_back(Case{1, 66, 75, 2, 1, dim, dim}.causal());
+  cases.push_back({1, 66, 75, 2, 1, 192, 128});
+  cases.push_back({1, 66, 75, 2, 2, 24, 96});
+  test_both<T>(cases);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
+  test_both<T>({
+      Case{1, 1, 2999, 8, 8, 32, 32}.causal(),
+      Case{1, 1, 3000, 4, 1, 128, 128}.causal(),
+      Case{2, 1, 1025, 8, 1, 64, 64}.window(300),
+      Case{1, 2, 1025, 8, 1, 40, 24}.causal(),
+      Case{1, 3, 513, 16, 2, 64, 64}.causal().sinks(),
+      Case{1, 4, 513, 8, 1, 80, 80}.causal().softcap(2),
+      Case{1, 4, 777, 8, 2, 32, 32}.alibi().constant_bias(Bias::full),
+      Case{1, 1, 1, 8, 1, 32, 32}.packed({1, 2, 1, 0, 1}, {513, 700, 1, 40, 0}).causal(),
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
+  test_both<T>({
+      Case{8, 75, 113, 4, 2, 8, 8}.softcap(1),
+      Case{2, 75, 113, 4, 1, 8, 8}.causal().window(40).softcap(20).spread(3),
+      Case{2, 75, 113, 8, 2, 8, 8}.alibi(),
+      Case{1, 113, 75, 8, 1, 24, 16}.causal().alibi(),  // the first queries see nothing
+      Case{2, 75, 113, 4, 2, 8, 8}.bias(Bias::full),
+      Case{2, 75, 113, 4, 2, 8, 8}.constant_bias(Bias::full),
+      Case{2, 75, 113, 4, 2, 8, 8}.causal().window(50).bias(Bias::full),
+      Case{2, 66, 70, 4, 4, 8, 12}.causal().bias(Bias::queries_and_keys),
+      Case{3, 9, 75, 2, 1, 8, 8}.bias(Bias::keys_per_batch),
+      Case{12, 113, 75, 2, 1, 8, 8}.constant_bias(Bias::keys_per_batch),
+      Case{1, 5, 0, 2, 1, 8, 8}.bias(Bias::full),
+      Case{2, 0, 5, 2, 1, 8, 8}.bias(Bias::keys_per_batch),
+      Case{1, 75, 113, 32, 8, 8, 8}.sinks(),
+      Case{1, 113, 75, 32, 4, 8, 8}.causal().sinks(),  // the first queries see the sink alone
+      Case{1, 20, 0, 4, 1, 8, 8}.sinks(),
+      Case{1, 75, 113, 16, 2, 8, 16}.causal().window(30).softcap(3).alibi().sinks().bias(Bias::full),
+      Case{2, 75, 113, 16, 16, 16, 8}.softcap(2).alibi().sinks().bias(Bias::queries_and_keys),
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Scalars) {
+  const Case c{1, 0, 0, 32, 16, 8, 8};
+  const std::vector<int> lengths{75, 0, 1, 113, 64}, others{64, 7, 0, 200, 65};
+  test_both<T>({
+      c.packed(lengths, lengths),
+      c.packed(lengths, lengths).causal(),
+      c.packed(lengths, others),
+      c.packed(lengths, others).causal().window(30),
+      c.packed({}, {}),
+      c.packed({0, 0}, {0, 3}),
+      c.packed({130}, {75}).causal(),
+      c.packed(std::vector<int>(40, 3), std::vector<int>(40, 5)).causal(),
+      Case{1, 0, 0, 16, 4, 24, 40}.packed(lengths, others).causal().softcap(2).alibi().sinks(),
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(block_masks, T, Scalars) {
+  const Case c{2, 75, 113, 4, 2, 8, 8};
+  test_both<T>({
+      c.blocks(1, 1),
+      c.blocks(16, 16).causal(),
+      c.blocks(64, 64),
+      c.blocks(100, 100),
+      c.blocks(33, 50).window(40),
+      Case{1, 260, 330, 2, 1, 16, 16}.blocks(64, 64).causal(),
+      Case{1, 260, 330, 2, 1, 16, 16}.blocks(128, 32),
+      Case{1, 130, 200, 16, 4, 8, 16}.blocks(16, 64).causal().softcap(2).alibi().sinks(),
+      Case{1, 130, 200, 4, 1, 8, 16}.blocks(64, 16).bias(Bias::full),
+  });
+}
+
+// The oracle computes nothing from hidden keys, and two NaN compare equal: so NaN must be exactly where it
+// belongs.
+BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
+  const Case c{20, 75, 113, 2, 1, 8, 8}, longer{20, 113, 75, 2, 1, 8, 8};
+  const Case packed = Case{1, 0, 0, 32, 16, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
+  const Case blocks = c.blocks(16, 16), bias = c.bias(Bias::full);
+  test_both<T>({
+      c.window(10).poison(Poison::hidden_keys),
+      c.causal().window(10).poison(Poison::hidden_keys),
+      c.bias(Bias::keys_per_batch).poison(Poison::hidden_keys),
+      bias.causal().poison(Poison::hidden_keys),
+      packed.poison(Poison::hidden_keys),
+      blocks.poison(Poison::hidden_keys),
+      Case{1, 75, 113, 32, 4, 8, 8}.window(10).softcap(3).alibi().sinks().poison(Poison::hidden_keys),
+      longer.causal().poison(Poison::blind_queries),
+      bias.poison(Poison::blind_queries),
+      packed.poison(Poison::blind_queries),
+      blocks.poison(Poison::blind_queries),
+      Case{1, 113, 75, 32, 4, 8, 8}.causal().sinks().poison(Poison::blind_queries),
+      longer.causal().softcap(3).alibi().poison(Poison::blind_queries),
+      c.causal().poison(Poison::last_value),
+      bias.poison(Poison::last_value),
+      packed.poison(Poison::last_value),
+      blocks.poison(Poison::last_value),
+      c.causal().poison(Poison::last_key),
+      bias.poison(Poison::last_key),
+      packed.poison(Poison::last_key),
+      blocks.poison(Poison::last_key),
+      c.causal().softcap(3).alibi().poison(Poison::last_key),
+      c.causal().poison(Poison::first_gradient),
+      bias.poison(Poison::first_gradient),
+      packed.poison(Poison::first_gradient),
+      blocks.poison(Poison::first_gradient),
+  });
+}
+
+BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const bool sinks : {false, true}) {
+    const Case c = Case{1, 3, 1, 1, 1, 4, 4}.causal();
+    AttentionTensors<float> t(sinks ? c.sinks() : c);
+    for (const auto& kernel : kernels<Impl::AttentionForward, Exec>()) {
+      if (!kernel.reject(t.forward_problem()).empty()) continue;
+      const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace",
+                                                                   kernel.workspace_bytes(t.forward_problem()));
+      kernel.run(Exec(), t.forward_problem(), workspace);
+      Exec().fence("kformer::Testing::attention");
+      const auto out = t.out.read<double>(), lse = t.lse.read<double>();
+      for (std::int64_t i = 0; i < 2; ++i) {
+        BOOST_TEST(lse(0, 0, i) == (sinks ? t.sinks.read<double>()(0) : -infinity));
+        for (std::int64_t d = 0; d < 4; ++d) BOOST_TEST(out(0, i, 0, d) == 0);
+      }
+      BOOST_TEST(std::isfinite(lse(0, 0, 2)));
+    }
+  }
+}
+
+// A device cannot refuse them: that would need a fence. They must not lead out of the operands.
+BOOST_AUTO_TEST_CASE(wrong_sequence_lengths_stay_inside) {
+  AttentionTensors<float> t(Case{1, 0, 0, 2, 1, 8, 8}.packed({30, 40, 50}, {50, 40, 30}).causal());
+  const std::vector<std::int32_t> wrong{70, -100, 2000000000, 3};
+  t.cu_seqlens_q.fill([&](std::size_t n) { return wrong[n]; });
+  t.cu_seqlens_kv.fill([&](std::size_t n) { return wrong[3 - n]; });
+  t.save(ref::AttentionResult<double>{HostTensor<double>({1, 120, 2, 8}), HostTensor<double>({1, 2, 120}), {}});
+  const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", 1 << 16);
+  Impl::attention_forward_kokkos<float>(Exec(), t.forward_problem());
+  Impl::attention_backward_kokkos<float>(Exec(), t.backward_problem(), workspace);
+  Exec().fence("kformer::Testing::attention");
+  for (const Output* output : std::vector<Output*>{&t.out, &t.lse, &t.dq, &t.dk, &t.dv})
+    BOOST_TEST(output->guards_intact());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Which kernel of flash attention takes which options and operands: the table in docs/blocks/attention.md is
+// what this test finds, by running each. KFORMER_WRITE_DOCS=1 rewrites the table.
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "kformer/ops/impl/launch.hpp"
+#include "ops/attention_cases.hpp"
+
+namespace kformer::Testing {
+
+BOOST_AUTO_TEST_SUITE(attention_table)
+
+using Case = AttentionCase;
+
+struct Row {
+  const char* name;
+  Case c;
+};
+
+const Case base{1, 66, 70, 16, 4, 8, 8};
+const Case packed_base = base.packed({40, 0, 26}, {40, 3, 27});
+
+const std::vector<Row> rows{
+    {"no option", base},
+    {"`causal`", base.causal()},
+    {"`window`", base.window(30)},
+    {"`causal`, `window`", base.causal().window(30)},
+    {"`softcap`", base.softcap(2)},
+    {"`alibi_slopes`", base.alibi()},
+    {"`sinks` with gradient", base.sinks()},
+    {"`bias`", base.constant_bias(Bias::full)},
+    {"`bias` with gradient", base.bias(Bias::full)},
+    {"`bias` for all heads, with gradient", base.bias(Bias::queries_and_keys)},
+    {"`bias` for all queries, with gradient", base.bias(Bias::keys_per_batch)},
+    {"`block_mask`", base.blocks(64, 64)},
+    {"`block_mask` of small blocks", base.blocks(16, 8)},
+    {"`sequences`", packed_base},
+    {"`sequences`, `causal`, `window`", packed_base.causal().window(30)},
+    {"`sequences`, `softcap`, `alibi_slopes`, `sinks`", packed_base.causal().softcap(2).alibi().sinks()},
+    {"`sequences`, `bias`", packed_base.constant_bias(Bias::full)},
+    {"`sequences`, `block_mask`", packed_base.blocks(64, 64)},
+    {"`causal`, `window`, `softcap`, `alibi_slopes`, `sinks`",
+     base.causal().window(30).softcap(2).alibi().sinks()},
+    {"all of these, `block_mask`, `bias` with gradient",
+     base.causal().window(30).softcap(2).alibi().sinks().blocks(64, 64).bias(Bias::full)},
+    {"head_dim not a multiple of 8", Case{1, 66, 70, 8, 4, 13, 13}.causal()},
+    {"head_dim above 256", Case{1, 20, 30, 2, 1, 320, 320}.causal()},
+    {"head_dim ≠ v_head_dim", Case{1, 66, 70, 8, 4, 8, 24}.causal()},
+};
+
+/// Runs one kernel; the outputs are reset first.
+template <class Problem>
+void run_kernel(const Kernel<Problem, Exec>& kernel, const Problem& problem,
+                const std::vector<Output*>& outputs) {
+  const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", kernel.workspace_bytes(problem));
+  for (Output* output : outputs) output->reset();
+  kernel.run(Exec(), problem, workspace);
+  Exec().fence("kformer::Testing::attention_table");
+}
+
+/// A column of the table: the entries of a kernel list that it stands for.
+enum class Column { simd, kokkos, reference };
+constexpr std::array column_names{"simd", "kokkos", "reference"};
+
+Column column_of(const std::string& kernel) {
+  return kernel == "kokkos" ? Column::kokkos : kernel.starts_with("simd") ? Column::simd : Column::reference;
+}
+
+/// "works" if every entry of a column that this machine and shape can use does, else the refusals.
+template <class Problem, class Works>
+std::string answer_of(Column column, const Problem& problem, const Problem& plain,
+                      const std::vector<Output*>& outputs, Works works) {
+  std::set<std::string> answers;
+  for (const auto& kernel : kernels<Problem, Exec>()) {
+    if (column_of(kernel.name) != column || !kernel.reject(plain).empty()) continue;
+    const std::string refusal = kernel.reject(problem);
+    if (!refusal.empty()) {
+      answers.insert(refusal);
+      continue;
+    }
+    run_kernel(kernel, problem, outputs);
+    answers.insert(works() ? "works" : std::string(kernel.name) + " is wrong");
+  }
+  std::string all;
+  for (const std::string& answer : answers) all += (all.empty() ? "" : "; ") + answer;
+  return all;
+}
+
+/// The sentence with which the public function refuses, or an empty string.
+template <class Problem>
+std::string refusal_of(const Problem& problem) {
+  try {
+    problem.check();
+  } catch (const NotSupported& error) {
+    const std::string text = error.what();
+    return text.substr(text.find(": ") + 2);
+  }
+  return {};
+}
+
+template <class S, class Real, class Naive>
+bool close(const TestTensor<Exec, S>& out, const HostTensor<Real>& reference, const HostTensor<Naive>& naive) {
+  return !out.ref().present() || compare<S>(out.template read<Real>(), reference, naive).ok;
+}
+
+std::vector<Column> columns_here() {
+  std::set<Column> found;
+  for (const auto& kernel : kernels<Impl::AttentionForward, Exec>()) found.insert(column_of(kernel.name));
+  return {found.begin(), found.end()};
+}
+
+/// Forward and backward of each column, for one storage type.
+template <class T>
+std::vector<std::string> answers_of(const Case& c) {
+  AttentionTensors<T> t(c);
+  const AttentionTensors<T> plain(base);
+  const auto columns = columns_here();
+  if (const std::string refusal = refusal_of(t.backward_problem()); !refusal.empty())
+    return std::vector<std::string>(2 * columns.size(), refusal);
+  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = t.template forward<compute_t<T>, T>();
+  t.save(expected);
+  const auto expected_back = t.template backward<oracle_t<T>, oracle_t<T>>();
+  const auto naive_back = t.template backward<compute_t<T>, T>();
+  std::vector<std::string> answers;
+  for (const Column column : columns) {
+    AttentionTensors<T> forward(c);
+    answers.push_back(answer_of(
+        column, forward.forward_problem(), plain.forward_problem(), {&forward.out, &forward.lse}, [&] {
+          return close(forward.out, expected.out, naive.out) && close(forward.lse, expected.lse, naive.lse);
+        }));
+    answers.push_back(answer_of(column, t.backward_problem(), plain.backward_problem(), t.gradients(), [&] {
+      return close(t.dq, expected_back.dq, naive_back.dq) && close(t.dk, expected_back.dk, naive_back.dk) &&
+             close(t.dv, expected_back.dv, naive_back.dv) &&
+             close(t.dbias, expected_back.dbias, naive_back.dbias) &&
+             close(t.dsinks, expected_back.dsinks, naive_back.dsinks);
+    }));
+  }
+  return answers;
+}
+
+/// What is said of each storage type, those of which the same is said together.
+std::string of_every_type(const std::vector<std::pair<DType, std::string>>& answers) {
+  std::vector<std::pair<std::string, std::string>> said;  // answer, types
+  for (const auto& [dtype, answer] : answers) {
+    const auto same = std::find_if(said.begin(), said.end(), [&](const auto& s) { return s.first == answer; });
+    if (same == said.end())
+      said.emplace_back(answer, to_string(dtype));
+    else
+      same->second += std::string(", ") + to_string(dtype);
+  }
+  if (said.size() == 1) return said.front().first;
+  std::string all;
+  for (const auto& [text, types] : said) all += (all.empty() ? "" : "; ") + types + ": " + text;
+  return all;
+}
+
+std::string found_table() {
+  const auto columns = columns_here();
+  std::string head = "| options and operands |", rule = "|---|", body;
+  for (const Column column : columns) {
+    const std::string name = column_names[static_cast<std::size_t>(column)];
+    head += " `" + name + "` forward | `" + name + "` backward |";
+    rule += "---|---|";
+  }
+  for (const Row& row : rows) {
+    const auto f32 = answers_of<float>(row.c), b16 = answers_of<bf16>(row.c), f16s = answers_of<f16>(row.c),
+               f64 = answers_of<double>(row.c);
+    body += std::string("| ") + row.name + " |";
+    for (std::size_t n = 0; n < 2 * columns.size(); ++n)
+      body += ' ' +
+              of_every_type(
+                  {{DType::f32, f32[n]}, {DType::bf16, b16[n]}, {DType::f16, f16s[n]}, {DType::f64, f64[n]}}) +
+              " |";
+    body += '\n';
+  }
+  return head + '\n' + rule + '\n' + body;
+}
+
+const std::string begin_mark = "<!-- generated: ctest -R ops/attention_table -->\n",
+                  end_mark = "<!-- end -->\n";
+
+/// Where the table stands in the text of the page.
+std::pair<std::size_t, std::size_t> place_of_table(const std::string& page) {
+  const std::size_t begin = page.find(begin_mark), end = page.find(end_mark);
+  BOOST_TEST_REQUIRE((begin != std::string::npos && end != std::string::npos),
+                     "the page has no place for the table");
+  return {begin + begin_mark.size(), end};
+}
+
+BOOST_AUTO_TEST_CASE(the_page_has_the_table_that_the_kernels_give) {
+  if (!Impl::is_host_space<Exec>) return;  // devices have other kernels; the table is of the host
+  const char* docs = std::getenv("KFORMER_DOCS");
+  BOOST_TEST_REQUIRE(docs != nullptr, "KFORMER_DOCS must name the folder docs of the sources; ctest sets it");
+  const std::string path = std::string(docs) + "/blocks/attention.md";
+  std::stringstream content;
+  content << std::ifstream(path).rdbuf();
+  std::string page = content.str();
+  const auto [begin, end] = place_of_table(page);
+  const std::string table = found_table();
+  BOOST_TEST(table.find(" is wrong") == std::string::npos, table);
+  if (std::getenv("KFORMER_WRITE_DOCS") != nullptr) {
+    page.replace(begin, end - begin, table);
+    std::ofstream(path) << page;
+    return;
+  }
+  BOOST_TEST(page.substr(begin, end - begin) == table,
+             path << " has another table; KFORMER_WRITE_DOCS=1 ctest -R ops/attention_table writes this one:\n"
+                  << table);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
