@@ -13,6 +13,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 inline constexpr int decode_rows = 16;   ///< most rows that share a key head
 inline constexpr int decode_part = 256;  ///< keys of a partial result
 inline constexpr int decode_keys = 64;   ///< keys per step
+inline constexpr int decode_visit = 8;   ///< keys of one head that are read before those of the next
 
 /// Sums every vector of `x`; lane i of the result is the sum of `x[i]`.
 template <class C>
@@ -28,13 +29,12 @@ KFORMER_SIMD_INLINE Vector<C> sum_each(Vector<C> (&x)[width<C>]) {
 }
 
 /// `scores[r · ld + j] = q(r) · k(j)` for `rows` rows; q and k have leading dimensions of their own, q is
-/// padded with zeros to whole vectors, k is not. Calls `ahead(j, n)` before it reads the keys [j, j + n).
-template <int rows, class T, class Ahead, class C = Arithmetic<T>>
+/// padded with zeros to whole vectors, k is not.
+template <int rows, class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void dot_products(const C* q, std::int64_t q_stride, const T* k, std::int64_t k_stride,
-                                      int keys, int dim, C* scores, std::int64_t ld, Ahead ahead) {
+                                      int keys, int dim, C* scores, std::int64_t ld) {
   constexpr int W = width<C>, together = W / rows;
   for (int j0 = 0; j0 < keys; j0 += together) {
-    ahead(j0, together);
     Vector<C> sum[W] = {};
     const T* key[together];
     // Beyond the last key the last one is read again.
@@ -74,7 +74,7 @@ struct DecodeTile {
   int count;  // rows per key head
   std::int64_t q_stride, v_stride;
   C *q, *out, *highest, *sum;  // of all rows
-  C* scores;                   // of the rows of one key head
+  C* scores;                   // (row, key) of a step
   Row* rows;
 
   static std::size_t scratch_bytes(const Arguments& p) {
@@ -91,7 +91,7 @@ struct DecodeTile {
     out = scratch.take<C>(all * v_stride);
     highest = scratch.take<C>(all);
     sum = scratch.take<C>(all);
-    scores = scratch.take<C>(count * decode_keys);
+    scores = scratch.take<C>(all * decode_keys);
     rows = scratch.take<Row>(all);
     return scratch.bytes();
   }
@@ -101,20 +101,13 @@ struct DecodeTile {
   template <class Partial>
   void run(std::int64_t begin, std::int64_t end, Partial partial) {
     for (std::int64_t n = 0; n < p.kv_heads * count; ++n) start(n);
-    // The heads of a key lie next to each other in memory: they go one after the other.
     std::int64_t first = end, last = begin;
     for (int r = 0; r < count; ++r) {
       first = smaller(first, larger(begin, rows[r].first));
       last = larger(last, smaller(end, rows[r].end));
     }
-    for (; first < last; first += decode_keys) {
-      const int keys = static_cast<int>(smaller(decode_keys, last - first));
-      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
-        const bool more = head + 1 < p.kv_heads;
-        const std::int64_t next = more ? first : first + keys;
-        step(head, first, keys, more ? head + 1 : 0, next, static_cast<int>(smaller(decode_keys, last - next)));
-      }
-    }
+    for (; first < last; first += decode_keys)
+      step(first, static_cast<int>(smaller(decode_keys, last - first)), last - first);
     for (std::int64_t n = 0; n < p.kv_heads * count; ++n) {
       C* to = partial(rows[n]);
       std::memcpy(to, out + n * v_stride, p.v_head_dim * sizeof(C));
@@ -134,37 +127,49 @@ struct DecodeTile {
     sum[n] = C(0);
   }
 
-  // The keys [first, first + keys) of a head; meanwhile asks for those of the next step.
-  void step(std::int64_t head, std::int64_t first, int keys, std::int64_t next_head, std::int64_t next,
-            int next_keys) {
-    const T *k = key_data<const T>(p.k, s, head, first), *v = key_data<const T>(p.v, s, head, first);
-    const T *next_k = key_data<const T>(p.k, s, next_head, next),
-            *next_v = key_data<const T>(p.v, s, next_head, next);
-    const std::int64_t row = head * count;
-    int r = 0;
-    const auto ahead = [&](int j, int n) {
-      if (r > 0) return;
-      for (int i = j; i < j + n && i < next_keys; ++i) {
-        prefetch(next_k + i * p.k.token_stride, p.head_dim);
-        prefetch(next_v + i * p.v.token_stride, p.v_head_dim);
+  // The keys [first, first + keys), of `left` that are still to come. The heads of a key lie next to each other
+  // in memory: only if they go one after the other, a few keys at a time, is memory read at its full rate.
+  void step(std::int64_t first, int keys, std::int64_t left) {
+    for (int j = 0; j < keys; j += decode_visit)
+      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
+        prefetch_visit(p.k, p.head_dim, first, j, head, left);
+        dots(head, key_data<const T>(p.k, s, head, first + j),
+             keys - j < decode_visit ? keys - j : decode_visit, j);
       }
-    };
-    const auto dots = [&]<int together>() {
-      for (; r + together <= count; r += together)
-        dot_products<together>(q + (row + r) * q_stride, q_stride, k, p.k.token_stride, keys, p.head_dim,
-                               scores + r * decode_keys, decode_keys, ahead);
-    };
-    if constexpr (W >= 8) dots.template operator()<8>();
-    if constexpr (W >= 4) dots.template operator()<4>();
-    dots.template operator()<2>();
-    dots.template operator()<1>();
     bool hidden = false;
-    for (r = 0; r < count; ++r) {
+    for (std::int64_t r = 0; r < p.kv_heads * count; ++r) {
       C* score = scores + r * decode_keys;
-      hidden |= finish_row(rows[row + r], first, keys, score);
-      softmax(row + r, padded<C>(keys), score);
+      hidden |= finish_row(rows[r], first, keys, score);
+      softmax(r, padded<C>(keys), score);
     }
-    add_values(v, keys, hidden, out + row * v_stride);
+    for (int j = 0; j < keys; j += decode_visit)
+      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
+        prefetch_visit(p.v, p.v_head_dim, first, j, head, left);
+        add_values(head, key_data<const T>(p.v, s, head, first + j),
+                   keys - j < decode_visit ? keys - j : decode_visit, j, hidden);
+      }
+  }
+
+  // Asks for as much as a visit reads, two visits to all heads ahead, in the order of memory.
+  void prefetch_visit(const Heads& x, int dim, std::int64_t first, int j, std::int64_t head,
+                      std::int64_t left) const {
+    for (std::int64_t n = head * decode_visit; n < (head + 1) * decode_visit; ++n) {
+      const std::int64_t key = j + 2 * decode_visit + n / p.kv_heads;
+      if (key < left) prefetch(key_data<const T>(x, s, n % p.kv_heads, first + key), dim);
+    }
+  }
+
+  void dots(std::int64_t head, const T* k, int keys, int j) {
+    int r = 0;
+    const auto several = [&]<int together>() {
+      for (; r + together <= count; r += together)
+        dot_products<together>(q + (head * count + r) * q_stride, q_stride, k, p.k.token_stride, keys,
+                               p.head_dim, scores + (head * count + r) * decode_keys + j, decode_keys);
+    };
+    if constexpr (W >= 8) several.template operator()<8>();
+    if constexpr (W >= 4) several.template operator()<4>();
+    several.template operator()<2>();
+    several.template operator()<1>();
   }
 
   // Turns the scaled products of a row into scores. Returns whether keys may be hidden.
@@ -223,15 +228,17 @@ struct DecodeTile {
     for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store<C>(to + d, load(to + d) * rescale);
   }
 
-  void add_values(const T* v, int keys, bool hidden, C* sums) const {
+  void add_values(std::int64_t head, const T* v, int keys, int j, bool hidden) const {
+    const C* weights = scores + head * count * decode_keys + j;
+    C* sums = out + head * count * v_stride;
     const int dim = p.v_head_dim, whole = dim / W * W;
     if (hidden && !finite(v, keys)) {
-      hiding_sum(v, keys, 0, sums);
+      hiding_sum(weights, v, keys, 0, sums);
       return;
     }
-    product<Left::by_row, Start::sum>(count, whole, keys, scores, decode_keys, v, p.v.token_stride, sums,
+    product<Left::by_row, Start::sum>(count, whole, keys, weights, decode_keys, v, p.v.token_stride, sums,
                                       v_stride);
-    if (whole < dim) hiding_sum(v, keys, whole, sums);
+    if (whole < dim) hiding_sum(weights, v, keys, whole, sums);
   }
 
   bool finite(const T* v, int keys) const {
@@ -245,14 +252,14 @@ struct DecodeTile {
   }
 
   // sums(r, d) += Σ_j P(r, j)·v(j, d) for the features from `begin`, where a weight of 0 annihilates.
-  void hiding_sum(const T* v, int keys, int begin, C* sums) const {
+  void hiding_sum(const C* weights, const T* v, int keys, int begin, C* sums) const {
     for (int j = 0; j < keys; ++j)
       for (int d = begin; d < p.v_head_dim; d += W) {
         C x[W];
         const int features = p.v_head_dim - d < W ? p.v_head_dim - d : W;
         load_row(v + j * p.v.token_stride + d, features, x);
         for (int r = 0; r < count; ++r) {
-          const C weight = scores[r * decode_keys + j];
+          const C weight = weights[r * decode_keys + j];
           if (weight == C(0)) continue;
           for (int i = 0; i < features; ++i) sums[r * v_stride + d + i] += weight * x[i];
         }
