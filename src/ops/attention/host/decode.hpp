@@ -12,7 +12,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 inline constexpr int decode_rows = 16;   ///< most rows that share a key head
 inline constexpr int decode_part = 256;  ///< keys of a partial result
-inline constexpr int decode_keys = 64;   ///< keys per step
+inline constexpr int decode_keys = 128;  ///< keys per step
 inline constexpr int decode_visit = 8;   ///< keys of one head that are read before those of the next
 
 /// Sums every vector of `x`; lane i of the result is the sum of `x[i]`.
