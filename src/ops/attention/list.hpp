@@ -15,10 +15,11 @@ struct List<AttentionForward, Exec> {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 8> all{{
+      static constexpr std::array<Kernel<P, Exec>, 9> all{{
           host::DecodeEntry<Exec, host::Isa::avx512>::entry(),
           host::DecodeEntry<Exec, host::Isa::avx2>::entry(),
           host::DecodeEntry<Exec, host::Isa::generic>::entry(),
+          host::ForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::ForwardEntry<Exec, host::Isa::avx512>::entry(),
           host::ForwardEntry<Exec, host::Isa::avx2>::entry(),
           host::ForwardEntry<Exec, host::Isa::generic>::entry(),
@@ -53,7 +54,8 @@ struct List<AttentionBackward, Exec> {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, attention_backward_workspace,
                                               kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::BackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::BackwardEntry<Exec, host::Isa::avx512>::entry(),
           host::BackwardEntry<Exec, host::Isa::avx2>::entry(),
           host::BackwardEntry<Exec, host::Isa::generic>::entry(),

@@ -66,10 +66,16 @@ struct BackwardTile {
   std::int64_t first_key;  // of the tile, and how many
   int keys;
   std::int64_t k_stride, v_stride;
-  int k_dim, v_dim;              // padded to whole vectors
-  C *k, *v, *dk, *dv;            // (key, feature)
-  C *q, *dout, *dq;              // (row, feature)
-  C *q_panels, *dout_panels;     // panels
+  int k_dim, v_dim;    // padded to whole vectors
+  C *k, *v, *dk, *dv;  // (key, feature)
+  C *q, *dout, *dq;    // (row, feature)
+  Operand<T>*q_panels, *dout_panels;
+  // Factors of products, (key, feature) and (row, feature): pairs are neighbours in features of k and v, in
+  // rows of q and dout, in keys of k_by_key. Without pairs they are the arrays above.
+  Operand<T>*k_factor, *v_factor, *k_by_key, *q_factor, *dout_factor;
+  // P and dS likewise, (key, row): neighbours in rows, or in keys.
+  Operand<T>*weight_factor, *slope_factor, *slope_by_key;
+  C* paired;
   C *probabilities, *gradients;  // (key, row)
   C *lse, *delta, *derivative;
   Row* rows;
@@ -94,10 +100,22 @@ struct BackwardTile {
     q = scratch.take<C>(most_rows * k_stride);
     dout = scratch.take<C>(most_rows * v_stride);
     dq = scratch.take<C>(most_rows * k_stride);
-    q_panels = scratch.take<C>(most_rows * k_dim);
-    dout_panels = scratch.take<C>(most_rows * v_dim);
+    q_panels = scratch.take<Operand<T>>(most_rows * panel_stride(k_dim));
+    dout_panels = scratch.take<Operand<T>>(most_rows * panel_stride(v_dim));
     probabilities = scratch.take<C>(backward_keys * most_rows);
     gradients = scratch.take<C>(backward_keys * most_rows);
+    const auto factor = [&](C* plain, std::int64_t count) {
+      return reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(count) : plain);
+    };
+    k_factor = factor(k, backward_keys * k_stride);
+    v_factor = factor(v, backward_keys * v_stride);
+    k_by_key = factor(k, backward_keys / 2 * k_stride);
+    q_factor = factor(q, most_rows / 2 * k_stride);
+    dout_factor = factor(dout, most_rows / 2 * v_stride);
+    weight_factor = factor(probabilities, backward_keys * most_rows / 2);
+    slope_factor = factor(gradients, backward_keys * most_rows / 2);
+    slope_by_key = factor(gradients, backward_keys / 2 * most_rows);
+    paired = scratch.take<C>(uses_pairs<T> ? panel_lanes<C> * larger(k_stride, v_stride) : 0);
     lse = scratch.take<C>(most_rows);
     delta = scratch.take<C>(most_rows);
     derivative = scratch.take<C>(p.softcap > 0 ? backward_keys * panel_lanes<C> : 0);
@@ -116,6 +134,14 @@ struct BackwardTile {
   void key_tile() {
     load_keys<T>(p.k, s, range.kv_head, first_key, keys, p.head_dim, k, k_stride);
     load_keys<T>(p.v, s, range.kv_head, first_key, keys, p.v_head_dim, v, v_stride);
+    if constexpr (uses_pairs<T>)
+      for (int j = 0; j < keys; ++j) {
+        pair_up(k + j * k_stride, k_dim, k_factor + j * k_stride);
+        pair_up(v + j * v_stride, v_dim, v_factor + j * v_stride);
+        if (j % 2 == 0)
+          zip_rows(k + j * k_stride, j + 1 < keys ? k + (j + 1) * k_stride : nullptr, k_dim,
+                   k_by_key + j / 2 * k_stride);
+      }
     next_key = 0;
     clear(dk, keys * k_stride);
     clear(dv, keys * v_stride);
@@ -131,6 +157,8 @@ struct BackwardTile {
       add_row(dv + j * v_stride, p.v_head_dim, C(1), key_data<C>(g.dv_sum, s, range.kv_head, key));
     }
   }
+
+  static std::int64_t panel_stride(int dim) { return padded<C>(operands<T>(dim)); }
 
   static void clear(C* sums, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
@@ -168,11 +196,18 @@ struct BackwardTile {
     for (int i = count; i < padded<C>(count); ++i) lse[i] = delta[i] = C(0);
     for (int i = 0; i < count; i += panel_lanes<C>) {
       const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
-      make_panel<C>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, C(sign_of_scale(p)),
-                    q_panels + i * k_dim);
-      make_panel<C>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, C(1),
-                    dout_panels + i * v_dim);
+      make_operand_panel<T>(q + i * k_stride, k_stride, in_panel, padded<C>(in_panel), k_dim, paired,
+                            q_panels + i * panel_stride(k_dim));
+      make_operand_panel<T>(dout + i * v_stride, v_stride, in_panel, padded<C>(in_panel), v_dim, paired,
+                            dout_panels + i * panel_stride(v_dim));
     }
+    if constexpr (uses_pairs<T>)
+      for (int i = 0; i < count; i += 2) {
+        zip_rows(q + i * k_stride, i + 1 < count ? q + (i + 1) * k_stride : nullptr, k_dim,
+                 q_factor + i / 2 * k_stride);
+        zip_rows(dout + i * v_stride, i + 1 < count ? dout + (i + 1) * v_stride : nullptr, v_dim,
+                 dout_factor + i / 2 * v_stride);
+      }
     tile_begin = next_sum = begin;
     tile_end = next_row = begin + count;
     last_prefetch = tile_end + backward_rows<C>;
@@ -212,7 +247,8 @@ struct BackwardTile {
     // At an edge each panel goes by itself, with the keys that it sees.
     for (int i = 0; i < panels; ++i) {
       const Panel& x = panel[i];
-      const std::int64_t first = larger(first_key, x.least_first),
+      const std::int64_t unseen = larger(0, x.least_first - first_key);
+      const std::int64_t first = first_key + unseen / per_operand<T> * per_operand<T>,
                          end = smaller(first_key + keys, x.greatest_end);
       if (first >= end) continue;
       const int seen = static_cast<int>(end - first), j = static_cast<int>(first - first_key);
@@ -235,12 +271,14 @@ struct BackwardTile {
     C *score = probabilities + row, *gradient = gradients + row;
     bool hidden = false;
     by_vectors<C>(x.lanes, [&]<int vectors>() {
-      product_panel<Left::by_row, Start::zero, vectors>(
-          n, p.head_dim, k + j0 * k_stride, k_stride, q_panels + row * k_dim, x.lanes, score, backward_rows<C>);
-      product_panel<Left::by_row, Start::zero, vectors>(n, p.v_head_dim, v + j0 * v_stride, v_stride,
-                                                        dout_panels + row * v_dim, x.lanes, gradient,
-                                                        backward_rows<C>);
-      hidden = finish_scores<T>(p, s, x, blocks, first_key + j0, n, score, derivative);
+      product_panel<Left::by_row, Start::zero, vectors>(n, operands<T>(p.head_dim), k_factor + j0 * k_stride,
+                                                        k_stride, q_panels + row * panel_stride(k_dim), x.lanes,
+                                                        score, backward_rows<C>);
+      product_panel<Left::by_row, Start::zero, vectors>(n, operands<T>(p.v_head_dim), v_factor + j0 * v_stride,
+                                                        v_stride, dout_panels + row * panel_stride(v_dim),
+                                                        x.lanes, gradient, backward_rows<C>);
+      prefetch_some();
+      hidden = finish_scores<T>(p, s, x, blocks, first_key + j0, n, C(p.scale), score, derivative);
       hidden ? softmax_gradient<vectors, true>(n, row, score, gradient)
              : softmax_gradient<vectors, false>(n, row, score, gradient);
       if (p.softcap > 0)
@@ -256,7 +294,7 @@ struct BackwardTile {
   // In place of scores and of the gradients of probabilities: P = exp(S − lse) and dS = P ∘ (dP − δ).
   template <int vectors, bool hidden>
   void softmax_gradient(int seen, int row, C* score, C* gradient) const {
-    const Vector<C> scale = splat(C(remaining_scale(p)));
+    const Vector<C> scale = splat(has_terms(p) ? C(1) : C(p.scale));
     Vector<C> saved[vectors], mean[vectors];
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
@@ -282,14 +320,32 @@ struct BackwardTile {
   }
 
   void products(int row, int count, int j0, int n) {
-    const C *weight = probabilities + row, *slope = gradients + row;
-    product<Left::by_row, Start::sum>(n, v_dim, count, weight, backward_rows<C>, dout + row * v_stride,
-                                      v_stride, dv + j0 * v_stride, v_stride);
-    product<Left::by_row, Start::sum>(n, k_dim, count, slope, backward_rows<C>, q + row * k_stride, k_stride,
-                                      dk + j0 * k_stride, k_stride);
+    constexpr int per = per_operand<T>;
+    if constexpr (uses_pairs<T>) pair_weights(row, count, n);
+    const std::int64_t row_stride = backward_rows<C> / per;
+    product<Left::by_row, Start::sum>(n, v_dim, operands<T>(count), weight_factor + row / per, row_stride,
+                                      dout_factor + row / per * v_stride, v_stride, dv + j0 * v_stride,
+                                      v_stride);
     prefetch_some();
-    product<Left::by_column, Start::sum>(count, k_dim, n, slope, backward_rows<C>, k + j0 * k_stride, k_stride,
-                                         dq + row * k_stride, k_stride);
+    product<Left::by_row, Start::sum>(n, k_dim, operands<T>(count), slope_factor + row / per, row_stride,
+                                      q_factor + row / per * k_stride, k_stride, dk + j0 * k_stride, k_stride);
+    prefetch_some();
+    product<Left::by_column, Start::sum>(count, k_dim, operands<T>(n), slope_by_key + row, backward_rows<C>,
+                                         k_by_key + j0 / per * k_stride, k_stride, dq + row * k_stride,
+                                         k_stride);
+  }
+
+  void pair_weights(int row, int count, int n) const {
+    const int lanes = padded<C>(count);
+    for (int j = 0; j < n; ++j) {
+      const C *weight = probabilities + j * backward_rows<C> + row,
+              *slope = gradients + j * backward_rows<C> + row;
+      pair_up(weight, lanes, weight_factor + (j * backward_rows<C> + row) / 2);
+      pair_up(slope, lanes, slope_factor + (j * backward_rows<C> + row) / 2);
+      if (j % 2 == 0)
+        zip_rows(slope, j + 1 < n ? slope + backward_rows<C> : nullptr, lanes,
+                 slope_by_key + j / 2 * backward_rows<C> + row);
+    }
   }
 
   // The three products where a probability of 0 annihilates.

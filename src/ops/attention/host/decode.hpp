@@ -58,9 +58,9 @@ KFORMER_SIMD_INLINE void dot_products(const C* q, std::int64_t q_stride, const T
         for (int r = 0; r < rows; ++r) sum[r * together + j] += load(q + r * q_stride + d) * load(rest);
       }
     const Vector<C> total = sum_each<C>(sum);
+    const int count = keys - j0 < together ? keys - j0 : together;
     for (int r = 0; r < rows; ++r)
-      std::memcpy(scores + r * ld + j0, reinterpret_cast<const C*>(&total) + r * together,
-                  together * sizeof(C));
+      std::memcpy(scores + r * ld + j0, reinterpret_cast<const C*>(&total) + r * together, count * sizeof(C));
   }
 }
 
@@ -121,7 +121,6 @@ struct DecodeTile {
     rows[n] = make_row(p, s, {n / count, 0, count}, n % count);
     C* row = q + n * q_stride;
     load_row(row_data<const T>(p.q, s, rows[n]), p.head_dim, row);
-    for (int d = 0; d < padded<C>(p.head_dim); d += W) store<C>(row + d, load(row + d) * C(sign_of_scale(p)));
     for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store(out + n * v_stride + d, Vector<C>{});
     highest[n] = -Infinity<C>::largest;
     sum[n] = C(0);
@@ -174,7 +173,7 @@ struct DecodeTile {
 
   // Turns the scaled products of a row into scores. Returns whether keys may be hidden.
   bool finish_row(const Row& row, std::int64_t first, int keys, C* score) const {
-    for (int j = 0; j < keys; j += W) store<C>(score + j, load(score + j) * C(p.scale * sign_of_scale(p)));
+    for (int j = 0; j < keys; j += W) store<C>(score + j, load(score + j) * C(p.scale));
     if (p.softcap > 0)
       for (int j = 0; j < keys; j += W)
         store<C>(score + j, tanh<C>(load(score + j) / C(p.softcap)) * C(p.softcap));

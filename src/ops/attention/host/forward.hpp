@@ -30,7 +30,9 @@ struct ForwardTile {
   const Sequence& s;
   const RowRange& range;
   std::int64_t k_stride, v_stride;
-  C *q, *out, *k, *v, *scores, *highest, *sum, *rescale;
+  Operand<T>* q;                   // panels
+  Operand<T>*k_factor, *v_factor;  // (key, feature); pairs are neighbours in features of k, in keys of v
+  C *out, *k, *v, *scores, *highest, *sum, *rescale;
   Row* rows;
   int panels;
   Panel panel[most_forward_panels];
@@ -48,10 +50,12 @@ struct ForwardTile {
     const std::int64_t most_rows = forward_panels<C>(p) * panel_lanes<C>;
     k_stride = row_stride<C>(p.head_dim);
     v_stride = row_stride<C>(p.v_head_dim);
-    q = scratch.take<C>(most_rows * padded<C>(p.head_dim));
+    q = scratch.take<Operand<T>>(most_rows * q_stride());
     out = scratch.take<C>(most_rows * padded<C>(p.v_head_dim));
     k = scratch.take<C>(forward_keys * k_stride);
     v = scratch.take<C>(forward_keys * v_stride);
+    k_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * k_stride) : k);
+    v_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * v_stride) : v);
     // Rows of q on their way into panels, rows of out on their way back, and scores take turns here.
     const std::int64_t rows_size = panel_lanes<C> * (k_stride > v_stride ? k_stride : v_stride);
     scores = scratch.take<C>(larger(forward_keys * panel_lanes<C>, rows_size));
@@ -84,8 +88,11 @@ struct ForwardTile {
       started[panels] = false;
       for (int i = 0; i < count; ++i)
         load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
-      make_panel<C>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), C(sign_of_scale(p)),
-                    q + r * padded<C>(p.head_dim));
+      // Softmax wants a positive scale: its sign goes with q.
+      if (p.scale < 0)
+        for (std::int64_t i = 0; i < count * k_stride; i += W) store<C>(scores + i, -load(scores + i));
+      make_operand_panel<T>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), scores,
+                            q + r * q_stride());
       // A sink is a score seen before all others.
       for (int i = 0; i < panel[panels].lanes; ++i) {
         const bool has_sink = p.sinks && i < count;
@@ -111,6 +118,12 @@ struct ForwardTile {
     if (!needed) return;
     load_keys<T>(p.k, s, range.kv_head, first, keys, p.head_dim, k, k_stride);
     load_keys<T>(p.v, s, range.kv_head, first, keys, p.v_head_dim, v, v_stride);
+    if constexpr (uses_pairs<T>) {
+      for (int j = 0; j < keys; ++j) pair_up(k + j * k_stride, padded<C>(p.head_dim), k_factor + j * k_stride);
+      for (int j = 0; j < keys; j += 2)
+        zip_rows(v + j * v_stride, j + 1 < keys ? v + (j + 1) * v_stride : nullptr, padded<C>(p.v_head_dim),
+                 v_factor + j / 2 * v_stride);
+    }
     const int ahead = static_cast<int>(smaller(forward_keys, end - first - keys));
     if (ahead > 0) {
       prefetch_keys<T>(p.k, s, range.kv_head, first + keys, ahead, p.head_dim);
@@ -120,14 +133,16 @@ struct ForwardTile {
       if (blocks[n] == Blocks::none) continue;
       const int lanes = panel[n].lanes, row = n * panel_lanes<C>;
       // Keys before and after all that this panel sees cost nothing.
-      const int skipped = static_cast<int>(larger(0, panel[n].least_first - first));
+      const int unseen = static_cast<int>(larger(0, panel[n].least_first - first));
+      const int skipped = unseen / per_operand<T> * per_operand<T>;
       const int seen = static_cast<int>(smaller(keys, panel[n].greatest_end - first)) - skipped;
-      const C *seen_k = k + skipped * k_stride, *seen_v = v + skipped * v_stride;
+      const C* seen_v = v + skipped * v_stride;
       by_vectors<C>(lanes, [&]<int vectors>() {
-        product_panel<Left::by_row, Start::zero, vectors>(
-            seen, p.head_dim, seen_k, k_stride, q + row * padded<C>(p.head_dim), lanes, scores, lanes);
-        const bool hidden = finish_scores<T>(p, s, panel[n], blocks[n], first + skipped, seen, scores,
-                                             static_cast<C*>(nullptr));
+        product_panel<Left::by_row, Start::zero, vectors>(seen, operands<T>(p.head_dim),
+                                                          k_factor + skipped * k_stride, k_stride,
+                                                          q + row * q_stride(), lanes, scores, lanes);
+        const bool hidden = finish_scores<T>(p, s, panel[n], blocks[n], first + skipped, seen, positive_scale(),
+                                             scores, static_cast<C*>(nullptr));
         hidden ? softmax<vectors, true>(seen, row) : softmax<vectors, false>(seen, row);
         C* sums = out + row * padded<C>(p.v_head_dim);
         if (!started[n]) clear(sums, p.v_head_dim * lanes);
@@ -135,17 +150,31 @@ struct ForwardTile {
         if (hidden && !all_finite(seen_v, seen, padded<C>(p.v_head_dim), v_stride))
           hiding_product(seen_v, seen, lanes, sums);
         else
-          product_panel<Left::by_column, Start::scaled_sum, vectors>(p.v_head_dim, seen, seen_v, v_stride,
-                                                                     scores, lanes, sums, lanes, rescale);
+          product_panel<Left::by_column, Start::scaled_sum, vectors>(
+              p.v_head_dim, operands<T>(seen), v_factor + skipped / per_operand<T> * v_stride, v_stride,
+              weight_factor(seen, lanes), lanes, sums, lanes, rescale);
       });
     }
+  }
+
+  std::int64_t q_stride() const { return padded<C>(operands<T>(padded<C>(p.head_dim))); }
+  C positive_scale() const { return C(p.scale < 0 ? -p.scale : p.scale); }
+
+  // The probabilities as products take them.
+  const Operand<T>* weight_factor(int keys, int lanes) const {
+    auto* factor = reinterpret_cast<Operand<T>*>(scores);
+    if constexpr (uses_pairs<T>)
+      for (int j = 0; j < keys; j += 2)
+        zip_rows(scores + j * lanes, j + 1 < keys ? scores + (j + 1) * lanes : nullptr, lanes,
+                 factor + j / 2 * lanes);
+    return factor;
   }
 
   // One step of the online softmax: scores become probabilities times a power of 2 that `rescale` makes equal
   // for all steps.
   template <int vectors, bool hidden>
   void softmax(int keys, int row) {
-    const Vector<C> scale = splat(C(remaining_scale(p)));
+    const Vector<C> scale = splat(has_terms(p) ? C(1) : positive_scale());
     Vector<C> most[vectors], total[vectors];
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) most[v] = splat(-Infinity<C>::largest);

@@ -38,9 +38,15 @@ constexpr Kernels kernels_for() {
 
 const Kernels& KFORMER_JOIN(kernels_, KFORMER_ISA)(DType storage) {
   using namespace simd::KFORMER_ISA;
+#if defined(__AVX512BF16__)
+  static constexpr Kernels bf16 = kernels_for<Bf16>();
+  static_cast<void>(storage);
+  return bf16;
+#else
   static constexpr Kernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
                                     kernels_for<double>()};
   return all[static_cast<int>(storage)];
+#endif
 }
 
 }  // namespace kformer::Impl::host

@@ -92,21 +92,49 @@ KFORMER_SIMD_INLINE void prefetch_keys(const Heads& x, const Sequence& s, std::i
   for (int j = 0; j < count; ++j) prefetch(key_data<T>(x, s, kv_head, first + j), dim);
 }
 
-/// `panel[d · lanes + i] = factor · rows[i][d]` for `i < count`, 0 for the other lanes; `rows` have leading
+/// A row of a scratch tile: a cache line more than needed keeps rows out of each other's cache sets.
+template <class C>
+constexpr std::int64_t row_stride(int dim) {
+  return padded<C>(dim) + 64 / static_cast<int>(sizeof(C));
+}
+
+/// Operands in `n` numbers, rounded up.
+template <class T>
+constexpr int operands(int n) {
+  return (n + per_operand<T> - 1) / per_operand<T>;
+}
+
+/// Most rows in a panel.
+template <class C>
+inline constexpr int panel_lanes = block_vectors * width<C>;
+
+/// `panel[d · lanes + i] = rows[i][d]` for `i < count`, 0 for the other lanes; `rows` have leading
 /// dimension `ld` and are padded to whole vectors, as is the panel.
 template <class C>
-void make_panel(const C* rows, std::int64_t ld, int count, int lanes, int dim, C factor, C* panel) {
+void make_panel(const C* rows, std::int64_t ld, int count, int lanes, int dim, C* panel) {
   constexpr int W = width<C>;
   for (int i0 = 0; i0 < lanes; i0 += W)
     for (int d0 = 0; d0 < dim; d0 += W) {
       Vector<C> x[W];
       KFORMER_SIMD_UNROLL
-      for (int i = 0; i < W; ++i)
-        x[i] = i0 + i < count ? load(rows + (i0 + i) * ld + d0) * factor : Vector<C>{};
+      for (int i = 0; i < W; ++i) x[i] = i0 + i < count ? load(rows + (i0 + i) * ld + d0) : Vector<C>{};
       transpose<C>(x);
       KFORMER_SIMD_UNROLL
       for (int i = 0; i < W; ++i) store(panel + (d0 + i) * lanes + i0, x[i]);
     }
+}
+
+/// The panel of products that take operands of T. Pairs are made of neighbouring features first, in `paired`,
+/// which has the stride of the rows and may be the rows themselves.
+template <class T, class C = Arithmetic<T>>
+void make_operand_panel(const C* rows, std::int64_t ld, int count, int lanes, int dim, C* paired,
+                        Operand<T>* panel) {
+  if constexpr (uses_pairs<T>) {
+    for (int i = 0; i < count; ++i) pair_up(rows + i * ld, dim, reinterpret_cast<Pair*>(paired + i * ld));
+    make_panel<C>(paired, ld, count, lanes, operands<T>(dim), reinterpret_cast<C*>(panel));
+  } else {
+    make_panel<C>(rows, ld, count, lanes, dim, panel);
+  }
 }
 
 /// The other way: `rows[i][d] = panel[d · lanes + i] · factor[i]`.
@@ -123,16 +151,6 @@ void unmake_panel(const C* panel, int lanes, int dim, const C* factor, C* rows, 
       for (int i = 0; i < W; ++i) store(rows + (i0 + i) * ld + d0, x[i]);
     }
 }
-
-/// A row of a scratch tile: a cache line more than needed keeps rows out of each other's cache sets.
-template <class C>
-constexpr std::int64_t row_stride(int dim) {
-  return padded<C>(dim) + 64 / static_cast<int>(sizeof(C));
-}
-
-/// Most rows in a panel.
-template <class C>
-inline constexpr int panel_lanes = block_vectors * width<C>;
 
 /// Calls `f` with the number of vectors in `lanes` as its template parameter.
 template <class C, class F>

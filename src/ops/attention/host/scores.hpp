@@ -121,15 +121,9 @@ inline Blocks blocks_of(const Arguments& p, const Sequence& s, const Panel& pane
   return !any ? Blocks::none : every ? Blocks::all : Blocks::some;
 }
 
-/// Products are scaled after they are summed, as exactly as the textbook does; panels of q carry the sign
-/// alone.
-inline double sign_of_scale(const Arguments& p) { return p.scale < 0 ? -1 : 1; }
-
-/// Whether scores are more than scaled products.
+/// Whether scores are more than scaled products. Products are scaled after they are summed, as exactly as in
+/// the textbook: by `finish_scores` if terms follow, else by softmax.
 inline bool has_terms(const Arguments& p) { return p.softcap > 0 || p.alibi_slopes || p.bias; }
-
-/// What softmax multiplies the numbers that `finish_scores` leaves by: terms are added to scaled scores.
-inline double remaining_scale(const Arguments& p) { return has_terms(p) ? 1 : p.scale * sign_of_scale(p); }
 
 template <class C>
 __attribute__((noinline)) void apply_scale(C scale, const Panel& panel, int keys, C* scores) {
@@ -223,11 +217,11 @@ __attribute__((noinline)) void hide_by_block(const Arguments& p, const Sequence&
   }
 }
 
-/// Turns products into scores, up to a factor `remaining_scale`. Returns whether pairs may be hidden.
+/// Turns products into scores; only if `has_terms` they are scaled. Returns whether pairs may be hidden.
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE bool finish_scores(const Arguments& p, const Sequence& s, const Panel& panel, Blocks blocks,
-                                       std::int64_t first, int keys, C* scores, C* derivative) {
-  if (has_terms(p)) apply_scale(C(p.scale * sign_of_scale(p)), panel, keys, scores);
+                                       std::int64_t first, int keys, C scale, C* scores, C* derivative) {
+  if (has_terms(p)) apply_scale(scale, panel, keys, scores);
   if (p.softcap > 0) apply_softcap<C>(p.softcap, panel, keys, scores, derivative);
   if (p.alibi_slopes) apply_alibi(static_cast<const C*>(p.alibi_slopes), panel, first, keys, scores);
   if (p.bias) apply_bias<T>(p, s, panel, first, keys, scores);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/common/simd/storage.hpp"
+#include "ops/common/simd/pairs.hpp"
 
 /// \file
 /// Small matrix products in registers: `C(r, lane) [+]= Σ_k A(r, k)·B(k, lane)`. Elements of A are broadcast,
-/// rows of B and C are vectors; nothing is packed. B may be of a storage type.
+/// rows of B and C are vectors; nothing is packed. B may be of a storage type; A and B may both be pairs,
+/// `depth` then counts pairs.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -15,6 +16,32 @@ enum class Left { by_row, by_column };
 /// What C holds before: nothing, a sum, or a sum that is to be multiplied lane by lane first.
 enum class Start { zero, sum, scaled_sum };
 
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> left_factor(C element) {
+  return splat(element);
+}
+template <class B>
+KFORMER_SIMD_INLINE Vector<Arithmetic<B>> right_factor(const B* row) {
+  return load_stored(row);
+}
+template <class V>
+KFORMER_SIMD_INLINE void multiply_add(V& sum, V left, V right) {
+  sum += left * right;
+}
+#if defined(__AVX512BF16__)
+KFORMER_SIMD_INLINE __m512bh left_factor(Pair element) {
+  return as_bits<__m512bh>(_mm512_set1_epi32(static_cast<int>(element.bits)));
+}
+KFORMER_SIMD_INLINE __m512bh right_factor(const Pair* row) {
+  __m512bh x;
+  std::memcpy(&x, row, sizeof(x));
+  return x;
+}
+KFORMER_SIMD_INLINE void multiply_add(Vector<float>& sum, __m512bh left, __m512bh right) {
+  sum = _mm512_dpbf16_ps(sum, left, right);
+}
+#endif
+
 /// The register block: rows of A, and vectors of B, that give enough independent sums and leave room for one
 /// row of B.
 inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
@@ -23,8 +50,8 @@ inline constexpr int block_vectors = 3;
 /// One block of `rows` × `vectors`, summed by itself and then added, which rounds less than one long chain of
 /// sums; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
 /// + r]` by column.
-template <Left left, Start start, int rows, int vectors, class C, class B>
-KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::int64_t lda,
+template <Left left, Start start, int rows, int vectors, class A, class B, class C>
+KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::int64_t lda,
                                        const B* __restrict b, std::int64_t ldb, C* __restrict c,
                                        std::int64_t ldc, const C* scale) {
   constexpr int W = width<C>;
@@ -35,14 +62,14 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
     for (int v = 0; v < vectors; ++v) sum[r][v] = Vector<C>{};
   }
   for (int k = 0; k < depth; ++k) {
-    Vector<C> row[vectors];
+    decltype(right_factor(b)) row[vectors];
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) row[v] = load_stored(b + v * W);
+    for (int v = 0; v < vectors; ++v) row[v] = right_factor(b + v * W);
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r) {
-      const Vector<C> element = splat(left == Left::by_row ? a[r * lda] : a[r]);
+      const auto element = left_factor(left == Left::by_row ? a[r * lda] : a[r]);
       KFORMER_SIMD_UNROLL
-      for (int v = 0; v < vectors; ++v) sum[r][v] += element * row[v];
+      for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
     }
     a += left == Left::by_row ? 1 : lda;
     b += ldb;
@@ -60,8 +87,8 @@ KFORMER_SIMD_INLINE void product_block(int depth, const C* __restrict a, std::in
 }
 
 /// The `rows` that a whole number of blocks leaves over, one template step at a time.
-template <Left left, Start start, int rows, int vectors, class C, class B>
-KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int64_t lda, const B* b,
+template <Left left, Start start, int rows, int vectors, class A, class B, class C>
+KFORMER_SIMD_INLINE void product_rest(int count, int depth, const A* a, std::int64_t lda, const B* b,
                                       std::int64_t ldb, C* c, std::int64_t ldc, const C* scale) {
   if constexpr (rows > 0) {
     if (count == rows)
@@ -72,8 +99,8 @@ KFORMER_SIMD_INLINE void product_rest(int count, int depth, const C* a, std::int
 }
 
 /// All `m` rows of a panel of `vectors` vectors.
-template <Left left, Start start, int vectors, int rows = block_rows, class C, class B>
-__attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::int64_t lda, const B* b,
+template <Left left, Start start, int vectors, int rows = block_rows, class A, class B, class C>
+__attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::int64_t lda, const B* b,
                                              std::int64_t ldb, C* c, std::int64_t ldc,
                                              const C* scale = nullptr) {
   const std::int64_t step = left == Left::by_row ? lda : 1;
@@ -85,8 +112,8 @@ __attribute__((noinline)) void product_panel(int m, int depth, const C* a, std::
 }
 
 /// All `m` rows and `n` columns, `n` a multiple of the width: wide panels, then narrower ones.
-template <Left left, Start start, class C, class B>
-void product(int m, int n, int depth, const C* a, std::int64_t lda, const B* b, std::int64_t ldb, C* c,
+template <Left left, Start start, class A, class B, class C>
+void product(int m, int n, int depth, const A* a, std::int64_t lda, const B* b, std::int64_t ldb, C* c,
              std::int64_t ldc) {
   constexpr int W = width<C>;
   // With many registers four vectors divide the usual head dimensions, with few two do.

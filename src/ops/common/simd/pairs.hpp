@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/simd/storage.hpp"
+
+/// \file
+/// Pairs of bfloat16 for processors that multiply and add two of them at once (AVX512_BF16). A pair is two
+/// neighbours along the summed index of a product; products are exact and sums are float.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// Two bfloat16, the first in the lower half.
+struct Pair {
+  std::uint32_t bits;
+};
+
+#if defined(__AVX512BF16__)
+inline constexpr bool has_pair_products = true;
+#else
+inline constexpr bool has_pair_products = false;
+#endif
+
+/// Whether products of T take pairs.
+template <class T>
+inline constexpr bool uses_pairs = false;
+template <>
+inline constexpr bool uses_pairs<Bf16> = has_pair_products;
+
+/// What products of T take: pairs, or numbers of the type of arithmetic.
+template <class T, bool pairs = uses_pairs<T>>
+struct OperandOf {
+  using type = Arithmetic<T>;
+};
+template <class T>
+struct OperandOf<T, true> {
+  using type = Pair;
+};
+template <class T>
+using Operand = typename OperandOf<T>::type;
+
+/// Numbers in one operand.
+template <class T>
+inline constexpr int per_operand = uses_pairs<T> ? 2 : 1;
+
+#if defined(__AVX512BF16__)
+
+/// The 16 bits nearest to each number, in the lower half of its place; numbers must be finite or NaN.
+KFORMER_SIMD_INLINE Word rounded_bits(Vector<float> x) {
+  return as_bits<Word>(_mm512_cvtepu16_epi32(as_bits<__m256i>(_mm512_cvtneps_pbh(x))));
+}
+
+/// `to[i] = (first[i], second[i])` for numbers that are rounded to bfloat16; `second` may be null: zeros.
+KFORMER_SIMD_INLINE void zip_rows(const float* first, const float* second, int n, Pair* to) {
+  for (int i = 0; i < n; i += width<float>) {
+    const Word low = rounded_bits(load(first + i));
+    const Word high = second ? rounded_bits(load(second + i)) : Word{};
+    const Word pairs = low | (high << 16);
+    std::memcpy(to + i, &pairs, sizeof(pairs));
+  }
+}
+
+/// Neighbours of one row become pairs: `to[i] = (row[2i], row[2i + 1])`, `n` numbers.
+KFORMER_SIMD_INLINE void pair_up(const float* row, int n, Pair* to) {
+  for (int i = 0; i < n; i += width<float>) {
+    const __m256bh half = _mm512_cvtneps_pbh(load(row + i));
+    std::memcpy(to + i / 2, &half, sizeof(half));
+  }
+}
+
+#else
+
+// Never called; named in branches that are not compiled for other instruction sets.
+void zip_rows(const float* first, const float* second, int n, Pair* to);
+void pair_up(const float* row, int n, Pair* to);
+
+#endif
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
