@@ -22,6 +22,15 @@ KFORMER_SIMD_INLINE C* delta_of(const Arguments& p, const GradientArguments& g, 
          row.query;
 }
 
+/// sum += x·y, where a zero of x annihilates: a row that sees only a sink has out = 0, whatever dout holds.
+template <class T, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE void add_annihilating(Vector<C>& sum, Vector<C> x, Vector<C> y) {
+  if constexpr (uses_pairs<T>)
+    multiply_add_pairs(sum, as_bits<Word>(x), as_bits<Word>(y));
+  else
+    sum += x * choose<C>(x == Vector<C>{}, Vector<C>{}, y);
+}
+
 /// delta = Σ_d dout · out, summed in the order of dP: a row that sees one key then has dP − delta = 0, exactly.
 template <class T>
 void attention_delta(const Arguments& p, const GradientArguments& g, const Sequence& s, const RowRange& range,
@@ -39,7 +48,12 @@ void attention_delta(const Arguments& p, const GradientArguments& g, const Seque
       load_row(row_data<const T>(g.dout, s, row), p.v_head_dim, dout + i * stride);
     }
     Vector<C> sum{};
-    for (int d0 = 0; d0 < p.v_head_dim; d0 += W) {
+    if constexpr (uses_pairs<T>)
+      for (int i = 0; i < count; ++i) {
+        pair_up(out + i * stride, padded<C>(p.v_head_dim), reinterpret_cast<Pair*>(out + i * stride));
+        pair_up(dout + i * stride, padded<C>(p.v_head_dim), reinterpret_cast<Pair*>(dout + i * stride));
+      }
+    for (int d0 = 0; d0 < operands<T>(p.v_head_dim); d0 += W) {
       Vector<C> x[W], y[W];
       for (int i = 0; i < W; ++i) {
         x[i] = i < count ? load(out + i * stride + d0) : Vector<C>{};
@@ -47,8 +61,8 @@ void attention_delta(const Arguments& p, const GradientArguments& g, const Seque
       }
       transpose<C>(x);
       transpose<C>(y);
-      // A row that sees only a sink has out = 0, whatever dout holds.
-      for (int d = 0; d < W; ++d) sum += x[d] * choose<C>(x[d] == Vector<C>{}, Vector<C>{}, y[d]);
+      const int left = operands<T>(p.v_head_dim) - d0;
+      for (int d = 0; d < (left < W ? left : W); ++d) add_annihilating<T>(sum, x[d], y[d]);
     }
     for (int i = 0; i < count; ++i) *delta_of<C>(p, g, s, make_row(p, s, range, begin + i)) = sum[i];
   }

@@ -93,11 +93,9 @@ struct ForwardTile {
         for (std::int64_t i = 0; i < count * k_stride; i += W) store<C>(scores + i, -load(scores + i));
       make_operand_panel<T>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), scores,
                             q + r * q_stride());
-      // A sink is a score seen before all others.
       for (int i = 0; i < panel[panels].lanes; ++i) {
-        const bool has_sink = p.sinks && i < count;
-        highest[r + i] = has_sink ? sink(rows[r + i].head) : -Infinity<C>::largest;
-        sum[r + i] = C(has_sink);
+        highest[r + i] = -Infinity<C>::largest;
+        sum[r + i] = C(0);
       }
     }
   }
@@ -158,6 +156,7 @@ struct ForwardTile {
   }
 
   std::int64_t q_stride() const { return padded<C>(operands<T>(padded<C>(p.head_dim))); }
+  C remaining_scale() const { return has_terms(p) ? C(1) : positive_scale(); }
   C positive_scale() const { return C(p.scale < 0 ? -p.scale : p.scale); }
 
   // The probabilities as products take them.
@@ -170,14 +169,14 @@ struct ForwardTile {
     return factor;
   }
 
-  // One step of the online softmax: scores become probabilities times a power of 2 that `rescale` makes equal
-  // for all steps.
+  // One step of the online softmax: scores become probabilities times a factor that `rescale` makes equal for
+  // all steps. The highest score is subtracted before the scale is applied: its weight is 1, exactly.
   template <int vectors, bool hidden>
   void softmax(int keys, int row) {
-    const Vector<C> scale = splat(has_terms(p) ? C(1) : positive_scale());
+    const Vector<C> scale = splat(remaining_scale());
     Vector<C> most[vectors], total[vectors];
     KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) most[v] = splat(-Infinity<C>::largest);
+    for (int v = 0; v < vectors; ++v) most[v] = load(highest + row + v * W);
     for (int j = 0; j < keys; ++j) {
       KFORMER_SIMD_UNROLL
       for (int v = 0; v < vectors; ++v) most[v] = greater<C>(load(scores + (j * vectors + v) * W), most[v]);
@@ -185,8 +184,7 @@ struct ForwardTile {
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
       const Vector<C> before = load(highest + row + v * W);
-      most[v] = greater<C>(most[v] * scale, before);
-      const Vector<C> factor = exp<C>(before - most[v]);
+      const Vector<C> factor = exp<C>((before - most[v]) * scale);
       store(rescale + v * W, factor);
       store(highest + row + v * W, most[v]);
       total[v] = load(sum + row + v * W) * factor;
@@ -196,7 +194,7 @@ struct ForwardTile {
       for (int v = 0; v < vectors; ++v) {
         C* at = scores + (j * vectors + v) * W;
         const Vector<C> score = load(at);
-        Vector<C> weight = exp<C>(score * scale - most[v]);
+        Vector<C> weight = exp<C>((score - most[v]) * scale);
         if (hidden) weight = choose<C>(score == splat(-Infinity<C>::value), Vector<C>{}, weight);
         store(at, weight);
         total[v] += weight;
@@ -222,17 +220,29 @@ struct ForwardTile {
       }
   }
 
+  // lse of a row; returns what its sums are to be multiplied by. A sink is one more score, without a value.
+  C finish_row(int r) const {
+    C most = highest[r] * remaining_scale(), total = sum[r], factor = 1;
+    if (p.sinks) {
+      const C score = sink(rows[r].head), top = score > most ? score : most;
+      factor = exp<C>(splat(most - top))[0];
+      total = total * factor + exp<C>(splat(score - top))[0];
+      most = top;
+    }
+    store_lse(p, s, rows[r], most, total);
+    return total == C(0) ? C(0) : factor / total;
+  }
+
   void finish() {
     for (int n = 0; n < panels; ++n) {
       const int row = n * panel_lanes<C>, lanes = panel[n].lanes, dim = padded<C>(p.v_head_dim);
       C* sums = out + row * dim;
       if (!started[n]) clear(sums, dim * lanes);
-      for (int i = 0; i < lanes; ++i) rescale[i] = sum[row + i] == C(0) ? C(0) : C(1) / sum[row + i];
+      for (int i = 0; i < lanes; ++i) rescale[i] = C(0);
+      for (int i = 0; i < panel[n].count; ++i) rescale[i] = finish_row(row + i);
       unmake_panel<C>(sums, lanes, dim, rescale, scores, v_stride);
       for (int i = 0; i < panel[n].count; ++i) {
-        const Row& at = rows[row + i];
-        store_row(scores + i * v_stride, p.v_head_dim, row_data<T>(p.out, s, at));
-        store_lse(p, s, at, highest[row + i], sum[row + i]);
+        store_row(scores + i * v_stride, p.v_head_dim, row_data<T>(p.out, s, rows[row + i]));
       }
     }
   }

@@ -67,11 +67,19 @@ KFORMER_SIMD_INLINE void pair_up(const float* row, int n, Pair* to) {
   }
 }
 
+/// sum += x₀·y₀ + x₁·y₁ lane by lane, where a zero of x annihilates.
+KFORMER_SIMD_INLINE void multiply_add_pairs(Vector<float>& sum, Word x, Word y) {
+  const Word low = as_bits<Word>((x & 0x7fffu) != 0u) & 0xffffu;
+  const Word high = as_bits<Word>((x & 0x7fff0000u) != 0u) & 0xffff0000u;
+  sum = _mm512_dpbf16_ps(sum, as_bits<__m512bh>(x), as_bits<__m512bh>(y & (low | high)));
+}
+
 #else
 
 // Never called; named in branches that are not compiled for other instruction sets.
 void zip_rows(const float* first, const float* second, int n, Pair* to);
 void pair_up(const float* row, int n, Pair* to);
+void multiply_add_pairs(Vector<float>& sum, Word x, Word y);
 
 #endif
 
