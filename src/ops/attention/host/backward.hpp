@@ -28,7 +28,7 @@ KFORMER_SIMD_INLINE void add_annihilating(Vector<C>& sum, Vector<C> x, Vector<C>
   if constexpr (uses_pairs<T>)
     multiply_add_pairs(sum, as_bits<Word>(x), as_bits<Word>(y));
   else
-    sum += x * choose<C>(x == Vector<C>{}, Vector<C>{}, y);
+    sum = fused_multiply_add<C>(x, choose<C>(x == Vector<C>{}, Vector<C>{}, y), sum);
 }
 
 /// delta = Σ_d dout · out, summed in the order of dP: a row that sees one key then has dP − delta = 0, exactly.

@@ -10,7 +10,7 @@
 namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// Keys per step: their tiles stay in the second-level cache.
-inline constexpr int forward_keys = 64;
+inline constexpr int forward_keys = 128;
 inline constexpr int most_forward_panels = 8;
 
 /// Panels per tile: the more rows, the less often keys and values are loaded; q and out should take no more

@@ -24,9 +24,11 @@ template <class B>
 KFORMER_SIMD_INLINE Vector<Arithmetic<B>> right_factor(const B* row) {
   return load_stored(row);
 }
-template <class V>
-KFORMER_SIMD_INLINE void multiply_add(V& sum, V left, V right) {
-  sum += left * right;
+KFORMER_SIMD_INLINE void multiply_add(Vector<float>& sum, Vector<float> left, Vector<float> right) {
+  sum = fused_multiply_add<float>(left, right, sum);
+}
+KFORMER_SIMD_INLINE void multiply_add(Vector<double>& sum, Vector<double> left, Vector<double> right) {
+  sum = fused_multiply_add<double>(left, right, sum);
 }
 #if defined(__AVX512BF16__)
 KFORMER_SIMD_INLINE __m512bh left_factor(Pair element) {

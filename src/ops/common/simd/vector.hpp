@@ -171,8 +171,34 @@ KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> x) {
   Vector<C> q = splat<C>(E::q[E::degree]);
   KFORMER_SIMD_UNROLL
   for (int i = E::degree - 1; i >= 0; --i) q = q * r + splat<C>(E::q[i]);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(C) == 4)
+    return _mm512_scalef_ps(q * r + splat(C(1)), n);
+  else
+    return _mm512_scalef_pd(q * r + splat(C(1)), n);
+#else
   const auto power = as_bits<Vector<C>>((as_bits<IntegerVector<C>>(shifted) << E::mantissa) + E::one);
   return (q * r) * power + power;
+#endif
+}
+
+/// a·b + c, rounded once where the processor can: where two sums must agree to the last bit, the compiler is
+/// not asked.
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> fused_multiply_add(Vector<C> a, Vector<C> b, Vector<C> c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(C) == 4)
+    return _mm512_fmadd_ps(a, b, c);
+  else
+    return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(C) == 4)
+    return _mm256_fmadd_ps(a, b, c);
+  else
+    return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
 }
 
 template <class C, std::size_t... i>
