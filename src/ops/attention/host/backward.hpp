@@ -174,10 +174,6 @@ struct BackwardTile {
 
   static std::int64_t panel_stride(int dim) { return padded<C>(operands<T>(dim)); }
 
-  static void clear(C* sums, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
-  }
-
   void row_tile(int begin, int count) {
     for (int i = 0; i < count; ++i) rows[i] = make_row(p, s, range, begin + i);
     Panel panel[backward_panels];

@@ -121,7 +121,7 @@ struct DecodeTile {
     rows[n] = make_row(p, s, {n / count, 0, count}, n % count);
     C* row = q + n * q_stride;
     load_row(row_data<const T>(p.q, s, rows[n]), p.head_dim, row);
-    for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store(out + n * v_stride + d, Vector<C>{});
+    clear(out + n * v_stride, padded<C>(p.v_head_dim));
     highest[n] = -Infinity<C>::largest;
     sum[n] = C(0);
   }
@@ -298,9 +298,7 @@ void attention_combine(const Arguments& p, const host::Parts& parts, const Seque
     C highest = -Infinity<C>::largest, sum = 0;
     // A sink is a score seen before all others.
     if (p.sinks) {
-      C x[width<C>];
-      load_row(static_cast<const T*>(p.sinks) + row.head, 1, x);
-      highest = x[0];
+      highest = sink_of<T>(p, row.head);
       sum = 1;
     }
     for (int d = 0; d < padded<C>(dim); ++d) out[d] = C(0);

@@ -133,7 +133,7 @@ inline Sums sums_of(const AttentionBackward& p, void* workspace) {
   return sums;
 }
 
-/// `f(row)` for every (batch, token, head) of a tensor, given its number and its first element's offset in `x`.
+/// `f(batch, token, head)` for every row of a tensor.
 template <class Exec, class F>
 void for_each_row(const char* label, const Exec& exec, const TensorRef& x, F f) {
   const std::int64_t tokens = x.extent[1], heads = x.extent[2];

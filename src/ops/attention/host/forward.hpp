@@ -100,12 +100,6 @@ struct ForwardTile {
     }
   }
 
-  C sink(std::int64_t head) const {
-    C x[W];
-    load_row(static_cast<const T*>(p.sinks) + head, 1, x);
-    return x[0];
-  }
-
   void step(std::int64_t first, int keys, std::int64_t end) {
     Blocks blocks[most_forward_panels];
     bool needed = false;
@@ -204,10 +198,6 @@ struct ForwardTile {
     for (int v = 0; v < vectors; ++v) store(sum + row + v * W, total[v]);
   }
 
-  static void clear(C* sums, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; i += W) store(sums + i, Vector<C>{});
-  }
-
   // sums(d, lane) = rescale(lane)·sums(d, lane) + Σ_j value(j, d)·P(j, lane), where a probability of 0
   // annihilates.
   void hiding_product(const C* values, int keys, int lanes, C* sums) const {
@@ -224,7 +214,7 @@ struct ForwardTile {
   C finish_row(int r) const {
     C most = highest[r] * remaining_scale(), total = sum[r], factor = 1;
     if (p.sinks) {
-      const C score = sink(rows[r].head), top = score > most ? score : most;
+      const C score = sink_of<T>(p, rows[r].head), top = score > most ? score : most;
       factor = exp<C>(splat(most - top))[0];
       total = total * factor + exp<C>(splat(score - top))[0];
       most = top;

@@ -87,7 +87,6 @@ class Tiling {
   }
 
   std::int64_t tiles() const { return m_tiles; }
-  std::int64_t rows() const { return m_rows; }
   std::int64_t tiles_of(const Sequence& s) const { return ceil_div(s.q_len * m_group, m_rows); }
 
   /// The tiles of every sequence in order; the sequences of a batch take turns.

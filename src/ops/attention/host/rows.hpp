@@ -164,6 +164,20 @@ KFORMER_SIMD_INLINE void by_vectors(int lanes, F f) {
     f.template operator()<1>();
 }
 
+/// Zeros; `count` a multiple of the width.
+template <class C>
+void clear(C* sums, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += width<C>) store(sums + i, Vector<C>{});
+}
+
+/// The sink of a head.
+template <class T, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE C sink_of(const Arguments& p, std::int64_t head) {
+  C x[width<C>];
+  load_row(static_cast<const T*>(p.sinks) + head, 1, x);
+  return x[0];
+}
+
 /// Whether `count` rows hold neither infinities nor NaN.
 template <class C>
 bool all_finite(const C* rows, int count, int dim, std::int64_t ld) {
