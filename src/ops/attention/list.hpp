@@ -15,7 +15,8 @@ struct List<AttentionForward, Exec> {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 9> all{{
+      static constexpr std::array<Kernel<P, Exec>, 10> all{{
+          host::DecodeEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::DecodeEntry<Exec, host::Isa::avx512>::entry(),
           host::DecodeEntry<Exec, host::Isa::avx2>::entry(),
           host::DecodeEntry<Exec, host::Isa::generic>::entry(),

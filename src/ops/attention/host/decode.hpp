@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/attention/host/decode_products.hpp"
 #include "ops/attention/host/scores.hpp"
 
 /// \file
@@ -13,68 +14,21 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 inline constexpr int decode_rows = 16;   ///< most rows that share a key head
 inline constexpr int decode_part = 256;  ///< keys of a partial result
 inline constexpr int decode_keys = 128;  ///< keys per step
-inline constexpr int decode_visit = 8;   ///< keys of one head that are read before those of the next
-
-/// Sums every vector of `x`; lane i of the result is the sum of `x[i]`.
-template <class C>
-KFORMER_SIMD_INLINE Vector<C> sum_each(Vector<C> (&x)[width<C>]) {
-  constexpr auto indices = std::make_index_sequence<width<C>>{};
-  KFORMER_SIMD_UNROLL
-  for (int left = width<C> / 2; left > 0; left /= 2) {
-    KFORMER_SIMD_UNROLL
-    for (int i = 0; i < left; ++i)
-      x[i] = zip_low<C>(x[i], x[i + left], indices) + zip_high<C>(x[i], x[i + left], indices);
-  }
-  return x[0];
-}
-
-/// `scores[r · ld + j] = q(r) · k(j)` for `rows` rows; q and k have leading dimensions of their own, q is
-/// padded with zeros to whole vectors, k is not.
-template <int rows, class T, class C = Arithmetic<T>>
-KFORMER_SIMD_INLINE void dot_products(const C* q, std::int64_t q_stride, const T* k, std::int64_t k_stride,
-                                      int keys, int dim, C* scores, std::int64_t ld) {
-  constexpr int W = width<C>, together = W / rows;
-  for (int j0 = 0; j0 < keys; j0 += together) {
-    Vector<C> sum[W] = {};
-    const T* key[together];
-    // Beyond the last key the last one is read again.
-    for (int j = 0; j < together; ++j) key[j] = k + (j0 + j < keys ? j0 + j : keys - 1) * k_stride;
-    int d = 0;
-    for (; d + W <= dim; d += W) {
-      Vector<C> row[rows];
-      KFORMER_SIMD_UNROLL
-      for (int r = 0; r < rows; ++r) row[r] = load(q + r * q_stride + d);
-      KFORMER_SIMD_UNROLL
-      for (int j = 0; j < together; ++j) {
-        const Vector<C> x = load_stored(key[j] + d);
-        KFORMER_SIMD_UNROLL
-        for (int r = 0; r < rows; ++r) sum[r * together + j] += row[r] * x;
-      }
-    }
-    if (d < dim)
-      for (int j = 0; j < together; ++j) {
-        C rest[W];
-        load_row(key[j] + d, dim - d, rest);
-        for (int r = 0; r < rows; ++r) sum[r * together + j] += load(q + r * q_stride + d) * load(rest);
-      }
-    const Vector<C> total = sum_each<C>(sum);
-    const int count = keys - j0 < together ? keys - j0 : together;
-    for (int r = 0; r < rows; ++r)
-      std::memcpy(scores + r * ld + j0, reinterpret_cast<const C*>(&total) + r * together, count * sizeof(C));
-  }
-}
+inline constexpr int decode_visit = 32;  ///< keys of one head that are read before those of the next
 
 template <class T>
 struct DecodeTile {
   using C = Arithmetic<T>;
-  static constexpr int W = width<C>;
+  static constexpr int W = width<C>, weights_stride = decode_keys / per_operand<T>;
 
   const Arguments& p;
   const Sequence& s;
   int count;  // rows per key head
   std::int64_t q_stride, v_stride;
-  C *q, *out, *highest, *sum;  // of all rows
-  C* scores;                   // (row, key) of a step
+  Operand<T>* q;  // of all rows
+  C *out, *highest, *sum;
+  C* scores;            // (row, key) of a step
+  Operand<T>* weights;  // the same place, or pairs of keys
   Row* rows;
 
   static std::size_t scratch_bytes(const Arguments& p) {
@@ -86,12 +40,13 @@ struct DecodeTile {
     Scratch scratch(memory);
     const std::int64_t all = p.kv_heads * count;
     q_stride = row_stride<C>(p.head_dim);
-    v_stride = row_stride<C>(p.v_head_dim);
-    q = scratch.take<C>(all * q_stride);
+    v_stride = row_stride<C>(p.v_head_dim + features<T>);
+    q = scratch.take<Operand<T>>(all * q_stride);
     out = scratch.take<C>(all * v_stride);
     highest = scratch.take<C>(all);
     sum = scratch.take<C>(all);
     scores = scratch.take<C>(all * decode_keys);
+    weights = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(all * decode_keys / 2) : scores);
     rows = scratch.take<Row>(all);
     return scratch.bytes();
   }
@@ -107,7 +62,7 @@ struct DecodeTile {
       last = larger(last, smaller(end, rows[r].end));
     }
     for (; first < last; first += decode_keys)
-      step(first, static_cast<int>(smaller(decode_keys, last - first)), last - first);
+      step(first, static_cast<int>(smaller(decode_keys, last - first)));
     for (std::int64_t n = 0; n < p.kv_heads * count; ++n) {
       C* to = partial(rows[n]);
       std::memcpy(to, out + n * v_stride, p.v_head_dim * sizeof(C));
@@ -119,56 +74,55 @@ struct DecodeTile {
  private:
   void start(std::int64_t n) {
     rows[n] = make_row(p, s, {n / count, 0, count}, n % count);
-    C* row = q + n * q_stride;
-    load_row(row_data<const T>(p.q, s, rows[n]), p.head_dim, row);
-    clear(out + n * v_stride, padded<C>(p.v_head_dim));
+    const T* row = row_data<const T>(p.q, s, rows[n]);
+    if constexpr (uses_pairs<T>) {
+      std::memset(q + n * q_stride, 0, q_stride * sizeof(Pair));
+      std::memcpy(q + n * q_stride, row, p.head_dim * sizeof(T));
+    } else {
+      load_row(row, p.head_dim, q + n * q_stride);
+    }
+    clear(out + n * v_stride, v_stride);
     highest[n] = -Infinity<C>::largest;
     sum[n] = C(0);
   }
 
-  // The keys [first, first + keys), of `left` that are still to come. The heads of a key lie next to each other
-  // in memory: only if they go one after the other, a few keys at a time, is memory read at its full rate.
-  void step(std::int64_t first, int keys, std::int64_t left) {
+  // The heads of a key lie next to each other in memory: only if they go one after the other, a few keys at a
+  // time, is memory read at its full rate.
+  template <class F>
+  void for_each_visit(const Heads& x, std::int64_t first, int keys, F f) const {
     for (int j = 0; j < keys; j += decode_visit)
-      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
-        prefetch_visit(p.k, p.head_dim, first, j, head, left);
-        dots(head, key_data<const T>(p.k, s, head, first + j),
-             keys - j < decode_visit ? keys - j : decode_visit, j);
-      }
+      for (std::int64_t head = 0; head < p.kv_heads; ++head)
+        f(head, j,
+          Stream<T>{key_data<const T>(x, s, head, first + j), x.token_stride,
+                    keys - j < decode_visit ? keys - j : decode_visit,
+                    decode_visit * x.token_stride * static_cast<std::int64_t>(sizeof(T))});
+  }
+
+  void step(std::int64_t first, int keys) {
+    for_each_visit(p.k, first, keys, [&](std::int64_t head, int j, const Stream<T>& k) {
+      by_rows<C>(count, [&]<int together>(int r) {
+        const std::int64_t row = head * count + r;
+        dot_products<together>(q + row * q_stride, q_stride, k, p.head_dim, scores + row * decode_keys + j,
+                               decode_keys);
+      });
+    });
     bool hidden = false;
     for (std::int64_t r = 0; r < p.kv_heads * count; ++r) {
       C* score = scores + r * decode_keys;
       hidden |= finish_row(rows[r], first, keys, score);
       softmax(r, padded<C>(keys), score);
+      if constexpr (uses_pairs<T>) pair_up(score, padded<C>(keys), weights + r * weights_stride);
     }
-    for (int j = 0; j < keys; j += decode_visit)
-      for (std::int64_t head = 0; head < p.kv_heads; ++head) {
-        prefetch_visit(p.v, p.v_head_dim, first, j, head, left);
-        add_values(head, key_data<const T>(p.v, s, head, first + j),
-                   keys - j < decode_visit ? keys - j : decode_visit, j, hidden);
-      }
-  }
-
-  // Asks for as much as a visit reads, two visits to all heads ahead, in the order of memory.
-  void prefetch_visit(const Heads& x, int dim, std::int64_t first, int j, std::int64_t head,
-                      std::int64_t left) const {
-    for (std::int64_t n = head * decode_visit; n < (head + 1) * decode_visit; ++n) {
-      const std::int64_t key = j + 2 * decode_visit + n / p.kv_heads;
-      if (key < left) prefetch(key_data<const T>(x, s, n % p.kv_heads, first + key), dim);
-    }
-  }
-
-  void dots(std::int64_t head, const T* k, int keys, int j) {
-    int r = 0;
-    const auto several = [&]<int together>() {
-      for (; r + together <= count; r += together)
-        dot_products<together>(q + (head * count + r) * q_stride, q_stride, k, p.k.token_stride, keys,
-                               p.head_dim, scores + (head * count + r) * decode_keys + j, decode_keys);
-    };
-    if constexpr (W >= 8) several.template operator()<8>();
-    if constexpr (W >= 4) several.template operator()<4>();
-    several.template operator()<2>();
-    several.template operator()<1>();
+    for_each_visit(p.v, first, keys, [&](std::int64_t head, int j, const Stream<T>& v) {
+      if (hidden && !finite(v))
+        hiding_sums(scores + head * count * decode_keys + j, v, out + head * count * v_stride);
+      else
+        by_rows<C>(count, [&]<int together>(int r) {
+          const std::int64_t row = head * count + r;
+          weighted_sums<together>(weights + row * weights_stride + j / per_operand<T>, weights_stride, v,
+                                  p.v_head_dim, out + row * v_stride, v_stride);
+        });
+    });
   }
 
   // Turns the scaled products of a row into scores. Returns whether keys may be hidden.
@@ -227,41 +181,26 @@ struct DecodeTile {
     for (int d = 0; d < padded<C>(p.v_head_dim); d += W) store<C>(to + d, load(to + d) * rescale);
   }
 
-  void add_values(std::int64_t head, const T* v, int keys, int j, bool hidden) const {
-    const C* weights = scores + head * count * decode_keys + j;
-    C* sums = out + head * count * v_stride;
-    const int dim = p.v_head_dim, whole = dim / W * W;
-    if (hidden && !finite(v, keys)) {
-      hiding_sum(weights, v, keys, 0, sums);
-      return;
-    }
-    product<Left::by_row, Start::sum>(count, whole, keys, weights, decode_keys, v, p.v.token_stride, sums,
-                                      v_stride);
-    if (whole < dim) hiding_sum(weights, v, keys, whole, sums);
-  }
-
-  bool finite(const T* v, int keys) const {
-    for (int j = 0; j < keys; ++j)
+  bool finite(const Stream<T>& v) const {
+    C x[W];
+    for (int j = 0; j < v.count; ++j)
       for (int d = 0; d < p.v_head_dim; d += W) {
-        C x[W];
-        load_row(v + j * p.v.token_stride + d, p.v_head_dim - d < W ? p.v_head_dim - d : W, x);
+        load_row(v.first + j * v.stride + d, p.v_head_dim - d < W ? p.v_head_dim - d : W, x);
         if (!all_finite(x, 1, W, W)) return false;
       }
     return true;
   }
 
-  // sums(r, d) += Σ_j P(r, j)·v(j, d) for the features from `begin`, where a weight of 0 annihilates.
-  void hiding_sum(const C* weights, const T* v, int keys, int begin, C* sums) const {
-    for (int j = 0; j < keys; ++j)
-      for (int d = begin; d < p.v_head_dim; d += W) {
-        C x[W];
-        const int features = p.v_head_dim - d < W ? p.v_head_dim - d : W;
-        load_row(v + j * p.v.token_stride + d, features, x);
-        for (int r = 0; r < count; ++r) {
-          const C weight = weights[r * decode_keys + j];
-          if (weight == C(0)) continue;
-          for (int i = 0; i < features; ++i) sums[r * v_stride + d + i] += weight * x[i];
-        }
+  // sums(r, d) += Σ_j P(r, j)·v(j, d), where a weight of 0 annihilates.
+  void hiding_sums(const C* weights, const Stream<T>& v, C* sums) const {
+    C x[W];
+    for (int j = 0; j < v.count; ++j)
+      for (int d = 0; d < p.v_head_dim; d += W) {
+        const int left = p.v_head_dim - d < W ? p.v_head_dim - d : W;
+        load_row(v.first + j * v.stride + d, left, x);
+        for (int r = 0; r < count; ++r)
+          if (const C weight = weights[r * decode_keys + j]; weight != C(0))
+            for (int i = 0; i < left; ++i) sums[r * v_stride + d + i] += weight * x[i];
       }
   }
 };

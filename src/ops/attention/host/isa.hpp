@@ -29,9 +29,10 @@ inline constexpr const char* isa_entry = isa == Isa::avx512_bf16 ? "simd_avx512_
                                                                  : "simd_generic";
 
 template <Isa isa>
-inline constexpr const char* decode_entry = isa == Isa::avx512 ? "simd_decode_avx512"
-                                            : isa == Isa::avx2 ? "simd_decode_avx2"
-                                                               : "simd_decode_generic";
+inline constexpr const char* decode_entry = isa == Isa::avx512_bf16 ? "simd_decode_avx512_bf16"
+                                            : isa == Isa::avx512    ? "simd_decode_avx512"
+                                            : isa == Isa::avx2      ? "simd_decode_avx2"
+                                                                    : "simd_decode_generic";
 
 template <Isa isa>
 const Kernels& kernels_of(DType storage) {

@@ -67,6 +67,20 @@ KFORMER_SIMD_INLINE void pair_up(const float* row, int n, Pair* to) {
   }
 }
 
+/// Stored neighbours of two rows become pairs of one feature each, in the order of the features.
+KFORMER_SIMD_INLINE void zip_operands(__m512bh (&x)[2]) {
+  typedef std::uint16_t Half __attribute__((vector_size(64)));
+  Half low;
+  for (int i = 0; i < 32; ++i) low[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 32);
+  const auto zip = [&](Half places) {
+    return as_bits<__m512bh>(
+        _mm512_permutex2var_epi16(as_bits<__m512i>(x[0]), as_bits<__m512i>(places), as_bits<__m512i>(x[1])));
+  };
+  const __m512bh first = zip(low);
+  x[1] = zip(low + std::uint16_t(16));
+  x[0] = first;
+}
+
 /// sum += x₀·y₀ + x₁·y₁ lane by lane, where a zero of x annihilates.
 KFORMER_SIMD_INLINE void multiply_add_pairs(Vector<float>& sum, Word x, Word y) {
   const Word low = as_bits<Word>((x & 0x7fffu) != 0u) & 0xffffu;
