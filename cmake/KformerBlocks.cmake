@@ -31,12 +31,13 @@ function(kformer_kokkos_sources target)
   endif()
 endfunction()
 
-# kformer_add_simd_kernels(<block>): src/ops/<block>/host/kernels.cpp, compiled once per instruction set and chosen between
-# at run time. The flags stay with these files: nothing else is compiled for more than the compiler's default processor.
+# kformer_add_simd_kernels(<block> [<set>...]): src/ops/<block>/host/kernels.cpp, compiled once per instruction set
+# (generic, avx2, avx512 and those named) and chosen between at run time. The flags stay with these files: nothing else is
+# compiled for more than the compiler's default processor.
 function(kformer_add_simd_kernels block)
   set(sets generic)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    list(APPEND sets avx2 avx512 avx512_bf16)
+    list(APPEND sets avx2 avx512 ${ARGN})
   endif()
   set(flags_generic "")
   set(flags_avx2 -mavx2 -mfma -mf16c)

@@ -177,7 +177,8 @@ def main():
     arguments = parse_arguments()
     # Before anything loads OpenMP; the other program inherits them.
     os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
-    os.environ.setdefault("OMP_PROC_BIND", "false")
+    # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
+    os.environ["OMP_PROC_BIND"] = "false"
     try:
         import torch
         import torch.nn.attention

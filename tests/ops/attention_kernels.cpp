@@ -95,6 +95,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
       Case{1, 2, 1025, 8, 1, 40, 24}.causal(),
       Case{1, 3, 513, 16, 2, 64, 64}.causal().sinks(),
       Case{1, 4, 513, 8, 1, 80, 80}.causal().softcap(2),
+      Case{2, 4, 301, 8, 2, 100, 36}.causal(),
+      Case{4, 1, 139, 5, 1, 17, 31}.window(77),
       Case{1, 4, 777, 8, 2, 32, 32}.alibi().constant_bias(Bias::full),
       Case{1, 1, 1, 8, 1, 32, 32}.packed({1, 2, 1, 0, 1}, {513, 700, 1, 40, 0}).causal(),
   });

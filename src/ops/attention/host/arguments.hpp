@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/common/simd/isa.hpp"
+
 /// \file
-/// Attention as the host's SIMD kernels see it: addresses, strides in elements, numbers. Free of Kokkos, so
-/// that files compiled for one instruction set contain nothing that the linker could share with others.
+/// Attention as the host's SIMD kernels see it: addresses, strides in elements, numbers. Free of Kokkos.
 
 namespace kformer::Impl::host {
 
@@ -63,7 +64,7 @@ struct Parts {
 };
 
 /// The kernels of one instruction set and storage type.
-struct Kernels {
+struct AttentionKernels {
   int panel_rows;                         ///< rows in the lanes of one panel
   int (*forward_rows)(const Arguments&);  ///< most rows per call of `forward`
   std::size_t (*forward_scratch)(const Arguments&);
@@ -80,5 +81,8 @@ struct Kernels {
   void (*backward)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&,
                    std::int64_t first_key, std::int64_t keys, void* scratch);
 };
+
+template <Isa isa>
+const AttentionKernels& attention_kernels(DType storage);
 
 }  // namespace kformer::Impl::host

@@ -13,7 +13,7 @@ namespace kformer::Impl::host {
 /// The rows of a tile: as many as the kernel can use, but few enough that 64 tiles exist. Depends on the
 /// problem alone, as the bits of the result may.
 template <class Problem>
-std::int64_t forward_rows(const Problem& p, const Arguments& a, const Kernels& kernels) {
+std::int64_t forward_rows(const Problem& p, const Arguments& a, const AttentionKernels& kernels) {
   constexpr std::int64_t enough_tiles = 64;
   const std::int64_t rows = p.q.extent[0] * p.q.extent[1] * a.q_heads, step = kernels.panel_rows;
   const std::int64_t wanted = ceil_div(ceil_div(rows, enough_tiles), step) * step;
@@ -23,7 +23,7 @@ std::int64_t forward_rows(const Problem& p, const Arguments& a, const Kernels& k
 template <class Exec, Isa isa>
 struct ForwardEntry {
   using P = AttentionForward;
-  static constexpr Kernel<P, Exec> entry() { return {isa_entry<isa>, reject, no_workspace<P>, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
     if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
@@ -31,7 +31,7 @@ struct ForwardEntry {
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const Arguments a = arguments_of(p);
-    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     const Tiling tiling(p, a.group, forward_rows(p, a, kernels));
     for_each_tile("kformer::attention_forward[simd]", exec, tiling.tiles() * a.kv_heads,
                   kernels.forward_scratch(a), [=, run = kernels.forward](std::int64_t rank, void* scratch) {
@@ -52,7 +52,7 @@ struct DecodeEntry {
   static std::string reject(const P& p) {
     if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
     const Arguments a = arguments_of(p);
-    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     std::int64_t rows = 0;
     tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) {
       rows = std::max(rows, s.q_len * a.group);
@@ -73,7 +73,7 @@ struct DecodeEntry {
   }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     const Arguments a = arguments_of(p);
-    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     const Tiling tiling = tiling_of(p, a, kernels);
     const Parts parts = parts_of(p, a, kernels, workspace.data);
     const std::size_t scratch_bytes = kernels.decode_scratch(a);
@@ -92,10 +92,10 @@ struct DecodeEntry {
   }
 
  private:
-  static Tiling tiling_of(const P& p, const Arguments& a, const Kernels& kernels) {
+  static Tiling tiling_of(const P& p, const Arguments& a, const AttentionKernels& kernels) {
     return Tiling(p, a.group, kernels.decode_rows);
   }
-  static Parts parts_of(const P& p, const Arguments& a, const Kernels& kernels, void* data) {
+  static Parts parts_of(const P& p, const Arguments& a, const AttentionKernels& kernels, void* data) {
     std::int64_t keys = 0;
     tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) { keys = std::max(keys, s.kv_len); });
     return {data, p.q.extent[1], ceil_div<std::int64_t>(keys, kernels.decode_part)};
@@ -144,7 +144,7 @@ void for_each_row(const char* label, const Exec& exec, const TensorRef& x, F f) 
 template <class Exec, Isa isa>
 struct BackwardEntry {
   using P = AttentionBackward;
-  static constexpr Kernel<P, Exec> entry() { return {isa_entry<isa>, reject, workspace_bytes, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, workspace_bytes, run}; }
 
   static std::string reject(const P& p) {
     if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
@@ -214,7 +214,7 @@ struct BackwardEntry {
   static void sum(const Exec& exec, const P& p, const Sums& sums) {
     const Arguments a = arguments_of(p);
     const GradientArguments g{heads_of(p.dout), sums.dq, sums.dk, sums.dv, sums.delta, p.lse.extent[2]};
-    const Kernels& kernels = kernels_of<isa>(p.q.dtype);
+    const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     const std::int64_t parts = parts_of(p, a);
     const auto part = [&](std::int64_t length, std::int64_t step) {
       return std::max(step, ceil_div(ceil_div(length, parts), step) * step);

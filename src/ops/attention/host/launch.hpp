@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <Kokkos_Core.hpp>
-
 #include <algorithm>
 
 #include "kformer/ops/attention.hpp"
@@ -118,31 +116,5 @@ class Tiling {
   std::int64_t m_batches, m_q_len, m_kv_len, m_group, m_rows, m_sequences = 0, m_tiles = 0;
   const std::int32_t *m_q_starts = nullptr, *m_kv_starts = nullptr;
 };
-
-template <class Exec>
-using DynamicTeams = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
-
-inline constexpr std::size_t scratch_alignment = 64;
-
-/// `f(rank, scratch)` for every rank below `league`, one thread each, handed out one by one.
-template <class Exec, class F>
-void for_each_tile(const char* label, const Exec& exec, std::int64_t league, std::size_t scratch_bytes, F f) {
-  if (league == 0) return;
-  DynamicTeams<Exec> policy(exec, static_cast<int>(league), 1);
-  policy.set_chunk_size(1);
-  policy.set_scratch_size(1, Kokkos::PerTeam(scratch_bytes + scratch_alignment));
-  Kokkos::parallel_for(label, policy, [=](const typename DynamicTeams<Exec>::member_type& team) {
-    f(team.league_rank(), team.team_scratch(1).get_shmem_aligned(scratch_bytes, scratch_alignment));
-  });
-}
-
-/// Empty if a tile of `bytes` fits what Kokkos can give a thread.
-template <class Exec>
-std::string too_big(std::size_t bytes) {
-  const auto most = static_cast<std::size_t>(DynamicTeams<Exec>::scratch_size_max(1));
-  if (bytes + scratch_alignment <= most) return {};
-  return "its tiles need " + std::to_string(bytes + scratch_alignment) + " bytes of scratch, Kokkos has " +
-         std::to_string(most);
-}
 
 }  // namespace kformer::Impl::host

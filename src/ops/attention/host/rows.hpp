@@ -18,9 +18,6 @@ using host::Heads;
 using host::RowRange;
 using host::Sequence;
 
-KFORMER_SIMD_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-KFORMER_SIMD_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
 /// Hands out parts of scratch memory, each aligned to cache lines.
 class Scratch {
  public:

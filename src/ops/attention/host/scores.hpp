@@ -8,26 +8,6 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-template <class C>
-struct Infinity;
-template <>
-struct Infinity<float> {
-  static constexpr float value = __builtin_inff(), largest = __FLT_MAX__;
-};
-template <>
-struct Infinity<double> {
-  static constexpr double value = __builtin_inf(), largest = __DBL_MAX__;
-};
-
-template <class C>
-KFORMER_SIMD_INLINE Vector<C> choose(IntegerVector<C> condition, Vector<C> yes, Vector<C> no) {
-  return condition ? yes : no;
-}
-template <class C>
-KFORMER_SIMD_INLINE Vector<C> magnitude(Vector<C> x) {
-  return as_bits<Vector<C>>(as_bits<IntegerVector<C>>(x) & ~as_bits<IntegerVector<C>>(splat(C(-0.0))));
-}
-
 // tanh(x) = x + x³·t(x²) for |x| ≤ 0.6, t minimax for the relative error: 2.8e-9 (float), 4.1e-18 (double).
 inline constexpr float tanh_float[] = {-0.333332980021109646620f, 0.133319241269467835770f,
                                        -0.0537838303128596540020f, 0.0207959718047621950080f,

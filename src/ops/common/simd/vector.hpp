@@ -70,6 +70,9 @@ using Integer = typename IntegerOf<sizeof(C)>::type;
 template <class C>
 using IntegerVector = Vector<Integer<C>>;
 
+KFORMER_SIMD_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+KFORMER_SIMD_INLINE std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
 template <class To, class From>
 KFORMER_SIMD_INLINE To as_bits(From x) {
   static_assert(sizeof(To) == sizeof(From));
@@ -117,6 +120,26 @@ KFORMER_SIMD_INLINE Vector<C> greater(Vector<C> a, Vector<C> b) {
 #else
   return a > b ? a : b;
 #endif
+}
+
+template <class C>
+struct Infinity;
+template <>
+struct Infinity<float> {
+  static constexpr float value = __builtin_inff(), largest = __FLT_MAX__;
+};
+template <>
+struct Infinity<double> {
+  static constexpr double value = __builtin_inf(), largest = __DBL_MAX__;
+};
+
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> choose(IntegerVector<C> condition, Vector<C> yes, Vector<C> no) {
+  return condition ? yes : no;
+}
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> magnitude(Vector<C> x) {
+  return as_bits<Vector<C>>(as_bits<IntegerVector<C>>(x) & ~as_bits<IntegerVector<C>>(splat(C(-0.0))));
 }
 
 // eʳ − 1 = r·q(r) for |r| ≤ ln 2 / 2, q minimax for the relative error of eʳ among those with q(0) = 1, which
