@@ -51,6 +51,17 @@ struct Stream {
   }
 };
 
+/// The same address; the compiler no longer knows what it points to and loads from it again. Lines that are
+/// read several times are fetched ahead more eagerly: operands that need no conversion are loaded anew for
+/// every row.
+template <class T>
+KFORMER_SIMD_INLINE const T* once_more(const T* at) {
+  asm("" : "+r"(at));
+  return at;
+}
+template <class T>
+inline constexpr bool is_operand = uses_pairs<T> || sizeof(T) == sizeof(Arithmetic<T>);
+
 /// Sums every vector of `x`; lane i of the result, and of every `n` lanes more, is the sum of `x[i]`.
 template <class C, int n>
 KFORMER_SIMD_INLINE Vector<C> sum_each(const Vector<C> (&x)[n]) {
@@ -86,10 +97,14 @@ KFORMER_SIMD_INLINE void dot_products(const Operand<T>* q, std::int64_t q_stride
       for (int r = 0; r < rows; ++r) row[r] = right_factor(q + r * q_stride + d / per_operand<T>);
       KFORMER_SIMD_UNROLL
       for (int j = 0; j < together; ++j) {
-        k.ask(key[j] + d);
-        const Factor x = features_of(key[j] + d);
+        const T* at = key[j] + d;
+        k.ask(at);
+        Factor x = features_of(at);
         KFORMER_SIMD_UNROLL
-        for (int r = 0; r < rows; ++r) multiply_add(sum[r * together + j], row[r], x);
+        for (int r = 0; r < rows; ++r) {
+          multiply_add(sum[r * together + j], row[r], x);
+          if constexpr (is_operand<T>) x = features_of(at = once_more(at));
+        }
       }
     };
     int d = 0;
@@ -122,10 +137,11 @@ KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int
     for (int j = 0; j < v.count; j += pair, value += pair * v.stride) {
       KFORMER_SIMD_UNROLL
       for (int n = 0; n < groups; ++n) {
+        const T* at;
         Factor x[pair];
         KFORMER_SIMD_UNROLL
         for (int i = 0; i < pair; ++i) {
-          const T* at = value + i * v.stride + n * features<T>;
+          at = value + i * v.stride + n * features<T>;
           v.ask(at);
           x[i] = j + i < v.count ? features_at(at) : Factor{};
         }
@@ -135,6 +151,7 @@ KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int
           const auto weight = left_factor(weights[r * ld + j / pair]);
           KFORMER_SIMD_UNROLL
           for (int i = 0; i < pair; ++i) multiply_add(sum[r][n * pair + i], weight, x[i]);
+          if constexpr (is_operand<T> && pair == 1) x[0] = features_at(at = once_more(at));
         }
       }
     }
