@@ -19,9 +19,9 @@ struct Shape {
   std::int64_t rows, in, out;
 };
 // The larger ones cross the borders of the tiles and of the steps of the sum of every kernel.
-const std::vector<Shape> shapes{{1, 1, 1},    {3, 5, 7},      {1, 113, 75}, {75, 1, 113},
-                                {75, 113, 1}, {65, 129, 130}, {3, 1025, 5}, {70, 33, 300},
-                                {0, 8, 3},    {4, 0, 3},      {4, 3, 0}};
+const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},    {1, 113, 75},  {75, 1, 113}, {75, 113, 1},
+                                {65, 129, 130}, {3, 1025, 5}, {70, 33, 300}, {17, 67, 99}, {32, 48, 34},
+                                {300, 40, 53},  {0, 8, 3},    {4, 0, 3},     {4, 3, 0}};
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
 enum class Added { nothing, bias, residual, to_y };

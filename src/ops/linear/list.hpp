@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/linear/host/entries.hpp"
 #include "ops/linear/kokkos.hpp"
 #include "ops/linear/reference.hpp"
 #ifdef KFORMER_ENABLE_BLAS
@@ -38,18 +39,22 @@ void reference_entry(const Exec& exec, const P& p, const Workspace&) {
     run_on_host(exec, label<P>("reference").c_str(), [p] { run_reference(p); });
 }
 
-/// The lists of the three products. On the host the BLAS by tiles comes first: it also takes 16-bit numbers and
-/// residuals, and where the BLAS itself has one thread, KokkosBlas uses only that.
+/// The lists of the three products: our own kernels on what this processor has, then a BLAS. On the host the
+/// BLAS by tiles comes before KokkosBlas: it also takes 16-bit numbers and residuals, and where the BLAS itself
+/// has one thread, KokkosBlas uses only that.
 template <class P, class Exec>
 struct ProductList {
   static KernelList<P, Exec> get() {
     static constexpr auto all = join(
+        host::linear_entries<P, Exec, host::Isa::avx512_bf16>(),
+        host::linear_entries<P, Exec, host::Isa::avx512>(), host::linear_entries<P, Exec, host::Isa::avx2>(),
 #ifdef KFORMER_ENABLE_BLAS
         host_blas_entries<P, Exec>(),
 #endif
 #ifdef KFORMER_ENABLE_KOKKOS_KERNELS
         kokkos_blas_entries<P, Exec>(),
 #endif
+        host::linear_entries<P, Exec, host::Isa::generic>(),
         std::array<Kernel<P, Exec>, 2>{{
             {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
             {"reference", never_rejects<P>, no_workspace<P>, reference_entry<P, Exec>},

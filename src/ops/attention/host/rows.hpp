@@ -3,6 +3,7 @@
 
 #include "ops/attention/host/arguments.hpp"
 #include "ops/common/simd/product.hpp"
+#include "ops/common/simd/scratch.hpp"
 #include "ops/common/simd/storage.hpp"
 
 /// \file
@@ -17,23 +18,6 @@ using host::GradientArguments;
 using host::Heads;
 using host::RowRange;
 using host::Sequence;
-
-/// Hands out parts of scratch memory, each aligned to cache lines.
-class Scratch {
- public:
-  explicit Scratch(void* memory) : m_begin(static_cast<char*>(memory)) {}
-  template <class C>
-  C* take(std::int64_t count) {
-    C* here = reinterpret_cast<C*>(m_begin + m_bytes);
-    m_bytes += (count * static_cast<std::int64_t>(sizeof(C)) + 63) / 64 * 64;
-    return here;
-  }
-  std::size_t bytes() const { return static_cast<std::size_t>(m_bytes); }
-
- private:
-  char* m_begin;
-  std::int64_t m_bytes = 0;
-};
 
 /// One row of a tile.
 struct Row {
@@ -95,12 +79,6 @@ constexpr std::int64_t row_stride(int dim) {
   return padded<C>(dim) + 64 / static_cast<int>(sizeof(C));
 }
 
-/// Operands in `n` numbers, rounded up.
-template <class T>
-constexpr int operands(int n) {
-  return (n + per_operand<T> - 1) / per_operand<T>;
-}
-
 /// Most rows in a panel.
 template <class C>
 inline constexpr int panel_lanes = block_vectors * width<C>;
@@ -159,12 +137,6 @@ KFORMER_SIMD_INLINE void by_vectors(int lanes, F f) {
     f.template operator()<2>();
   else
     f.template operator()<1>();
-}
-
-/// Zeros; `count` a multiple of the width.
-template <class C>
-void clear(C* sums, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += width<C>) store(sums + i, Vector<C>{});
 }
 
 /// The sink of a head.

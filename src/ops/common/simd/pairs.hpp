@@ -42,6 +42,12 @@ using Operand = typename OperandOf<T>::type;
 template <class T>
 inline constexpr int per_operand = uses_pairs<T> ? 2 : 1;
 
+/// Operands in `n` numbers, rounded up.
+template <class T>
+constexpr int operands(int n) {
+  return (n + per_operand<T> - 1) / per_operand<T>;
+}
+
 #if defined(__AVX512BF16__)
 
 /// The 16 bits nearest to each number, in the lower half of its place; numbers must be finite or NaN.
@@ -81,6 +87,14 @@ KFORMER_SIMD_INLINE void zip_operands(__m512bh (&x)[2]) {
   x[0] = first;
 }
 
+/// The same on their bits.
+KFORMER_SIMD_INLINE void zip_bits(Vector<float> (&x)[2]) {
+  __m512bh both[2] = {as_bits<__m512bh>(x[0]), as_bits<__m512bh>(x[1])};
+  zip_operands(both);
+  x[0] = as_bits<Vector<float>>(both[0]);
+  x[1] = as_bits<Vector<float>>(both[1]);
+}
+
 /// sum += x₀·y₀ + x₁·y₁ lane by lane, where a zero of x annihilates.
 KFORMER_SIMD_INLINE void multiply_add_pairs(Vector<float>& sum, Word x, Word y) {
   const Word low = as_bits<Word>((x & 0x7fffu) != 0u) & 0xffffu;
@@ -93,6 +107,7 @@ KFORMER_SIMD_INLINE void multiply_add_pairs(Vector<float>& sum, Word x, Word y) 
 // Never called; named in branches that are not compiled for other instruction sets.
 void zip_rows(const float* first, const float* second, int n, Pair* to);
 void pair_up(const float* row, int n, Pair* to);
+void zip_bits(Vector<float> (&x)[2]);
 void multiply_add_pairs(Vector<float>& sum, Word x, Word y);
 
 #endif

@@ -224,6 +224,17 @@ KFORMER_SIMD_INLINE Vector<C> fused_multiply_add(Vector<C> a, Vector<C> b, Vecto
 #endif
 }
 
+/// The sum of the lanes.
+template <class C>
+KFORMER_SIMD_INLINE C sum_of(Vector<C> x) {
+  C lane[width<C>];
+  store(lane, x);
+  KFORMER_SIMD_UNROLL
+  for (int half = width<C> / 2; half > 0; half /= 2) KFORMER_SIMD_UNROLL
+  for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+  return lane[0];
+}
+
 template <class C, std::size_t... i>
 KFORMER_SIMD_INLINE Vector<C> zip_low(Vector<C> a, Vector<C> b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (i % 2 ? width<C> + i / 2 : i / 2)...);

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/common/simd/isa.hpp"
+
+/// \file
+/// A matrix product as the host's SIMD kernels see it. Free of Kokkos.
+
+namespace kformer::Impl::host {
+
+/// Element (index, inner) is `data[index·index_stride + inner·inner_stride]`; one of the strides is 1.
+struct ProductFactor {
+  const void* data;
+  std::int64_t index_stride, inner_stride;
+};
+
+/// result(row, col) = Σ_inner left(row, inner)·right(col, inner) + addend(row, col).
+struct ProductArguments {
+  std::int64_t inner;
+  ProductFactor left, right;
+  void* result;
+  std::int64_t row_stride;
+  const void* addend;  ///< null for none; may be `result`
+  std::int64_t addend_row_stride;
+};
+
+/// A part of the result.
+struct ProductTile {
+  std::int64_t row, col;
+  int rows, cols;
+};
+
+/// The kernels of one instruction set and storage type.
+struct LinearKernels {
+  int panel_cols;  ///< tiles are best multiples of it wide
+  std::size_t (*scratch)(int rows, int cols);
+  void (*run)(const ProductArguments&, const ProductTile&, void* scratch);  ///< result stored as the factors
+  void (*run_summed)(const ProductArguments&, const ProductTile&,
+                     void* scratch);  ///< as the type of arithmetic
+};
+
+template <Isa isa>
+const LinearKernels& linear_kernels(DType storage);
+
+}  // namespace kformer::Impl::host

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/simd/scratch.hpp"
+#include "ops/linear/host/few_rows.hpp"
+
+/// \file
+/// One tile of a matrix product. The right factor is packed into panels of three vectors of columns that stay
+/// in the second-level cache; the left one is used where it lies if it lies along the summed index and needs no
+/// conversion. Sums are kept in the type of arithmetic until the whole tile is done.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// Numbers along the summed index that are packed at a time.
+inline constexpr int product_depth = 256;
+
+/// Columns of a panel.
+template <class T>
+inline constexpr int panel_cols = block_vectors * width<Arithmetic<T>>;
+
+template <class T>
+struct LinearTile {
+  using C = Arithmetic<T>;
+  static constexpr int W = width<C>, cols_of_panel = panel_cols<T>;
+  // A cache line more than needed keeps rows out of each other's cache sets.
+  static constexpr std::int64_t panel_stride = cols_of_panel * padded<C>(operands<T>(product_depth));
+  static constexpr std::int64_t left_stride = operands<T>(product_depth) + 64 / static_cast<int>(sizeof(C));
+
+  const ProductArguments& p;
+  ProductTile tile;
+  Operand<T>*left, *right;
+  C* sums;
+  std::int64_t sums_stride;
+
+  static std::size_t scratch_bytes(int rows, int cols) {
+    LinearTile x{{}, {0, 0, rows, cols}};
+    return x.lay_out(nullptr);
+  }
+
+  std::size_t lay_out(void* memory) {
+    Scratch scratch(memory);
+    const int panels = (tile.cols + cols_of_panel - 1) / cols_of_panel;
+    sums_stride = panels * cols_of_panel + 64 / static_cast<int>(sizeof(C));
+    right = scratch.take<Operand<T>>(panels * panel_stride);
+    left = scratch.take<Operand<T>>(tile.rows * left_stride);
+    sums = scratch.take<C>(tile.rows * sums_stride);
+    return scratch.bytes();
+  }
+
+  void sum_up() {
+    if (tile.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
+      return sum_few_rows<T>(p, tile, sums, sums_stride);
+    if (p.inner == 0)
+      for (int r = 0; r < tile.rows; ++r) clear(sums + r * sums_stride, padded<C>(tile.cols));
+    for (std::int64_t inner = 0; inner < p.inner; inner += product_depth)
+      add(inner, static_cast<int>(smaller(product_depth, p.inner - inner)));
+  }
+
+  /// result = sums + addend, stored as O.
+  template <class O>
+  void store_result() const {
+    for (int r = 0; r < tile.rows; ++r) {
+      O* to = static_cast<O*>(p.result) + (tile.row + r) * p.row_stride + tile.col;
+      C* row = sums + r * sums_stride;
+      if (p.addend) {
+        const O* more = static_cast<const O*>(p.addend) + (tile.row + r) * p.addend_row_stride + tile.col;
+        for (int c = 0; c < tile.cols; c += W) {
+          C x[W];
+          load_row(more + c, tile.cols - c < W ? tile.cols - c : W, x);
+          store<C>(row + c, load(row + c) + load(x));
+        }
+      }
+      store_row(row, tile.cols, to);
+    }
+  }
+
+ private:
+  void add(std::int64_t inner, int count) {
+    const int depth = operands<T>(count);
+    const Operand<T>* rows = left;
+    std::int64_t stride = left_stride;
+    if (is_ready(count)) {
+      rows = reinterpret_cast<const Operand<T>*>(static_cast<const T*>(p.left.data) +
+                                                 tile.row * p.left.index_stride + inner);
+      stride = p.left.index_stride / per_operand<T>;
+    } else {
+      pack<T>(p.left, tile.row, inner, tile.rows, count, Rows<C>{reinterpret_cast<C*>(left), left_stride});
+    }
+    pack<T>(p.right, tile.col, inner, tile.cols, count,
+            Panels<C>{reinterpret_cast<C*>(right), cols_of_panel, panel_stride});
+    for (int col = 0, panel = 0; col < tile.cols; col += cols_of_panel, ++panel) {
+      const int cols = tile.cols - col < cols_of_panel ? tile.cols - col : cols_of_panel;
+      multiply(rows, stride, right + panel * panel_stride, depth, (cols + W - 1) / W, inner == 0, sums + col);
+    }
+  }
+
+  // Whether products can take the left factor where it lies.
+  bool is_ready(int count) const {
+    if (p.left.inner_stride != 1 || sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
+    return count % per_operand<T> == 0 && p.left.index_stride % per_operand<T> == 0 &&
+           reinterpret_cast<std::uintptr_t>(p.left.data) % alignof(Operand<T>) == 0;
+  }
+
+  void multiply(const Operand<T>* rows, std::int64_t stride, const Operand<T>* panel, int depth, int vectors,
+                bool first, C* to) const {
+    const auto product = [&]<Start start, int n>() {
+      product_panel<Left::by_row, start, n>(tile.rows, depth, rows, stride, panel, cols_of_panel, to,
+                                            sums_stride);
+    };
+    const auto started = [&]<int n>() {
+      if (first)
+        product.template operator()<Start::zero, n>();
+      else
+        product.template operator()<Start::sum, n>();
+    };
+    static_assert(block_vectors == 3);
+    if (vectors == 3)
+      started.template operator()<3>();
+    else if (vectors == 2)
+      started.template operator()<2>();
+    else
+      started.template operator()<1>();
+  }
+};
+
+template <class T, class O>
+void linear_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
+  LinearTile<T> tile{p, part};
+  tile.lay_out(scratch);
+  tile.sum_up();
+  tile.template store_result<O>();
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
