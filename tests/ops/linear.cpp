@@ -25,6 +25,9 @@ const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},    {1, 113, 75},  {75
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
 enum class Added { nothing, bias, residual, to_y };
+// Most with a scale: a kernel that forgets it is far off.
+constexpr double scale_of(Added added) { return added == Added::nothing ? 1.0 : -0.75; }
+constexpr double scale_of(Rows rows) { return rows == Rows::packed ? 0.625 : 1.0; }
 constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
 
 template <class T>
@@ -61,14 +64,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
         Tensors<T> t(shape, rows);
         std::mt19937 generator(11);
         if (added == Added::to_y) t.y.random(generator, 3.0);
-        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref(), {scale_of(added)}};
         if (added == Added::bias) problem.bias = t.bias.ref();
         if (added == Added::residual) problem.residual = t.residual.ref();
         if (added == Added::to_y) problem.residual = t.y.ref();
         auto forward = [&]<class Real, class Store>() {
           return ref::linear_forward<Real, Store>(
               Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
-              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual));
+              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual),
+              Real(scale_of(added)));
         };
         const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
         const auto naive = forward.template operator()<compute_t<T>, T>();
@@ -82,10 +86,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
     for (const Rows rows : both_rows) {
       Tensors<T> t(shape, rows);
       const auto expected = ref::linear_backward_input<oracle_t<T>, oracle_t<T>>(
-          t.weight.template read<oracle_t<T>>(), t.dy.template read<oracle_t<T>>());
+          t.weight.template read<oracle_t<T>>(), t.dy.template read<oracle_t<T>>(),
+          oracle_t<T>(scale_of(rows)));
       const auto naive = ref::linear_backward_input<compute_t<T>, T>(t.weight.template read<compute_t<T>>(),
-                                                                     t.dy.template read<compute_t<T>>());
-      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref()};
+                                                                     t.dy.template read<compute_t<T>>(),
+                                                                     compute_t<T>(scale_of(rows)));
+      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale_of(rows)}};
       problem.check();
       test_every_kernel(problem, {&t.dx},
                         [&](const std::string&) { check_close("dx", t.dx, expected, naive); });
@@ -97,12 +103,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_matches_the_oracle, T, Scalars) {
     for (const Rows rows : both_rows) {
       Tensors<T> t(shape, rows);
       auto gradient = [&]<class Real>(std::type_identity<Real>) {
-        return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>()),
+        return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(),
+                                                  Real(scale_of(rows))),
                       t.dweight);
       };
       const auto expected = gradient(std::type_identity<oracle_t<T>>{});
       const auto naive = gradient(std::type_identity<compute_t<T>>{});
-      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref()};
+      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale_of(rows)}};
       problem.check();
       test_every_kernel(problem, {&t.dweight},
                         [&](const std::string&) { check_close("dweight", t.dweight, expected, naive); });
@@ -132,6 +139,7 @@ BOOST_AUTO_TEST_CASE(reference_by_hand) {
   BOOST_TEST((ref::linear_forward<double, double>(x, weight, {}, {}).values() == Values{11, 43}));
   BOOST_TEST((ref::linear_forward<double, double>(x, weight, bias, {}).values() == Values{111, 243}));
   BOOST_TEST((ref::linear_forward<double, double>(x, weight, {}, residual).values() == Values{1011, 2043}));
+  BOOST_TEST((ref::linear_forward<double, double>(x, weight, bias, {}, 0.5).values() == Values{105.5, 221.5}));
   BOOST_TEST((ref::linear_backward_input<double, double>(weight, dy).values() == Values{110, 160}));
   BOOST_TEST((ref::linear_backward_weight(x, dy).values() == Values{30, 40, 60, 80}));
   BOOST_TEST((ref::linear_bias_backward(dy).values() == Values{10, 20}));
@@ -244,6 +252,9 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   check_error<DimensionMismatch>(
       [&] { linear_backward_weight(Exec(), x16.view<2>(), dy16.view<2>(), dweight16.view<2>()); },
       "kformer::linear_backward_weight: dweight is stored as bf16, expected f32: x[3,5] dy[3,4] dweight[4,5]");
+  check_error<NotSupported>(
+      [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), {.scale = INFINITY}); },
+      "kformer::linear_forward: scale must be finite");
   check_error<DimensionMismatch>([&] { linear_bias_backward(Exec(), y.view<2>(), bias.view<1>()); },
                                  "kformer::linear_bias_backward: extents do not match: dy[3,4] dbias[5]; "
                                  "expected dbias to have one element "

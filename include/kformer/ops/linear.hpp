@@ -10,6 +10,11 @@
 
 namespace kformer {
 
+/// What a linear map takes besides its operands.
+struct LinearOptions {
+  double scale = 1;  ///< every product is multiplied by it before anything is added
+};
+
 namespace Impl {
 
 /// At most one of `bias` and `residual` is present.
@@ -17,6 +22,7 @@ struct LinearForward {
   static constexpr const char* op = "linear";
   static constexpr const char* function = "linear_forward";
   TensorRef x, weight, bias, residual, y;
+  LinearOptions options{};
   Operands operands() const;
   void check() const;
 };
@@ -25,6 +31,7 @@ struct LinearBackwardInput {
   static constexpr const char* op = "linear";
   static constexpr const char* function = "linear_backward_input";
   TensorRef weight, dy, dx;
+  LinearOptions options{};
   Operands operands() const;
   void check() const;
 };
@@ -33,6 +40,7 @@ struct LinearBackwardWeight {
   static constexpr const char* op = "linear";
   static constexpr const char* function = "linear_backward_weight";
   TensorRef x, dy, dweight;
+  LinearOptions options{};
   Operands operands() const;
   void check() const;
 };
@@ -50,86 +58,101 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
 
 }  // namespace Impl
 
-/// The linear map of each row: `y = x Wᵀ`.
+/// The linear map of each row: `y = scale · x Wᵀ`.
 ///
 /// \param exec   the instance everything is launched on; nothing is fenced or allocated
 /// \param x      (rows, in), T
 /// \param weight (out, in), T
 /// \param y      (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> Y>
-void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y) {
+void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y, LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, W, Y>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), {}, {}, erase(y)};
+  const Impl::LinearForward problem{erase(x), erase(weight), {}, {}, erase(y), options};
   problem.check();
   Impl::run_best(exec, problem);
 }
 
-/// The same with a bias: `y = x Wᵀ + bias`, rounded once.
+/// The same with a bias: `y = scale · x Wᵀ + bias`, rounded once.
 ///
 /// \param exec   the instance
 /// \param x      (rows, in), T
 /// \param weight (out, in), T
 /// \param bias   (out), T, added to every row
 /// \param y      (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> B, ViewOf<2> Y>
-void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y) {
+void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
+                         LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, W, B, Y>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), erase(bias), {}, erase(y)};
+  const Impl::LinearForward problem{erase(x), erase(weight), erase(bias), {}, erase(y), options};
   problem.check();
   Impl::run_best(exec, problem);
 }
 
-/// The same with the residual addition fused: `y = residual + x Wᵀ`, rounded once.
+/// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
 ///
 /// \param exec     the instance
 /// \param x        (rows, in), T
 /// \param weight   (out, in), T
-/// \param residual (rows, out), T; may be `y` itself (then `y += x Wᵀ`), otherwise shares no memory with it
+/// \param residual (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
+/// with it
 /// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> R, ViewOf<2> Y>
-void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y) {
+void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y,
+                             LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, W, R, Y>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), {}, erase(residual), erase(y)};
+  const Impl::LinearForward problem{erase(x), erase(weight), {}, erase(residual), erase(y), options};
   problem.check();
   Impl::run_best(exec, problem);
 }
 
-/// Gradient of `linear_forward` and its variants with respect to `x`: `dx = dy W` (overwritten). The gradient
-/// with respect to `residual` is `dy` itself.
+/// Gradient of `linear_forward` and its variants with respect to `x`: `dx = scale · dy W` (overwritten). The
+/// gradient with respect to `residual` is `dy` itself.
 ///
 /// \param exec   the instance
 /// \param weight (out, in), T
 /// \param dy     (rows, out), T
 /// \param dx     (rows, in), T, overwritten; shares no memory with the inputs
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> W, ViewOf<2> DY, ViewOf<2> DX>
-void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx) {
+void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx,
+                           LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, W, DY, DX>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardInput problem{erase(weight), erase(dy), erase(dx)};
+  const Impl::LinearBackwardInput problem{erase(weight), erase(dy), erase(dx), options};
   problem.check();
   Impl::run_best(exec, problem);
 }
 
-/// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += dyᵀ x` (accumulated, the
-/// rows summed in a fixed order in compute_t<T>).
+/// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += scale · dyᵀ x`
+/// (accumulated, the rows summed in a fixed order in compute_t<T>).
 ///
 /// \param exec    the instance
 /// \param x       (rows, in), T
 /// \param dy      (rows, out), T
 /// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> X, ViewOf<2> DY, ViewOf<2> DW>
-void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight) {
+void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight,
+                            LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, DY, DW>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardWeight problem{erase(x), erase(dy), erase(dweight)};
+  const Impl::LinearBackwardWeight problem{erase(x), erase(dy), erase(dweight), options};
   problem.check();
   Impl::run_best(exec, problem);
 }
@@ -142,14 +165,16 @@ void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW
 /// \param dy      (rows, out), T
 /// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
 /// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options `scale`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit; then nothing was launched
+/// \throws NotSupported      if `scale` is not finite
 template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> DY, ViewOf<2> DX, ViewOf<2> DW>
 void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
-                     const DW& dweight) {
+                     const DW& dweight, LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, W, DY, DX, DW>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardInput input{erase(weight), erase(dy), erase(dx)};
-  const Impl::LinearBackwardWeight by_weight{erase(x), erase(dy), erase(dweight)};
+  const Impl::LinearBackwardInput input{erase(weight), erase(dy), erase(dx), options};
+  const Impl::LinearBackwardWeight by_weight{erase(x), erase(dy), erase(dweight), options};
   Impl::check_linear_backward(input, by_weight);
   Impl::run_best(exec, input);
   Impl::run_best(exec, by_weight);

@@ -48,30 +48,29 @@ struct Lines {
   }
 };
 
-inline void gemm(const char* ta, const char* tb, int m, int n, int k, const float* a, int lda, const float* b,
-                 int ldb, float beta, float* c, int ldc) {
-  const float one = 1;
-  sgemm_(ta, tb, &m, &n, &k, &one, a, &lda, b, &ldb, &beta, c, &ldc);
+inline void gemm(const char* ta, const char* tb, int m, int n, int k, float alpha, const float* a, int lda,
+                 const float* b, int ldb, float beta, float* c, int ldc) {
+  sgemm_(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &ldc);
 }
-inline void gemm(const char* ta, const char* tb, int m, int n, int k, const double* a, int lda, const double* b,
-                 int ldb, double beta, double* c, int ldc) {
-  const double one = 1;
-  dgemm_(ta, tb, &m, &n, &k, &one, a, &lda, b, &ldb, &beta, c, &ldc);
+inline void gemm(const char* ta, const char* tb, int m, int n, int k, double alpha, const double* a, int lda,
+                 const double* b, int ldb, double beta, double* c, int ldc) {
+  dgemm_(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &ldc);
 }
 
-/// result(row, col) = Σ_k left(row, k) · right(col, k) + beta · result(row, col), row by row in memory; to
-/// BLAS, which counts along columns, that is resultᵀ = right · leftᵀ.
+/// result(row, col) = alpha · Σ_k left(row, k) · right(col, k) + beta · result(row, col), row by row in memory;
+/// to BLAS, which counts along columns, that is resultᵀ = right · leftᵀ.
 template <class C>
 void blas_product(std::int64_t rows, std::int64_t cols, std::int64_t inner, const Lines<C>& left,
-                  const Lines<C>& right, C beta, C* result, std::int64_t row_stride) {
+                  const Lines<C>& right, C alpha, C beta, C* result, std::int64_t row_stride) {
   // BLAS wants the distance of lines to be at least their length even where there is only one line.
   auto leading = [](std::int64_t distance, std::int64_t length) {
     return static_cast<int>(std::max<std::int64_t>({distance, length, 1}));
   };
   const OneBlasThread one;
   gemm(right.along_sum ? "T" : "N", left.along_sum ? "N" : "T", static_cast<int>(cols), static_cast<int>(rows),
-       static_cast<int>(inner), right.data, leading(right.distance, right.along_sum ? inner : cols), left.data,
-       leading(left.distance, left.along_sum ? inner : rows), beta, result, leading(row_stride, cols));
+       static_cast<int>(inner), alpha, right.data, leading(right.distance, right.along_sum ? inner : cols),
+       left.data, leading(left.distance, left.along_sum ? inner : rows), beta, result,
+       leading(row_stride, cols));
 }
 
 /// The tiles of the result, one BLAS call each (or one per panel); they depend on the problem alone.
@@ -138,7 +137,7 @@ void blas_matmul(const std::string& label, const Exec& exec, const MatrixProduct
     if (p.addend && p.addend != p.result)
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(p.addend + (row0 + r) * p.addend_row_stride + col0, cols, result + r * p.row_stride);
-    blas_product(rows, cols, p.inner, Lines(p.left).from(row0, 0), Lines(p.right).from(col0, 0),
+    blas_product(rows, cols, p.inner, Lines(p.left).from(row0, 0), Lines(p.right).from(col0, 0), p.alpha,
                  C(p.addend ? 1 : 0), result, p.row_stride);
   });
 }
@@ -177,13 +176,13 @@ void blas_matmul(const std::string& label, const Exec& exec, const MatrixProduct
     for (std::int64_t inner = 0; inner < p.inner; inner += depth) {
       const std::int64_t count = std::min(depth, p.inner - inner);
       blas_product(rows, cols, count, converted(Lines(p.left).from(row0, inner), rows, count, left),
-                   converted(Lines(p.right).from(col0, inner), cols, count, right), 1.0f, sum, cols);
+                   converted(Lines(p.right).from(col0, inner), cols, count, right), 1.0f, 1.0f, sum, cols);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       O* to = p.result + (row0 + r) * p.row_stride + col0;
       const O* more = p.addend ? p.addend + (row0 + r) * p.addend_row_stride + col0 : nullptr;
       for (std::int64_t c = 0; c < cols; ++c)
-        to[c] = O(more ? sum[r * cols + c] + static_cast<float>(more[c]) : sum[r * cols + c]);
+        to[c] = O(p.alpha * sum[r * cols + c] + (more ? static_cast<float>(more[c]) : 0.0f));
     }
   });
 }

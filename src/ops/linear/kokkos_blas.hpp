@@ -43,7 +43,7 @@ void kokkos_blas_matmul(const Exec& exec, const MatrixProduct<C, C>& p) {
   };
   const Kokkos::View<C**, Kokkos::LayoutRight, Space, Unmanaged> result(
       p.result, static_cast<std::size_t>(p.rows), static_cast<std::size_t>(p.cols));
-  KokkosBlas::gemm(exec, p.left.inner_stride == 1 ? "N" : "T", p.right.inner_stride == 1 ? "T" : "N", C(1),
+  KokkosBlas::gemm(exec, p.left.inner_stride == 1 ? "N" : "T", p.right.inner_stride == 1 ? "T" : "N", p.alpha,
                    matrix(p.left, p.rows), matrix(p.right, p.cols), C(p.addend ? 1 : 0), result);
 }
 

@@ -15,19 +15,20 @@
 namespace kformer::Impl {
 
 inline void run_reference(const LinearForward& p) {
-  write_tensor(
-      reference::linear_forward<double, double>(read_tensor<double>(p.x), read_tensor<double>(p.weight),
-                                                read_tensor<double>(p.bias), read_tensor<double>(p.residual)),
-      p.y);
+  write_tensor(reference::linear_forward<double, double>(
+                   read_tensor<double>(p.x), read_tensor<double>(p.weight), read_tensor<double>(p.bias),
+                   read_tensor<double>(p.residual), p.options.scale),
+               p.y);
 }
 inline void run_reference(const LinearBackwardInput& p) {
   write_tensor(reference::linear_backward_input<double, double>(read_tensor<double>(p.weight),
-                                                                read_tensor<double>(p.dy)),
+                                                                read_tensor<double>(p.dy), p.options.scale),
                p.dx);
 }
 inline void run_reference(const LinearBackwardWeight& p) {
-  accumulate_tensor(reference::linear_backward_weight(read_tensor<double>(p.x), read_tensor<double>(p.dy)),
-                    p.dweight);
+  accumulate_tensor(
+      reference::linear_backward_weight(read_tensor<double>(p.x), read_tensor<double>(p.dy), p.options.scale),
+      p.dweight);
 }
 inline void run_reference(const LinearBiasBackward& p) {
   accumulate_tensor(reference::linear_bias_backward(read_tensor<double>(p.dy)), p.dbias);

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear.hpp"
 
+#include <cmath>
+
 namespace kformer::Impl {
+
+namespace {
+void check_scale(const Operands& all, const LinearOptions& options) {
+  all.require_option(std::isfinite(options.scale), "scale must be finite");
+}
+}  // namespace
 
 Operands LinearForward::operands() const {
   const char* called = bias.present()       ? "linear_bias_forward"
@@ -20,6 +28,7 @@ void LinearForward::check() const {
                        "bias to have one element per row of weight")
       .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
       .require_unit_stride();
+  check_scale(all, options);
 }
 
 Operands LinearBackwardInput::operands() const {
@@ -33,6 +42,7 @@ void check_input(const Operands& all, const LinearBackwardInput& p) {
       .require_extents(p.dx.has_extents({p.dy.extent[0], p.weight.extent[1]}),
                        "dx to have the rows of dy and one column per column of weight")
       .require_unit_stride();
+  check_scale(all, p.options);
 }
 
 void check_weight(const Operands& all, const LinearBackwardWeight& p) {
@@ -42,6 +52,7 @@ void check_weight(const Operands& all, const LinearBackwardWeight& p) {
       .require_extents(p.dweight.has_extents({p.dy.extent[1], p.x.extent[1]}),
                        "dweight to have one row per column of dy and one column per column of x")
       .require_unit_stride();
+  check_scale(all, p.options);
 }
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 namespace kformer::Impl {
 
-/// y = x Wᵀ + (bias or residual).
+/// y = scale · x Wᵀ + (bias or residual).
 template <class T>
 MatrixProduct<T, T> product(const LinearForward& p) {
   const auto x = p.x.as<const T, 2>(), weight = p.weight.as<const T, 2>();
@@ -24,10 +24,11 @@ MatrixProduct<T, T> product(const LinearForward& p) {
           .result = y.data,
           .row_stride = y.stride[0],
           .addend = static_cast<const T*>(addend.data),
-          .addend_row_stride = p.bias.present() ? 0 : p.residual.stride[0]};
+          .addend_row_stride = p.bias.present() ? 0 : p.residual.stride[0],
+          .alpha = static_cast<compute_t<T>>(p.options.scale)};
 }
 
-/// dx = dy W.
+/// dx = scale · dy W.
 template <class T>
 MatrixProduct<T, T> product(const LinearBackwardInput& p) {
   const auto dy = p.dy.as<const T, 2>(), weight = p.weight.as<const T, 2>();
@@ -38,10 +39,11 @@ MatrixProduct<T, T> product(const LinearBackwardInput& p) {
           .left = {dy.data, dy.stride[0], 1},
           .right = {weight.data, 1, weight.stride[0]},
           .result = dx.data,
-          .row_stride = dx.stride[0]};
+          .row_stride = dx.stride[0],
+          .alpha = static_cast<compute_t<T>>(p.options.scale)};
 }
 
-/// dweight = dyᵀ x + dweight.
+/// dweight = scale · dyᵀ x + dweight.
 template <class T>
 MatrixProduct<T, compute_t<T>> product(const LinearBackwardWeight& p) {
   const auto dy = p.dy.as<const T, 2>(), x = p.x.as<const T, 2>();
@@ -54,7 +56,8 @@ MatrixProduct<T, compute_t<T>> product(const LinearBackwardWeight& p) {
           .result = dweight.data,
           .row_stride = dweight.stride[0],
           .addend = dweight.data,
-          .addend_row_stride = dweight.stride[0]};
+          .addend_row_stride = dweight.stride[0],
+          .alpha = static_cast<compute_t<T>>(p.options.scale)};
 }
 
 inline DType storage_type(const LinearForward& p) { return p.x.dtype; }

@@ -8,17 +8,18 @@
 
 namespace kformer::Impl::reference {
 
-/// y = x Wᵀ [+ bias] [+ residual]; `bias` and `residual` may be absent.
+/// y = scale · x Wᵀ [+ bias] [+ residual]; `bias` and `residual` may be absent.
 template <class Real, class Store>
 HostTensor<Real> linear_forward(const HostTensor<Real>& x, const HostTensor<Real>& weight,
-                                const HostTensor<Real>& bias, const HostTensor<Real>& residual) {
+                                const HostTensor<Real>& bias, const HostTensor<Real>& residual,
+                                Real scale = 1) {
   const auto rows = x.extent(0), in = x.extent(1), out = weight.extent(0);
   HostTensor<Real> y({rows, out});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t o = 0; o < out; ++o) {
       Real sum = 0;
       for (std::int64_t i = 0; i < in; ++i) sum += x(r, i) * weight(o, i);
-      sum = stored<Store>(sum);
+      sum = stored<Store>(scale * sum);
       if (bias.present()) sum = stored<Store>(sum + bias(o));
       if (residual.present()) sum = stored<Store>(residual(r, o) + sum);
       y(r, o) = sum;
@@ -26,28 +27,31 @@ HostTensor<Real> linear_forward(const HostTensor<Real>& x, const HostTensor<Real
   return y;
 }
 
-/// dx = dy W.
+/// dx = scale · dy W.
 template <class Real, class Store>
-HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight, const HostTensor<Real>& dy) {
+HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight, const HostTensor<Real>& dy,
+                                       Real scale = 1) {
   const auto rows = dy.extent(0), out = weight.extent(0), in = weight.extent(1);
   HostTensor<Real> dx({rows, in});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t i = 0; i < in; ++i) {
       Real sum = 0;
       for (std::int64_t o = 0; o < out; ++o) sum += dy(r, o) * weight(o, i);
-      dx(r, i) = stored<Store>(sum);
+      dx(r, i) = stored<Store>(scale * sum);
     }
   return dx;
 }
 
-/// dweight = dyᵀ x, kept in the type of arithmetic.
+/// dweight = scale · dyᵀ x, kept in the type of arithmetic.
 template <class Real>
-HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy) {
+HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy, Real scale = 1) {
   const auto rows = x.extent(0), in = x.extent(1), out = dy.extent(1);
   HostTensor<Real> dweight({out, in});
   for (std::int64_t o = 0; o < out; ++o)
-    for (std::int64_t i = 0; i < in; ++i)
+    for (std::int64_t i = 0; i < in; ++i) {
       for (std::int64_t r = 0; r < rows; ++r) dweight(o, i) += dy(r, o) * x(r, i);
+      dweight(o, i) *= scale;
+    }
   return dweight;
 }
 

@@ -17,7 +17,7 @@ struct ProductFactor {
   std::int64_t index_stride, inner_stride;
 };
 
-/// result(row, col) = Σ_inner left(row, inner)·right(col, inner) + addend(row, col).
+/// result(row, col) = alpha·Σ_inner left(row, inner)·right(col, inner) + addend(row, col).
 struct ProductArguments {
   std::int64_t inner;
   ProductFactor left, right;
@@ -25,6 +25,7 @@ struct ProductArguments {
   std::int64_t row_stride;
   const void* addend;  ///< null for none; may be `result`
   std::int64_t addend_row_stride;
+  double alpha;
 };
 
 /// A part of the result.

@@ -46,7 +46,8 @@ struct LinearEntry {
                                q.result,
                                q.row_stride,
                                q.addend,
-                               q.addend_row_stride};
+                               q.addend_row_stride,
+                               q.alpha};
       const LinearTiles tile(q.rows, q.cols, kernels.panel_cols);
       const std::int64_t row_tiles = ceil_div(q.rows, tile.rows);
       for_each_tile(label<P>(simd_entry<isa>).c_str(), exec, tile.tiles(q.rows, q.cols),

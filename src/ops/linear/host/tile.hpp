@@ -56,12 +56,15 @@ struct LinearTile {
       add(inner, static_cast<int>(smaller(product_depth, p.inner - inner)));
   }
 
-  /// result = sums + addend, stored as O.
+  /// result = alpha·sums + addend, stored as O.
   template <class O>
   void store_result() const {
     for (int r = 0; r < tile.rows; ++r) {
       O* to = static_cast<O*>(p.result) + (tile.row + r) * p.row_stride + tile.col;
       C* row = sums + r * sums_stride;
+      if (p.alpha != 1)
+        for (int c = 0; c < tile.cols; c += W)
+          store<C>(row + c, load(row + c) * splat(static_cast<C>(p.alpha)));
       if (p.addend) {
         const O* more = static_cast<const O*>(p.addend) + (tile.row + r) * p.addend_row_stride + tile.col;
         for (int c = 0; c < tile.cols; c += W) {
