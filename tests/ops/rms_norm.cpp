@@ -7,6 +7,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -16,7 +17,9 @@ BOOST_AUTO_TEST_SUITE(rms_norm)
 struct Shape {
   std::int64_t rows, hidden;
 };
-const std::vector<Shape> shapes{{1, 1}, {3, 5}, {75, 113}, {65, 64}, {2, 1025}, {0, 8}};
+// Odd columns leave a part of a vector; 2100 rows are cut into more blocks than 65.
+const std::vector<Shape> shapes{{1, 1},   {3, 5},  {9, 15},   {20, 17},  {75, 113},
+                                {65, 64}, {6, 71}, {2, 1025}, {2100, 9}, {0, 8}};
 
 template <class T>
 struct Tensors {
@@ -90,6 +93,163 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
         check_close("dweight", t.dweight, expected.dweight, naive.dweight);
       });
     }
+}
+
+/// Rows times 2^exponent, whose squares leave the range of the type of arithmetic.
+template <class T>
+void test_magnitude(int exponent, bool fused) {
+  using Real = oracle_t<T>;
+  const Shape shape{3, 37};
+  Tensors<T> t(shape, fused);
+  // The textbook has no trouble with the unscaled rows, and a power of two changes no rounding.
+  const auto naive = ref::rms_norm_forward<compute_t<T>, T>(t.x.template read<compute_t<T>>(),
+                                                            t.residual.template read<compute_t<T>>(),
+                                                            t.weight.template read<compute_t<T>>(), 0);
+  const auto scaled = [&](const HostTensor<double>& values) {
+    return [&values, exponent](std::size_t i) {
+      return T(static_cast<compute_t<T>>(std::ldexp(values.values()[i], exponent)));
+    };
+  };
+  t.x.fill(scaled(t.x.template read<double>()));
+  if (fused) t.residual.fill(scaled(t.residual.template read<double>()));
+  const auto expected = ref::rms_norm_forward<Real, Real>(
+      t.x.template read<Real>(), t.residual.template read<Real>(), t.weight.template read<Real>(), 0);
+  auto naive_rstd = naive.rstd;
+  for (auto& value : naive_rstd.values()) value = std::ldexp(value, -exponent);
+  const Impl::RmsNormForward problem{
+      t.x.ref(), t.residual.ref(), t.weight.ref(), t.sum.ref(), t.y.ref(), t.rstd.ref(), 0};
+  std::vector<Output*> outputs{&t.y, &t.rstd};
+  if (fused) outputs.push_back(&t.sum);
+  test_every_kernel(problem, outputs, [&](const std::string& name) {
+    if (name == "reference" && std::is_same_v<T, double>) return;  // its arithmetic is double as well
+    check_close("y", t.y, expected.y, naive.y);
+    check_close("rstd", t.rstd, expected.rstd, naive_rstd);
+  });
+
+  // Backward takes what forward saved, and has gradients of the unscaled rows times 2^−exponent.
+  t.rstd.fill([&](std::size_t i) { return static_cast<compute_t<T>>(expected.rstd.values()[i]); });
+  const auto gradients = [&]<class R, class Store>() {
+    return ref::rms_norm_backward<R, Store>(t.x.template read<R>(), t.weight.template read<R>(),
+                                            t.rstd.template read<R>(), t.dy.template read<R>(), {});
+  };
+  const auto dexpected = gradients.template operator()<Real, Real>();
+  const auto dnaive = gradients.template operator()<compute_t<T>, T>();
+  t.dweight.fill([](std::size_t) { return 0; });
+  const Impl::RmsNormBackward backward{t.x.ref(), t.weight.ref(), t.rstd.ref(),   t.dy.ref(),
+                                       {},        t.dx.ref(),     t.dweight.ref()};
+  test_every_kernel(backward, {&t.dx, &t.dweight}, [&](const std::string&) {
+    check_close("dx", t.dx, dexpected.dx, dnaive.dx);
+    check_close("dweight", t.dweight, dexpected.dweight, dnaive.dweight);
+  });
+}
+
+using WideScalars = std::tuple<float, bf16, double>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_any_magnitude_are_normalised, T, WideScalars) {
+  // 2^±67 is about 1e±20, 2^−100 about 1e−30, 2^±665 about 1e±200.
+  const std::vector<int> exponents = std::is_same_v<T, double> ? std::vector<int>{665, -665, 1000, -500}
+                                                               : std::vector<int>{67, -67, -100, 100};
+  for (const int exponent : exponents)
+    for (const bool fused : {false, true}) BOOST_TEST_CONTEXT("2^" << exponent << (fused ? ", fused" : "")) {
+        test_magnitude<T>(exponent, fused);
+      }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, Scalars) {
+  using C = compute_t<T>;
+  const C infinity = std::numeric_limits<C>::infinity(), nan = std::numeric_limits<C>::quiet_NaN();
+  TestTensor<Exec, T> x({4, 37}), weight({37}), y({4, 37});
+  TestTensor<Exec, C> rstd({4});
+  const C odd[] = {infinity, nan, 0, -infinity};
+  x.fill([&](std::size_t i) { return T(i / 37 == 2 ? C(0) : i % 37 == 35 ? odd[i / 37] : C(1)); });
+  weight.fill([](std::size_t) { return T(C(1)); });
+  const Impl::RmsNormForward problem{x.ref(), {}, weight.ref(), {}, y.ref(), rstd.ref(), 0};
+  test_every_kernel(problem, {&y, &rstd}, [&](const std::string&) {
+    const auto scale = rstd.template read<double>();
+    const auto out = y.template read<double>();
+    BOOST_TEST(scale(0) == 0);
+    BOOST_TEST(std::isnan(scale(1)));
+    BOOST_TEST(scale(2) == std::numeric_limits<double>::infinity());
+    BOOST_TEST(scale(3) == 0);
+    for (int h = 0; h < 37; ++h) {
+      for (const int row : {0, 3}) BOOST_TEST((h == 35 ? std::isnan(out(row, h)) : out(row, h) == 0));
+      for (const int row : {1, 2}) BOOST_TEST(std::isnan(out(row, h)));
+    }
+  });
+}
+
+template <class T>
+std::vector<unsigned char> bits_of(const TestTensor<Exec, T>& t) {
+  Exec().fence("kformer::Testing::rms_norm");
+  return t.bits();
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {
+  const Shape shape{5, 70};
+  const auto v = [](const TestTensor<Exec, T>& t) { return t.template view<2>(); };
+  with_each_kernel<Impl::RmsNormForward>([&] {
+    const Tensors<T> apart(shape, true), plain(shape, true);
+    const auto weight = apart.weight.template view<1>();
+    const auto rstd = apart.rstd.template view<1>();
+    rms_norm_forward(Exec(), v(plain.x), weight, v(plain.y), rstd);
+    rms_norm_forward(Exec(), v(plain.x), weight, v(plain.x), rstd);
+    BOOST_TEST((bits_of(plain.x) == bits_of(plain.y)));
+    rms_norm_residual_forward(Exec(), v(apart.x), v(apart.residual), weight, v(apart.sum), v(apart.y), rstd);
+    using Member = TestTensor<Exec, T> Tensors<T>::*;
+    for (const Member sum : {&Tensors<T>::x, &Tensors<T>::residual}) {
+      const Tensors<T> t(shape, true);
+      rms_norm_residual_forward(Exec(), v(t.x), v(t.residual), weight, v(t.*sum), v(t.y), rstd);
+      BOOST_TEST((bits_of(t.*sum) == bits_of(apart.sum)));
+      BOOST_TEST((bits_of(t.y) == bits_of(apart.y)));
+    }
+    const Kokkos::View<std::byte*, Exec::memory_space> workspace(
+        "kformer::Testing::workspace", rms_norm_backward_workspace_bytes<T>(Exec(), shape.rows, shape.hidden));
+    const auto backward = [&](const Tensors<T>& t, const TestTensor<Exec, T>& dx) {
+      rms_norm_residual_backward(Exec(), v(t.x), weight, rstd, v(t.dy), v(t.dsum), v(dx),
+                                 t.dweight.template view<1>(), workspace);
+      return bits_of(dx);
+    };
+    const Tensors<T> first(shape, true);
+    const auto expected = backward(first, first.dx);
+    for (const Member dx : {&Tensors<T>::dy, &Tensors<T>::dsum}) {
+      const Tensors<T> t(shape, true);
+      BOOST_TEST((backward(t, t.*dx) == expected));
+      BOOST_TEST((bits_of(t.dweight) == bits_of(first.dweight)));
+    }
+  });
+}
+
+// Beyond the caches outputs are written in another way.
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scalars) {
+  constexpr std::int64_t rows = 1080, row_bytes = 16384, columns = large_columns<T>(row_bytes);
+  const auto matrix = [](std::uint32_t seed) { return large_matrix<T>(rows, row_bytes, seed); };
+  const auto x = matrix(1), residual = matrix(2), dy = matrix(3), dsum = matrix(4);
+  const auto weight = Kokkos::subview(matrix(5), 0, std::pair(std::int64_t(0), columns));
+  const Kokkos::View<compute_t<T>*, Exec::memory_space> rstd("rstd", rows), dweight("dweight", columns);
+  const Kokkos::View<std::byte*, Exec::memory_space> workspace(
+      "kformer::Testing::workspace", rms_norm_backward_workspace_bytes<T>(Exec(), rows, columns));
+  struct Outputs {
+    LargeMatrix<T> y, sum, fused_y, dx, fused_dx;
+  };
+  const auto zeros = [] { return large_zeros<T>(rows, row_bytes); };
+  const auto outputs = [&] { return Outputs{zeros(), zeros(), zeros(), zeros(), zeros()}; };
+  const auto run = [&](const Outputs& out, std::int64_t first, std::int64_t end) {
+    const auto part = [&](const LargeMatrix<T>& m) { return rows_of(m, first, end); };
+    const auto scale = Kokkos::subview(rstd, std::pair(first, end));
+    rms_norm_forward(Exec(), part(x), weight, part(out.y), scale);
+    rms_norm_residual_forward(Exec(), part(x), part(residual), weight, part(out.sum), part(out.fused_y), scale);
+    rms_norm_backward(Exec(), part(x), weight, scale, part(dy), part(out.dx), dweight, workspace);
+    rms_norm_residual_backward(Exec(), part(x), weight, scale, part(dy), part(dsum), part(out.fused_dx),
+                               dweight, workspace);
+  };
+  with_each_kernel<Impl::RmsNormForward>([&] {
+    const Outputs whole = outputs(), by_rows = outputs();
+    run(whole, 0, rows);
+    constexpr std::int64_t few = rows / 4;
+    for (std::int64_t first = 0; first < rows; first += few) run(by_rows, first, first + few);
+    for (const auto output : {&Outputs::y, &Outputs::sum, &Outputs::fused_y, &Outputs::dx, &Outputs::fused_dx})
+      BOOST_TEST(same_bits(whole.*output, by_rows.*output));
+  });
 }
 
 BOOST_AUTO_TEST_CASE(reference_by_hand) {

@@ -77,11 +77,17 @@ void for_each_piece(const char* label, const Exec& exec, std::int64_t count, std
                        [=](std::int64_t piece) { f(piece * length, std::min(count, (piece + 1) * length)); });
 }
 
-/// The length of pieces of rows with `row_elements` each: long enough to pay for a call, short enough that many
-/// threads find work.
+/// Elements in a piece of work: enough to pay for a call, few enough that many threads find work.
+inline constexpr std::int64_t piece_elements = 16384;
+
+/// The length of pieces of rows with `row_elements` each.
 inline std::int64_t piece_of_rows(std::int64_t row_elements) {
-  constexpr std::int64_t elements = 16384;
-  return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, row_elements));
+  return std::max<std::int64_t>(1, piece_elements / std::max<std::int64_t>(1, row_elements));
 }
+
+/// Whether outputs of a launch that touches `bytes` of memory had better be written past the caches: they would
+/// not stay there until the next launch, and a write past the caches needs no read before. The limit is about
+/// what the last-level caches of one processor have for a few threads.
+inline bool exceeds_caches(std::int64_t bytes) { return bytes > std::int64_t(32) << 20; }
 
 }  // namespace kformer::Impl::host

@@ -9,6 +9,38 @@
 
 namespace kformer::Impl {
 
+template <class C>
+struct RmsNormRange;
+template <>
+struct RmsNormRange<float> {
+  using Bits = std::uint32_t;
+  static constexpr Bits exponent = 0x7f800000u;
+  static constexpr float smallest_mean_square = 0x1p-100f;
+};
+template <>
+struct RmsNormRange<double> {
+  using Bits = std::uint64_t;
+  static constexpr Bits exponent = 0x7ff0000000000000u;
+  static constexpr double smallest_mean_square = 0x1p-900;
+};
+
+/// Whether the mean square of a row left the range where its squares are sums of normal numbers. A NaN did not.
+template <class C>
+KOKKOS_INLINE_FUNCTION bool rms_norm_needs_scaling(C mean_square) {
+  return mean_square < RmsNormRange<C>::smallest_mean_square ||
+         mean_square > Kokkos::Experimental::finite_max_v<C>;
+}
+
+/// The power of two that brings the greatest magnitude of such a row, or eps, to 1; 1 for a row with
+/// infinities, which has the result that it has.
+template <class C>
+KOKKOS_INLINE_FUNCTION C rms_norm_power(C greatest, C eps) {
+  using Range = RmsNormRange<C>;
+  const C most = Kokkos::fmax(Kokkos::fmax(greatest, Kokkos::sqrt(eps)), Kokkos::Experimental::norm_min_v<C>);
+  if (most > Kokkos::Experimental::finite_max_v<C>) return C(1);
+  return C(1) / Kokkos::bit_cast<C>(Kokkos::bit_cast<typename Range::Bits>(most) & Range::exponent);
+}
+
 template <class T, class Exec>
 void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
   using C = compute_t<T>;
@@ -38,18 +70,42 @@ void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
             },
             squares);
         team.team_barrier();
-        const C scale = C(1) / Kokkos::sqrt(squares / static_cast<C>(hidden) + eps);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd(row) = scale; });
+        const auto normalised = [&](std::int64_t h) { return static_cast<C>(fused ? sum(row, h) : x(row, h)); };
+        C mean = squares / static_cast<C>(hidden) + eps, power = 1;
+        if (rms_norm_needs_scaling(mean)) {
+          C greatest = 0;
+          Kokkos::parallel_reduce(
+              Kokkos::TeamVectorRange(team, hidden),
+              [&](std::int64_t h, C& most) { most = Kokkos::fmax(most, Kokkos::abs(normalised(h))); },
+              Kokkos::Max<C>(greatest));
+          power = rms_norm_power(greatest, eps);
+          Kokkos::parallel_reduce(
+              Kokkos::TeamVectorRange(team, hidden),
+              [&](std::int64_t h, C& partial) {
+                const C scaled = normalised(h) * power;
+                partial += scaled * scaled;
+              },
+              squares);
+          mean = squares / static_cast<C>(hidden) + eps * power * power;
+        }
+        const C scale = C(1) / Kokkos::sqrt(mean);
+        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd(row) = power * scale; });
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
-          const C value = static_cast<C>(fused ? sum(row, h) : x(row, h));
-          y(row, h) = T(value * scale * static_cast<C>(weight(h)));
+          y(row, h) = T(normalised(h) * power * scale * static_cast<C>(weight(h)));
         });
       });
 }
 
-/// Rows are cut into this many blocks at most; the number depends on the problem alone, so the order of the
-/// sums does too.
-inline std::int64_t rms_norm_row_blocks(std::int64_t rows) { return std::min<std::int64_t>(rows, 64); }
+/// Backward cuts rows into blocks, each of which sums its part of the weight gradient: up to 64 blocks in any
+/// case, up to 256 where a block still has so many rows that its sums are little beside them. The cut depends
+/// on the problem alone, so the order of the sums does too.
+inline std::int64_t rms_norm_rows_per_block(std::int64_t rows) {
+  const std::int64_t blocks = std::clamp<std::int64_t>(rows / 32, 64, 256);
+  return std::max<std::int64_t>(1, ceil_div(rows, blocks));
+}
+inline std::int64_t rms_norm_row_blocks(std::int64_t rows) {
+  return ceil_div(rows, rms_norm_rows_per_block(rows));
+}
 
 inline std::size_t rms_norm_backward_workspace(const RmsNormBackward& p) {
   return static_cast<std::size_t>(rms_norm_row_blocks(p.x.extent[0]) * p.x.extent[1]) *
@@ -67,7 +123,7 @@ void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const 
   const bool fused = p.dsum.present();
   const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1], blocks = rms_norm_row_blocks(rows);
   if (blocks == 0) return;
-  const std::int64_t rows_per_block = ceil_div(rows, blocks);
+  const std::int64_t rows_per_block = rms_norm_rows_per_block(rows);
   auto* partial = static_cast<C*>(workspace.data);  // (blocks, hidden)
   Kokkos::parallel_for(
       "kformer::rms_norm_backward[kokkos]", team_policy(exec, blocks, hidden),

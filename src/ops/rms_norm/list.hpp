@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/rms_norm/host/entries.hpp"
 #include "ops/rms_norm/kokkos.hpp"
 #include "ops/rms_norm/reference.hpp"
 
@@ -11,11 +12,20 @@ template <class Exec>
 struct List<RmsNormForward, Exec> {
   using P = RmsNormForward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::RmsNormForwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::RmsNormForwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::RmsNormForwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) { rms_norm_forward_kokkos<T>(exec, p); });
@@ -36,11 +46,21 @@ template <class Exec>
 struct List<RmsNormBackward, Exec> {
   using P = RmsNormBackward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, rms_norm_backward_workspace, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, rms_norm_backward_workspace,
+                                              kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::RmsNormBackwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::RmsNormBackwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::RmsNormBackwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
     dispatch_dtype(p.x.dtype,

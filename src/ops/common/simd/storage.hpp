@@ -61,12 +61,14 @@ template <class T>
 KFORMER_SIMD_INLINE void store_stored(T* to, Vector<Arithmetic<T>> x) {
   store(to, x);
 }
+/// Words whose upper halves are the nearest bf16.
+KFORMER_SIMD_INLINE Word nearest_bf16(Vector<float> x) {
+  const Word u = as_bits<Word>(x), nearest = u + (0x7fffu + ((u >> 16) & 1u)), quiet_nan = u | 0x400000u;
+  return x != x ? quiet_nan : nearest;
+}
 template <>
 KFORMER_SIMD_INLINE void store_stored<Bf16>(Bf16* to, Vector<float> x) {
-  const Word u = as_bits<Word>(x);
-  const Word nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet_nan = (u >> 16) | 0x40u;
-  const Word is_nan = as_bits<Word>((u & 0x7fffffffu) > 0x7f800000u);
-  const HalfWord half = __builtin_convertvector((is_nan & quiet_nan) | (~is_nan & nearest), HalfWord);
+  const HalfWord half = __builtin_convertvector(nearest_bf16(x) >> 16, HalfWord);
   std::memcpy(to, &half, sizeof(half));
 }
 template <>

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/host_rows.hpp"
+#include "ops/common/simd_entries.hpp"
+#include "ops/rms_norm/host/arguments.hpp"
+#include "ops/rms_norm/kokkos.hpp"
+
+/// \file
+/// The entries of host kernel lists that run SIMD kernels.
+
+namespace kformer::Impl::host {
+
+template <class Exec, Isa isa>
+struct RmsNormForwardEntry {
+  using P = RmsNormForward;
+  static constexpr Kernel<P, Exec> entry() {
+    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
+  }
+
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.residual) + bytes_of(p.sum) + bytes_of(p.y));
+    const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1];
+    const RmsNormForwardArguments a{input_rows(p.x),
+                                    input_rows(p.residual),
+                                    p.weight.data,
+                                    output_rows(p.sum, streams, {p.x, p.residual}),
+                                    output_rows(p.y, streams, {p.x}),
+                                    p.rstd.data,
+                                    hidden,
+                                    p.eps};
+    for_each_piece("kformer::rms_norm_forward[simd]", exec, rows, piece_of_rows(hidden),
+                   [=, run = rms_norm_kernels<built<isa>>(p.x.dtype).forward](
+                       std::int64_t first_row, std::int64_t end) { run(a, first_row, end); });
+  }
+};
+
+template <class Exec, Isa isa>
+struct RmsNormBackwardEntry {
+  using P = RmsNormBackward;
+  static constexpr Kernel<P, Exec> entry() {
+    return {simd_entry<isa>, reject_processor<isa, P>, rms_norm_backward_workspace, run};
+  }
+
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    constexpr std::int64_t columns = 512;  // of one piece of the weight gradient
+    const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.dy) + bytes_of(p.dsum) + bytes_of(p.dx));
+    const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1], blocks = rms_norm_row_blocks(rows);
+    const RmsNormBackwardArguments a{input_rows(p.x),
+                                     p.weight.data,
+                                     p.rstd.data,
+                                     input_rows(p.dy),
+                                     input_rows(p.dsum),
+                                     output_rows(p.dx, streams, {p.x, p.dy, p.dsum}),
+                                     workspace.data,
+                                     p.dweight.data,
+                                     rows,
+                                     hidden,
+                                     rms_norm_rows_per_block(rows),
+                                     blocks};
+    const RmsNormKernels& kernels = rms_norm_kernels<built<isa>>(p.x.dtype);
+    for_each_piece("kformer::rms_norm_backward[simd]", exec, blocks, 1,
+                   [=, run = kernels.backward](std::int64_t block, std::int64_t) { run(a, block); });
+    for_each_piece("kformer::rms_norm_backward_weight[simd]", exec, hidden, columns,
+                   [=, run = kernels.backward_weight](std::int64_t first_column, std::int64_t end) {
+                     run(a, first_column, end);
+                   });
+  }
+};
+
+}  // namespace kformer::Impl::host
