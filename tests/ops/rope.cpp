@@ -18,15 +18,18 @@ constexpr RopeScaling llama3{8, 1, 4, 8192};
 struct Shape {
   std::int64_t batch, seq, q_heads, kv_heads, head_dim;
 };
-const std::vector<Shape> shapes{{1, 1, 1, 1, 2},  {2, 7, 8, 2, 6}, {3, 5, 4, 1, 66},
-                                {2, 3, 2, 2, 64}, {0, 3, 2, 1, 8}, {2, 0, 2, 1, 8},
-                                {2, 3, 0, 1, 8},  {2, 3, 2, 0, 8}, {2, 3, 2, 1, 0}};
+// Halves of a head of whole vectors, of several, and with a part of one; tokens in one piece of work and in
+// several.
+const std::vector<Shape> shapes{{1, 1, 1, 1, 2},   {2, 7, 8, 2, 6},  {3, 5, 4, 1, 66},  {2, 3, 2, 2, 64},
+                                {1, 4, 3, 1, 30},  {1, 3, 2, 1, 34}, {2, 3, 2, 1, 250}, {2, 21, 6, 2, 80},
+                                {3, 53, 5, 1, 22}, {0, 3, 2, 1, 8},  {2, 0, 2, 1, 8},   {2, 3, 0, 1, 8},
+                                {2, 3, 2, 0, 8},   {2, 3, 2, 1, 0}};
 
 enum class Positions { consecutive, shared, arbitrary };
 
 template <class T>
 struct Tensors {
-  static constexpr std::int64_t table_rows = 40;
+  static constexpr std::int64_t table_rows = 60;
   static constexpr std::int64_t first_position = 3;
   TestTensor<Exec, T> q, k;
   TestTensor<Exec, compute_t<T>> cos, sin;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/rope/host/entries.hpp"
 #include "ops/rope/kokkos.hpp"
 #include "ops/rope/reference.hpp"
 
@@ -34,11 +35,20 @@ struct List<RopeTables, Exec> {
 template <class P, class Exec, int direction>
 struct RopeRotationList {
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::RopeRotationEntry<P, Exec, host::Isa::avx512, direction>::entry(),
+          host::RopeRotationEntry<P, Exec, host::Isa::avx2, direction>::entry(),
+          host::RopeRotationEntry<P, Exec, host::Isa::generic, direction>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     const char* label = direction > 0 ? "kformer::rope_forward[kokkos]" : "kformer::rope_backward[kokkos]";

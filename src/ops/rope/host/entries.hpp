@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/rope.hpp"
+#include "ops/common/host_rows.hpp"
+#include "ops/common/simd_entries.hpp"
+#include "ops/rope/host/arguments.hpp"
+
+/// \file
+/// The entries of host kernel lists that run SIMD kernels.
+
+namespace kformer::Impl::host {
+
+inline RopeHeads rope_heads(const TensorRef& x) {
+  return {x.data, x.stride[0], x.stride[1], x.stride[2], x.extent[2]};
+}
+
+/// The two directions differ by a sign.
+template <class P, class Exec, Isa isa, int direction>
+struct RopeRotationEntry {
+  static constexpr Kernel<P, Exec> entry() {
+    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
+  }
+
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    const std::int64_t seq = p.q.extent[1], head_dim = p.q.extent[3];
+    const bool one_batch = p.positions.present() && p.positions.extent[0] == 1;
+    const RopeArguments a{rope_heads(p.q),
+                          rope_heads(p.k),
+                          input_rows(p.cos),
+                          input_rows(p.sin),
+                          p.cos.extent[0],
+                          head_dim / 2,
+                          seq,
+                          static_cast<const std::int32_t*>(p.positions.data),
+                          one_batch ? 0 : p.positions.stride[0],
+                          p.first_position,
+                          direction};
+    const RopeKernels& kernels = rope_kernels<built<isa>>(p.q.dtype);
+    for_each_piece(direction > 0 ? "kformer::rope_forward[simd]" : "kformer::rope_backward[simd]", exec,
+                   p.q.extent[0] * seq, piece_of_rows((a.q.heads + a.k.heads) * head_dim),
+                   [=, run = p.layout == RopeLayout::half_split ? kernels.half_split : kernels.interleaved](
+                       std::int64_t first_token, std::int64_t end) { run(a, first_token, end); });
+  }
+};
+
+}  // namespace kformer::Impl::host
