@@ -7,6 +7,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -16,8 +17,9 @@ BOOST_AUTO_TEST_SUITE(swiglu)
 struct Shape {
   std::int64_t rows, hidden;
 };
-// 2048 and more columns are cut into stretches.
-const std::vector<Shape> shapes{{1, 1}, {3, 5}, {75, 113}, {2, 2048}, {2, 4099}, {0, 8}, {3, 0}};
+// Odd columns leave a part of a vector; long rows are cut into stretches.
+const std::vector<Shape> shapes{{1, 1},    {3, 5},    {4, 15},    {5, 17}, {7, 33}, {75, 113},
+                                {2, 2048}, {2, 4099}, {2, 33001}, {0, 8},  {3, 0}};
 
 template <class T>
 struct Tensors {
@@ -72,9 +74,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
   const double infinity = std::numeric_limits<double>::infinity();
-  const std::vector<double> gates{0, 1e4, -1e4, infinity, -infinity};
-  const std::vector<double> silu{0, 1e4, 0, infinity, 0}, slope{0.5, 1, 0, 1, 0};
-  TestTensor<Exec, T> gate({1, 5}), up({1, 5}), dy({1, 5}), y({1, 5}), dgate({1, 5}), dup({1, 5});
+  // In whole vectors, and in a part of one.
+  constexpr std::int64_t columns = 5 * 9;
+  const auto repeated = [](std::vector<double> values) {
+    for (std::int64_t i = 5; i < columns; ++i) values.push_back(values[i - 5]);
+    return values;
+  };
+  const std::vector<double> gates = repeated({0, 1e4, -1e4, infinity, -infinity});
+  const std::vector<double> silu = repeated({0, 1e4, 0, infinity, 0}), slope = repeated({0.5, 1, 0, 1, 0});
+  const auto row = [] { return TestTensor<Exec, T>({1, columns}); };
+  TestTensor<Exec, T> gate = row(), up = row(), dy = row(), y = row(), dgate = row(), dup = row();
   gate.fill([&](std::size_t i) { return T(static_cast<compute_t<T>>(gates[i])); });
   for (auto* ones : {&up, &dy}) ones->fill([](std::size_t) { return T(1.0f); });
   const auto stored_gates = gate.template read<double>().values();
@@ -87,6 +96,60 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
     BOOST_TEST(dgate.template read<double>().values() == slope);
     const auto got = dup.template read<double>().values();
     for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(got[i] == (silu[i] == 0 ? 0 : stored_gates[i]));
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, Scalars) {
+  const Shape shape{2, 37};
+  const auto is_odd = [](std::size_t i) { return i % 37 == 3 || i % 37 == 36; };
+  using Member = TestTensor<Exec, T> Tensors<T>::*;
+  for (const Member operand : {&Tensors<T>::gate, &Tensors<T>::up, &Tensors<T>::dy}) {
+    Tensors<T> t(shape);
+    const auto values = (t.*operand).template read<compute_t<T>>().values();
+    (t.*operand).fill([&](std::size_t i) {
+      return T(is_odd(i) ? std::numeric_limits<compute_t<T>>::quiet_NaN() : values[i]);
+    });
+    const auto nan_where_it_was = [&](const TestTensor<Exec, T>& output, bool reached) {
+      const auto got = output.template read<double>().values();
+      for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(std::isnan(got[i]) == (reached && is_odd(i)));
+    };
+    test_every_kernel(Impl::SwigluForward{t.gate.ref(), t.up.ref(), t.y.ref()}, {&t.y},
+                      [&](const std::string&) { nan_where_it_was(t.y, operand != &Tensors<T>::dy); });
+    const Impl::SwigluBackward backward{t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()};
+    test_every_kernel(backward, {&t.dgate, &t.dup}, [&](const std::string&) {
+      nan_where_it_was(t.dgate, true);
+      nan_where_it_was(t.dup, operand != &Tensors<T>::up);
+    });
+  }
+}
+
+// Beyond the caches outputs are written in another way.
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scalars) {
+  constexpr std::int64_t rows = 6, row_bytes = 2 << 20;
+  const auto gate = large_matrix<T>(rows, row_bytes, 1), up = large_matrix<T>(rows, row_bytes, 2),
+             dy = large_matrix<T>(rows, row_bytes, 3);
+  const auto outputs = [] {
+    return std::array{large_zeros<T>(rows, row_bytes), large_zeros<T>(rows, row_bytes)};
+  };
+  with_each_kernel<Impl::SwigluForward>([&] {
+    const auto whole = outputs(), by_rows = outputs();
+    const auto run = [&](const auto& out, std::int64_t first, std::int64_t end) {
+      const auto part = [&](const LargeMatrix<T>& x) { return rows_of(x, first, end); };
+      swiglu_forward(Exec(), part(gate), part(up), part(out[0]));
+    };
+    run(whole, 0, rows);
+    for (std::int64_t row = 0; row < rows; ++row) run(by_rows, row, row + 1);
+    BOOST_TEST(same_bits(whole[0], by_rows[0]));
+  });
+  with_each_kernel<Impl::SwigluBackward>([&] {
+    const auto whole = outputs(), by_rows = outputs();
+    const auto run = [&](const auto& out, std::int64_t first, std::int64_t end) {
+      const auto part = [&](const LargeMatrix<T>& x) { return rows_of(x, first, end); };
+      swiglu_backward(Exec(), part(gate), part(up), part(dy), part(out[0]), part(out[1]));
+    };
+    run(whole, 0, rows);
+    for (std::int64_t row = 0; row < rows; ++row) run(by_rows, row, row + 1);
+    for (int i = 0; i < 2; ++i) BOOST_TEST(same_bits(whole[i], by_rows[i]));
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/swiglu/host/entries.hpp"
 #include "ops/swiglu/kokkos.hpp"
 #include "ops/swiglu/reference.hpp"
 
@@ -11,11 +12,20 @@ template <class Exec>
 struct List<SwigluForward, Exec> {
   using P = SwigluForward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::SwigluForwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::SwigluForwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::SwigluForwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.gate.dtype, [&]<class T>(std::type_identity<T>) { swiglu_forward_kokkos<T>(exec, p); });
@@ -34,11 +44,20 @@ template <class Exec>
 struct List<SwigluBackward, Exec> {
   using P = SwigluBackward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::SwigluBackwardEntry<Exec, host::Isa::avx512>::entry(),
+          host::SwigluBackwardEntry<Exec, host::Isa::avx2>::entry(),
+          host::SwigluBackwardEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.gate.dtype, [&]<class T>(std::type_identity<T>) { swiglu_backward_kokkos<T>(exec, p); });

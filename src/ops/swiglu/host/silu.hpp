@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/common/simd/row_access.hpp"
+#include "ops/swiglu/host/arguments.hpp"
+
+/// \file
+/// SwiGLU of the elements of a block, forward and backward.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+using host::Block;
+using host::SwigluBackwardArguments;
+using host::SwigluForwardArguments;
+
+/// silu(g) = g · σ(g) and its derivative, with σ(g) and σ(−g) both from e^(−|g|), so that nothing overflows or
+/// cancels. No infinity meets a zero: at ±∞ the limits come out.
+template <class C>
+struct Silu {
+  Vector<C> value, slope;
+
+  KFORMER_SIMD_INLINE explicit Silu(Vector<C> g) {
+    const Vector<C> one = splat(C(1)), largest = splat(Infinity<C>::largest), below = -magnitude<C>(g);
+    // Where `exp` has the smallest normal number, −∞ needs a zero.
+    const Vector<C> e = choose<C>(below < splat(Exponential<C>::lowest), Vector<C>{}, exp<C>(below));
+    const IntegerVector<C> is_negative = g < Vector<C>{};
+    const Vector<C> up = choose<C>(is_negative, e, one), down = choose<C>(is_negative, one, e), sum = one + e;
+    const Vector<C> sigmoid = up / sum, finite_below = greater<C>(-largest, g);
+    value = finite_below * up / sum;
+    slope = sigmoid + choose<C>(finite_below > largest, largest, finite_below) * (sigmoid * (down / sum));
+  }
+};
+
+template <class T>
+void swiglu_forward(const SwigluForwardArguments& p, const Block& block) {
+  using C = Arithmetic<T>;
+  for (std::int64_t row = block.first_row; row < block.end_row; ++row) {
+    const T *gate = row_of<T>(p.gate, row) + block.first_column,
+            *up = row_of<T>(p.up, row) + block.first_column;
+    const RowWriter<T> y(p.y, row, block.first_column);
+    for_each_vector<C>(block.columns, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+      y.store(i, Silu<C>(part.load(gate + i)).value * part.load(up + i), part);
+    });
+  }
+  end_streams();
+}
+
+template <class T>
+void swiglu_backward(const SwigluBackwardArguments& p, const Block& block) {
+  using C = Arithmetic<T>;
+  for (std::int64_t row = block.first_row; row < block.end_row; ++row) {
+    const T *gate = row_of<T>(p.gate, row) + block.first_column,
+            *up = row_of<T>(p.up, row) + block.first_column;
+    const T* dy = row_of<T>(p.dy, row) + block.first_column;
+    const RowWriter<T> dgate(p.dgate, row, block.first_column), dup(p.dup, row, block.first_column);
+    for_each_vector<C>(block.columns, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+      // All is read before anything is written, because outputs may be inputs.
+      const Silu<C> silu(part.load(gate + i));
+      const Vector<C> factor = part.load(up + i), through = part.load(dy + i);
+      dgate.store(i, through * factor * silu.slope, part);
+      dup.store(i, through * silu.value, part);
+    });
+  }
+  end_streams();
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
