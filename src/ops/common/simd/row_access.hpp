@@ -75,17 +75,6 @@ KFORMER_SIMD_INLINE void for_each_vector(std::int64_t n, F f) {
   if (i < n) f(i, First{n - i});
 }
 
-/// The sum of the lanes.
-template <class C>
-KFORMER_SIMD_INLINE C sum_of(Vector<C> x) {
-  C lane[width<C>];
-  store(lane, x);
-  KFORMER_SIMD_UNROLL
-  for (int half = width<C> / 2; half > 0; half /= 2) KFORMER_SIMD_UNROLL
-  for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-  return lane[0];
-}
-
 /// Σ `f(i, part)` over a row; `f` gives 0 in the lanes that `part` does not have.
 template <class C, class F>
 KFORMER_SIMD_INLINE C sum_over(std::int64_t n, F f) {
