@@ -7,12 +7,6 @@ namespace {
 
 constexpr std::int64_t hidden_size = 512, tokens = 8192;
 
-std::string name_of(const AttentionCase& c, const std::string& tail) {
-  static constexpr const char* algorithms[] = {"attention", "attention_portable", "standard_attention"};
-  return std::string(algorithms[static_cast<int>(c.algorithm)]) + (c.backward ? "/backward/" : "/forward/") +
-         to_string(c.shape.dtype) + '/' + tail;
-}
-
 AttentionShape self_attention(DType dtype, std::int64_t batch, std::int64_t seq_len, std::int64_t q_heads,
                               std::int64_t kv_heads, std::int64_t head_dim) {
   return {.dtype = dtype,
@@ -29,9 +23,7 @@ class CaseList {
  public:
   void add(const std::string& tail, bool backward, const AttentionShape& shape, const AttentionOptions& options,
            Algorithm algorithm = Algorithm::chosen) {
-    AttentionCase c{{}, algorithm, backward, shape, options};
-    c.name = name_of(c, tail);
-    m_cases.push_back(c);
+    m_cases.push_back({tail, algorithm, backward, shape, options});
   }
   void add_both_directions(const std::string& tail, const AttentionShape& shape,
                            const AttentionOptions& options, Algorithm algorithm = Algorithm::chosen) {

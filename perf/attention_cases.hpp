@@ -17,7 +17,7 @@ enum class Algorithm {
 
 /// One call to be timed.
 struct AttentionCase {
-  std::string name;  ///< `attention/forward/f32/D64/S2048/full`; other algorithms have another first part
+  std::string tail;  ///< last part of the name, such as `D64/S2048/full`
   Algorithm algorithm = Algorithm::chosen;
   bool backward = false;
   AttentionShape shape;

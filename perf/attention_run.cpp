@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "attention_run.hpp"
 
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "common/fill_normal.hpp"
-#include "common/sampling.hpp"
 #include "kformer/ops/attention_plan.hpp"
 #include "kformer/ops/standard_attention.hpp"
 
@@ -35,120 +32,149 @@ class ChosenKernel final : public KernelObserver {
 // What one call reads and writes; the empty arrays are those it does not need.
 template <class T>
 struct OperandSet {
-  using Array = Kokkos::View<T****, Kokkos::LayoutRight, Space>;
-  Array q, k, v, out, dout, dq, dk, dv, probabilities;
-  Kokkos::View<compute_t<T>***, Kokkos::LayoutRight, Space> lse;
+  Array<T****> q, k, v, out, dout, dq, dk, dv, probabilities;
+  Array<compute_t<T>***> lse;
 
   OperandSet(const Space& exec, const AttentionCase& c, std::uint64_t seed) {
     const AttentionShape& s = c.shape;
-    const auto normal = [&](const Array& array) {
+    const auto normal = [&](const Array<T****>& array) {
       drivers::fill_normal(exec, array.data(), static_cast<std::int64_t>(array.size()), ++seed);
     };
-    q = Array("kformer::perf::q", s.batch, s.q_len, s.q_heads, s.head_dim);
-    k = Array("kformer::perf::k", s.batch, s.kv_len, s.kv_heads, s.head_dim);
-    v = Array("kformer::perf::v", s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
-    out = Array("kformer::perf::out", s.batch, s.q_len, s.q_heads, s.v_head_dim);
-    for (const Array& array : {q, k, v}) normal(array);
+    q = Array<T****>("kformer::perf::q", s.batch, s.q_len, s.q_heads, s.head_dim);
+    k = Array<T****>("kformer::perf::k", s.batch, s.kv_len, s.kv_heads, s.head_dim);
+    v = Array<T****>("kformer::perf::v", s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
+    out = Array<T****>("kformer::perf::out", s.batch, s.q_len, s.q_heads, s.v_head_dim);
+    for (const Array<T****>& array : {q, k, v}) normal(array);
     if (c.algorithm == Algorithm::standard)
-      probabilities = Array("kformer::perf::probabilities", s.batch, s.q_heads, s.q_len, s.kv_len);
+      probabilities = Array<T****>("kformer::perf::probabilities", s.batch, s.q_heads, s.q_len, s.kv_len);
     else
       lse = decltype(lse)("kformer::perf::lse", s.batch, s.q_heads, s.q_len);
     if (!c.backward) return;
-    dout = Array("kformer::perf::dout", s.batch, s.q_len, s.q_heads, s.v_head_dim);
+    dout = Array<T****>("kformer::perf::dout", s.batch, s.q_len, s.q_heads, s.v_head_dim);
     normal(dout);
-    dq = Array("kformer::perf::dq", s.batch, s.q_len, s.q_heads, s.head_dim);
-    dk = Array("kformer::perf::dk", s.batch, s.kv_len, s.kv_heads, s.head_dim);
-    dv = Array("kformer::perf::dv", s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
+    dq = Array<T****>("kformer::perf::dq", s.batch, s.q_len, s.q_heads, s.head_dim);
+    dk = Array<T****>("kformer::perf::dk", s.batch, s.kv_len, s.kv_heads, s.head_dim);
+    dv = Array<T****>("kformer::perf::dv", s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
+  }
+};
+
+using Bytes = Kokkos::View<std::byte*, Space>;
+
+template <class T>
+class FlashCall {
+ public:
+  FlashCall(const Space& exec, const AttentionCase& c, const AttentionPlan<Space>& plan, const Bytes& workspace,
+            std::uint64_t seed)
+      : m_backward(c.backward), m_plan(plan), m_workspace(workspace), m_x(exec, c, seed) {
+    if (m_backward) forward(exec);
+  }
+  std::size_t bytes() const { return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv); }
+  void launch(const Space& exec) const {
+    if (m_backward)
+      m_plan.backward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_x.dout, m_x.dq, m_x.dk, m_x.dv,
+                      m_workspace);
+    else
+      forward(exec);
   }
 
-  std::size_t bytes() const {
-    std::size_t elements = 0;
-    for (const Array& array : {q, k, v, out, dout, dq, dk, dv, probabilities}) elements += array.size();
-    return elements * sizeof(T);
+ private:
+  void forward(const Space& exec) const {
+    m_plan.forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_workspace);
   }
+
+  bool m_backward;
+  AttentionPlan<Space> m_plan;
+  Bytes m_workspace;
+  OperandSet<T> m_x;
 };
 
 template <class T>
-class AttentionRunOf final : public AttentionRun {
+class StandardCall {
  public:
-  explicit AttentionRunOf(const AttentionCase& c) : m_case(c) {
-    const ChosenKernel chosen(c.backward);
-    std::size_t workspace_bytes = 0;
-    if (c.algorithm == Algorithm::standard) {
-      if (c.backward)
-        workspace_bytes = standard_attention_backward_workspace_bytes<T>(m_exec, c.shape.batch, c.shape.q_heads,
-                                                                         c.shape.q_len, c.shape.kv_len);
-    } else {
-      std::optional<ForcedKernels> forced;
-      if (c.algorithm == Algorithm::portable) forced.emplace("attention:kokkos");
-      m_plan.emplace(c.shape, c.options);
-      workspace_bytes = m_plan->forward_workspace_bytes();
-      if (c.backward) workspace_bytes = std::max(workspace_bytes, m_plan->backward_workspace_bytes());
-    }
-    m_workspace = Bytes("kformer::perf::workspace", workspace_bytes);
-    const std::size_t cache = last_level_cache_bytes();
-    m_sets.emplace_back(m_exec, c, 0);
-    if (const std::size_t bytes = m_sets.front().bytes(); bytes < cache)
-      for (std::size_t i = 0; i <= cache / bytes; ++i) m_sets.emplace_back(m_exec, c, 8 * (i + 1));
-    for (const auto& set : m_sets) {
-      if (c.backward) forward(set);
-      launch(set);
-    }
-    m_exec.fence("kformer::perf: warm-up");
-    m_kernel = chosen.name();
+  StandardCall(const Space& exec, const AttentionCase& c, const Bytes& workspace, std::uint64_t seed)
+      : m_backward(c.backward), m_options(c.options), m_workspace(workspace), m_x(exec, c, seed) {
+    if (m_backward) forward(exec);
   }
-
-  double seconds() override {
-    const auto& set = m_sets[m_next];
-    m_next = (m_next + 1) % m_sets.size();
-    const auto call = [&] { launch(set); };
-    return drivers::seconds_of(m_exec, call);
+  std::size_t bytes() const {
+    return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv, m_x.probabilities);
   }
-
-  const std::string& kernel() const override { return m_kernel; }
+  void launch(const Space& exec) const {
+    if (m_backward)
+      standard_attention_backward(exec, m_x.q, m_x.k, m_x.v, m_x.probabilities, m_x.dout, m_x.dq, m_x.dk,
+                                  m_x.dv, m_options, m_workspace);
+    else
+      forward(exec);
+  }
 
  private:
-  using Bytes = Kokkos::View<std::byte*, Space>;
-
-  void launch(const OperandSet<T>& x) const { m_case.backward ? backward(x) : forward(x); }
-
-  void forward(const OperandSet<T>& x) const {
-    if (m_plan)
-      m_plan->forward(m_exec, x.q, x.k, x.v, x.out, x.lse, m_workspace);
-    else
-      standard_attention_forward(m_exec, x.q, x.k, x.v, x.out, x.probabilities, m_case.options);
+  void forward(const Space& exec) const {
+    standard_attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.probabilities, m_options);
   }
 
-  void backward(const OperandSet<T>& x) const {
-    if (m_plan)
-      m_plan->backward(m_exec, x.q, x.k, x.v, x.out, x.lse, x.dout, x.dq, x.dk, x.dv, m_workspace);
-    else
-      standard_attention_backward(m_exec, x.q, x.k, x.v, x.probabilities, x.dout, x.dq, x.dk, x.dv,
-                                  m_case.options, m_workspace);
-  }
-
-  AttentionCase m_case;
-  Space m_exec;
-  std::optional<AttentionPlan<Space>> m_plan;  // none for standard attention
+  bool m_backward;
+  AttentionOptions m_options;
   Bytes m_workspace;
-  std::vector<OperandSet<T>> m_sets;
-  std::size_t m_next = 0;
-  std::string m_kernel;
+  OperandSet<T> m_x;
 };
+
+template <class T>
+std::unique_ptr<Run> make_standard_run(const AttentionCase& c) {
+  const AttentionShape& s = c.shape;
+  const std::size_t bytes = c.backward ? standard_attention_backward_workspace_bytes<T>(
+                                             Space(), s.batch, s.q_heads, s.q_len, s.kv_len)
+                                       : 0;
+  const Bytes workspace("kformer::perf::workspace", bytes);
+  const auto make = [&](const Space& exec, std::uint64_t seed) {
+    return StandardCall<T>(exec, c, workspace, seed);
+  };
+  return std::make_unique<RotatingRun<StandardCall<T>>>(make);
+}
+
+AttentionPlan<Space> make_plan(const AttentionCase& c) {
+  std::optional<ForcedKernels> forced;
+  if (c.algorithm == Algorithm::portable) forced.emplace("attention:kokkos");
+  return AttentionPlan<Space>(c.shape, c.options);
+}
+
+template <class T>
+std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
+  const ChosenKernel chosen(c.backward);
+  const AttentionPlan<Space> plan = make_plan(c);
+  std::size_t bytes = plan.forward_workspace_bytes();
+  if (c.backward) bytes = std::max(bytes, plan.backward_workspace_bytes());
+  const Bytes workspace("kformer::perf::workspace", bytes);
+  const auto make = [&](const Space& exec, std::uint64_t seed) {
+    return FlashCall<T>(exec, c, plan, workspace, seed);
+  };
+  return std::make_unique<RotatingRun<FlashCall<T>>>(make, chosen.name());
+}
+
+std::unique_ptr<Run> make_attention_run(const AttentionCase& c) {
+  return dispatch_dtype(c.shape.dtype, [&]<class T>(std::type_identity<T>) {
+    return c.algorithm == Algorithm::standard ? make_standard_run<T>(c) : make_flash_run<T>(c);
+  });
+}
 
 }  // namespace
 
-std::size_t last_level_cache_bytes() {
-  std::size_t largest = 0;
-  for (const auto& cache : benchmark::CPUInfo::Get().caches)
-    largest = std::max(largest, static_cast<std::size_t>(cache.size));
-  return largest;
-}
-
-std::unique_ptr<AttentionRun> make_attention_run(const AttentionCase& what) {
-  return dispatch_dtype(what.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<AttentionRun> {
-    return std::make_unique<AttentionRunOf<T>>(what);
-  });
+Case measured(const AttentionCase& c) {
+  static constexpr const char* blocks[] = {"attention", "attention_portable", "standard_attention"};
+  return {.block = blocks[static_cast<int>(c.algorithm)],
+          .direction = c.backward ? "backward" : "forward",
+          .dtype = c.shape.dtype,
+          .tail = c.tail,
+          .limit = c.is_decode() ? Limit::memory : Limit::arithmetic,
+          .flops = c.flops(),
+          .bytes = c.forward_bytes(),
+          .shape = {{"batch", c.shape.batch},
+                    {"q_len", c.shape.q_len},
+                    {"kv_len", c.shape.kv_len},
+                    {"q_heads", c.shape.q_heads},
+                    {"kv_heads", c.shape.kv_heads},
+                    {"head_dim", c.shape.head_dim},
+                    {"causal", c.options.causal},
+                    {"window", c.options.window}},
+          .make = [c] { return make_attention_run(c); }};
 }
 
 }  // namespace kformer::perf

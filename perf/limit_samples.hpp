@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "attention_run.hpp"
+#include "case.hpp"
 #include "common/fma_peak.hpp"
 #include "common/machine_space.hpp"
 
@@ -64,10 +64,13 @@ class CopyRate {
 /// What limits a case on this machine at this moment.
 class LimitSamples {
  public:
-  /// byte/s of a copy for decode, FLOP/s of multiply-adds otherwise.
-  double of(const AttentionCase& c) {
-    if (c.is_decode()) return sample(m_copy);
-    return compute_dtype(c.shape.dtype) == DType::f64 ? sample(m_fma_f64) : sample(m_fma_f32);
+  /// Seconds that a call of the case takes at least.
+  double least_seconds(const Case& c) {
+    double seconds = 0;
+    if (c.limit != Limit::memory)
+      seconds += c.flops / (compute_dtype(c.dtype) == DType::f64 ? sample(m_fma_f64) : sample(m_fma_f32));
+    if (c.limit != Limit::arithmetic) seconds += c.bytes / sample(m_copy);
+    return seconds;
   }
 
  private:

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <iosfwd>
+#include <string>
 #include <vector>
 
-#include "attention_cases.hpp"
+#include "case.hpp"
 
 namespace kformer::perf {
 
@@ -14,10 +15,9 @@ namespace kformer::perf {
 /// * `about`: version, instruction set of the peak, threads, bytes of the last-level cache
 /// * `cases`: what there is to time, with shapes and options
 /// * `time NAME COUNT`: kernel, seconds of each of COUNT calls
-/// * `limit NAME`: `per_second`, the multiply-add peak or the copy bandwidth at this moment, as the case's
-///   `limit` says
+/// * `limit NAME`: `seconds` that a call takes at least on this machine at this moment
 ///
 /// A request that cannot be answered gets `{"error": "…"}`. Returns at the end of `in`.
-void serve(const std::vector<AttentionCase>& cases, std::istream& in, std::ostream& out);
+void serve(const std::string& program, const std::vector<Case>& cases, std::istream& in, std::ostream& out);
 
 }  // namespace kformer::perf

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "attention_server.hpp"
+#include "server.hpp"
 
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "attention_run.hpp"
 #include "common/provenance.hpp"
 #include "limit_samples.hpp"
 
@@ -16,26 +15,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json description(const AttentionCase& c) {
-  return {{"name", c.name},
-          {"dtype", to_string(c.shape.dtype)},
-          {"backward", c.backward},
-          {"batch", c.shape.batch},
-          {"q_len", c.shape.q_len},
-          {"kv_len", c.shape.kv_len},
-          {"q_heads", c.shape.q_heads},
-          {"kv_heads", c.shape.kv_heads},
-          {"head_dim", c.shape.head_dim},
-          {"causal", c.options.causal},
-          {"window", c.options.window},
-          {"flops", c.flops()},
-          {"bytes", c.forward_bytes()},
-          {"limit", c.is_decode() ? "copy" : "fma"}};
+const char* to_string(Limit limit) {
+  static constexpr const char* names[] = {"arithmetic", "memory", "sum"};
+  return names[static_cast<int>(limit)];
+}
+
+Json description(const Case& c) {
+  Json json{{"name", c.name()},
+            {"block", c.block},
+            {"direction", c.direction},
+            {"dtype", kformer::to_string(c.dtype)},
+            {"limit", to_string(c.limit)},
+            {"flops", c.flops},
+            {"bytes", c.bytes}};
+  for (const auto& [key, number] : c.shape) json[key] = number;
+  return json;
 }
 
 class Server {
  public:
-  explicit Server(const std::vector<AttentionCase>& cases) : m_cases(cases) {}
+  Server(const std::string& program, const std::vector<Case>& cases) : m_program(program), m_cases(cases) {}
 
   Json answer(const std::string& line) {
     std::istringstream words(line);
@@ -45,13 +44,13 @@ class Server {
     if (request == "about") return about();
     if (request == "cases") return list();
     if (request == "time") return time(name, count);
-    if (request == "limit") return {{"per_second", m_limits.of(find(name))}};
+    if (request == "limit") return {{"seconds", m_limits.least_seconds(find(name))}};
     throw NotSupported("'" + request + "' is not a request; use about, cases, time or limit");
   }
 
  private:
   Json about() const {
-    return {{"version", drivers::version_line("kformer-perf-attention")},
+    return {{"version", drivers::version_line(m_program)},
             {"isa", drivers::host_fma().instructions},
             {"threads", Space().concurrency()},
             {"cache_bytes", last_level_cache_bytes()}};
@@ -66,7 +65,8 @@ class Server {
   Json time(const std::string& name, std::int64_t count) {
     if (name != m_name) {
       m_run.reset();  // before the next one takes memory
-      m_run = make_attention_run(find(name));
+      m_name.clear();
+      m_run = find(name).make();
       m_name = name;
     }
     std::vector<double> seconds;
@@ -74,24 +74,25 @@ class Server {
     return {{"kernel", m_run->kernel()}, {"seconds", seconds}};
   }
 
-  const AttentionCase& find(const std::string& name) const {
+  const Case& find(const std::string& name) const {
     const auto found =
-        std::find_if(m_cases.begin(), m_cases.end(), [&](const AttentionCase& c) { return c.name == name; });
+        std::find_if(m_cases.begin(), m_cases.end(), [&](const Case& c) { return c.name() == name; });
     if (found == m_cases.end())
       throw NotSupported("there is no case '" + name + "'; the request 'cases' lists all");
     return *found;
   }
 
-  const std::vector<AttentionCase>& m_cases;
+  const std::string& m_program;
+  const std::vector<Case>& m_cases;
   LimitSamples m_limits;
   std::string m_name;
-  std::unique_ptr<AttentionRun> m_run;
+  std::unique_ptr<Run> m_run;
 };
 
 }  // namespace
 
-void serve(const std::vector<AttentionCase>& cases, std::istream& in, std::ostream& out) {
-  Server server(cases);
+void serve(const std::string& program, const std::vector<Case>& cases, std::istream& in, std::ostream& out) {
+  Server server(program, cases);
   for (std::string line; std::getline(in, line);) {
     try {
       out << server.answer(line).dump() << std::endl;

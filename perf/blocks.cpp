@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// kformer-perf-blocks: every block besides attention, and the decoder layer, timed with cold caches, beside
+// what the machine could do at best.
+#include "blocks/block_cases.hpp"
+#include "program.hpp"
+
+namespace {
+
+using namespace kformer;
+using namespace kformer::perf;
+
+LlamaConfig config(std::int64_t hidden, std::int64_t intermediate, std::int64_t heads, std::int64_t kv_heads,
+                   std::int64_t head_dim) {
+  LlamaConfig c;
+  c.hidden_size = hidden;
+  c.intermediate_size = intermediate;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = head_dim;
+  c.rope.theta = 500000;
+  return c;
+}
+
+// Arrays of 64 MiB in float.
+const BlockSizes full{.dtypes = {DType::f32, DType::bf16},
+                      .more_dtypes = {DType::f16},
+                      .elements = 1 << 24,
+                      .hidden_sizes = {128, 1024, 2048, 4096},
+                      .more_hidden_size = 2048,
+                      .seq_len = 2048,
+                      .logits = 32 << 20,
+                      .vocabularies = {32768, 128256},
+                      .table = 1 << 26,
+                      .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)},
+                                 {"llama-3.1-8b", config(4096, 14336, 32, 8, 128)}},
+                      .batch = 2,
+                      .tokens = 1024};
+
+const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
+                      .more_dtypes = {DType::f16},
+                      .elements = 1 << 18,
+                      .hidden_sizes = {32},
+                      .more_hidden_size = 32,
+                      .seq_len = 32,
+                      .logits = 1 << 18,
+                      .vocabularies = {100},
+                      .table = 1 << 18,
+                      .models = {{"tiny", config(128, 192, 4, 2, 32)}},
+                      .batch = 2,
+                      .tokens = 128};
+
+std::vector<Case> cases_of(const BlockSizes& sizes) {
+  std::vector<Case> all;
+  for (const auto& cases : {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, embedding_cases,
+                            linear_cases, layer_cases})
+    for (Case& c : cases(sizes)) all.push_back(std::move(c));
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(
+      "kformer-perf-blocks", argc, argv, [] { return cases_of(full); }, [] { return cases_of(tiny); });
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+/// \file
+/// The BLAS that the library was built with, called as any program would: once per product, with its own
+/// threads.
+
+namespace kformer::perf {
+
+/// A matrix in memory, row by row.
+struct BlasFactor {
+  const float* data;
+  std::int64_t columns;
+  bool transposed;  ///< whether its transpose is the factor
+};
+
+/// Whether there is a BLAS, and it can run on `threads` threads.
+bool blas_can_use(int threads);
+
+/// `result = left · right + beta · result` on `threads` threads, with (rows, columns) the extents of `result`
+/// and `inner` the length of the sums.
+void blas_product(int threads, std::int64_t rows, std::int64_t columns, std::int64_t inner,
+                  const BlasFactor& left, const BlasFactor& right, float beta, float* result);
+
+}  // namespace kformer::perf

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kformer/core/scalar.hpp"
+#include "run.hpp"
+
+namespace kformer::perf {
+
+/// What a call cannot be faster than.
+enum class Limit {
+  arithmetic,  ///< its operations at the rate of multiply-adds
+  memory,      ///< its bytes at the bandwidth of a copy
+  sum          ///< both, one after the other: parts of either kind
+};
+
+/// One call to be timed.
+struct Case {
+  std::string block;      ///< what computes, such as `rms_norm`
+  std::string direction;  ///< `forward`, `backward`, …
+  DType dtype = DType::f32;
+  std::string tail;  ///< which shape, such as `H2048`
+  Limit limit = Limit::memory;
+  double flops = 0;  ///< by the field's convention; of a sum those of its arithmetic parts
+  double bytes = 0;  ///< the least it must move, every operand once; of a sum those of its memory parts
+  std::vector<std::pair<const char*, std::int64_t>> shape;  ///< for who runs the same elsewhere
+  std::function<std::unique_ptr<Run>()> make;               ///< \throws NotSupported if no kernel accepts it
+
+  /// `rms_norm/forward/f32/H2048`
+  std::string name() const { return block + '/' + direction + '/' + to_string(dtype) + '/' + tail; }
+};
+
+}  // namespace kformer::perf

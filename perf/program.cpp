@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#include "program.hpp"
+
+#include <iostream>
+#include <string_view>
+
+#include "benchmarks.hpp"
+#include "server.hpp"
+
+namespace kformer::perf {
+
+int run_program(const std::string& name, int argc, char** argv, std::vector<Case> (*cases)(),
+                std::vector<Case> (*smoke_cases)()) {
+  const Kokkos::ScopeGuard kokkos(argc, argv);  // takes its own arguments away
+  std::vector<char*> arguments(argv, argv + argc);
+  const auto take = [&](std::string_view option) {
+    return std::erase_if(arguments, [&](const char* argument) { return argument == option; }) > 0;
+  };
+  const auto chosen = take("--smoke") ? smoke_cases() : cases();
+  if (!take("--serve")) return run_benchmarks(name, chosen, arguments);
+  serve(name, chosen, std::cin, std::cout);
+  return 0;
+}
+
+}  // namespace kformer::perf

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "run.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+
+namespace kformer::perf {
+
+std::size_t last_level_cache_bytes() {
+  std::size_t largest = 0;
+  for (const auto& cache : benchmark::CPUInfo::Get().caches)
+    largest = std::max(largest, static_cast<std::size_t>(cache.size));
+  return largest;
+}
+
+std::string label_of(const drivers::KernelNames& names) {
+  const std::string& all = names.text();
+  return all.find(' ') == std::string::npos ? all.substr(all.find(':') + 1) : all;
+}
+
+Array<std::int32_t*> random_integers(const Space& exec, std::uint64_t seed, std::int64_t count,
+                                     std::int64_t end) {
+  const Array<std::int32_t*> array("kformer::perf::integers", count);
+  const std::uint64_t base = drivers::mix(seed);
+  Kokkos::parallel_for("kformer::perf::random_integers", Kokkos::RangePolicy<Space>(exec, 0, count),
+                       [=](std::int64_t i) {
+                         const std::uint64_t bits = drivers::mix(base + static_cast<std::uint64_t>(i));
+                         array(i) = static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(end));
+                       });
+  return array;
+}
+
+}  // namespace kformer::perf

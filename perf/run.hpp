@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/fill.hpp"
+#include "common/kernel_names.hpp"
+#include "common/sampling.hpp"
+
+namespace kformer::perf {
+
+/// The machine's host space, in which everything is timed.
+using Space = Kokkos::DefaultHostExecutionSpace;
+
+/// A dense array of the host.
+template <class DataType>
+using Array = Kokkos::View<DataType, Kokkos::LayoutRight, Space>;
+
+/// Bytes of the largest cache; more than these lie between two uses of the same operand.
+std::size_t last_level_cache_bytes();
+
+/// `kokkos` if one function was called, `linear_forward:host_blas rope_forward:kokkos …` if several were.
+std::string label_of(const drivers::KernelNames& names);
+
+/// A case with its operands in memory, warmed up and ready to be timed.
+class Run {
+ public:
+  virtual ~Run() = default;
+  /// Seconds of one call, from an idle instance to an idle instance. Each call takes the operands that have
+  /// been out of the caches for longest.
+  virtual double seconds() = 0;
+  /// The same computed by the BLAS of this build alone, if it has one that can.
+  virtual std::optional<double> blas_seconds() = 0;
+  /// The names of the kernels that run.
+  virtual const std::string& kernel() const = 0;
+};
+
+/// A call that knows the same computation by BLAS.
+template <class Call>
+concept HasBlas = requires(const Call& call, const Space& exec) { call.launch_blas(exec); };
+
+/// Calls take turns over several sets of operands, more than the caches hold. A `Call` is one set: `bytes()` of
+/// its operands, and `launch(exec)`.
+template <class Call>
+class RotatingRun final : public Run {
+ public:
+  /// `make(exec, seed)` makes a call. `kernel` is for kernels that were chosen before, otherwise those that the
+  /// call chooses are named.
+  template <class Make>
+  explicit RotatingRun(const Make& make, const std::string& kernel = {}) {
+    const std::size_t cache = last_level_cache_bytes();
+    m_calls.push_back(make(m_exec, 0));
+    if (const std::size_t bytes = m_calls.front().bytes(); bytes < cache)
+      for (std::size_t i = 1; i <= 1 + cache / bytes; ++i) m_calls.push_back(make(m_exec, 16 * i));
+    const drivers::KernelNames names;
+    for (const Call& call : m_calls) call.launch(m_exec);
+    m_exec.fence("kformer::perf: warm-up");
+    m_kernel = kernel.empty() ? label_of(names) : kernel;
+  }
+
+  double seconds() override {
+    return seconds_of_next([this](const Call& call) { call.launch(m_exec); });
+  }
+
+  std::optional<double> blas_seconds() override {
+    if constexpr (HasBlas<Call>)
+      if (Call::blas_can()) return seconds_of_next([this](const Call& call) { call.launch_blas(m_exec); });
+    return {};
+  }
+
+  const std::string& kernel() const override { return m_kernel; }
+
+ private:
+  template <class Launch>
+  double seconds_of_next(const Launch& launch) {
+    const Call& call = m_calls[m_next];
+    m_next = (m_next + 1) % m_calls.size();
+    const auto once = [&] { launch(call); };
+    return drivers::seconds_of(m_exec, once);
+  }
+
+  Space m_exec;
+  std::vector<Call> m_calls;
+  std::size_t m_next = 0;
+  std::string m_kernel;
+};
+
+/// Bytes of several arrays.
+template <class... V>
+std::size_t bytes_of(const V&... arrays) {
+  return ((arrays.size() * sizeof(typename V::value_type)) + ... + 0);
+}
+
+/// An array of numbers in [−1, 1), the same for the same seed.
+template <class DataType, class... Extents>
+Array<DataType> random_array(const Space& exec, std::uint64_t seed, const char* label, Extents... extents) {
+  Array<DataType> array(Kokkos::view_alloc(Kokkos::WithoutInitializing, std::string(label)), extents...);
+  drivers::fill_random(exec, array.data(), static_cast<std::int64_t>(array.size()), seed, 1);
+  return array;
+}
+
+/// Numbers in [0, end), the same for the same seed.
+Array<std::int32_t*> random_integers(const Space& exec, std::uint64_t seed, std::int64_t count,
+                                     std::int64_t end);
+
+}  // namespace kformer::perf
