@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Blocks and decoder layers of this library beside PyTorch, eager and through torch.compile, on the same shapes, in the same
+run.
+
+The three take turns call by call, never at the same time and on equal threads. Forward runs under no_grad, backward is
+autograd.grad on a kept graph; a layer runs both. Inputs rotate so that they come from memory. PyTorch allocates its results
+in each call, as its users have it; ours are handed in. A row has medians, our share of the machine's limit measured between
+the calls (the multiply-add peak or the copy bandwidth, for a layer the sum of both over its parts), and how many times
+faster we are than the better of PyTorch's two. Where torch.compile cannot, a sentence says why and eager stands alone.
+
+The environment that this runs in is made by perf/peers/make_environment; torch.compile needs a C++ compiler.
+"""
+
+import turns
+
+PATHS = ("eager", "compile")
+
+
+class PyTorch:
+    """One case with its operands in memory, warmed up."""
+
+    def __init__(self, torch, case, cache_bytes):
+        from torch_blocks import BLOCKS
+
+        if case["block"] not in BLOCKS:
+            raise turns.CannotMeasure(f"{case['name']}: PyTorch has no such form; leave it out with --filter")
+        self._torch = torch
+        self._direction = case["direction"]
+        self._block = BLOCKS[case["block"]](case)
+        self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
+        self._forward = {"eager": self._block.forward, "compile": self._compiled()}
+        self._graphs = {}
+        self.paths, self.notes = ["eager"], {}
+        self._warm_up("eager")
+        try:
+            self._warm_up("compile")
+            self.paths.append("compile")
+        except Exception as error:  # whatever its compilers throw
+            reason = str(error).strip().splitlines()[0]
+            self.notes = {"compile_failed": reason}
+            print(f"{case['name']}: torch.compile failed: {reason}", flush=True)
+
+    def seconds(self, path):
+        """Seconds of one call."""
+        torch, i = self._torch, self._sets.next()
+        operands = self._sets.all[i]
+        if self._direction == "forward":
+            with torch.no_grad():
+                return turns.seconds_of(lambda: self._forward[path](**operands["inputs"]))
+        if self._direction == "forward_backward":
+            return turns.seconds_of(lambda: self._gradients(operands, self._forward[path](**operands["inputs"])))
+        return turns.seconds_of(lambda: self._gradients(operands, self._graphs[path][i], retain_graph=True))
+
+    def _gradients(self, operands, results, retain_graph=False):
+        return self._torch.autograd.grad(results, operands["wanted"], operands["grads"], retain_graph=retain_graph)
+
+    def _compiled(self):
+        import torch._functorch.config
+
+        torch = self._torch
+        torch._dynamo.reset()
+        torch._functorch.config.donated_buffer = False  # or a graph could not be kept
+        return torch.compile(self._block.forward, dynamic=False)
+
+    def _make_set(self):
+        torch = self._torch
+        inputs = self._block.inputs()
+        if self._direction == "forward":
+            return {"inputs": inputs, "wanted": [], "grads": []}
+        wanted = self._wanted(inputs)
+        for x in wanted:
+            x.requires_grad_()
+        with torch.no_grad():
+            results = self._block.forward(**inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        return {"inputs": inputs, "wanted": wanted, "grads": [torch.ones_like(y) for y in results]}
+
+    def _wanted(self, inputs):
+        """What the gradient is taken of."""
+        one = {"backward_input": "x", "backward_weight": "weight"}.get(self._direction)
+        return [inputs[one]] if one else [x for x in inputs.values() if x.is_floating_point()]
+
+    def _set_bytes(self, operands):
+        tensors = [*operands["inputs"].values(), *operands["wanted"], *operands["grads"]]
+        return sum(x.numel() * x.element_size() for x in tensors)
+
+    def _warm_up(self, path):
+        if self._direction.startswith("backward"):
+            self._graphs[path] = [self._forward[path](**operands["inputs"]) for operands in self._sets.all]
+        for _ in self._sets.all:
+            self.seconds(path)
+
+
+if __name__ == "__main__":
+    turns.main(__doc__, "kformer-perf-blocks", r"^(?!.*unfused)(?!.*/f16/)", PATHS, PyTorch)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""What the comparisons of this folder share: two programs that take turns call by call, never at the same time and on equal
+threads. Inputs rotate so that they come from memory."""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Threads of the program whose turn it is not must sleep.
+SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
+
+class CannotMeasure(Exception):
+    pass
+
+
+class Ours:
+    """One of the programs of this folder's parent, serving."""
+
+    def __init__(self, program, threads, options=()):
+        self._name = Path(program).name
+        command = [program, "--serve", f"--kokkos-num-threads={threads}", *options]
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            raise CannotMeasure(f"{program}: {error.strerror}; give the path of the program") from error
+
+    def ask(self, request):
+        try:
+            self._process.stdin.write(request + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # no answer will come
+        line = self._process.stdout.readline()
+        if not line:
+            raise CannotMeasure(f"{self._name} ended with {self._process.wait()} at the request: {request}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise CannotMeasure(answer["error"])
+        return answer
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class RotatingSets:
+    """Sets of operands, more than the caches hold."""
+
+    def __init__(self, make, bytes_of, cache_bytes):
+        self.all = [make()]
+        one = bytes_of(self.all[0])
+        if one < cache_bytes:
+            self.all += [make() for _ in range(1 + cache_bytes // one)]
+        self._next = 0
+
+    def next(self):
+        """The index of those that have been out of the caches for longest."""
+        index = self._next
+        self._next = (index + 1) % len(self.all)
+        return index
+
+
+def seconds_of(call):
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def torch_dtype(torch, name):
+    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}[name]
+
+
+def measure(ours, case, theirs, repetitions):
+    """One row: seconds of every call, their medians and ratios."""
+    seconds = {"ours": [], **{path: [] for path in theirs.paths}}
+    limits = []
+    kernel = ours.ask(f"time {case['name']} 1")["kernel"]
+    for i in range(repetitions):
+        limits.append(ours.ask(f"limit {case['name']}")["seconds"])
+        seconds["ours"] += ours.ask(f"time {case['name']} 1")["seconds"]
+        for path in theirs.paths if i % 2 == 0 else reversed(theirs.paths):
+            seconds[path].append(theirs.seconds(path))
+    median = {who: statistics.median(s) for who, s in seconds.items()}
+    return {
+        **case,
+        "kernel": kernel,
+        **theirs.notes,
+        "seconds": seconds,
+        "median": median,
+        "limit_seconds": statistics.median(limits),
+        "share_of_limit": statistics.median(limits) / median["ours"],
+        "ratio": min(median[path] for path in theirs.paths) / median["ours"],
+    }
+
+
+def print_row(row, paths):
+    ms = {who: f"{1e3 * s:.2f}" for who, s in row["median"].items()}
+    kernel = "several" if " " in row["kernel"] else row["kernel"]
+    theirs = " ".join(f"{ms.get(path, '-'):>9}" for path in paths)
+    print(f"{row['name']:<50} {kernel:<11} {ms['ours']:>9} {100 * row['share_of_limit']:5.1f} % {theirs} "
+          f"{row['ratio']:6.2f} x", flush=True)
+
+
+def parse_arguments(description, program, default_filter):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help=f"the program {program}")
+    parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
+    parser.add_argument("--repetitions", type=int, default=7, help="calls of each per case (default 7)")
+    parser.add_argument("--filter", default=default_filter, help="regular expression of cases (default %(default)s)")
+    parser.add_argument("--output", type=Path, help="JSON with every sample")
+    parser.add_argument("--smoke", action="store_true", help="the program's tiny cases")
+    return parser.parse_args()
+
+
+def run(arguments, paths, make_peer):
+    """Measures the chosen cases; `make_peer(torch, case, cache_bytes)` makes what PyTorch does in a case, with `paths`,
+    `seconds(path)` and `notes` for the row."""
+    # Before anything loads OpenMP; the other program inherits them.
+    os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
+    # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
+    os.environ["OMP_PROC_BIND"] = "false"
+    try:
+        import torch
+    except ImportError as error:
+        raise CannotMeasure(f"{error}; perf/peers/make_environment makes an environment that has PyTorch") from error
+
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    ours = Ours(arguments.program, arguments.threads, ["--smoke"] if arguments.smoke else [])
+    about = {**ours.ask("about"), "pytorch": torch.__version__, "repetitions": arguments.repetitions}
+    print(f"{about['version']} beside PyTorch {about['pytorch']}; threads: {about['threads']}; milliseconds, medians of "
+          f"{arguments.repetitions}; peak by {about['isa']}")
+    columns = " ".join(f"{path:>9}" for path in paths)
+    print(f"{'case':<50} {'kernel':<11} {'ours':>9} {'limit':>7} {columns} {'faster':>8}")
+    rows = []
+    for case in ours.ask("cases"):
+        if re.search(arguments.filter, case["name"]):
+            rows.append(measure(ours, case, make_peer(torch, case, about["cache_bytes"]), arguments.repetitions))
+            print_row(rows[-1], paths)
+            if arguments.output:
+                arguments.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1), encoding="utf-8")
+    ours.close()
+    if not rows:
+        print(f"no case matches {arguments.filter}", file=sys.stderr)
+        return 1
+    slowest = min(rows, key=lambda row: row["ratio"])
+    faster = sum(row["ratio"] > 1 for row in rows)
+    print(f"faster in {faster} of {len(rows)} rows; least: {slowest['ratio']:.2f} x in {slowest['name']}")
+    return 0
+
+
+def main(description, program, default_filter, paths, make_peer):
+    """The program; ends the process."""
+    try:
+        sys.exit(run(parse_arguments(description, program, default_filter), paths, make_peer))
+    except CannotMeasure as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
