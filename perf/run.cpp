@@ -16,6 +16,7 @@ std::size_t last_level_cache_bytes() {
 
 std::string label_of(const drivers::KernelNames& names) {
   const std::string& all = names.text();
+  if (all.empty()) return "none";
   return all.find(' ') == std::string::npos ? all.substr(all.find(':') + 1) : all;
 }
 

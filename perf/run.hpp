@@ -23,7 +23,8 @@ using Array = Kokkos::View<DataType, Kokkos::LayoutRight, Space>;
 /// Bytes of the largest cache; more than these lie between two uses of the same operand.
 std::size_t last_level_cache_bytes();
 
-/// `kokkos` if one function was called, `linear_forward:host_blas rope_forward:kokkos …` if several were.
+/// `kokkos` if one function was called, `linear_forward:host_blas rope_forward:kokkos …` if several were,
+/// `none` without any.
 std::string label_of(const drivers::KernelNames& names);
 
 /// A case with its operands in memory, warmed up and ready to be timed.

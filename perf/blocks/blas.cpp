@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "blocks/blas.hpp"
 
-#ifdef KFORMER_PERF_BLAS
-
 extern "C" {
 void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
             const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
@@ -58,16 +56,3 @@ void blas_product(int threads, std::int64_t rows, std::int64_t columns, std::int
 }
 
 }  // namespace kformer::perf
-
-#else
-
-namespace kformer::perf {
-
-bool blas_can_use(int) { return false; }
-
-void blas_product(int, std::int64_t, std::int64_t, std::int64_t, const BlasFactor&, const BlasFactor&, float,
-                  float*) {}
-
-}  // namespace kformer::perf
-
-#endif

@@ -9,6 +9,12 @@
 
 namespace kformer::perf {
 
+#ifdef KFORMER_PERF_BLAS
+inline constexpr bool has_blas = true;
+#else
+inline constexpr bool has_blas = false;  ///< then nothing else here is defined
+#endif
+
 /// A matrix in memory, row by row.
 struct BlasFactor {
   const float* data;
@@ -16,7 +22,7 @@ struct BlasFactor {
   bool transposed;  ///< whether its transpose is the factor
 };
 
-/// Whether there is a BLAS, and it can run on `threads` threads.
+/// Whether it can run on `threads` threads.
 bool blas_can_use(int threads);
 
 /// `result = left · right + beta · result` on `threads` threads, with (rows, columns) the extents of `result`

@@ -12,7 +12,7 @@ struct Shape {
   std::int64_t rows, in, out;
 };
 
-// What the three products have in common; a call has a static function `product` for BLAS.
+// Of a call that BLAS can do in float.
 struct BlasCall {
   static bool blas_can() { return blas_can_use(Space().concurrency()); }
 };
@@ -28,7 +28,7 @@ class Forward : public BlasCall {
   std::size_t bytes() const { return bytes_of(m_x, m_weight, m_y); }
   void launch(const Space& exec) const { linear_forward(exec, m_x, m_weight, m_y); }
   void launch_blas(const Space& exec) const
-    requires std::is_same_v<T, float>
+    requires(has_blas && std::is_same_v<T, float>)
   {
     blas_product(exec.concurrency(), m_shape.rows, m_shape.out, m_shape.in, {m_x.data(), m_shape.in, false},
                  {m_weight.data(), m_shape.in, true}, 0, m_y.data());
@@ -50,7 +50,7 @@ class BackwardInput : public BlasCall {
   std::size_t bytes() const { return bytes_of(m_weight, m_dy, m_dx); }
   void launch(const Space& exec) const { linear_backward_input(exec, m_weight, m_dy, m_dx); }
   void launch_blas(const Space& exec) const
-    requires std::is_same_v<T, float>
+    requires(has_blas && std::is_same_v<T, float>)
   {
     blas_product(exec.concurrency(), m_shape.rows, m_shape.in, m_shape.out, {m_dy.data(), m_shape.out, false},
                  {m_weight.data(), m_shape.in, false}, 0, m_dx.data());
@@ -72,7 +72,7 @@ class BackwardWeight : public BlasCall {
   std::size_t bytes() const { return bytes_of(m_x, m_dy, m_dweight); }
   void launch(const Space& exec) const { linear_backward_weight(exec, m_x, m_dy, m_dweight); }
   void launch_blas(const Space& exec) const
-    requires std::is_same_v<T, float>
+    requires(has_blas && std::is_same_v<T, float>)
   {
     blas_product(exec.concurrency(), m_shape.out, m_shape.in, m_shape.rows, {m_dy.data(), m_shape.out, true},
                  {m_x.data(), m_shape.in, false}, 1, m_dweight.data());

@@ -4,15 +4,19 @@
 #include <algorithm>
 
 #include "blocks/block_cases.hpp"
+#include "blocks/elementwise.hpp"
 
 namespace kformer::perf {
 
 namespace {
 
+// The rotation, its inverse, and the rotation with the halves of each head exchanged in memory first.
+enum class Form { forward, backward, unfused };
+
 struct Shape {
   std::int64_t batch, seq_len;
   LlamaConfig config;
-  bool backward;
+  Form form;
 };
 
 // Heads of 64, of 128 where the queries are as wide as those of Llama-3.1-8B, four for each head of the keys.
@@ -30,7 +34,7 @@ template <class T>
 class Call {
  public:
   Call(const Space& exec, std::uint64_t seed, const Shape& s)
-      : m_backward(s.backward),
+      : m_form(s.form),
         m_rows(s.batch * s.seq_len),
         m_rotated_columns(static_cast<std::size_t>(s.config.qkv_size() - key_value_size(s.config))),
         m_qkv(random_array<T**>(exec, seed, "kformer::perf::qkv", m_rows, s.config.qkv_size())),
@@ -39,13 +43,20 @@ class Call {
         m_cos("kformer::perf::cos", s.seq_len, s.config.head_dim / 2),
         m_sin("kformer::perf::sin", s.seq_len, s.config.head_dim / 2) {
     rope_tables(exec, m_cos, m_sin);
+    if (m_form != Form::unfused) return;
+    m_exchanged = Array<T**>("kformer::perf::exchanged", m_rows, m_rotated_columns);
+    m_rotated = Array<T**>("kformer::perf::rotated", m_rows, m_rotated_columns);
   }
-  std::size_t bytes() const { return static_cast<std::size_t>(m_rows) * m_rotated_columns * sizeof(T); }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(m_rows) * m_rotated_columns * sizeof(T) + bytes_of(m_exchanged, m_rotated);
+  }
   void launch(const Space& exec) const {
-    if (m_backward)
+    if (m_form == Form::forward)
+      rope_forward(exec, m_q, m_k, m_cos, m_sin);
+    else if (m_form == Form::backward)
       rope_backward(exec, m_q, m_k, m_cos, m_sin);
     else
-      rope_forward(exec, m_q, m_k, m_cos, m_sin);
+      launch_unfused(exec);
   }
 
  private:
@@ -59,17 +70,49 @@ class Call {
                                                             width, n(count), dim, dim, 1));
   }
 
-  bool m_backward;
+  // As modeling_llama of transformers has it: x · cos + rotate_half(x) · sin, on the columns of q and k at
+  // once.
+  void launch_unfused(const Space& exec) const {
+    const std::size_t columns = m_rotated_columns, half = m_cos.extent(1);
+    for_each_row(exec, "kformer::perf::rotate_half", m_qkv.extent(0),
+                 [=, x = m_qkv, exchanged = m_exchanged](std::int64_t row) {
+                   for (std::size_t first = 0; first < columns; first += 2 * half) {
+                     const T* KOKKOS_RESTRICT from = &x(row, first);
+                     T* KOKKOS_RESTRICT to = &exchanged(row, first);
+                     for (std::size_t i = 0; i < half; ++i) to[i] = T(-C(from[half + i]));
+                     for (std::size_t i = 0; i < half; ++i) to[half + i] = from[i];
+                   }
+                 });
+    for_each_row(exec, "kformer::perf::rotate", m_qkv.extent(0),
+                 [=, x = m_qkv, exchanged = m_exchanged, rotated = m_rotated, cos = m_cos,
+                  sin = m_sin](std::int64_t row) {
+                   const std::size_t position = static_cast<std::size_t>(row) % cos.extent(0);
+                   const C* KOKKOS_RESTRICT c = &cos(position, 0);
+                   const C* KOKKOS_RESTRICT s = &sin(position, 0);
+                   for (std::size_t first = 0; first < columns; first += half) {
+                     const T* KOKKOS_RESTRICT a = &x(row, first);
+                     const T* KOKKOS_RESTRICT b = &exchanged(row, first);
+                     T* KOKKOS_RESTRICT to = &rotated(row, first);
+                     for (std::size_t i = 0; i < half; ++i) to[i] = T(C(a[i]) * c[i] + C(b[i]) * s[i]);
+                   }
+                 });
+  }
+
+  using C = compute_t<T>;
+
+  Form m_form;
   std::int64_t m_rows;
   std::size_t m_rotated_columns;
   Array<T**> m_qkv;
   Heads m_q, m_k;
-  Array<compute_t<T>**> m_cos, m_sin;
+  Array<C**> m_cos, m_sin;
+  Array<T**> m_exchanged, m_rotated;
 };
 
+// The unfused form counts the bytes of the fused one: it does the same work.
 Case make_case(DType dtype, const Shape& s) {
-  return {.block = "rope",
-          .direction = s.backward ? "backward" : "forward",
+  return {.block = s.form == Form::unfused ? "rope_unfused" : "rope",
+          .direction = s.form == Form::backward ? "backward" : "forward",
           .dtype = dtype,
           .tail = 'H' + std::to_string(s.config.hidden_size),
           .bytes = rope_bytes(s.batch * s.seq_len, s.config, dtype),
@@ -85,10 +128,10 @@ Case make_case(DType dtype, const Shape& s) {
 
 std::vector<Case> rope_cases(const BlockSizes& sizes) {
   std::vector<Case> cases;
-  for (const bool backward : {false, true})
+  for (const Form form : {Form::forward, Form::backward, Form::unfused})
     sizes.for_each_hidden([&](DType dtype, std::int64_t hidden) {
       const std::int64_t batch = std::max<std::int64_t>(1, sizes.elements / hidden / sizes.seq_len);
-      cases.push_back(make_case(dtype, {batch, sizes.seq_len, heads_of(hidden), backward}));
+      cases.push_back(make_case(dtype, {batch, sizes.seq_len, heads_of(hidden), form}));
     });
   return cases;
 }

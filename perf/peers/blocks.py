@@ -37,7 +37,7 @@ class PyTorch:
             self._warm_up("compile")
             self.paths.append("compile")
         except Exception as error:  # whatever its compilers throw
-            reason = str(error).strip().splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.notes = {"compile_failed": reason}
             print(f"{case['name']}: torch.compile failed: {reason}", flush=True)
 

@@ -57,7 +57,8 @@ class Benchmarks:
             self.assertEqual([s for s in SHARES.values() if s in median], [SHARES[case["limit"]]], name)
             share = median[SHARES[case["limit"]]]
             self.assertGreater(share, 0, name)
-            self.assertLess(share, 100, name)
+            if case["limit"] == "arithmetic":  # what only reads can be faster than a copy
+                self.assertLess(share, 100, name)
 
     def test_kernel_is_the_label(self):
         for median in self.medians.values():

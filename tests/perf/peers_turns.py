@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""perf/peers/turns.py: how turns are taken and rows are made, with a peer that needs no PyTorch."""
+
+import os
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(os.environ["KFORMER_SOURCE"]) / "perf/peers"))
+import turns
+
+PROGRAM = os.environ["KFORMER_PERF_PROGRAM"]
+CASE = {"name": "rms_norm/forward/f32/H32"}
+
+
+class Scripted:
+    """Both sides of a comparison: answers from lists, and writes down who was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.paths, self.notes = ["a", "b"], {"note": 1}
+        self._times = {"time": [9.0, 2.0, 4.0, 3.0], "limit": [1.0, 1.5, 3.0], "a": [6.0, 7.0, 50.0], "b": [9.0, 8.0, 8.0]}
+
+    def _next(self, who):
+        self.asked.append(who)
+        return self._times[who].pop(0)
+
+    def ask(self, request):
+        what, name, *_ = request.split()
+        assert name == CASE["name"]
+        seconds = self._next(what)
+        return {"kernel": "k", "seconds": [seconds]} if what == "time" else {"seconds": seconds}
+
+    def seconds(self, path):
+        return self._next(path)
+
+
+class Measure(unittest.TestCase):
+    def setUp(self):
+        self.both = Scripted()
+        self.row = turns.measure(self.both, CASE, self.both, 3)
+
+    def test_medians_without_the_first_call(self):
+        self.assertEqual(self.row["median"], {"ours": 3.0, "a": 7.0, "b": 8.0})
+
+    def test_ratio_to_the_better_and_share_of_the_limit(self):
+        self.assertEqual(self.row["ratio"], 7 / 3)
+        self.assertEqual(self.row["share_of_limit"], 0.5)
+
+    def test_turns_alternate(self):
+        self.assertEqual(self.both.asked, ["time", "limit", "time", "a", "b", "limit", "time", "b", "a", "limit", "time", "a", "b"])
+
+    def test_the_row_says_what_it_is_about(self):
+        self.assertEqual((self.row["name"], self.row["kernel"], self.row["note"]), (CASE["name"], "k", 1))
+
+
+class RotatingSets(unittest.TestCase):
+    def test_more_than_the_caches_lie_between_two_uses(self):
+        sets = turns.RotatingSets(object, lambda _: 10, 35)
+        self.assertGreater((len(sets.all) - 1) * 10, 35)
+        self.assertEqual([sets.next() for _ in range(len(sets.all) + 2)], [*range(len(sets.all)), 0, 1])
+
+    def test_one_large_set_is_enough(self):
+        self.assertEqual(len(turns.RotatingSets(object, lambda _: 40, 35).all), 1)
+
+
+class Ours(unittest.TestCase):
+    def test_asks_the_program(self):
+        ours = turns.Ours(PROGRAM, 1, ["--smoke"])
+        self.addCleanup(ours.close)
+        self.assertEqual(ours.ask("about")["threads"], 1)
+        with self.assertRaisesRegex(turns.CannotMeasure, "there is no case 'x'"):
+            ours.ask("time x")
+
+    def test_no_such_program(self):
+        with self.assertRaisesRegex(turns.CannotMeasure, "/no/such/program: No such file or directory; give the path"):
+            turns.Ours("/no/such/program", 1)
+
+    def test_program_that_ends(self):
+        ours = turns.Ours("false", 1)
+        self.addCleanup(ours.close)
+        with self.assertRaisesRegex(turns.CannotMeasure, "false ended with 1 at the request: about"):
+            ours.ask("about")
+
+
+if __name__ == "__main__":
+    unittest.main()
