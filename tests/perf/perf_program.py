@@ -55,10 +55,7 @@ class Benchmarks:
             median = self.medians[name]
             self.assertGreater(median["GFLOP/s" if case["flops"] else "GB/s"], 0, name)
             self.assertEqual([s for s in SHARES.values() if s in median], [SHARES[case["limit"]]], name)
-            share = median[SHARES[case["limit"]]]
-            self.assertGreater(share, 0, name)
-            if case["limit"] == "arithmetic":  # what only reads can be faster than a copy
-                self.assertLess(share, 100, name)
+            self.assertGreater(median[SHARES[case["limit"]]], 0, name)
 
     def test_kernel_is_the_label(self):
         for median in self.medians.values():
