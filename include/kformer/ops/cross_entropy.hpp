@@ -8,13 +8,18 @@
 
 /// \file
 /// Cross entropy of a softmax over the vocabulary with integer targets (Goodfellow, Bengio & Courville, Deep
-/// Learning, eq. 6.29–6.30), with the log-sum-exp shifted by the largest logit.
+/// Learning, eq. 6.29–6.30), with the log-sum-exp shifted by the largest logit; label smoothing (Szegedy et
+/// al., arXiv:1512.00567, sect. 7), z-loss (Chowdhery et al., arXiv:2204.02311, sect. 5) and the soft cap on
+/// logits (Gemma 2, arXiv:2408.00118, sect. 2).
 
 namespace kformer {
 
 /// Options of `cross_entropy_*`.
 struct CrossEntropyOptions {
   std::int32_t ignore_index = -100;  ///< rows with this target have loss 0 and gradient 0; it may be any number
+  double label_smoothing = 0;        ///< ε in [0, 1): the target becomes `(1 − ε)·onehot + ε/vocabulary`
+  double z_loss = 0;                 ///< ζ ≥ 0: adds `ζ·lse²` to the loss, which keeps lse near 0
+  double softcap = 0;                ///< c > 0 replaces a logit x by `c·tanh(x/c)`; 0: no cap
 };
 
 namespace Impl {
@@ -39,21 +44,23 @@ struct CrossEntropyBackward {
 
 }  // namespace Impl
 
-/// `lse = log Σ_v e^logits[v]`, `loss = lse − logits[target]`, for each row; the mean over rows is the
-/// caller's.
+/// `lse = log Σ_v e^z[v]`, `loss = lse − (1 − ε)·z[target] − ε/vocabulary·Σ_v z[v] + ζ·lse²`, for each row,
+/// where z are the logits, or `c·tanh(logits/c)` with a soft cap c; the mean over rows is the caller's.
 ///
-/// Logits of any finite size are safe, and −∞ stands for an impossible token (its loss is ∞). A row that holds
-/// NaN or +∞, or −∞ only, has loss NaN. A row whose target is `options.ignore_index` has loss 0 and lse 0
-/// whatever its logits, which are not read. A row whose target lies outside [0, vocabulary) and is not to be
-/// ignored has loss NaN.
+/// Logits of any finite size are safe, and −∞ stands for an impossible token: its loss is ∞, and with label
+/// smoothing, which gives every token a share, so is the loss of its row. A row that holds NaN or +∞, or −∞
+/// only, has loss NaN. A soft cap makes ±∞ the finite ±c. A row whose target is `options.ignore_index` has loss
+/// 0 and lse 0 whatever its logits, which are not read. A row whose target lies outside [0, vocabulary) and is
+/// not to be ignored has loss NaN.
 ///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param logits  (rows, vocabulary), T
 /// \param targets (rows), int32
 /// \param loss    (rows), compute_t<T>, overwritten, in nats
 /// \param lse     (rows), compute_t<T>, overwritten; saved for backward
-/// \param options the target to ignore
+/// \param options the target to ignore, label smoothing, z-loss, soft cap
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported if an option is out of range
 template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> O, ViewOf<1> S>
 void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, const O& loss, const S& lse,
                            const CrossEntropyOptions& options = {}) {
@@ -64,7 +71,9 @@ void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, 
   Impl::run_best(exec, problem);
 }
 
-/// Gradient of `cross_entropy_forward`: `dlogits[v] = (e^(logits[v] − lse) − [v = target]) · dloss`.
+/// Gradient of `cross_entropy_forward`:
+/// `dlogits[v] = (e^(z[v] − lse)·(1 + 2ζ·lse) − (1 − ε)·[v = target] − ε/vocabulary) · z′[v] · dloss`,
+/// with `z′ = 1 − (z/c)²` under a soft cap, else 1.
 ///
 /// Ignored rows become exactly 0, whatever their logits and dloss. Rows whose target lies outside [0,
 /// vocabulary) and is not to be ignored become NaN.
@@ -77,6 +86,7 @@ void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, 
 /// \param dlogits (rows, vocabulary), T, overwritten; may be `logits` itself
 /// \param options as in forward
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported if an option is out of range
 template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> S, ViewOf<1> DO, ViewOf<2> DL>
 void cross_entropy_backward(const Exec& exec, const L& logits, const I& targets, const S& lse, const DO& dloss,
                             const DL& dlogits, const CrossEntropyOptions& options = {}) {

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include "kformer/ops/cross_entropy.hpp"
+#include "ops/cross_entropy/checks.hpp"
 
 namespace kformer::Impl {
+
+const Operands& require_options(const Operands& all, const CrossEntropyOptions& options) {
+  return all
+      .require_option(
+          options.label_smoothing >= 0 && options.label_smoothing < 1,
+          "label_smoothing must be at least 0 and below 1, got " + std::to_string(options.label_smoothing))
+      .require_option(options.z_loss >= 0, "z_loss must not be negative, got " + std::to_string(options.z_loss))
+      .require_option(options.softcap >= 0,
+                      "softcap must not be negative, got " + std::to_string(options.softcap));
+}
 
 Operands CrossEntropyForward::operands() const {
   return Operands(function, {{"logits", logits}, {"targets", targets}, {"loss", loss}, {"lse", lse}});
@@ -15,6 +25,7 @@ void CrossEntropyForward::check() const {
       .require_extents(targets.has_extents({rows}) && loss.has_extents({rows}) && lse.has_extents({rows}),
                        "targets, loss and lse to have one element per row of logits")
       .require_unit_stride();
+  require_options(all, options);
 }
 
 Operands CrossEntropyBackward::operands() const {
@@ -33,6 +44,7 @@ void CrossEntropyBackward::check() const {
                        "targets, lse and dloss to have one element per row of logits")
       .require_extents(dlogits.same_extents(logits), "dlogits to have the extents of logits")
       .require_unit_stride();
+  require_options(all, options);
 }
 
 }  // namespace kformer::Impl

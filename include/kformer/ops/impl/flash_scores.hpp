@@ -6,6 +6,7 @@
 #include "kformer/core/tensor_ref.hpp"
 #include "kformer/ops/attention_extras.hpp"
 #include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/impl/soft_cap.hpp"
 
 /// \file
 /// What the portable flash kernels do with a score. A kind of scores says, for the pairs that see each other by
@@ -31,19 +32,6 @@ namespace Impl {
 /// Scores that are scaled, and hidden by position alone.
 struct PlainScores {
   static constexpr bool plain = true;
-};
-
-/// c·tanh(s/c), or s where there is no cap.
-template <class C>
-struct SoftCap {
-  C cap = 0;  ///< 0: none
-
-  KOKKOS_FUNCTION C apply(C s) const { return cap > C(0) ? cap * Kokkos::tanh(s / cap) : s; }
-  KOKKOS_FUNCTION C derivative(C s) const {
-    if (!(cap > C(0))) return C(1);
-    const C t = Kokkos::tanh(s / cap);
-    return C(1) - t * t;
-  }
 };
 
 /// Which blocks of pairs exist.

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/cross_entropy/host/logits.hpp"
+
+/// \file
+/// One pass over memory; the gradient may be written over the logits.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// The gradient of one row: `(e^(z − lse)·pull − share)·dz/dx·dloss`.
+template <class C, class Logits>
+struct LogitGradient {
+  Logits logits;
+  C lse, pull, dloss;
+
+  KFORMER_SIMD_INLINE Vector<C> operator()(Vector<C> x, C share) const {
+    const auto logit = logits(x);
+    return logit.chain((decay<C>(logit.z - lse) * pull - share) * dloss);
+  }
+};
+
+template <class T, class Logits>
+__attribute__((noinline)) void cross_entropy_backward_row(const CrossEntropyArguments& a, std::int64_t row) {
+  using C = Arithmetic<T>;
+  constexpr int W = width<C>;
+  const T* x = static_cast<const T*>(a.logits) + row * a.logits_stride;
+  T* dx = static_cast<T*>(a.dlogits) + row * a.dlogits_stride;
+  const std::int64_t target = a.targets[row];
+  if (target == a.ignore_index) {
+    std::memset(dx, 0, a.vocabulary * sizeof(T));
+    return;
+  }
+  const bool valid = target >= 0 && target < a.vocabulary;
+  const C lse = static_cast<const C*>(a.lse)[row];
+  const C dloss = valid ? static_cast<const C*>(a.dloss)[row] : C(__builtin_nan(""));
+  const LogitGradient<C, Logits> gradient{Logits(a.softcap), lse, 1 + 2 * C(a.z_loss) * lse, dloss};
+  const double share = a.label_smoothing / static_cast<double>(a.vocabulary);
+  // The target's gradient is made of its logit before that may be written over, and stored last.
+  T own[W] = {};
+  if (valid) store_stored(own, gradient(load_part(x + target, 1), C(1 - a.label_smoothing + share)));
+  std::int64_t v = 0;
+  for (; v + W <= a.vocabulary; v += W) store_stored(dx + v, gradient(load_stored(x + v), C(share)));
+  if (v < a.vocabulary) {
+    const int rest = static_cast<int>(a.vocabulary - v);
+    T part[W];
+    store_stored(part, gradient(load_part(x + v, rest), C(share)));
+    std::memcpy(dx + v, part, rest * sizeof(T));
+  }
+  if (valid) dx[target] = own[0];
+}
+
+template <class T>
+void cross_entropy_backward(const CrossEntropyArguments& a, std::int64_t begin, std::int64_t end) {
+  using C = Arithmetic<T>;
+  for (std::int64_t row = begin; row < end; ++row) {
+    if (a.softcap > 0)
+      cross_entropy_backward_row<T, CappedLogits<C>>(a, row);
+    else
+      cross_entropy_backward_row<T, PlainLogits<C>>(a, row);
+  }
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA
