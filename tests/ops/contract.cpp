@@ -9,6 +9,7 @@
 #include "kformer/ops/cross_entropy.hpp"
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/linear.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/standard_attention.hpp"
@@ -200,6 +201,24 @@ void add_cross_entropy(std::vector<PublicFunction>& table) {
   }));
 }
 
+/// Composed of the products and of cross entropy; two chunks.
+template <class T>
+void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), dx("dx", 5, 12);
+  const Vector<std::int32_t> targets("targets", 5);
+  const Vector<C> loss("loss", 5), dloss("dloss", 5);
+  const Matrix<C> dweight("dweight", 7, 12);
+  const LinearCrossEntropyOptions options{.chunk_rows = 3};
+  const auto bytes = workspace(linear_cross_entropy_workspace_bytes<T>(Exec(), 5, 7, options));
+  table.push_back(row<Impl::CrossEntropyForward>(
+      "linear_cross_entropy of the loss alone",
+      [=](const Exec& exec) { linear_cross_entropy(exec, x, weight, targets, loss, options, bytes); }));
+  table.push_back(row<Impl::CrossEntropyBackward>("linear_cross_entropy", [=](const Exec& exec) {
+    linear_cross_entropy(exec, x, weight, targets, loss, dloss, dx, dweight, options, bytes);
+  }));
+}
+
 template <class T>
 std::vector<PublicFunction> every_public_function() {
   std::vector<PublicFunction> table;
@@ -212,6 +231,7 @@ std::vector<PublicFunction> every_public_function() {
   add_attention<T>(table);
   add_embedding<T>(table);
   add_cross_entropy<T>(table);
+  add_linear_cross_entropy<T>(table);
   return table;
 }
 

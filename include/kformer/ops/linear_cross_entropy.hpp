@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/linear.hpp"
+
+/// \file
+/// The output matrix of a language model and its loss, a chunk of rows at a time, so that the logits of all
+/// rows never exist together (Hsu et al., Liger Kernel, arXiv:2410.10989, FusedLinearCrossEntropy).
+
+namespace kformer {
+
+/// Options of `linear_cross_entropy`.
+struct LinearCrossEntropyOptions {
+  CrossEntropyOptions cross_entropy = {};  ///< what the loss is
+  std::int64_t chunk_rows = 0;             ///< rows whose logits exist together; 0: chosen, at most 512
+};
+
+namespace Impl {
+
+/// The operands of both forms, checked before any part is launched; without gradients `dloss`, `dx` and
+/// `dweight` are absent.
+struct LinearCrossEntropy {
+  static constexpr const char* function = "linear_cross_entropy";
+  TensorRef x, weight, targets, loss, dloss, dx, dweight;
+  LinearCrossEntropyOptions options;
+  Operands operands() const;
+  void check(const Workspace& workspace) const;
+};
+
+/// The chunks of a problem and what of one lies in the workspace: its logits, then its lse.
+struct LogitChunks {
+  std::int64_t rows;  ///< of each chunk; the last may have fewer
+  std::size_t lse_offset, bytes;
+
+  LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
+              const LinearCrossEntropyOptions& options);
+};
+
+/// The loss chunk by chunk. `gradients(rows, logits, lse)` comes after the loss of each: `rows` is the pair of
+/// the first row and the one behind the last.
+template <class Exec, class X, class W, class I, class O, class F>
+void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weight, const I& targets,
+                                    const O& loss, const LinearCrossEntropyOptions& options,
+                                    const Workspace& workspace, F gradients) {
+  using T = typename X::non_const_value_type;
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  using Memory = typename Exec::memory_space;
+  const std::size_t all_rows = x.extent(0), vocabulary = weight.extent(0);
+  const LogitChunks chunks(dtype_of<T>, static_cast<std::int64_t>(all_rows),
+                           static_cast<std::int64_t>(vocabulary), options);
+  auto* const begin_of_lse = static_cast<std::byte*>(workspace.data) + chunks.lse_offset;
+  for (std::size_t begin = 0; begin < all_rows; begin += static_cast<std::size_t>(chunks.rows)) {
+    const std::pair<std::size_t, std::size_t> rows(
+        begin, std::min(all_rows, begin + static_cast<std::size_t>(chunks.rows)));
+    const std::size_t count = rows.second - rows.first;
+    const Kokkos::View<T**, Kokkos::LayoutRight, Memory, Unmanaged> logits(static_cast<T*>(workspace.data),
+                                                                           count, vocabulary);
+    const Kokkos::View<compute_t<T>*, Kokkos::LayoutRight, Memory, Unmanaged> lse(
+        reinterpret_cast<compute_t<T>*>(begin_of_lse), count);
+    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits);
+    cross_entropy_forward(exec, logits, Kokkos::subview(targets, rows), Kokkos::subview(loss, rows), lse,
+                          options.cross_entropy);
+    gradients(rows, logits, lse);
+  }
+}
+
+}  // namespace Impl
+
+/// Bytes of workspace both forms of `linear_cross_entropy` need for storage type `T`: the logits of one chunk
+/// of rows and their lse, `O(chunk · vocabulary)`.
+///
+/// \throws NotSupported if `options.chunk_rows` is negative
+template <class T, class Exec>
+std::size_t linear_cross_entropy_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary,
+                                                 const LinearCrossEntropyOptions& options = {}) {
+  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes;
+}
+
+/// `logits = x · weightᵀ` by `linear_forward` and `loss` of each row by `cross_entropy_forward`, chunk by
+/// chunk: the loss alone, for validation. The form with gradients gives the same bits.
+///
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param x         (rows, hidden), T
+/// \param weight    (vocabulary, hidden), T
+/// \param targets   (rows), int32
+/// \param loss      (rows), compute_t<T>, overwritten, in nats
+/// \param options   the loss's options, and the rows of a chunk
+/// \param workspace at least `linear_cross_entropy_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws NotSupported if an option is out of range
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> I, ViewOf<1> O>
+void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I& targets, const O& loss,
+                          const LinearCrossEntropyOptions& options, const Workspace& workspace) {
+  static_assert(Impl::all_accessible<Exec, X, W, I, O>,
+                "kformer: Views must be accessible from the execution space");
+  Impl::LinearCrossEntropy{erase(x), erase(weight), erase(targets), erase(loss), {}, {}, {}, options}.check(
+      workspace);
+  Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace,
+                                       [](const auto&, const auto&, const auto&) {});
+}
+
+/// The same with its gradients in the same pass: while the logits of a chunk exist they become
+/// `dlogits` by `cross_entropy_backward`, then `dweight += dlogitsᵀ · x` and `dx = dlogits · weight` by the
+/// products of `linear`. So `dloss` must be known beforehand, 1/n for the mean over n rows. Each element of
+/// `dweight` is summed chunk by chunk in order: `options.chunk_rows` changes its rounding and nothing else.
+///
+/// \param exec      the instance
+/// \param x         (rows, hidden), T
+/// \param weight    (vocabulary, hidden), T
+/// \param targets   (rows), int32
+/// \param loss      (rows), compute_t<T>, overwritten, in nats
+/// \param dloss     (rows), compute_t<T>; shares no memory with `loss`
+/// \param dx        (rows, hidden), T, overwritten; may be `x` itself
+/// \param dweight   (vocabulary, hidden), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options   the loss's options, and the rows of a chunk
+/// \param workspace at least `linear_cross_entropy_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws NotSupported if an option is out of range
+template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> I, ViewOf<1> O, ViewOf<1> DO, ViewOf<2> DX,
+          ViewOf<2> DW>
+void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I& targets, const O& loss,
+                          const DO& dloss, const DX& dx, const DW& dweight,
+                          const LinearCrossEntropyOptions& options, const Workspace& workspace) {
+  static_assert(Impl::all_accessible<Exec, X, W, I, O, DO, DX, DW>,
+                "kformer: Views must be accessible from the execution space");
+  Impl::LinearCrossEntropy{erase(x),     erase(weight), erase(targets), erase(loss),
+                           erase(dloss), erase(dx),     erase(dweight), options}
+      .check(workspace);
+  const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse) {
+    cross_entropy_backward(exec, logits, Kokkos::subview(targets, rows), lse, Kokkos::subview(dloss, rows),
+                           logits, options.cross_entropy);
+    linear_backward_weight(exec, Kokkos::subview(x, rows, Kokkos::ALL), logits, dweight);
+    linear_backward_input(exec, weight, logits, Kokkos::subview(dx, rows, Kokkos::ALL));
+  };
+  Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace, gradients);
+}
+
+}  // namespace kformer
