@@ -32,6 +32,22 @@ const Operands& Operands::require_unit_stride() const {
   return *this;
 }
 
+const Operands& Operands::require_dense(const std::string& why) const {
+  for (const auto& [role, ref] : m_operands) {
+    if (!ref.present() || ref.size() == 0) continue;
+    std::int64_t expected = 1;
+    for (int r = ref.rank - 1; r >= 0; --r) {
+      if (ref.extent[r] > 1 && ref.stride[r] != expected)
+        throw DimensionMismatch(m_function + ": " + role + " must be dense and row-major, because " + why +
+                                "; its stride along extent " + std::to_string(r) + " is " +
+                                std::to_string(ref.stride[r]) + ", expected " + std::to_string(expected) +
+                                "; use Kokkos::LayoutRight or copy it: " + describe());
+      expected *= ref.extent[r];
+    }
+  }
+  return *this;
+}
+
 const Operands& Operands::require_extents(bool condition, const std::string& expected) const {
   if (condition) return *this;
   throw DimensionMismatch(m_function + ": extents do not match: " + describe() + "; expected " + expected);

@@ -91,6 +91,17 @@ BOOST_AUTO_TEST_CASE(dtype_text) {
                                  "kformer::f_forward: y is stored as f16, expected f32: x[3,5] y[3,5]");
 }
 
+BOOST_AUTO_TEST_CASE(dense_text) {
+  const Matrix<float> x("x", 3, 5), row("row", 1, 9);
+  const auto dense_row = Kokkos::subview(row, Kokkos::ALL, Kokkos::pair(2, 7));
+  BOOST_CHECK_NO_THROW(Operands("f", {operand("x", x), operand("row", dense_row)}).require_dense("it must"));
+  const auto slice = Kokkos::subview(x, Kokkos::ALL, Kokkos::pair(0, 4));
+  check_error<DimensionMismatch>(
+      [&] { Operands("f", {operand("x", slice)}).require_dense("it is one array"); },
+      "kformer::f: x must be dense and row-major, because it is one array; its stride along extent 0 is 5, "
+      "expected 4; use Kokkos::LayoutRight or copy it: x[3,4]");
+}
+
 BOOST_AUTO_TEST_CASE(option_text) {
   const Operands all("f_forward", {});
   BOOST_CHECK_NO_THROW(all.require_option(true, "anything"));

@@ -186,7 +186,7 @@ static_assert(std::is_same_v<compute_t<float>, float> && std::is_same_v<compute_
 static_assert(Scalar<float> && Scalar<const f16> && !Scalar<int> && !Scalar<long double>);
 static_assert(dtype_of<float> == DType::f32 && dtype_of<bf16> == DType::bf16 && dtype_of<f16> == DType::f16 &&
               dtype_of<double> == DType::f64 && dtype_of<std::int32_t> == DType::i32 &&
-              dtype_of<const double> == DType::f64);
+              dtype_of<std::uint8_t> == DType::u8 && dtype_of<const double> == DType::f64);
 
 BOOST_AUTO_TEST_CASE(types_have_names_and_sizes) {
   const struct {
@@ -194,11 +194,9 @@ BOOST_AUTO_TEST_CASE(types_have_names_and_sizes) {
     const char* name;
     std::size_t size;
     DType computed;
-  } rows[] = {{DType::f32, "f32", 4, DType::f32},
-              {DType::bf16, "bf16", 2, DType::f32},
-              {DType::f16, "f16", 2, DType::f32},
-              {DType::f64, "f64", 8, DType::f64},
-              {DType::i32, "i32", 4, DType::f32}};
+  } rows[] = {{DType::f32, "f32", 4, DType::f32}, {DType::bf16, "bf16", 2, DType::f32},
+              {DType::f16, "f16", 2, DType::f32}, {DType::f64, "f64", 8, DType::f64},
+              {DType::i32, "i32", 4, DType::f32}, {DType::u8, "u8", 1, DType::f32}};
   for (const auto& row : rows) {
     BOOST_TEST(to_string(row.dtype) == row.name);
     BOOST_TEST(size_of(row.dtype) == row.size);

@@ -31,6 +31,11 @@ class Operands {
   /// \throws DimensionMismatch
   const Operands& require_unit_stride() const;
 
+  /// Requires that the elements of every operand lie back to back in row-major order; `why` says what needs
+  /// that, in words that follow "because".
+  /// \throws DimensionMismatch
+  const Operands& require_dense(const std::string& why) const;
+
   /// Requires `condition`, else the extents do not fit; `expected` says in words what was expected.
   /// \throws DimensionMismatch
   const Operands& require_extents(bool condition, const std::string& expected) const;

@@ -110,8 +110,8 @@ using compute_t = typename Impl::Compute<std::remove_const_t<T>>::type;
 template <class T>
 concept Scalar = requires { typename Impl::Compute<std::remove_const_t<T>>::type; };
 
-/// Storage types by name, as decks and files spell them; `i32` is for token ids and positions.
-enum class DType { f32, bf16, f16, f64, i32 };
+/// Storage types by name, as decks and files spell them; `i32` is for token ids and positions, `u8` for codes.
+enum class DType { f32, bf16, f16, f64, i32, u8 };
 
 /// The name used in decks, files and messages.
 inline const char* to_string(DType dtype) {
@@ -126,6 +126,8 @@ inline const char* to_string(DType dtype) {
       return "f64";
     case DType::i32:
       return "i32";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -141,6 +143,8 @@ inline std::size_t size_of(DType dtype) {
     case DType::f32:
     case DType::i32:
       return 4;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
@@ -168,6 +172,10 @@ template <>
 struct DTypeOf<std::int32_t> {
   static constexpr DType value = DType::i32;
 };
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
 }  // namespace Impl
 
 /// The run-time name of a storage type.
@@ -191,6 +199,7 @@ decltype(auto) dispatch_dtype(DType dtype, F&& f) {
     case DType::f64:
       return f(std::type_identity<double>{});
     case DType::i32:
+    case DType::u8:
       break;
   }
   throw NotSupported(std::string("kformer::dispatch_dtype: ") + to_string(dtype) +

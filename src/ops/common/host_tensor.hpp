@@ -104,11 +104,13 @@ HostTensor<Real> read_tensor(const TensorRef& ref) {
     default:
       t = HostTensor<Real>({ref.extent[0], ref.extent[1], ref.extent[2], ref.extent[3]});
   }
-  if (ref.dtype == DType::i32) {
-    const auto* data = static_cast<const std::int32_t*>(ref.data);
+  const auto read_integers = [&]<class I>(std::type_identity<I>) {
+    const auto* data = static_cast<const I*>(ref.data);
     for_each_element(ref, [&](std::size_t i, std::int64_t at) { t.values()[i] = static_cast<Real>(data[at]); });
     return t;
-  }
+  };
+  if (ref.dtype == DType::i32) return read_integers(std::type_identity<std::int32_t>{});
+  if (ref.dtype == DType::u8) return read_integers(std::type_identity<std::uint8_t>{});
   dispatch_dtype(ref.dtype, [&]<class T>(std::type_identity<T>) {
     const auto* data = static_cast<const T*>(ref.data);
     for_each_element(ref, [&](std::size_t i, std::int64_t at) {
