@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kformer/ops/adamw.hpp"
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/cross_entropy.hpp"
 #include "kformer/ops/embedding.hpp"
@@ -220,6 +221,37 @@ void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
+void add_adamw(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> weight("weight", 5, 60);
+  const Matrix<C> gradient("gradient", 5, 60), master("master", 5, 60), m("m", 5, 60), v("v", 5, 60);
+  const Matrix<std::uint8_t> m_code("m_code", 5, 60), v_code("v_code", 5, 60);
+  const Vector<float> m_scale("m_scale", 2), v_scale("v_scale", 2);
+  const Vector<C> norm("norm", 1);
+  // Made in each call: the Views keep the memory, parameters do not.
+  const auto with_states = [=](const auto& first, const auto& second) {
+    const TensorRef exact = sizeof(T) == 2 ? erase(master) : TensorRef{};
+    return std::vector<AdamWParameter>{{erase(weight), erase(gradient), exact, erase(first), erase(second)}};
+  };
+  const auto plain = [=] { return with_states(m, v); };
+  const auto coded = [=] {
+    auto parameters = with_states(m_code, v_code);
+    parameters[0].m_scale = erase(m_scale);
+    parameters[0].v_scale = erase(v_scale);
+    return parameters;
+  };
+  const auto bytes = workspace(gradient_norm_workspace_bytes(Exec(), plain()));
+  table.push_back(row<Impl::GradientNorm>(
+      "gradient_norm", [=](const Exec& exec) { gradient_norm(exec, plain(), norm, bytes); }));
+  table.push_back(row<Impl::AdamW>("adamw", [=](const Exec& exec) { adamw(exec, plain()); }));
+  table.push_back(row<Impl::AdamW>("adamw with a norm",
+                                   [=](const Exec& exec) { adamw(exec, plain(), norm, {.max_norm = 1}); }));
+  if constexpr (sizeof(T) < 8)
+    table.push_back(
+        row<Impl::AdamW>("adamw with 8-bit states", [=](const Exec& exec) { adamw(exec, coded()); }));
+}
+
+template <class T>
 std::vector<PublicFunction> every_public_function() {
   std::vector<PublicFunction> table;
   add_rms_norm<T>(table);
@@ -232,6 +264,7 @@ std::vector<PublicFunction> every_public_function() {
   add_embedding<T>(table);
   add_cross_entropy<T>(table);
   add_linear_cross_entropy<T>(table);
+  add_adamw<T>(table);
   return table;
 }
 

@@ -205,6 +205,24 @@ KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> x) {
 #endif
 }
 
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> square_root(Vector<C> x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(C) == 4)
+    return _mm512_sqrt_ps(x);
+  else
+    return _mm512_sqrt_pd(x);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(C) == 4)
+    return _mm256_sqrt_ps(x);
+  else
+    return _mm256_sqrt_pd(x);
+#else
+  for (int i = 0; i < width<C>; ++i) x[i] = sizeof(C) == 4 ? __builtin_sqrtf(x[i]) : __builtin_sqrt(x[i]);
+  return x;
+#endif
+}
+
 /// a·b + c, rounded once where the processor can: where two sums must agree to the last bit, the compiler is
 /// not asked.
 template <class C>

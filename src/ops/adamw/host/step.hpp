@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/adamw/host/arguments.hpp"
+#include "ops/common/simd/storage.hpp"
+
+/// \file
+/// The step on vectors of elements.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+using host::AdamWItem;
+using host::AdamWNumbers;
+
+/// The step of one vector of elements; see ops/adamw/kokkos.hpp.
+template <class C>
+struct AdamWRule {
+  Vector<C> rate, first, second, first_correction, second_correction, eps, factor, decay;
+
+  KFORMER_SIMD_INLINE AdamWRule(const AdamWNumbers& n, double weight_decay)
+      : rate(splat(static_cast<C>(n.learning_rate))),
+        first(splat(static_cast<C>(n.first))),
+        second(splat(static_cast<C>(n.second))),
+        first_correction(splat(static_cast<C>(n.first_correction))),
+        second_correction(splat(static_cast<C>(n.second_correction))),
+        eps(splat(static_cast<C>(n.eps))),
+        factor(splat(static_cast<C>(n.gradient_factor))),
+        decay(splat(static_cast<C>(weight_decay))) {}
+
+  KFORMER_SIMD_INLINE void operator()(Vector<C> gradient, Vector<C>& m, Vector<C>& v, Vector<C>& w) const {
+    const Vector<C> g = gradient * factor;
+    m += first * (g - m);
+    v += second * (g * g - v);
+    w -= rate * (m * first_correction / (square_root<C>(v) * second_correction + eps) + decay * w);
+  }
+};
+
+/// The arrays of a step from element `at` on.
+template <class T>
+struct AdamWPointers {
+  using C = Arithmetic<T>;
+  static constexpr bool has_master = sizeof(T) == 2;
+  const C* gradient;
+  C* exact;
+  T* rounded;
+
+  KFORMER_SIMD_INLINE AdamWPointers(const AdamWItem& item, std::int64_t at)
+      : gradient(static_cast<const C*>(item.gradient) + at),
+        exact(static_cast<C*>(has_master ? item.master : item.weight) + at),
+        rounded(static_cast<T*>(item.weight) + at) {}
+
+  /// The weights of a whole vector.
+  KFORMER_SIMD_INLINE void store_weight(std::int64_t i, Vector<C> w) const {
+    store<C>(exact + i, w);
+    if constexpr (has_master) store_stored(rounded + i, w);
+  }
+  /// The first `n` weights of a vector.
+  KFORMER_SIMD_INLINE void store_weight(std::int64_t i, Vector<C> w, int n) const {
+    C lanes[width<C>];
+    store<C>(lanes, w);
+    std::memcpy(exact + i, lanes, n * sizeof(C));
+    if constexpr (has_master) store_row(lanes, n, rounded + i);
+  }
+};
+
+/// The first `n` elements, and zeros.
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> load_some(const C* from, int n) {
+  C lanes[width<C>] = {};
+  std::memcpy(lanes, from, n * sizeof(C));
+  return load<C>(lanes);
+}
+template <class C>
+KFORMER_SIMD_INLINE void store_some(C* to, Vector<C> x, int n) {
+  C lanes[width<C>];
+  store<C>(lanes, x);
+  std::memcpy(to, lanes, n * sizeof(C));
+}
+
+template <class T>
+void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, const AdamWNumbers& numbers) {
+  using C = Arithmetic<T>;
+  const AdamWRule<C> rule(numbers, item.weight_decay);
+  const AdamWPointers<T> at(item, begin);
+  C *m = static_cast<C*>(item.m) + begin, *v = static_cast<C*>(item.v) + begin;
+  const std::int64_t count = end - begin;
+  std::int64_t i = 0;
+  for (; i + width<C> <= count; i += width<C>) {
+    Vector<C> mean = load<C>(m + i), square = load<C>(v + i), w = load<C>(at.exact + i);
+    rule(load<C>(at.gradient + i), mean, square, w);
+    store<C>(m + i, mean);
+    store<C>(v + i, square);
+    at.store_weight(i, w);
+  }
+  if (i == count) return;
+  const int rest = static_cast<int>(count - i);
+  Vector<C> mean = load_some(m + i, rest), square = load_some(v + i, rest), w = load_some(at.exact + i, rest);
+  rule(load_some(at.gradient + i, rest), mean, square, w);
+  store_some<C>(m + i, mean, rest);
+  store_some<C>(v + i, square, rest);
+  at.store_weight(i, w, rest);
+}
+
+/// The sum of the squares of gradients of type C, in double.
+template <class C>
+double sum_of_squares(const void* gradient, std::int64_t begin, std::int64_t end) {
+  constexpr int n = width<double>, accumulators = 8;
+  typedef typename VectorOf<C, n>::type Narrow;
+  const C* from = static_cast<const C*>(gradient) + begin;
+  const std::int64_t count = end - begin;
+  Vector<double> sums[accumulators] = {};
+  std::int64_t i = 0;
+  for (; i + n * accumulators <= count; i += n * accumulators) {
+    KFORMER_SIMD_UNROLL
+    for (int a = 0; a < accumulators; ++a) {
+      Narrow x;
+      std::memcpy(&x, from + i + a * n, sizeof(x));
+      const Vector<double> wide = __builtin_convertvector(x, Vector<double>);
+      sums[a] += wide * wide;
+    }
+  }
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+  KFORMER_SIMD_UNROLL
+  for (int step = accumulators / 2; step > 0; step /= 2) {
+    KFORMER_SIMD_UNROLL
+    for (int a = 0; a < step; ++a) sums[a] += sums[a + step];
+  }
+  for (int lane = 0; lane < n; ++lane) sum += sums[0][lane];
+  return sum;
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/adamw/host/entries.hpp"
+#include "ops/adamw/kokkos.hpp"
+#include "ops/adamw/reference.hpp"
+#include "ops/common/list.hpp"
+
+namespace kformer::Impl {
+
+template <class Exec>
+struct List<AdamW, Exec> {
+  using P = AdamW;
+  static KernelList<P, Exec> get() {
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::AdamWEntry<Exec, host::Isa::avx512>::entry(),
+          host::AdamWEntry<Exec, host::Isa::avx2>::entry(),
+          host::AdamWEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+    for_each_kind_of_batch(
+        p.parameters, [&]<class T, bool is_coded>(const AdamWBatch& batch, std::type_identity<T>,
+                                                  std::bool_constant<is_coded>) {
+          if constexpr (is_coded)
+            adamw_coded_kokkos<T>(exec, batch, adamw_numbers(p.options), gradient_scaling(p));
+          else
+            adamw_kokkos<T>(exec, batch, adamw_numbers(p.options), gradient_scaling(p));
+        });
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::adamw[reference]", [p] {
+        const auto norm = read_tensor<double>(p.norm);
+        if (norm.present() && !std::isfinite(norm.values().front())) return;
+        for (const AdamWParameter& parameter : p.parameters) {
+          auto state = reference::read_parameter<double>(parameter);
+          reference::adamw(state, p.options, norm.present() ? norm.values().data() : nullptr);
+          reference::write_parameter(state, parameter);
+        }
+      });
+  }
+};
+
+template <class Exec>
+struct List<GradientNorm, Exec> {
+  using P = GradientNorm;
+  static KernelList<P, Exec> get() {
+    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, gradient_norm_workspace,
+                                              kokkos_entry};
+    if constexpr (is_host_space<Exec>) {
+      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+          host::GradientNormEntry<Exec, host::Isa::avx512>::entry(),
+          host::GradientNormEntry<Exec, host::Isa::avx2>::entry(),
+          host::GradientNormEntry<Exec, host::Isa::generic>::entry(),
+          portable,
+          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
+      }};
+      return all;
+    } else {
+      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+      return all;
+    }
+  }
+  static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
+    if (p.norm.dtype == DType::f64)
+      gradient_norm_kokkos<double>(exec, p, workspace);
+    else
+      gradient_norm_kokkos<float>(exec, p, workspace);
+  }
+  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
+    if constexpr (is_host_space<Exec>)
+      run_on_host(exec, "kformer::gradient_norm[reference]", [p] {
+        std::vector<HostTensor<double>> gradients;
+        for (const AdamWParameter& parameter : p.parameters)
+          gradients.push_back(read_tensor<double>(parameter.gradient));
+        HostTensor<double> norm({1});
+        norm(0) = reference::gradient_norm(gradients);
+        write_tensor(norm, p.norm);
+      });
+  }
+};
+
+}  // namespace kformer::Impl
