@@ -31,7 +31,7 @@ struct AdamWNumbers {
   double gradient_factor;  // what gradients are multiplied by
 };
 
-/// A map of 8-bit states: values by code, and the borders above them; `border[-1]` is −∞.
+/// A map of 8-bit states: values by code, and the borders above them.
 struct AdamWMap {
   const float *value, *border;
 };

@@ -28,59 +28,76 @@ KFORMER_SIMD_INLINE Vector<float> look_up(const float* table, Lanes index) {
 
 typedef VectorOf<std::uint8_t, width<float>>::type Codes;
 
+// GCC 12 widens bytes one by one unless it is told the instruction.
 KFORMER_SIMD_INLINE Lanes load_codes(const std::uint8_t* from) {
   Codes codes;
   std::memcpy(&codes, from, sizeof(codes));
+#if defined(__AVX512F__)
+  return as_bits<Lanes>(_mm512_cvtepu8_epi32(as_bits<__m128i>(codes)));
+#elif defined(__AVX2__)
+  return as_bits<Lanes>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(as_bits<long long>(codes))));
+#else
   return __builtin_convertvector(codes, Lanes);
+#endif
 }
 KFORMER_SIMD_INLINE void store_codes(std::uint8_t* to, Lanes x) {
   const Codes codes = __builtin_convertvector(x, Codes);
   std::memcpy(to, &codes, sizeof(codes));
 }
 
-/// Where the codes of a decade of magnitudes lie: about `slope · |x| + offset` codes from the code of zero.
+/// Lane by lane one of eight numbers.
+KFORMER_SIMD_INLINE Vector<float> pick(const float (&table)[8], Lanes index) {
+#if defined(__AVX512F__)
+  return _mm512_permutexvar_ps(as_bits<__m512i>(index), _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+#elif defined(__AVX2__)
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), as_bits<__m256i>(index));
+#else
+  return look_up(table, index);
+#endif
+}
+
+/// The decades of magnitudes, in which values are evenly spaced, from 1 to 7: in each, about
+/// `slope · |x| + offset` values, at most `last`, lie between zero and x. Decade 0 is what is nearest to zero.
 template <bool is_signed>
 struct Decades {
-  static constexpr int count = 7,
-                       first = is_signed ? 1 : 2;  // codes in the first decade; each has twice as many
-  float slope[count], offset[count], begin[count];
+  float slope[8], offset[8], last[8];
+  float begin[8];  // the border below, or a little more: where estimates are too small they are put right
 };
 template <bool is_signed>
 constexpr Decades<is_signed> decades() {
+  constexpr double margin = 1.0 / 1024;  // so that rounding never makes an estimate too large
   Decades<is_signed> all{};
-  double codes = all.first, top = 1e-6;
-  for (int d = 0; d < all.count; ++d) {
-    all.slope[d] = static_cast<float>(codes / 0.9 / top);
-    all.offset[d] = static_cast<float>(codes * (1 - 1 / 9.0));
-    all.begin[d] = static_cast<float>(top / 10);
-    codes *= 2;
+  double values = is_signed ? 1 : 2, top = 1e-6;
+  for (int d = 1; d < 8; ++d) {
+    all.slope[d] = static_cast<float>(values / 0.9 / top);
+    all.offset[d] = static_cast<float>(values * (1 - 1 / 9.0) - margin);
+    all.last[d] = static_cast<float>(2 * values - 1);
+    all.begin[d] = static_cast<float>(top / 10 * (1 + 1.8 / values) * (1 + 1e-6));
+    values *= 2;
     top *= 10;
   }
+  all.begin[1] = is_signed ? 2.75e-7f * (1 + 1e-6f) : 0;
   return all;
 }
 
-/// The codes of quotients. An estimate that is at most one code off is put right by the borders beside it.
+/// The codes of quotients: an estimate that is right or one code short, and the border above it.
 template <bool is_signed>
 KFORMER_SIMD_INLINE Lanes codes_of(Vector<float> x, const AdamWMap& map) {
-  constexpr Decades<is_signed> all = decades<is_signed>();
+  static constexpr Decades<is_signed> all = decades<is_signed>();
   const Vector<float> size = magnitude<float>(x);
-  Vector<float> slope = splat(all.slope[0]), offset = splat(all.offset[0]);
+  Lanes decade = {};
   KFORMER_SIMD_UNROLL
-  for (int d = 1; d < all.count; ++d) {
-    const Lanes beyond = size >= splat(all.begin[d]);
-    slope = choose<float>(beyond, splat(all.slope[d]), slope);
-    offset = choose<float>(beyond, splat(all.offset[d]), offset);
-  }
-  const Lanes steps = __builtin_convertvector(size * slope + offset, Lanes);
+  for (int d = 1; d < 8; ++d) decade -= size > splat(all.begin[d]);
+  const Vector<float> estimate = size * pick(all.slope, decade) + pick(all.offset, decade);
+  const Vector<float> last = pick(all.last, decade);
+  const Lanes steps = __builtin_convertvector(estimate < last ? estimate : last, Lanes);
   Lanes code;
   if constexpr (is_signed)
-    code = x < splat(0.0f) ? 127 - steps : 127 + steps;
+    code = x < splat(0.0f) ? 126 - steps : 127 + steps;
   else
     code = steps - 1;
   code = code < 0 ? Lanes{} : code;
-  code = code > 255 ? Lanes{} + 255 : code;
-  const Lanes above = x > look_up(map.border, code), within = x > look_up(map.border - 1, code);
-  code = code - above - (within + 1);
+  code -= x > look_up(map.border, code);
   return code & (x == x);
 }
 

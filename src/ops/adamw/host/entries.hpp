@@ -9,23 +9,10 @@
 
 namespace kformer::Impl::host {
 
-/// The maps of 8-bit states as SIMD kernels take them.
-struct AdamWMaps {
-  DynamicMap m = dynamic_map<MapSign::with>(), v = dynamic_map<MapSign::without>();
-  float m_border[257], v_border[257];
-
-  AdamWMaps() {
-    m_border[0] = v_border[0] = -Kokkos::Experimental::infinity<float>::value;
-    std::copy(m.border, m.border + 256, m_border + 1);
-    std::copy(v.border, v.border + 256, v_border + 1);
-  }
-  AdamWMap for_m() const { return {m.value, m_border + 1}; }
-  AdamWMap for_v() const { return {v.value, v_border + 1}; }
-};
-
-inline const AdamWMaps& adamw_maps() {
-  static const AdamWMaps maps;
-  return maps;
+template <MapSign sign>
+AdamWMap adamw_map() {
+  static const DynamicMap map = dynamic_map<sign>();
+  return {map.value, map.border};
 }
 
 template <class Exec, Isa isa>
@@ -41,12 +28,12 @@ struct AdamWEntry {
                                                   std::bool_constant<is_coded>) {
           const AdamWKernels& kernels = adamw_kernels<built<isa>>(dtype_of<T>);
           if constexpr (is_coded)
-            launch<T>(
-                "kformer::adamw_coded[simd]", exec, batch, p,
-                [step = kernels.coded_step, &maps = adamw_maps()](
-                    const AdamWItem& item, std::int64_t begin, std::int64_t end, const AdamWNumbers& numbers) {
-                  step(item, begin, end, numbers, maps.for_m(), maps.for_v());
-                });
+            launch<T>("kformer::adamw_coded[simd]", exec, batch, p,
+                      [step = kernels.coded_step, m_map = adamw_map<MapSign::with>(),
+                       v_map = adamw_map<MapSign::without>()](const AdamWItem& item, std::int64_t begin,
+                                                              std::int64_t end, const AdamWNumbers& numbers) {
+                        step(item, begin, end, numbers, m_map, v_map);
+                      });
           else
             launch<T>("kformer::adamw[simd]", exec, batch, p, kernels.step);
         });

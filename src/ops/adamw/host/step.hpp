@@ -101,11 +101,22 @@ void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, con
   at.store_weight(i, w, rest);
 }
 
+/// Numbers of type C in double.
+template <class C>
+KFORMER_SIMD_INLINE Vector<double> load_wide(const C* from) {
+  typename VectorOf<C, width<double>>::type x;
+  std::memcpy(&x, from, sizeof(x));
+#if defined(__AVX512F__)
+  // GCC 12 converts the halves apart unless it is told the instruction.
+  if constexpr (sizeof(C) == 4) return _mm512_cvtps_pd(x);
+#endif
+  return __builtin_convertvector(x, Vector<double>);
+}
+
 /// The sum of the squares of gradients of type C, in double.
 template <class C>
 double sum_of_squares(const void* gradient, std::int64_t begin, std::int64_t end) {
   constexpr int n = width<double>, accumulators = 8;
-  typedef typename VectorOf<C, n>::type Narrow;
   const C* from = static_cast<const C*>(gradient) + begin;
   const std::int64_t count = end - begin;
   Vector<double> sums[accumulators] = {};
@@ -113,9 +124,7 @@ double sum_of_squares(const void* gradient, std::int64_t begin, std::int64_t end
   for (; i + n * accumulators <= count; i += n * accumulators) {
     KFORMER_SIMD_UNROLL
     for (int a = 0; a < accumulators; ++a) {
-      Narrow x;
-      std::memcpy(&x, from + i + a * n, sizeof(x));
-      const Vector<double> wide = __builtin_convertvector(x, Vector<double>);
+      const Vector<double> wide = load_wide(from + i + a * n);
       sums[a] += wide * wide;
     }
   }
