@@ -187,7 +187,7 @@ std::vector<unsigned char> bits_of(const TestTensor<Exec, T>& t) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {
   const Shape shape{5, 70};
   const auto v = [](const TestTensor<Exec, T>& t) { return t.template view<2>(); };
-  with_each_kernel<Impl::RmsNormForward>([&] {
+  with_each_kernel(&Impl::RmsNormForward::x, dtype_of<T>, [&] {
     const Tensors<T> apart(shape, true), plain(shape, true);
     const auto weight = apart.weight.template view<1>();
     const auto rstd = apart.rstd.template view<1>();
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scala
     rms_norm_residual_backward(Exec(), part(x), weight, scale, part(dy), part(dsum), part(out.fused_dx),
                                dweight, workspace);
   };
-  with_each_kernel<Impl::RmsNormForward>([&] {
+  with_each_kernel(&Impl::RmsNormForward::x, dtype_of<T>, [&] {
     const Outputs whole = outputs(), by_rows = outputs();
     run(whole, 0, rows);
     constexpr std::int64_t few = rows / 4;

@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scala
   const auto outputs = [] {
     return std::array{large_zeros<T>(rows, row_bytes), large_zeros<T>(rows, row_bytes)};
   };
-  with_each_kernel<Impl::SwigluForward>([&] {
+  with_each_kernel(&Impl::SwigluForward::gate, dtype_of<T>, [&] {
     const auto whole = outputs(), by_rows = outputs();
     const auto run = [&](const auto& out, std::int64_t first, std::int64_t end) {
       const auto part = [&](const LargeMatrix<T>& x) { return rows_of(x, first, end); };
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scala
     for (std::int64_t row = 0; row < rows; ++row) run(by_rows, row, row + 1);
     BOOST_TEST(same_bits(whole[0], by_rows[0]));
   });
-  with_each_kernel<Impl::SwigluBackward>([&] {
+  with_each_kernel(&Impl::SwigluBackward::gate, dtype_of<T>, [&] {
     const auto whole = outputs(), by_rows = outputs();
     const auto run = [&](const auto& out, std::int64_t first, std::int64_t end) {
       const auto part = [&](const LargeMatrix<T>& x) { return rows_of(x, first, end); };

@@ -53,11 +53,13 @@ bool same_bits(const LargeMatrix<T>& a, const LargeMatrix<T>& b) {
   return std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
 }
 
-/// `f` with each kernel of `Problem` but the reference forced in turn.
+/// `f` with each kernel forced in turn that takes an `operand` stored so, but the reference.
 template <class Problem, class F>
-void with_each_kernel(F f) {
+void with_each_kernel(TensorRef Problem::* operand, DType storage, F f) {
+  Problem problem{};
+  (problem.*operand).dtype = storage;
   for (const auto& kernel : kernels<Problem, Exec>()) {
-    if (kernel.name == std::string("reference") || !kernel.reject(Problem{}).empty()) continue;
+    if (kernel.name == std::string("reference") || !kernel.reject(problem).empty()) continue;
     const ForcedKernels forced(std::string(Problem::op) + ':' + kernel.name);
     BOOST_TEST_CONTEXT(Problem::function << '[' << kernel.name << ']') { f(); }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kformer/core/scalar.hpp"
 #include "kformer/ops/impl/launch.hpp"
 #include "ops/common/simd/isa.hpp"
 
@@ -35,6 +36,15 @@ std::string processor_refusal() {
   if (!is_built<isa>) return "this is not an x86 processor";
 #endif
   return {};
+}
+
+/// Empty if this processor has the instruction set and the instruction set takes the storage type, else a
+/// sentence.
+template <Isa isa>
+std::string refusal(DType storage) {
+  if (isa == Isa::avx512_bf16 && storage != DType::bf16)
+    return std::string("operands are stored as ") + to_string(storage) + ", it takes bf16";
+  return processor_refusal<isa>();
 }
 
 /// The refusal of an entry that takes every problem.

@@ -14,7 +14,8 @@ struct List<RmsNormForward, Exec> {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::RmsNormForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::RmsNormForwardEntry<Exec, host::Isa::avx512>::entry(),
           host::RmsNormForwardEntry<Exec, host::Isa::avx2>::entry(),
           host::RmsNormForwardEntry<Exec, host::Isa::generic>::entry(),
@@ -49,7 +50,8 @@ struct List<RmsNormBackward, Exec> {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, rms_norm_backward_workspace,
                                               kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::RmsNormBackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::RmsNormBackwardEntry<Exec, host::Isa::avx512>::entry(),
           host::RmsNormBackwardEntry<Exec, host::Isa::avx2>::entry(),
           host::RmsNormBackwardEntry<Exec, host::Isa::generic>::entry(),

@@ -37,7 +37,8 @@ struct RopeRotationList {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::RopeRotationEntry<P, Exec, host::Isa::avx512_bf16, direction>::entry(),
           host::RopeRotationEntry<P, Exec, host::Isa::avx512, direction>::entry(),
           host::RopeRotationEntry<P, Exec, host::Isa::avx2, direction>::entry(),
           host::RopeRotationEntry<P, Exec, host::Isa::generic, direction>::entry(),

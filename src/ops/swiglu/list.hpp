@@ -14,7 +14,8 @@ struct List<SwigluForward, Exec> {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::SwigluForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::SwigluForwardEntry<Exec, host::Isa::avx512>::entry(),
           host::SwigluForwardEntry<Exec, host::Isa::avx2>::entry(),
           host::SwigluForwardEntry<Exec, host::Isa::generic>::entry(),
@@ -46,7 +47,8 @@ struct List<SwigluBackward, Exec> {
   static KernelList<P, Exec> get() {
     static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
     if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
+      static constexpr std::array<Kernel<P, Exec>, 6> all{{
+          host::SwigluBackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
           host::SwigluBackwardEntry<Exec, host::Isa::avx512>::entry(),
           host::SwigluBackwardEntry<Exec, host::Isa::avx2>::entry(),
           host::SwigluBackwardEntry<Exec, host::Isa::generic>::entry(),

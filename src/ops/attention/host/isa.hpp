@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <string>
-
-#include "kformer/core/scalar.hpp"
 #include "ops/attention/host/arguments.hpp"
 #include "ops/common/simd_entries.hpp"
 
@@ -22,15 +19,6 @@ inline constexpr const char* decode_entry = isa == Isa::avx512_bf16 ? "simd_deco
 template <Isa isa>
 const AttentionKernels& kernels_of(DType storage) {
   return attention_kernels<built<isa>>(storage);
-}
-
-/// Empty if this processor has the instruction set and the instruction set takes the storage type, else a
-/// sentence.
-template <Isa isa>
-std::string refusal(DType storage) {
-  if (isa == Isa::avx512_bf16 && storage != DType::bf16)
-    return std::string("operands are stored as ") + to_string(storage) + ", it takes bf16";
-  return processor_refusal<isa>();
 }
 
 }  // namespace kformer::Impl::host

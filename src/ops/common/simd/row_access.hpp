@@ -151,7 +151,7 @@ KFORMER_SIMD_INLINE void end_streams() {
 template <class T>
 KFORMER_SIMD_INLINE Vector<Arithmetic<T>> rounded(Vector<Arithmetic<T>> x) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    return as_bits<Vector<float>>(nearest_bf16(x) & 0xffff0000u);
+    return as_bits<Vector<float>>(nearest_bf16(x) << 16);
   } else {
     T memory[width<Arithmetic<T>>];
     store_stored(memory, x);

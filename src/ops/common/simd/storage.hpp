@@ -38,7 +38,15 @@ template <>
 KFORMER_SIMD_INLINE Vector<float> load_stored<Bf16>(const Bf16* from) {
   HalfWord half;
   std::memcpy(&half, from, sizeof(half));
-  return as_bits<Vector<float>>(__builtin_convertvector(half, Word) << 16);
+  // GCC 12 converts integers in halves of a vector and joins them.
+#if defined(__AVX512F__)
+  const Word word = as_bits<Word>(_mm512_cvtepu16_epi32(as_bits<__m256i>(half)));
+#elif defined(__AVX2__)
+  const Word word = as_bits<Word>(_mm256_cvtepu16_epi32(as_bits<__m128i>(half)));
+#else
+  const Word word = __builtin_convertvector(half, Word);
+#endif
+  return as_bits<Vector<float>>(word << 16);
 }
 template <>
 KFORMER_SIMD_INLINE Vector<float> load_stored<F16>(const F16* from) {
@@ -61,14 +69,27 @@ template <class T>
 KFORMER_SIMD_INLINE void store_stored(T* to, Vector<Arithmetic<T>> x) {
   store(to, x);
 }
-/// Words whose upper halves are the nearest bf16.
+/// The bits of the nearest bf16. AVX512_BF16 takes numbers below the normal ones for 0.
 KFORMER_SIMD_INLINE Word nearest_bf16(Vector<float> x) {
+#if defined(__AVX512BF16__)
+  return as_bits<Word>(_mm512_cvtepu16_epi32(as_bits<__m256i>(_mm512_cvtneps_pbh(x))));
+#else
   const Word u = as_bits<Word>(x), nearest = u + (0x7fffu + ((u >> 16) & 1u)), quiet_nan = u | 0x400000u;
-  return x != x ? quiet_nan : nearest;
+  return (x != x ? quiet_nan : nearest) >> 16;
+#endif
 }
 template <>
 KFORMER_SIMD_INLINE void store_stored<Bf16>(Bf16* to, Vector<float> x) {
-  const HalfWord half = __builtin_convertvector(nearest_bf16(x) >> 16, HalfWord);
+#if defined(__AVX512BF16__)
+  const __m256bh half = _mm512_cvtneps_pbh(x);
+#elif defined(__AVX512F__)
+  const __m256i half = _mm512_cvtepi32_epi16(as_bits<__m512i>(nearest_bf16(x)));
+#elif defined(__AVX2__)
+  const __m256i lanes = as_bits<__m256i>(nearest_bf16(x));
+  const __m128i half = _mm_packus_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+#else
+  const HalfWord half = __builtin_convertvector(nearest_bf16(x), HalfWord);
+#endif
   std::memcpy(to, &half, sizeof(half));
 }
 template <>

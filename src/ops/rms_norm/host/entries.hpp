@@ -14,9 +14,9 @@ namespace kformer::Impl::host {
 template <class Exec, Isa isa>
 struct RmsNormForwardEntry {
   using P = RmsNormForward;
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.x.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.residual) + bytes_of(p.sum) + bytes_of(p.y));
@@ -39,8 +39,10 @@ template <class Exec, Isa isa>
 struct RmsNormBackwardEntry {
   using P = RmsNormBackward;
   static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, rms_norm_backward_workspace, run};
+    return {simd_entry<isa>, reject, rms_norm_backward_workspace, run};
   }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.x.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     constexpr std::int64_t columns = 512;  // of one piece of the weight gradient

@@ -18,9 +18,9 @@ inline RopeHeads rope_heads(const TensorRef& x) {
 /// The two directions differ by a sign.
 template <class P, class Exec, Isa isa, int direction>
 struct RopeRotationEntry {
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.q.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const std::int64_t seq = p.q.extent[1], head_dim = p.q.extent[3];

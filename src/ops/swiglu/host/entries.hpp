@@ -14,9 +14,9 @@ namespace kformer::Impl::host {
 template <class Exec, Isa isa>
 struct SwigluForwardEntry {
   using P = SwigluForward;
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.gate.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const bool streams = exceeds_caches(3 * bytes_of(p.gate));
@@ -31,9 +31,9 @@ struct SwigluForwardEntry {
 template <class Exec, Isa isa>
 struct SwigluBackwardEntry {
   using P = SwigluBackward;
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.gate.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const bool streams = exceeds_caches(5 * bytes_of(p.gate));
