@@ -18,7 +18,7 @@ namespace kformer {
 /// Options of `linear_cross_entropy`.
 struct LinearCrossEntropyOptions {
   CrossEntropyOptions cross_entropy = {};  ///< what the loss is
-  std::int64_t chunk_rows = 0;             ///< rows whose logits exist together; 0: chosen, at most 512
+  std::int64_t chunk_rows = 0;             ///< rows whose logits exist together; 0: chosen, at most 1024
 };
 
 namespace Impl {

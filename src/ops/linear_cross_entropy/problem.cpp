@@ -9,7 +9,7 @@ namespace {
 
 /// The gradient of the weights is read and written once per chunk, which this many rows make cheap beside the
 /// products.
-constexpr std::int64_t most_chosen_rows = 512;
+constexpr std::int64_t most_chosen_rows = 1024;
 
 /// Rows of a chunk where the caller does not say: as few chunks as that allows, of even size.
 std::int64_t chosen_rows(std::int64_t all_rows) {
