@@ -11,7 +11,8 @@ function(kformer_add_block block)
       set(instantiations "")
       foreach(problem IN LISTS ARGN)
         string(APPEND instantiations
-               "template KernelList<Impl::${problem}, Kokkos::${space}> kernels<Impl::${problem}, Kokkos::${space}>();\n")
+               "template <>\nKernelList<Impl::${problem}, Kokkos::${space}> kernels<Impl::${problem}, Kokkos::${space}>() {\n"
+               "  return Impl::List<Impl::${problem}, Kokkos::${space}>::get();\n}\n")
       endforeach()
       set(source ${CMAKE_CURRENT_BINARY_DIR}/ops/${block}/list_${lower}.cpp)
       configure_file(${CMAKE_CURRENT_SOURCE_DIR}/ops/list_space.cpp.in ${source} @ONLY)

@@ -8,7 +8,8 @@
 
 /// \file
 /// The seam between the public `kernels<Problem, Exec>()` and the lists of the blocks. A block's `list.hpp`
-/// specialises `List` for its problems; the build instantiates `kernels` for every execution space of Kokkos.
+/// specialises `List` for its problems; the build defines `kernels` from it for every execution space of
+/// Kokkos.
 
 namespace kformer {
 
@@ -23,10 +24,5 @@ auto without_reference_on_device(const std::array<K, N>& all) {
   return std::span<const K>(all.data(), is_host_space<Exec> ? N : N - 1);
 }
 }  // namespace Impl
-
-template <class Problem, class Exec>
-KernelList<Problem, Exec> kernels() {
-  return Impl::List<Problem, Exec>::get();
-}
 
 }  // namespace kformer

@@ -19,7 +19,7 @@ struct ProductFactor {
 
 /// result(row, col) = alpha·Σ_inner left(row, inner)·right(col, inner) + addend(row, col).
 struct ProductArguments {
-  std::int64_t inner;
+  std::int64_t rows, inner;
   ProductFactor left, right;
   void* result;
   std::int64_t row_stride;

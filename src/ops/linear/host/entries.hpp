@@ -11,54 +11,64 @@
 
 namespace kformer::Impl::host {
 
-/// The tiles of the result, one thread each; they depend on the problem alone.
+/// The tiles of the result, one thread each. An element of the result is summed in the same order in any tile.
 struct LinearTiles {
   std::int64_t rows = 256, cols;
 
-  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols) : cols(6 * panel_cols) {
-    // Enough tiles to occupy many cores, as long as packing a tile costs little beside multiplying it.
-    while (tiles(all_rows, all_cols) < 64 && rows > 64) rows /= 2;
-    while (tiles(all_rows, all_cols) < 64 && cols > panel_cols) cols -= panel_cols;
+  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads)
+      : cols(6 * panel_cols) {
+    const std::int64_t enough = 8 * threads;
+    // Enough tiles to occupy all threads evenly, as long as packing a tile costs little beside multiplying it.
+    while (count(all_rows, all_cols) < enough && rows > 64) rows /= 2;
+    while (count(all_rows, all_cols) < enough && cols > panel_cols) cols -= panel_cols;
   }
-  std::int64_t tiles(std::int64_t all_rows, std::int64_t all_cols) const {
+  std::int64_t count(std::int64_t all_rows, std::int64_t all_cols) const {
     return ceil_div(all_rows, rows) * ceil_div(all_cols, cols);
   }
 };
+
+template <class T, class O>
+ProductArguments product_arguments(const MatrixProduct<T, O>& q) {
+  return {q.rows,
+          q.inner,
+          {q.left.data, q.left.index_stride, q.left.inner_stride},
+          {q.right.data, q.right.index_stride, q.right.inner_stride},
+          q.result,
+          q.row_stride,
+          q.addend,
+          q.addend_row_stride,
+          q.alpha};
+}
+
+/// `f(tile, scratch)` for the tiles of a result of `rows` × `cols`.
+template <class Exec, class F>
+void for_each_product_tile(const char* label, const Exec& exec, std::int64_t rows, std::int64_t cols,
+                           const LinearTiles& tiles, const LinearKernels& kernels, F f) {
+  const std::int64_t row_tiles = ceil_div(rows, tiles.rows);
+  for_each_tile(label, exec, tiles.count(rows, cols),
+                kernels.scratch(static_cast<int>(tiles.rows), static_cast<int>(tiles.cols)),
+                [=](std::int64_t rank, void* scratch) {
+                  const std::int64_t row = rank % row_tiles * tiles.rows, col = rank / row_tiles * tiles.cols;
+                  f(ProductTile{row, col, static_cast<int>(std::min(tiles.rows, rows - row)),
+                                static_cast<int>(std::min(tiles.cols, cols - col))},
+                    scratch);
+                });
+}
 
 template <class P, class Exec, Isa isa>
 struct LinearEntry {
   static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
 
-  static std::string reject(const P& p) {
-    const DType storage = storage_type(p);
-    if (isa == Isa::avx512_bf16 && storage != DType::bf16)
-      return std::string("operands are stored as ") + to_string(storage) + ", it takes bf16";
-    return processor_refusal<isa>();
-  }
+  static std::string reject(const P& p) { return refusal<isa>(storage_type(p)); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const LinearKernels& kernels = linear_kernels<built<isa>>(storage_type(p));
     with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
-      const ProductArguments a{q.inner,
-                               {q.left.data, q.left.index_stride, q.left.inner_stride},
-                               {q.right.data, q.right.index_stride, q.right.inner_stride},
-                               q.result,
-                               q.row_stride,
-                               q.addend,
-                               q.addend_row_stride,
-                               q.alpha};
-      const LinearTiles tile(q.rows, q.cols, kernels.panel_cols);
-      const std::int64_t row_tiles = ceil_div(q.rows, tile.rows);
-      for_each_tile(label<P>(simd_entry<isa>).c_str(), exec, tile.tiles(q.rows, q.cols),
-                    kernels.scratch(static_cast<int>(tile.rows), static_cast<int>(tile.cols)),
-                    [=, rows = q.rows, cols = q.cols](std::int64_t rank, void* scratch) {
-                      const std::int64_t row = rank % row_tiles * tile.rows, col = rank / row_tiles * tile.cols;
-                      kernel(a,
-                             {row, col, static_cast<int>(std::min(tile.rows, rows - row)),
-                              static_cast<int>(std::min(tile.cols, cols - col))},
-                             scratch);
-                    });
+      for_each_product_tile(
+          label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
+          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency()), kernels,
+          [=, a = product_arguments(q)](const ProductTile& tile, void* scratch) { kernel(a, tile, scratch); });
     });
   }
 };

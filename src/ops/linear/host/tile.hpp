@@ -48,7 +48,7 @@ struct LinearTile {
   }
 
   void sum_up() {
-    if (tile.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
+    if (p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
       return sum_few_rows<T>(p, tile, sums, sums_stride);
     if (p.inner == 0)
       for (int r = 0; r < tile.rows; ++r) clear(sums + r * sums_stride, padded<C>(tile.cols));

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/linear_epilogues.hpp"
+
+namespace kformer::Impl {
+
+Operands LinearSwigluForward::operands() const {
+  return Operands(function, {{"x", x}, {"weight", weight}, {"gate_up", gate_up}, {"product", product}});
+}
+
+void LinearSwigluForward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"weight", "gate_up", "product"}) all.require_dtype(role, x.dtype);
+  const std::int64_t rows = x.extent[0], intermediate = product.extent[1];
+  all.require_extents(weight.has_extents({2 * intermediate, x.extent[1]}),
+                      "weight to have two rows per column of product and one column per column of x")
+      .require_extents(gate_up.has_extents({rows, 2 * intermediate}) && product.extent[0] == rows,
+                       "gate_up to be (rows, 2 intermediate) and product (rows, intermediate)")
+      .require_unit_stride();
+}
+
+SwigluForward LinearSwigluForward::swiglu() const {
+  TensorRef gate = gate_up, up = gate_up;
+  gate.extent[1] = up.extent[1] = product.extent[1];
+  if (up.data != nullptr)
+    up.data =
+        static_cast<std::byte*>(up.data) + product.extent[1] * static_cast<std::int64_t>(size_of(up.dtype));
+  return {gate, up, product};
+}
+
+Operands LinearRopeForward::operands() const {
+  return Operands(function,
+                  {{"x", x}, {"weight", weight}, {"bias", bias}, {"y", y}, {"cos", cos}, {"sin", sin}});
+}
+
+void LinearRopeForward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"weight", "bias", "y"}) all.require_dtype(role, x.dtype);
+  for (const char* role : {"cos", "sin"}) all.require_dtype(role, compute_dtype(x.dtype));
+  all.require_extents(weight.extent[1] == x.extent[1], "weight to have one column per column of x")
+      .require_extents(y.has_extents({x.extent[0], weight.extent[0]}),
+                       "y to have the rows of x and one column per row of weight")
+      .require_extents(!bias.present() || bias.has_extents({weight.extent[0]}),
+                       "bias to have one element per row of weight")
+      .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
+      .require_unit_stride()
+      .require_option(options.heads >= 0 && options.heads * head_dim() <= y.extent[1],
+                      std::to_string(options.heads) + " heads of " + std::to_string(head_dim()) +
+                          " do not fit into the " + std::to_string(y.extent[1]) + " columns of y")
+      .require_option(options.seq_len > 0 && y.extent[0] % options.seq_len == 0,
+                      "seq_len must divide the rows, got " + std::to_string(options.seq_len) + " and " +
+                          std::to_string(y.extent[0]) + " rows");
+}
+
+RopeForward LinearRopeForward::rope() const {
+  const std::int64_t row = y.stride[0], seq = options.seq_len;
+  TensorRef heads = y;
+  heads.rank = 4;
+  heads.extent = {y.extent[0] / seq, seq, options.heads, head_dim()};
+  heads.stride = {seq * row, row, head_dim(), 1};
+  TensorRef none = heads;
+  none.extent[2] = 0;
+  return {{heads, none, cos, sin, {}, options.first_position, options.layout}};
+}
+
+}  // namespace kformer::Impl
