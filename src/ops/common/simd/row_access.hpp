@@ -95,6 +95,12 @@ KFORMER_SIMD_INLINE const T* row_of(const InputRows& x, std::int64_t row) {
   return static_cast<const T*>(x.data) + row * x.stride;
 }
 
+/// Asks for what is below `at` in the next row: memory is read while this row is written.
+template <class T>
+KFORMER_SIMD_INLINE void request_next_row(const InputRows& x, const T* at) {
+  __builtin_prefetch(at + x.stride);
+}
+
 /// Writes a row from a column on, past the caches if it may and its begin is aligned.
 template <class T>
 class RowWriter {

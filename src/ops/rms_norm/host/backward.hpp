@@ -23,6 +23,9 @@ KFORMER_SIMD_INLINE void norm_gradient_row(const RmsNormBackwardArguments& p, st
   });
   const Vector<C> mean = splat(dot / static_cast<C>(p.hidden));
   for_each_vector<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+    request_next_row(p.x, x + i);
+    request_next_row(p.dy, dy + i);
+    if constexpr (fused) request_next_row(p.dsum, dsum + i);
     const Vector<C> g = part.load(dy + i), xhat = part.load(x + i) * scale;
     // g · weight rounded as in the dot product, so that the two cancel where they must.
     const Vector<C> through = scale * fused_multiply_add<C>(-xhat, mean, g * part.load(weight + i));

@@ -87,6 +87,8 @@ KFORMER_SIMD_INLINE void norm_row(const RmsNormForwardArguments& p, std::int64_t
   static_cast<C*>(p.rstd)[row] = power * rest;
   const Vector<C> first = splat(power), second = splat(rest);
   for_each_vector<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+    request_next_row(p.x, in.x + i);
+    if constexpr (fused) request_next_row(p.residual, in.residual + i);
     const Vector<C> x = in.at(i, part);
     if constexpr (fused) sum.store(i, x, part);
     y.store(i, x * first * second * part.load(weight + i), part);
