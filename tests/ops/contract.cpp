@@ -11,6 +11,7 @@
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/standard_attention.hpp"
@@ -101,6 +102,17 @@ void add_linear(std::vector<PublicFunction>& table) {
   }));
   table.push_back(row<Impl::LinearBackwardInput>(
       "linear_backward_input", [=](const Exec& exec) { linear_backward_input(exec, weight, y, x); }));
+  const Matrix<T> weight_gate_up("weight_gate_up", 14, 12), gate_up("gate_up", 5, 14);
+  const Matrix<C> cos("cos", 9, 3), sin("sin", 9, 3);
+  table.push_back(row<Impl::LinearSwigluForward>("linear_swiglu_forward", [=](const Exec& exec) {
+    linear_swiglu_forward(exec, x, weight_gate_up, gate_up, y);
+  }));
+  table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward", [=](const Exec& exec) {
+    linear_rope_forward(exec, x, weight, y, cos, sin, {.heads = 1, .seq_len = 5});
+  }));
+  table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const Exec& exec) {
+    linear_rope_forward(exec, x, weight, bias, y, cos, sin, {.heads = 1, .seq_len = 5});
+  }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
   table.push_back(row<Impl::LinearBiasBackward>(

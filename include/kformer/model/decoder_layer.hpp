@@ -9,7 +9,7 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/ops/attention.hpp"
-#include "kformer/ops/linear.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/standard_attention.hpp"
@@ -53,7 +53,8 @@ struct Parameter {
 /// memory.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
-/// down.
+/// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
+/// tile.
 template <class Exec, Scalar T>
 class DecoderLayer {
  public:
@@ -177,6 +178,10 @@ class DecoderLayer {
             m_config.num_key_value_heads,
             m_config.head_dim,
             m_config.head_dim};
+  }
+  LinearRopeOptions rope_options() const {
+    return {m_config.num_attention_heads + m_config.num_key_value_heads, m_shape.seq_len, 0,
+            m_config.rope.layout};
   }
   RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
 

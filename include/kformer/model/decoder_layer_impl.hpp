@@ -185,13 +185,9 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   {
     Region region("qkv");
     if (m_config.attention_bias)
-      linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv);
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, m_cos, m_sin, rope_options());
     else
-      linear_forward(exec, m_normed, m_weight.qkv, m_qkv);
-  }
-  {
-    Region region("rope");
-    rope_forward(exec, queries(m_qkv), keys(m_qkv), m_cos, m_sin, 0, m_config.rope.layout);
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_qkv, m_cos, m_sin, rope_options());
   }
   {
     Region region("attention");
@@ -207,11 +203,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("gate_up");
-    linear_forward(exec, m_normed, m_weight.gate_up, m_gate_up);
-  }
-  {
-    Region region("swiglu");
-    swiglu_forward(exec, gate(m_gate_up), up(m_gate_up), m_product);
+    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product);
   }
   Region region("down");
   linear_residual_forward(exec, m_product, m_weight.down, m_h, y);

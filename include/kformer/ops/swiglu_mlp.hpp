@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "kformer/ops/linear.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/swiglu.hpp"
 
 /// \file
@@ -65,8 +65,7 @@ void swiglu_mlp_forward(const Exec& exec, const X& x, const WGU& weight_gate_up,
   Impl::SwigluMlpForward{erase(x),       erase(weight_gate_up), erase(weight_down),
                          erase(gate_up), erase(product),        erase(y)}
       .check();
-  linear_forward(exec, x, weight_gate_up, gate_up);
-  swiglu_forward(exec, Impl::gate_half(gate_up), Impl::up_half(gate_up), product);
+  linear_swiglu_forward(exec, x, weight_gate_up, gate_up, product);
   linear_forward(exec, product, weight_down, y);
 }
 
