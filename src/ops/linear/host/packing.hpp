@@ -89,7 +89,10 @@ void pack_along_sum(const T* from, std::int64_t line, int indices, int count, co
       Vector<C> x[W];
       if (rows == W && left == step) {
         KFORMER_SIMD_UNROLL
-        for (int i = 0; i < W; ++i) x[i] = load_along_sum(square + i * line);
+        for (int i = 0; i < W; ++i) {
+          x[i] = load_along_sum(square + i * line);
+          __builtin_prefetch(square + (i + W) * line, 0, 2);
+        }
       } else {
         KFORMER_SIMD_UNROLL
         for (int i = 0; i < W; ++i) x[i] = load_along_sum(square + i * line, i < rows ? left : 0);
@@ -116,6 +119,7 @@ void pack_across_sum(const T* from, std::int64_t line, int indices, int count, c
         KFORMER_SIMD_UNROLL
         for (int p = 0; p < pair; ++p) {
           const int number = k * pair + p;
+          __builtin_prefetch(square + (number + W * pair) * line, 0, 2);
           both[p] = whole ? load_along_sum(square + number * line)
                           : load_along_sum(square + number * line, k0 * pair + number < count ? left : 0);
         }
