@@ -94,12 +94,12 @@ class NeighbourPairs {
   Vector<C> m_cos[2 * n], m_sin[2 * n];
 };
 
-/// `f(head)` for the heads of a token in both arrays.
+/// `f(head, next)` for the heads of a token in both arrays, `next` the same head of the next token.
 template <class T, class F>
 KFORMER_SIMD_INLINE void for_each_head(const RopeArguments& p, std::int64_t token, F f) {
   const auto each = [&](const RopeHeads& x) __attribute__((always_inline)) {
     T* head = static_cast<T*>(x.data) + token / p.seq * x.batch_stride + token % p.seq * x.token_stride;
-    for (std::int64_t h = 0; h < x.heads; ++h, head += x.head_stride) f(head);
+    for (std::int64_t h = 0; h < x.heads; ++h, head += x.head_stride) f(head, head + x.token_stride);
   };
   each(p.q);
   each(p.k);
@@ -115,7 +115,7 @@ void rope_rotate(const RopeArguments& p, std::int64_t first_token, std::int64_t 
         p.positions ? p.positions[token / p.seq * p.positions_batch_stride + s] : p.first_position + s;
     if (position < 0 || position >= p.table_rows) {
       const Vector<C> nan = splat(static_cast<C>(__builtin_nanf("")));
-      for_each_head<T>(p, token, [&](T* head) __attribute__((always_inline)) {
+      for_each_head<T>(p, token, [&](T* head, const T*) __attribute__((always_inline)) {
         for_each_vector<C>(2 * p.half, [&](std::int64_t i, auto part)
                                            __attribute__((always_inline)) { part.store(head + i, nan); });
       });
@@ -124,7 +124,14 @@ void rope_rotate(const RopeArguments& p, std::int64_t first_token, std::int64_t 
     const C *cos = row_of<C>(p.cos, position), *sin = row_of<C>(p.sin, position);
     const auto rotate = [&]<int n>(std::int64_t i, auto part) __attribute__((always_inline)) {
       const Pairs<T, n> pairs(cos, sin, static_cast<C>(p.direction), i, p.half, part);
-      for_each_head<T>(p, token, [&](T* head) __attribute__((always_inline)) { pairs.rotate(head, part); });
+      for_each_head<T>(p, token, [&](T* head, const T* next) __attribute__((always_inline)) {
+        KFORMER_SIMD_UNROLL
+        for (int j = 0; j < n; ++j) {
+          __builtin_prefetch(next + i + j * W, 1, 2);
+          __builtin_prefetch(next + i + j * W + p.half, 1, 2);
+        }
+        pairs.rotate(head, part);
+      });
     };
     std::int64_t i = 0;
     for (; i + 4 * W <= p.half; i += 4 * W) rotate.template operator()<4>(i, Whole{});
