@@ -98,7 +98,14 @@ KFORMER_SIMD_INLINE const T* row_of(const InputRows& x, std::int64_t row) {
 /// Asks for what is below `at` in the next row: memory is read while this row is written.
 template <class T>
 KFORMER_SIMD_INLINE void request_next_row(const InputRows& x, const T* at) {
-  __builtin_prefetch(at + x.stride);
+  __builtin_prefetch(at + x.stride, 0, 2);
+}
+
+/// How far ahead of a loop over elements memory is asked for: whole rows where they are short.
+template <class T>
+std::int64_t elements_ahead(const InputRows& x) {
+  constexpr std::int64_t page = 4096 / sizeof(T);
+  return x.stride > 0 && x.stride < page ? page / x.stride * x.stride : page;
 }
 
 /// Writes a row from a column on, past the caches if it may and its begin is aligned.

@@ -40,7 +40,10 @@ __attribute__((noinline)) void cross_entropy_backward_row(const CrossEntropyArgu
   T own[W] = {};
   if (valid) store_stored(own, gradient(load_part(x + target, 1), C(1 - a.label_smoothing + share)));
   std::int64_t v = 0;
-  for (; v + W <= a.vocabulary; v += W) store_stored(dx + v, gradient(load_stored(x + v), C(share)));
+  for (; v + W <= a.vocabulary; v += W) {
+    __builtin_prefetch(x + v + 4096 / sizeof(T), 0, 2);
+    store_stored(dx + v, gradient(load_stored(x + v), C(share)));
+  }
   if (v < a.vocabulary) {
     const int rest = static_cast<int>(a.vocabulary - v);
     T part[W];

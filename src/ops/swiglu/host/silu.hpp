@@ -34,11 +34,14 @@ struct Silu {
 template <class T>
 void swiglu_forward(const SwigluForwardArguments& p, const Block& block) {
   using C = Arithmetic<T>;
+  const std::int64_t gate_ahead = elements_ahead<T>(p.gate), up_ahead = elements_ahead<T>(p.up);
   for (std::int64_t row = block.first_row; row < block.end_row; ++row) {
     const T *gate = row_of<T>(p.gate, row) + block.first_column,
             *up = row_of<T>(p.up, row) + block.first_column;
     const RowWriter<T> y(p.y, row, block.first_column);
     for_each_vector<C>(block.columns, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+      __builtin_prefetch(gate + i + gate_ahead, 0, 2);
+      __builtin_prefetch(up + i + up_ahead, 0, 2);
       y.store(i, Silu<C>(part.load(gate + i)).value * part.load(up + i), part);
     });
   }
@@ -48,12 +51,17 @@ void swiglu_forward(const SwigluForwardArguments& p, const Block& block) {
 template <class T>
 void swiglu_backward(const SwigluBackwardArguments& p, const Block& block) {
   using C = Arithmetic<T>;
+  const std::int64_t gate_ahead = elements_ahead<T>(p.gate), up_ahead = elements_ahead<T>(p.up),
+                     dy_ahead = elements_ahead<T>(p.dy);
   for (std::int64_t row = block.first_row; row < block.end_row; ++row) {
     const T *gate = row_of<T>(p.gate, row) + block.first_column,
             *up = row_of<T>(p.up, row) + block.first_column;
     const T* dy = row_of<T>(p.dy, row) + block.first_column;
     const RowWriter<T> dgate(p.dgate, row, block.first_column), dup(p.dup, row, block.first_column);
     for_each_vector<C>(block.columns, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
+      __builtin_prefetch(gate + i + gate_ahead, 0, 2);
+      __builtin_prefetch(up + i + up_ahead, 0, 2);
+      __builtin_prefetch(dy + i + dy_ahead, 0, 2);
       // All is read before anything is written, because outputs may be inputs.
       const Silu<C> silu(part.load(gate + i));
       const Vector<C> factor = part.load(up + i), through = part.load(dy + i);
