@@ -12,20 +12,8 @@ template <class Exec>
 struct List<AdamW, Exec> {
   using P = AdamW;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
-          host::AdamWEntry<Exec, host::Isa::avx512>::entry(),
-          host::AdamWEntry<Exec, host::Isa::avx2>::entry(),
-          host::AdamWEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::AdamWEntry<Exec, host::Isa::avx512>,
+                     host::AdamWEntry<Exec, host::Isa::avx2>, host::AdamWEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     for_each_kind_of_batch(
@@ -55,21 +43,9 @@ template <class Exec>
 struct List<GradientNorm, Exec> {
   using P = GradientNorm;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, gradient_norm_workspace,
-                                              kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
-          host::GradientNormEntry<Exec, host::Isa::avx512>::entry(),
-          host::GradientNormEntry<Exec, host::Isa::avx2>::entry(),
-          host::GradientNormEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, gradient_norm_workspace, host::GradientNormEntry<Exec, host::Isa::avx512>,
+                     host::GradientNormEntry<Exec, host::Isa::avx2>,
+                     host::GradientNormEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
     if (p.norm.dtype == DType::f64)

@@ -13,25 +13,12 @@ template <class Exec>
 struct List<AttentionForward, Exec> {
   using P = AttentionForward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 10> all{{
-          host::DecodeEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::DecodeEntry<Exec, host::Isa::avx512>::entry(),
-          host::DecodeEntry<Exec, host::Isa::avx2>::entry(),
-          host::DecodeEntry<Exec, host::Isa::generic>::entry(),
-          host::ForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::ForwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::ForwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::ForwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::DecodeEntry<Exec, host::Isa::avx512_bf16>,
+                     host::DecodeEntry<Exec, host::Isa::avx512>, host::DecodeEntry<Exec, host::Isa::avx2>,
+                     host::DecodeEntry<Exec, host::Isa::generic>,
+                     host::ForwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::ForwardEntry<Exec, host::Isa::avx512>, host::ForwardEntry<Exec, host::Isa::avx2>,
+                     host::ForwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) { attention_forward_kokkos<T>(exec, p); });
@@ -52,22 +39,10 @@ template <class Exec>
 struct List<AttentionBackward, Exec> {
   using P = AttentionBackward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, attention_backward_workspace,
-                                              kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::BackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::BackwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::BackwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::BackwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, attention_backward_workspace,
+                     host::BackwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::BackwardEntry<Exec, host::Isa::avx512>, host::BackwardEntry<Exec, host::Isa::avx2>,
+                     host::BackwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
     dispatch_dtype(p.q.dtype,

@@ -23,6 +23,22 @@ template <class Exec, std::size_t N, class K>
 auto without_reference_on_device(const std::array<K, N>& all) {
   return std::span<const K>(all.data(), is_host_space<Exec> ? N : N - 1);
 }
+
+/// The list that most problems have: on hosts the SIMD kernels, best first, then `Parts::kokkos_entry` and
+/// `Parts::reference_entry`; elsewhere the portable kernel alone.
+template <class P, class Exec, class Parts, std::size_t (*portable_workspace)(const P&), class... Simd>
+KernelList<P, Exec> simd_list() {
+  static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, portable_workspace,
+                                            Parts::kokkos_entry};
+  if constexpr (is_host_space<Exec>) {
+    static constexpr std::array<Kernel<P, Exec>, sizeof...(Simd) + 2> all{
+        {Simd::entry()..., portable, {"reference", never_rejects<P>, no_workspace<P>, Parts::reference_entry}}};
+    return all;
+  } else {
+    static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+    return all;
+  }
+}
 }  // namespace Impl
 
 }  // namespace kformer

@@ -12,20 +12,9 @@ template <class Exec>
 struct List<CrossEntropyForward, Exec> {
   using P = CrossEntropyForward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
-          host::CrossEntropyForwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::CrossEntropyForwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::CrossEntropyForwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::CrossEntropyForwardEntry<Exec, host::Isa::avx512>,
+                     host::CrossEntropyForwardEntry<Exec, host::Isa::avx2>,
+                     host::CrossEntropyForwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.logits.dtype, [&]<class T>(std::type_identity<T>) {
@@ -48,20 +37,9 @@ template <class Exec>
 struct List<CrossEntropyBackward, Exec> {
   using P = CrossEntropyBackward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 5> all{{
-          host::CrossEntropyBackwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::CrossEntropyBackwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::CrossEntropyBackwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::CrossEntropyBackwardEntry<Exec, host::Isa::avx512>,
+                     host::CrossEntropyBackwardEntry<Exec, host::Isa::avx2>,
+                     host::CrossEntropyBackwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.logits.dtype, [&]<class T>(std::type_identity<T>) {

@@ -12,21 +12,10 @@ template <class Exec>
 struct List<RmsNormForward, Exec> {
   using P = RmsNormForward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::RmsNormForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::RmsNormForwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::RmsNormForwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::RmsNormForwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::RmsNormForwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::RmsNormForwardEntry<Exec, host::Isa::avx512>,
+                     host::RmsNormForwardEntry<Exec, host::Isa::avx2>,
+                     host::RmsNormForwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) { rms_norm_forward_kokkos<T>(exec, p); });
@@ -47,22 +36,10 @@ template <class Exec>
 struct List<RmsNormBackward, Exec> {
   using P = RmsNormBackward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, rms_norm_backward_workspace,
-                                              kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::RmsNormBackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::RmsNormBackwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::RmsNormBackwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::RmsNormBackwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<
+        P, Exec, List, rms_norm_backward_workspace, host::RmsNormBackwardEntry<Exec, host::Isa::avx512_bf16>,
+        host::RmsNormBackwardEntry<Exec, host::Isa::avx512>, host::RmsNormBackwardEntry<Exec, host::Isa::avx2>,
+        host::RmsNormBackwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
     dispatch_dtype(p.x.dtype,

@@ -35,21 +35,11 @@ struct List<RopeTables, Exec> {
 template <class P, class Exec, int direction>
 struct RopeRotationList {
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::RopeRotationEntry<P, Exec, host::Isa::avx512_bf16, direction>::entry(),
-          host::RopeRotationEntry<P, Exec, host::Isa::avx512, direction>::entry(),
-          host::RopeRotationEntry<P, Exec, host::Isa::avx2, direction>::entry(),
-          host::RopeRotationEntry<P, Exec, host::Isa::generic, direction>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, RopeRotationList, no_workspace<P>,
+                     host::RopeRotationEntry<P, Exec, host::Isa::avx512_bf16, direction>,
+                     host::RopeRotationEntry<P, Exec, host::Isa::avx512, direction>,
+                     host::RopeRotationEntry<P, Exec, host::Isa::avx2, direction>,
+                     host::RopeRotationEntry<P, Exec, host::Isa::generic, direction>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     const char* label = direction > 0 ? "kformer::rope_forward[kokkos]" : "kformer::rope_backward[kokkos]";

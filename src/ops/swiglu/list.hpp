@@ -12,21 +12,10 @@ template <class Exec>
 struct List<SwigluForward, Exec> {
   using P = SwigluForward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::SwigluForwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::SwigluForwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::SwigluForwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::SwigluForwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::SwigluForwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::SwigluForwardEntry<Exec, host::Isa::avx512>,
+                     host::SwigluForwardEntry<Exec, host::Isa::avx2>,
+                     host::SwigluForwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.gate.dtype, [&]<class T>(std::type_identity<T>) { swiglu_forward_kokkos<T>(exec, p); });
@@ -45,21 +34,10 @@ template <class Exec>
 struct List<SwigluBackward, Exec> {
   using P = SwigluBackward;
   static KernelList<P, Exec> get() {
-    static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry};
-    if constexpr (is_host_space<Exec>) {
-      static constexpr std::array<Kernel<P, Exec>, 6> all{{
-          host::SwigluBackwardEntry<Exec, host::Isa::avx512_bf16>::entry(),
-          host::SwigluBackwardEntry<Exec, host::Isa::avx512>::entry(),
-          host::SwigluBackwardEntry<Exec, host::Isa::avx2>::entry(),
-          host::SwigluBackwardEntry<Exec, host::Isa::generic>::entry(),
-          portable,
-          {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-      }};
-      return all;
-    } else {
-      static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
-      return all;
-    }
+    return simd_list<P, Exec, List, no_workspace<P>, host::SwigluBackwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::SwigluBackwardEntry<Exec, host::Isa::avx512>,
+                     host::SwigluBackwardEntry<Exec, host::Isa::avx2>,
+                     host::SwigluBackwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.gate.dtype, [&]<class T>(std::type_identity<T>) { swiglu_backward_kokkos<T>(exec, p); });

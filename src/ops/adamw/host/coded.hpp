@@ -153,15 +153,15 @@ void adamw_coded_step(const AdamWItem& item, std::int64_t begin, std::int64_t en
       std::memcpy(v_rest, v + i, rest);
       Vector<float> mean = look_up(m_map.value, load_codes(m_rest)) * m_factor,
                     square = look_up(v_map.value, load_codes(v_rest)) * v_factor,
-                    w = load_some(at.exact + i, rest);
-      rule(load_some(at.gradient + i, rest), mean, square, w);
+                    w = load_part(at.exact + i, rest);
+      rule(load_part(at.gradient + i, rest), mean, square, w);
       at.store_weight(i, w, rest);
       // What lies behind the last element must not become the largest.
       float lanes[n];
       store<float>(lanes, mean);
-      store<float>(means + i, load_some(lanes, rest));
+      store<float>(means + i, load_part(lanes, rest));
       store<float>(lanes, square);
-      store<float>(squares + i, load_some(lanes, rest));
+      store<float>(squares + i, load_part(lanes, rest));
     }
     encode<true>(means, count, m_map, m, m_scale);
     encode<false>(squares, count, v_map, v, v_scale);

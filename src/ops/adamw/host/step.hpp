@@ -56,26 +56,10 @@ struct AdamWPointers {
   }
   /// The first `n` weights of a vector.
   KFORMER_SIMD_INLINE void store_weight(std::int64_t i, Vector<C> w, int n) const {
-    C lanes[width<C>];
-    store<C>(lanes, w);
-    std::memcpy(exact + i, lanes, n * sizeof(C));
-    if constexpr (has_master) store_row(lanes, n, rounded + i);
+    store_part<C>(exact + i, w, n);
+    if constexpr (has_master) store_part(rounded + i, w, n);
   }
 };
-
-/// The first `n` elements, and zeros.
-template <class C>
-KFORMER_SIMD_INLINE Vector<C> load_some(const C* from, int n) {
-  C lanes[width<C>] = {};
-  std::memcpy(lanes, from, n * sizeof(C));
-  return load<C>(lanes);
-}
-template <class C>
-KFORMER_SIMD_INLINE void store_some(C* to, Vector<C> x, int n) {
-  C lanes[width<C>];
-  store<C>(lanes, x);
-  std::memcpy(to, lanes, n * sizeof(C));
-}
 
 template <class T>
 void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, const AdamWNumbers& numbers) {
@@ -94,10 +78,10 @@ void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, con
   }
   if (i == count) return;
   const int rest = static_cast<int>(count - i);
-  Vector<C> mean = load_some(m + i, rest), square = load_some(v + i, rest), w = load_some(at.exact + i, rest);
-  rule(load_some(at.gradient + i, rest), mean, square, w);
-  store_some<C>(m + i, mean, rest);
-  store_some<C>(v + i, square, rest);
+  Vector<C> mean = load_part(m + i, rest), square = load_part(v + i, rest), w = load_part(at.exact + i, rest);
+  rule(load_part(at.gradient + i, rest), mean, square, w);
+  store_part<C>(m + i, mean, rest);
+  store_part<C>(v + i, square, rest);
   at.store_weight(i, w, rest);
 }
 

@@ -50,16 +50,11 @@ constexpr int operands(int n) {
 
 #if defined(__AVX512BF16__)
 
-/// The 16 bits nearest to each number, in the lower half of its place; numbers must be finite or NaN.
-KFORMER_SIMD_INLINE Word rounded_bits(Vector<float> x) {
-  return as_bits<Word>(_mm512_cvtepu16_epi32(as_bits<__m256i>(_mm512_cvtneps_pbh(x))));
-}
-
 /// `to[i] = (first[i], second[i])` for numbers that are rounded to bfloat16; `second` may be null: zeros.
 KFORMER_SIMD_INLINE void zip_rows(const float* first, const float* second, int n, Pair* to) {
   for (int i = 0; i < n; i += width<float>) {
-    const Word low = rounded_bits(load(first + i));
-    const Word high = second ? rounded_bits(load(second + i)) : Word{};
+    const Word low = nearest_bf16(load(first + i));
+    const Word high = second ? nearest_bf16(load(second + i)) : Word{};
     const Word pairs = low | (high << 16);
     std::memcpy(to + i, &pairs, sizeof(pairs));
   }

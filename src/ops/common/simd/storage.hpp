@@ -114,6 +114,21 @@ KFORMER_SIMD_INLINE void store_stored<F16>(F16* to, Vector<float> x) {
   std::memcpy(to, &half, sizeof(half));
 }
 
+/// The first `n` numbers of a vector from memory, and zeros.
+template <class T>
+KFORMER_SIMD_INLINE Vector<Arithmetic<T>> load_part(const T* from, int n) {
+  T part[width<Arithmetic<T>>] = {};
+  std::memcpy(part, from, n * sizeof(T));
+  return load_stored(part);
+}
+/// The first `n` numbers of a vector to memory.
+template <class T>
+KFORMER_SIMD_INLINE void store_part(T* to, Vector<Arithmetic<T>> x, int n) {
+  T part[width<Arithmetic<T>>];
+  store_stored(part, x);
+  std::memcpy(to, part, n * sizeof(T));
+}
+
 /// `n` rounded up to whole vectors.
 template <class C>
 constexpr int padded(int n) {
@@ -125,10 +140,7 @@ template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void load_row(const T* from, int n, C* to) {
   int i = 0;
   for (; i + width<C> <= n; i += width<C>) store<C>(to + i, load_stored(from + i));
-  if (i == n) return;
-  T rest[width<C>] = {};
-  std::memcpy(rest, from + i, (n - i) * sizeof(T));
-  store<C>(to + i, load_stored(rest));
+  if (i < n) store<C>(to + i, load_part(from + i, n - i));
 }
 
 /// `n` numbers; reads whole vectors.
@@ -136,10 +148,7 @@ template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void store_row(const C* from, int n, T* to) {
   int i = 0;
   for (; i + width<C> <= n; i += width<C>) store_stored(to + i, load(from + i));
-  if (i == n) return;
-  T rest[width<C>];
-  store_stored(rest, load(from + i));
-  std::memcpy(to + i, rest, (n - i) * sizeof(T));
+  if (i < n) store_part(to + i, load(from + i), n - i);
 }
 
 /// Adds `factor` times `n` numbers; reads whole vectors of `from`.

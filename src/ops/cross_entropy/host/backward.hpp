@@ -46,9 +46,7 @@ __attribute__((noinline)) void cross_entropy_backward_row(const CrossEntropyArgu
   }
   if (v < a.vocabulary) {
     const int rest = static_cast<int>(a.vocabulary - v);
-    T part[W];
-    store_stored(part, gradient(load_part(x + v, rest), C(share)));
-    std::memcpy(dx + v, part, rest * sizeof(T));
+    store_part(dx + v, gradient(load_part(x + v, rest), C(share)), rest);
   }
   if (valid) dx[target] = own[0];
 }

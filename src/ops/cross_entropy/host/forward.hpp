@@ -15,12 +15,6 @@ template <class C>
 inline constexpr int logit_block = 4096 / static_cast<int>(sizeof(C));
 
 template <class C>
-KFORMER_SIMD_INLINE C lane_sum(Vector<C> x) {
-  C sum = 0;
-  for (int i = 0; i < width<C>; ++i) sum += x[i];
-  return sum;
-}
-template <class C>
 KFORMER_SIMD_INLINE C lane_maximum(Vector<C> x) {
   C most = x[0];
   for (int i = 1; i < width<C>; ++i) most = x[i] > most ? x[i] : most;
@@ -44,7 +38,7 @@ struct LogitSums {
 
   /// The sum of exponentials. exp never gives 0, so a row of −∞ only has a tiny sum, and any other at least 1.
   KFORMER_SIMD_INLINE C total() const {
-    C all = lane_sum<C>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    C all = sum_of<C>((sums[0] + sums[1]) + (sums[2] + sums[3]));
     return all < C(0.5) ? C(0) : all;
   }
 };
@@ -96,7 +90,7 @@ __attribute__((noinline)) void add_below(const C* block, int n, LogitSums<C>& su
   Vector<C> below{};
   int i = 0;
   for (; i + W <= n; i += W) below += largest - load(block + i);
-  sums.below += lane_sum<C>(below);
+  sums.below += sum_of<C>(below);
   for (; i < n; ++i) sums.below += sums.largest - block[i];
 }
 

@@ -55,12 +55,4 @@ class CappedLogits {
   C m_cap;
 };
 
-/// The first `n` numbers of a vector from memory, and zeros.
-template <class T>
-KFORMER_SIMD_INLINE Vector<Arithmetic<T>> load_part(const T* from, int n) {
-  T part[width<Arithmetic<T>>] = {};
-  std::memcpy(part, from, n * sizeof(T));
-  return load_stored(part);
-}
-
 }  // namespace kformer::Impl::simd::KFORMER_ISA
