@@ -128,7 +128,8 @@ void adamw_coded_kokkos(const Exec& exec, const AdamWBatch& batch, const host::A
         const auto decay = static_cast<float>(item.weight_decay);
         for (std::int64_t begin = range.begin; begin < range.end; begin += adamw_block) {
           const std::int64_t block = begin / adamw_block;
-          const int count = static_cast<int>(Kokkos::min(adamw_block, range.end - begin));
+          const std::int64_t left = range.end - begin;  // Kokkos::min would take the address of a host constant
+          const int count = static_cast<int>(left < adamw_block ? left : adamw_block);
           const auto* gradient = static_cast<const float*>(item.gradient) + begin;
           auto *m = static_cast<std::uint8_t*>(item.m) + begin, *v = static_cast<std::uint8_t*>(item.v) + begin;
           const float m_scale = item.m_scale[block], v_scale = item.v_scale[block];
