@@ -62,12 +62,6 @@ std::vector<Case> cases() {
 constexpr AttentionAlgorithm algorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::flash};
 const char* name_of(AttentionAlgorithm a) { return a == AttentionAlgorithm::flash ? "flash" : "standard"; }
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(decoder_layer)

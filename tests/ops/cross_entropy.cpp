@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/cross_entropy.hpp"
 
-#include <numeric>
-
 #include "ops/cross_entropy/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
@@ -330,9 +328,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
     std::mt19937 generator(7);
     const auto direction = TestTensor<Exec, double>({5, 7}).random(generator).read<double>().values();
     const auto logits = t.logits.read<double>().values(), dloss = t.dloss.read<double>().values();
-    auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-    };
     auto loss = [&](double h) {
       t.logits.fill([&](std::size_t i) { return logits[i] + h * direction[i]; });
       cross_entropy_forward(Exec(), t.logits.view<2>(), t.targets.view<1>(), t.loss.view<1>(), t.lse.view<1>(),

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/embedding.hpp"
 
-#include <numeric>
-
 #include "ops/embedding/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
@@ -124,9 +122,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   std::mt19937 generator(7);
   const auto direction = TestTensor<Exec, double>({3, 4}).random(generator).read<double>().values();
   const auto weight = t.weight.read<double>().values(), dy = t.dy.read<double>().values();
-  auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
   auto loss = [&](double h) {
     t.weight.fill([&](std::size_t i) { return weight[i] + h * direction[i]; });
     embedding_forward(Exec(), t.ids.view<1>(), t.weight.view<2>(), t.y.view<2>());

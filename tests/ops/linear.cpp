@@ -2,7 +2,6 @@
 #include "kformer/ops/linear.hpp"
 
 #include <cstdlib>
-#include <numeric>
 
 #include "ops/linear/openblas.hpp"
 #include "ops/linear/reference.hpp"
@@ -151,9 +150,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   ::setenv("KFORMER_KERNEL", "linear:kokkos", 1);
   const Shape shape{5, 7, 6};
   const Tensors<double> t(shape), direction(shape, Rows::strided, 7);
-  auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
   auto values = [](const auto& tensor) { return tensor.template read<double>().values(); };
   auto moved = [&](const auto& from, const auto& along, double h) {
     const auto a = values(from), d = values(along);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/rope.hpp"
 
-#include <numeric>
-
 #include "ops/rope/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
@@ -209,9 +207,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
     const auto q0 = t.q.read<double>().values(), k0 = t.k.read<double>().values();
     const auto q1 = direction.q.read<double>().values(), k1 = direction.k.read<double>().values();
     const auto dq = gradient.q.read<double>().values(), dk = gradient.k.read<double>().values();
-    auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-    };
     auto loss = [&](double h) {
       t.q.fill([&](std::size_t i) { return q0[i] + h * q1[i]; });
       t.k.fill([&](std::size_t i) { return k0[i] + h * k1[i]; });

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/standard_attention.hpp"
 
-#include <numeric>
-
 #include "ops/standard_attention/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
@@ -251,9 +249,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
     Tensors<double> t(c), moved(c);
     const Tensors<double> direction(c, 7);
     auto values = [](const auto& tensor) { return tensor.template read<double>().values(); };
-    auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-    };
     auto forward = [&](const Tensors<double>& at) {
       if (c.mask == Mask::none)
         standard_attention_forward(Exec(), at.q.view<4>(), at.k.view<4>(), at.v.view<4>(), at.out.view<4>(),

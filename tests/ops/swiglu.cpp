@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/swiglu.hpp"
 
-#include <numeric>
-
 #include "ops/swiglu/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
@@ -201,9 +199,6 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   const auto towards_up = TestTensor<Exec, double>({3, 7}).random(generator).read<double>().values();
   const auto gate = t.gate.read<double>().values(), up = t.up.read<double>().values();
   const auto dy = t.dy.read<double>().values();
-  auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
   auto loss = [&](double h) {
     TestTensor<Exec, double> moved_gate({3, 7}), moved_up({3, 7});
     moved_gate.fill([&](std::size_t i) { return gate[i] + h * towards_gate[i]; });

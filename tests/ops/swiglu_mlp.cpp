@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/swiglu_mlp.hpp"
 
-#include <numeric>
-
 #include "ops/linear/reference.hpp"
 #include "ops/swiglu/reference.hpp"
 #include "support/errors.hpp"
@@ -149,22 +147,12 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   t.backward();
   std::mt19937 generator(7);
   const auto dy = t.dy.read<double>().values();
-  auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
   auto check = [&](const char* what, TestTensor<Exec, double>& input,
                    const TestTensor<Exec, double>& gradient) {
-    const auto start = input.read<double>().values();
-    std::vector<double> direction(start.size());
-    std::normal_distribution<double> normal;
-    for (double& d : direction) d = normal(generator);
-    auto loss = [&](double h) {
-      input.fill([&](std::size_t i) { return start[i] + h * direction[i]; });
+    check_gradient_of(what, input, gradient, generator, [&] {
       t.forward();
       return dot(t.y.read<double>().values(), dy);
-    };
-    check_gradient(what, loss, dot(gradient.read<double>().values(), direction));
-    input.fill([&](std::size_t i) { return start[i]; });
+    });
   };
   check("x", t.x, t.dx);
   check("weight_gate_up", t.weight_gate_up, t.dweight_gate_up);

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <string>
+#include <vector>
 
 namespace kformer::Testing {
 
@@ -31,6 +34,27 @@ void check_gradient(const std::string& what, Loss loss, double analytic, double 
   // A limit as large as the derivative would let anything pass.
   BOOST_TEST(limit <= 1e-3 * std::max(std::abs(analytic), 1e-6 * magnitude / h),
              what << ": the check is too coarse: limit " << limit << " at " << analytic);
+}
+
+inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+/// The same for one input tensor of doubles along a random direction: `loss()` computes the scalar from what
+/// the tensor holds, `gradient` is the analytic one. The tensor is as before afterwards.
+template <class Tensor, class Loss>
+void check_gradient_of(const char* what, Tensor& input, const Tensor& gradient, std::mt19937& generator,
+                       Loss loss) {
+  const std::vector<double> start = input.template read<double>().values();
+  std::vector<double> direction(start.size());
+  std::normal_distribution<double> normal;
+  for (double& d : direction) d = normal(generator);
+  const auto moved = [&](double h) {
+    input.fill([&](std::size_t i) { return start[i] + h * direction[i]; });
+    return loss();
+  };
+  check_gradient(what, moved, dot(gradient.template read<double>().values(), direction));
+  input.fill([&](std::size_t i) { return start[i]; });
 }
 
 }  // namespace kformer::Testing

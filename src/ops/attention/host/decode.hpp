@@ -40,7 +40,7 @@ struct DecodeTile {
     Scratch scratch(memory);
     const std::int64_t all = p.kv_heads * count;
     q_stride = row_stride<C>(p.head_dim);
-    v_stride = row_stride<C>(p.v_head_dim + features<T>);
+    v_stride = row_stride<C>(p.v_head_dim + stored_width<T>);
     q = scratch.take<Operand<T>>(all * q_stride);
     out = scratch.take<C>(all * v_stride);
     highest = scratch.take<C>(all);

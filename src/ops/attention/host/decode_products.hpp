@@ -10,27 +10,6 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// Features in a vector of operands.
-template <class T>
-inline constexpr int features = width<Arithmetic<T>> * per_operand<T>;
-
-/// Stored neighbours as operands.
-template <class T>
-KFORMER_SIMD_INLINE auto load_features(const T* from) {
-  if constexpr (uses_pairs<T>)
-    return right_factor(reinterpret_cast<const Pair*>(from));
-  else
-    return load_stored(from);
-}
-
-/// The same for the last `count`, and zeros.
-template <class T>
-KFORMER_SIMD_INLINE auto load_last_features(const T* from, int count) {
-  T rest[features<T>] = {};
-  std::memcpy(rest, from, count * sizeof(T));
-  return load_features(rest);
-}
-
 /// Values that are summed before the next features are: a row of them is read in several goes, and few rows
 /// stay in the first-level cache until then.
 inline constexpr int value_block = 8;
@@ -46,7 +25,7 @@ struct Stream {
   /// Asks for the line of the next visit that corresponds to `at`, for the second-level cache.
   KFORMER_SIMD_INLINE void ask(const T* at) const {
     const auto address = reinterpret_cast<std::uintptr_t>(at);
-    if (features<T> * sizeof(T) == 64 || address % 64 < features<T> * sizeof(T))
+    if (stored_width<T> * sizeof(T) == 64 || address % 64 < stored_width<T> * sizeof(T))
       __builtin_prefetch(reinterpret_cast<const void*>(address + ahead), 0, 2);
   }
 };
@@ -82,7 +61,7 @@ KFORMER_SIMD_INLINE Vector<C> sum_each(const Vector<C> (&x)[n]) {
 template <int rows, class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void dot_products(const Operand<T>* q, std::int64_t q_stride, const Stream<T>& k, int dim,
                                       C* scores, std::int64_t ld) {
-  constexpr int W = width<C>, together = W / rows, step = features<T>;
+  constexpr int W = width<C>, together = W / rows, step = stored_width<T>;
   using Factor = decltype(right_factor(q));
   for (int j0 = 0; j0 < k.count; j0 += together) {
     Vector<C> sum[W];
@@ -108,8 +87,8 @@ KFORMER_SIMD_INLINE void dot_products(const Operand<T>* q, std::int64_t q_stride
       }
     };
     int d = 0;
-    for (; d + step <= dim; d += step) add(d, [](const T* from) { return load_features(from); });
-    if (d < dim) add(d, [&](const T* from) { return load_last_features(from, dim - d); });
+    for (; d + step <= dim; d += step) add(d, [](const T* from) { return load_operands(from); });
+    if (d < dim) add(d, [&](const T* from) { return load_operands(from, dim - d); });
     const Vector<C> total = sum_each<C>(sum);
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r)
@@ -125,7 +104,7 @@ template <int rows, int groups, class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int64_t ld, const Stream<T>& v,
                                              int last, C* sums, std::int64_t sums_ld) {
   constexpr int W = width<C>, pair = per_operand<T>, vectors = groups * pair;
-  using Factor = decltype(load_features(v.first));
+  using Factor = decltype(load_operands(v.first));
   Vector<C> sum[rows][vectors];
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
@@ -141,7 +120,7 @@ KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int
         Factor x[pair];
         KFORMER_SIMD_UNROLL
         for (int i = 0; i < pair; ++i) {
-          at = value + i * v.stride + n * features<T>;
+          at = value + i * v.stride + n * stored_width<T>;
           v.ask(at);
           x[i] = j + i < v.count ? features_at(at) : Factor{};
         }
@@ -157,9 +136,9 @@ KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int
     }
   };
   if (last > 0)
-    add_all([=](const T* from) { return load_last_features(from, last); });
+    add_all([=](const T* from) { return load_operands(from, last); });
   else
-    add_all([](const T* from) { return load_features(from); });
+    add_all([](const T* from) { return load_operands(from); });
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
@@ -174,7 +153,7 @@ KFORMER_SIMD_INLINE void weighted_sums_block(const Operand<T>* weights, std::int
 template <int rows, class T, class C = Arithmetic<T>>
 void weighted_sums(const Operand<T>* weights, std::int64_t ld, const Stream<T>& v, int dim, C* sums,
                    std::int64_t sums_ld) {
-  constexpr int wide = (vector_registers == 32 ? 4 : 2) / per_operand<T>, step = features<T>;
+  constexpr int wide = (vector_registers == 32 ? 4 : 2) / per_operand<T>, step = stored_width<T>;
   for (int j = 0; j < v.count; j += value_block) {
     const int count = v.count - j < value_block ? v.count - j : value_block;
     const auto from = [&](int d) { return Stream<T>{v.first + j * v.stride + d, v.stride, count, v.ahead}; };

@@ -44,6 +44,26 @@ KFORMER_SIMD_INLINE void multiply_add(Vector<float>& sum, __m512bh left, __m512b
 }
 #endif
 
+/// Stored numbers in a vector of operands.
+template <class T>
+inline constexpr int stored_width = width<Arithmetic<T>> * per_operand<T>;
+
+/// Stored neighbours along the summed index as operands.
+template <class T>
+KFORMER_SIMD_INLINE auto load_operands(const T* from) {
+  if constexpr (uses_pairs<T>)
+    return right_factor(reinterpret_cast<const Pair*>(from));
+  else
+    return load_stored(from);
+}
+/// The first `count` of them, and zeros.
+template <class T>
+KFORMER_SIMD_INLINE auto load_operands(const T* from, std::int64_t count) {
+  T part[stored_width<T>] = {};
+  std::memcpy(part, from, count * sizeof(T));
+  return load_operands(part);
+}
+
 /// The register block: rows of A, and vectors of B, that give enough independent sums and leave room for one
 /// row of B.
 inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;

@@ -23,31 +23,27 @@ template <class T, int rows, int cols, class C = Arithmetic<T>>
 void dot_block(const T* left, std::int64_t left_line, const T* right, std::int64_t right_line,
                std::int64_t inner, C* to, std::int64_t ld) {
   Vector<C> sum[rows][cols] = {};
-  const auto add = [&](const T* l, std::int64_t l_line, const T* r, std::int64_t r_line) {
-    decltype(load_operands(l)) shared[cols];
+  const auto add = [&](std::int64_t k, auto load) {
+    decltype(load(right)) shared[cols];
     KFORMER_SIMD_UNROLL
     for (int c = 0; c < cols; ++c) {
-      shared[c] = load_operands(r + c * r_line);
-      __builtin_prefetch(r + (c + cols) * r_line, 0, 2);  // for the next columns
+      shared[c] = load(right + c * right_line + k);
+      __builtin_prefetch(right + (c + cols) * right_line + k, 0, 2);  // for the next columns
     }
     KFORMER_SIMD_UNROLL
     for (int i = 0; i < rows; ++i) {
-      const auto row = load_operands(l + i * l_line);
+      const auto row = load(left + i * left_line + k);
       KFORMER_SIMD_UNROLL
       for (int c = 0; c < cols; ++c) multiply_add(sum[i][c], row, shared[c]);
     }
   };
   constexpr int step = stored_width<T>;
   std::int64_t k = 0;
-  for (; k + step <= inner; k += step) add(left + k, left_line, right + k, right_line);
-  if (k < inner) {
-    T left_rest[rows * step] = {}, right_rest[cols * step] = {};
-    for (int i = 0; i < rows; ++i)
-      std::memcpy(left_rest + i * step, left + i * left_line + k, (inner - k) * sizeof(T));
-    for (int c = 0; c < cols; ++c)
-      std::memcpy(right_rest + c * step, right + c * right_line + k, (inner - k) * sizeof(T));
-    add(left_rest, step, right_rest, step);
-  }
+  for (; k + step <= inner; k += step)
+    add(k, [](const T* from) __attribute__((always_inline)) { return load_operands(from); });
+  if (k < inner)
+    add(k, [count = inner - k](const T* from)
+               __attribute__((always_inline)) { return load_operands(from, count); });
   KFORMER_SIMD_UNROLL
   for (int i = 0; i < rows; ++i) {
     KFORMER_SIMD_UNROLL

@@ -13,20 +13,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 using host::ProductFactor;
 
-/// Stored numbers in a vector of operands.
-template <class T>
-inline constexpr int stored_width = width<Arithmetic<T>> * per_operand<T>;
-
-/// Stored neighbours along the summed index.
-template <class T>
-KFORMER_SIMD_INLINE auto load_operands(const T* from) {
-  if constexpr (uses_pairs<T>)
-    return right_factor(reinterpret_cast<const Pair*>(from));
-  else
-    return load_stored(from);
-}
-
-/// The same as bits that can be moved like numbers.
+/// Stored neighbours along the summed index as bits that can be moved like numbers.
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE Vector<C> load_along_sum(const T* from) {
   return as_bits<Vector<C>>(load_operands(from));
@@ -35,10 +22,7 @@ KFORMER_SIMD_INLINE Vector<C> load_along_sum(const T* from) {
 /// The same where only `count` are there, then zeros.
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE Vector<C> load_along_sum(const T* from, int count) {
-  if (count >= stored_width<T>) return load_along_sum(from);
-  T rest[stored_width<T>] = {};
-  if (count > 0) std::memcpy(rest, from, count * sizeof(T));
-  return load_along_sum(rest);
+  return count < stored_width<T> ? as_bits<Vector<C>>(load_operands(from, count)) : load_along_sum(from);
 }
 
 /// Rows of operands along the summed index.
