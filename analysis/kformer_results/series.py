@@ -7,7 +7,7 @@ import xarray as xr
 from .reader import ResultFileError
 
 UNATTRIBUTED = "un-attributed"
-_DIRECTIONS = ("forward", "backward")
+_PASSES = ("forward", "backward", "optimizer")  # of which a step has all
 # What tells the configurations of a comparison of attention apart, besides space, dtype and direction.
 _CONFIGURATION = (
     "causal", "window", "num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "batch", "q_len",
@@ -130,7 +130,7 @@ def block_seconds(regions: xr.Dataset, case: int) -> pd.DataFrame:
     rows = rows[rows["case"] == case]
     parts = rows["path"].str.split("/")
     found = []
-    for direction in _DIRECTIONS:
+    for direction in _PASSES:
         inside = parts.str[0] == direction
         whole = rows[inside & (parts.str.len() == 1)]
         blocks = rows[inside & (parts.str.len() == 2)]
@@ -163,7 +163,9 @@ def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFram
     found = []
     for case, row in profiled[profiled["seq_len"] == seq_len].iterrows():
         times = block_seconds(regions, case)
-        if row["direction"] in _DIRECTIONS:
+        if row["direction"] == "step":
+            times = times.assign(direction="step")
+        elif row["direction"] in _PASSES:
             times = times[times["direction"] == row["direction"]]
         found.append(times.assign(dtype=row["dtype"], impl=row["impl"]))
     long = pd.concat(found)

@@ -51,7 +51,7 @@ AttentionSweep::AttentionSweep(const AttentionCompareDeck& deck, const Attention
 AttentionTask AttentionSweep::task(const AttentionCase& p) const {
   return {{dtype_of_name(p.dtype), p.batch, query_length(p), p.seq_len, p.num_attention_heads,
            p.num_key_value_heads, p.head_dim, p.v_head_dim},
-          {m_deck.attention.scale, p.causal, p.window, m_deck.attention.softcap},
+          {m_deck.attention.scale, p.causal, p.window, m_deck.attention.softcap, m_deck.attention.compute},
           p.impl,
           p.direction == Direction::backward,
           static_cast<std::uint64_t>(m_deck.run.seed),
@@ -110,7 +110,7 @@ void AttentionSweep::measure(const AttentionCase& point, AttentionResult& result
                        std::max(point.seq_len, query_length(point)) <= m_deck.check.max_seq_len;
   const bool wanted = checked || (m_deck.tensors && !m_deck.tensors->output.empty());
   HostArrays results =
-      drivers::measure(make, {what.backward, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
+      drivers::measure(make, {point.direction, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
   result.status = CaseStatus::unchecked;
   if (checked) check(point, results, result);
   m_last = std::move(results);

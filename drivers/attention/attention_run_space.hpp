@@ -33,10 +33,9 @@ class AttentionRunOn : public Run {
 
   void fence() override { m_exec.fence("kformer-attention"); }
 
-  Samples sample(bool backward, const SamplingPlan& plan, double warm_seconds,
+  Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
                  const std::function<bool()>& stop) override {
-    if (backward) return drivers::sample(m_exec, plan, warm_seconds, [this] { this->backward(); }, stop);
-    return drivers::sample(m_exec, plan, warm_seconds, [this] { forward(); }, stop);
+    return drivers::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
   }
 
   HostArrays results(bool gradients) override {

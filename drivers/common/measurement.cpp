@@ -11,23 +11,24 @@ namespace kformer::drivers {
 
 namespace {
 
-const char* direction_name(bool backward) { return backward ? "backward" : "forward"; }
-
-// One forward and, if asked for, one backward, in the regions "forward" and "backward". Returns the seconds of
-// the last.
-double run_once(Run& run, bool backward) {
-  const auto timed = [&](bool back) {
+// One forward and, if asked for, one backward and one update, in the regions "forward", "backward" and
+// "optimizer". Returns the seconds of the direction.
+double run_once(Run& run, Direction direction) {
+  const auto timed = [&](const char* name, void (Run::*part)()) {
     run.fence();
     const auto begin = std::chrono::steady_clock::now();
     {
-      Region region(direction_name(back));
-      back ? run.backward() : run.forward();
+      Region region(name);
+      (run.*part)();
     }
     run.fence();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  const double forward = timed(false);
-  return backward ? timed(true) : forward;
+  const double forward = timed("forward", &Run::forward);
+  if (direction == Direction::forward) return forward;
+  const double backward = timed("backward", &Run::backward);
+  if (direction == Direction::backward) return backward;
+  return forward + backward + timed("optimizer", &Run::update);
 }
 
 }  // namespace
@@ -52,18 +53,19 @@ HostArrays measure(const MakeRun& make, const MeasuringPlan& plan, Measurement& 
     double warm = 0;
     if (plan.profile->kernels) {
       Profiler profiler;
-      warm = run_once(*run, plan.backward);
+      warm = run_once(*run, plan.direction);
       measurement.regions = profiler.regions();
       measurement.profile = profiler.kernels();
     } else {
-      warm = run_once(*run, plan.backward);
+      warm = run_once(*run, plan.direction);
     }
-    if (plan.keep_results) results = run->results(plan.backward);
+    if (plan.keep_results) results = run->results(plan.direction != Direction::forward);
     for (std::int64_t i = 1; i < timing.warmup && !plan.stop(); ++i)
-      warm = run->sample(plan.backward, {.repeats = 1, .min_time_s = 0}, 0, plan.stop).seconds.front();
+      warm = run->sample(plan.direction, {.repeats = 1, .min_time_s = 0}, 0, plan.stop).seconds.front();
     measurement.samples =
-        run->sample(plan.backward, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
+        run->sample(plan.direction, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
     measurement.kernels = names.text();
+    run->report(measurement);
   }
   for (int c = 0; c < memory_classes; ++c)
     measurement.peak[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));

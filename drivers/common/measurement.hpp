@@ -42,17 +42,21 @@ struct Measurement {
   double max_abs_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double max_rel_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double mean_abs_err = std::numeric_limits<double>::quiet_NaN();  ///< NaN if unchecked
-  std::vector<Profiler::RegionTime> regions;                       ///< of the profiling pass
-  std::vector<Profiler::KernelTime> profile;                       ///< of the profiling pass
+  double loss_scale = 1;                                           ///< at the end
+  double gradient_norm =
+      std::numeric_limits<double>::quiet_NaN();  ///< of the last step, NaN if it was not needed
+  std::int64_t skipped_steps = 0;                ///< for gradients that were not finite
+  std::vector<Profiler::RegionTime> regions;     ///< of the profiling pass
+  std::vector<Profiler::KernelTime> profile;     ///< of the profiling pass
 };
 
 /// How a case is measured.
 struct MeasuringPlan {
-  bool backward = false;                  ///< which pass is timed
-  bool keep_results = false;              ///< whether the results are wanted
-  const TimingTable* timing = nullptr;    ///< samples
-  const ProfileTable* profile = nullptr;  ///< what besides time
-  std::function<bool()> stop = nullptr;   ///< asked between samples
+  Direction direction = Direction::forward;  ///< what is timed
+  bool keep_results = false;                 ///< whether the results are wanted
+  const TimingTable* timing = nullptr;       ///< samples
+  const ProfileTable* profile = nullptr;     ///< what besides time
+  std::function<bool()> stop = nullptr;      ///< asked between samples
 };
 
 /// Makes a run whose memory is booked in the ledger.

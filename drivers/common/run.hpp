@@ -6,8 +6,11 @@
 
 #include "common/host_array.hpp"
 #include "common/samples.hpp"
+#include "kformer/io/sweep.hpp"
 
 namespace kformer::drivers {
+
+struct Measurement;
 
 /// Something with a forward and a backward pass, its inputs and its outputs, behind an interface that knows
 /// neither execution space nor precision.
@@ -20,13 +23,25 @@ class Run {
   virtual void forward() = 0;
   /// Launches backward of the last forward.
   virtual void backward() = 0;
+  /// What follows backward in a training step.
+  virtual void update() {}
   /// Waits.
   virtual void fence() = 0;
-  /// Times forward or backward, warmed up by the caller in `warm_seconds`.
-  virtual Samples sample(bool backward, const SamplingPlan& plan, double warm_seconds,
+  /// Times the direction, warmed up by the caller in `warm_seconds`.
+  virtual Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
                          const std::function<bool()>& stop) = 0;
   /// What forward computed and, if `gradients`, what backward did.
   virtual HostArrays results(bool gradients) = 0;
+  /// Writes down what only the run knows.
+  virtual void report(Measurement&) const {}
+
+ protected:
+  /// What one call of a direction launches.
+  void launch(Direction direction) {
+    if (direction != Direction::backward) forward();
+    if (direction != Direction::forward) backward();
+    if (direction == Direction::step) update();
+  }
 };
 
 }  // namespace kformer::drivers

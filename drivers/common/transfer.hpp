@@ -25,16 +25,16 @@ HostArray download(const TensorRef& ref) {
   return array;
 }
 
-/// Copies host values into a contiguous device tensor, rounding to its type.
+/// Copies host values, times a factor, into a contiguous device tensor, rounding to its type.
 template <class Exec>
-void upload(const HostArray& array, const TensorRef& ref) {
+void upload(const HostArray& array, const TensorRef& ref, double factor = 1) {
   dispatch_dtype(ref.dtype, [&]<class T>(std::type_identity<T>) {
     using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     const Kokkos::View<T*, typename Exec::memory_space, Unmanaged> device(static_cast<T*>(ref.data),
                                                                           array.values.size());
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, device);
     for (std::size_t i = 0; i < array.values.size(); ++i)
-      host(i) = T(static_cast<compute_t<T>>(array.values[i]));
+      host(i) = T(static_cast<compute_t<T>>(factor * array.values[i]));
     Kokkos::deep_copy(device, host);
   });
 }

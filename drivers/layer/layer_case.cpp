@@ -31,6 +31,17 @@ double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, boo
   return size * (weights + 3 * rows * hidden + saved) + 2 * accumulated * weights;
 }
 
+double step_bytes(const LayerTask& task, DType dtype) {
+  const double size = static_cast<double>(size_of(dtype)),
+               computed = static_cast<double>(size_of(compute_dtype(dtype)));
+  const bool master = size < computed && task.precision.master == MasterWeights::f32;
+  const double weight = master ? size + 2 * computed : 2 * size;
+  const double states = task.optimizer.states == StateStorage::int8
+                            ? 4 * (1 + 4.0 / static_cast<double>(adamw_block))
+                            : 4 * computed;
+  return static_cast<double>(task.config.parameters()) * (3 * computed + weight + states);
+}
+
 LayerSweep::LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, const LayerTensors* tensors)
     : m_deck(deck), m_config(config), m_tensors(tensors) {}
 
@@ -38,7 +49,9 @@ LayerTask LayerSweep::task(const LayerCase& point) const {
   return {m_config,
           {point.batch, point.seq_len},
           point.impl == AttentionImpl::standard ? AttentionAlgorithm::standard : AttentionAlgorithm::flash,
-          point.direction == Direction::backward ? LayerMode::training : LayerMode::inference,
+          point.direction,
+          m_deck.precision,
+          m_deck.optimizer,
           static_cast<std::uint64_t>(m_deck.run.seed),
           m_tensors ? &m_tensors->arrays : nullptr};
 }
@@ -47,14 +60,21 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
   CaseResult result;
   result.point = point;
   m_last.clear();
-  const bool backward = point.direction == Direction::backward;
-  result.flops = layer_flops(m_config, {point.batch, point.seq_len}, backward);
-  result.bytes_min = layer_bytes(m_config, {point.batch, point.seq_len}, dtype_of_name(point.dtype), backward);
+  const DType dtype = dtype_of_name(point.dtype);
+  for (const bool backward : {false, true}) {
+    if (point.direction == (backward ? Direction::forward : Direction::backward)) continue;
+    result.flops += layer_flops(m_config, {point.batch, point.seq_len}, backward);
+    result.bytes_min += layer_bytes(m_config, {point.batch, point.seq_len}, dtype, backward);
+  }
+  if (point.direction == Direction::step) result.bytes_min += step_bytes(task(point), dtype);
   try {
     measure(point, result, stop);
   } catch (const OutOfMemory& error) {
     if (m_deck.run.on_oom == OnOutOfMemory::abort) throw;
     result.status = CaseStatus::out_of_memory;
+    result.message = error.what();
+  } catch (const NotSupported& error) {
+    result.status = CaseStatus::unsupported;
     result.message = error.what();
   } catch (const std::exception& error) {
     result.status = CaseStatus::error;
@@ -66,7 +86,6 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
 void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop) {
   const DType dtype = dtype_of_name(point.dtype);
   const LayerTask what = task(point);
-  const bool backward = point.direction == Direction::backward;
   const auto make = [&](const LayerTask& task) {
     return [&, task](const std::shared_ptr<Ledger>& ledger) {
       return make_layer_run(point.execution_space, dtype, task, ledger);
@@ -90,21 +109,22 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
       m_deck.check.reference == CheckReference::f64 && point.seq_len <= m_deck.check.max_seq_len;
   const bool wanted = checked || (m_deck.tensors && !m_deck.tensors->output.empty());
   HostArrays results =
-      drivers::measure(make(what), {backward, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
+      drivers::measure(make(what), {point.direction, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
   result.status = checked ? CaseStatus::ok : CaseStatus::unchecked;
   if (checked) check(point, results, result);
   m_last = std::move(results);
 }
 
 const HostArrays& LayerSweep::oracle(const LayerCase& point) {
-  const bool backward = point.direction == Direction::backward;
+  const bool backward = point.direction != Direction::forward;
   const std::string key = fmt::format("{} {} {}", point.execution_space, point.batch, point.seq_len);
   // Results of backward hold those of forward too.
   if (m_oracle.key == key && (!backward || m_oracle.results.size() > 1)) return m_oracle.results;
   m_oracle = {};
   LayerTask exact = task(point);
   exact.algorithm = AttentionAlgorithm::standard;
-  exact.mode = LayerMode::training;
+  exact.direction = Direction::backward;
+  exact.precision = {};
   const auto run = make_layer_run(point.execution_space, DType::f64, exact, Ledger::create());
   run->prepare();
   run->forward();
@@ -114,12 +134,13 @@ const HostArrays& LayerSweep::oracle(const LayerCase& point) {
 }
 
 void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseResult& result) {
-  const bool backward = point.direction == Direction::backward;
+  const bool backward = point.direction != Direction::forward;
   const DType dtype = dtype_of_name(point.dtype);
   // The naive computation in the same precision: standard attention through the portable kernels, every array
   // stored.
   LayerTask textbook = task(point);
   textbook.algorithm = AttentionAlgorithm::standard;
+  if (backward) textbook.direction = Direction::backward;
   const auto naive_run = [&] {
     const ForcedKernels portable(
         "linear:kokkos,standard_attention:kokkos,rms_norm:kokkos,rope:kokkos,swiglu:kokkos");

@@ -54,6 +54,10 @@ class LayerSweep {
 /// visible pair with half the square when causal; backward twice the linear layers and 2.5 times attention.
 double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward);
 
+/// Bytes that an optimizer's step must move: gradients set to zero, read for their norm and read again;
+/// weights, master weights and states read and written.
+double step_bytes(const LayerTask& task, DType dtype);
+
 /// Bytes that must move at least once per call: weights, inputs and outputs; backward also what forward saved
 /// (flash), and parameter gradients read and written.
 double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward);

@@ -18,6 +18,9 @@ Table& declare_cases(ResultFile& file) {
                            "hidden_size", "intermediate_size", "window"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   declare_measured_columns(t);
+  t.column({"loss_scale", f64, "1", "what the gradient of the output was multiplied by, at the end"});
+  t.column({"gradient_norm", f64, "1", "of all parameter gradients, without the loss scale, in the last step"});
+  t.column({"skipped_steps", i64, "1", "steps skipped because gradients were not finite"});
   t.attribute("flops_formula",
               "2 per multiply-add of the linear layers; attention 4*batch*heads*head_dim per visible query-key "
               "pair with half "
@@ -55,6 +58,9 @@ void LayerResults::add_case(const CaseResult& result, const MachineLimits& limit
                                  {"intermediate_size", m_config.intermediate_size},
                                  {"window", m_config.sliding_window}};
   std::ranges::move(measured_cells(result, share_of_limit(result, limits)), std::back_inserter(cells));
+  cells.insert(cells.end(), {{"loss_scale", result.loss_scale},
+                             {"gradient_norm", result.gradient_norm},
+                             {"skipped_steps", result.skipped_steps}});
   m_cases.append(cells);
   m_measurements.add_case(result, p.execution_space);
   m_file.checkpoint();

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/run.hpp"
+#include "kformer/io/layer_deck.hpp"
 #include "kformer/model/decoder_layer.hpp"
+#include "kformer/train/optimizer.hpp"
 
 /// \file
-/// One decoder layer with its inputs. Its results are `output` and, with gradients, `grad.hidden_states` and
-/// `grad.<weight>`.
+/// One decoder layer with its inputs. Its results are `output`, with gradients `grad.hidden_states` and
+/// `grad.<weight>`, and of a step `updated.<weight>`.
 
 namespace kformer::drivers {
 
@@ -19,10 +22,23 @@ struct LayerTask {
   LlamaConfig config;                   ///< of the layer
   LayerShape shape;                     ///< tokens
   AttentionAlgorithm algorithm;         ///< how attention is computed
-  LayerMode mode;                       ///< training keeps what backward needs
+  Direction direction;                  ///< a forward alone is inference
+  PrecisionTable precision;             ///< besides the storage type
+  OptimizerTable optimizer;             ///< of a step
   std::uint64_t seed = 1;               ///< of random inputs
   const HostArrays* tensors = nullptr;  ///< inputs from elsewhere; null: random
+
+  /// Whether there is a backward pass.
+  LayerMode mode() const {
+    return direction == Direction::forward ? LayerMode::inference : LayerMode::training;
+  }
 };
+
+/// How the deck scales the loss; empty: not at all.
+std::optional<LossScaling> loss_scaling(const PrecisionTable& table);
+
+/// The optimizer of a step.
+OptimizerOptions optimizer_options(const LayerTask& task);
 
 /// A layer run on the space of that name in that precision; all memory is booked in `ledger`.
 /// \throws OutOfMemory with the ledger

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "common/fill.hpp"
+#include "common/measurement.hpp"
 #include "common/sampling.hpp"
 #include "common/transfer.hpp"
 #include "layer/layer_run.hpp"
@@ -17,8 +19,9 @@ template <class Exec, class T>
 class LayerRunOn final : public Run {
  public:
   LayerRunOn(const LayerTask& task, Ledger& ledger)
-      : m_task(task), m_layer(task.config, task.shape, task.algorithm, task.mode, ledger) {
-    const bool training = task.mode == LayerMode::training;
+      : m_task(task),
+        m_layer(task.config, task.shape, task.algorithm, task.mode(), ledger, task.precision.compute) {
+    const bool training = task.mode() == LayerMode::training;
     MemoryLayout layout;
     const std::int64_t count = task.shape.rows() * task.config.hidden_size;
     const auto x = layout.reserve<T>(count), y = layout.reserve<T>(count);
@@ -34,17 +37,14 @@ class LayerRunOn final : public Run {
       m_dy = at(dy);
       m_dx = at(dx);
     }
+    if (task.direction == Direction::step)
+      m_scaler = &m_optimizer.emplace(m_layer.parameters(), optimizer_options(task), ledger).scaler();
+    else if (training && task.precision.loss_scaling != LossScalingRule::none)
+      m_scaler = &m_scaler_alone.emplace(m_layer.parameters(), loss_scaling(task.precision), ledger);
   }
 
   void prepare() override {
     m_layer.prepare(m_exec);
-    const auto fill = [&](const TensorRef& ref, const std::string& name, std::uint64_t stream, double scale,
-                          double shift) {
-      if (m_task.tensors)
-        upload<Exec>(m_task.tensors->at(name), ref);
-      else
-        fill_random(m_exec, static_cast<T*>(ref.data), ref.size(), mix(m_task.seed) + stream, scale, shift);
-    };
     fill(erase(m_x), "hidden_states", 0, 1, 0);
     std::uint64_t stream = 1;
     for (const Parameter& parameter : m_layer.parameters()) {
@@ -56,21 +56,33 @@ class LayerRunOn final : public Run {
                  : std::exp2(-std::round(0.5 * std::log2(static_cast<double>(parameter.weight.extent[1]))));
       fill(parameter.weight, parameter.name, ++stream, scale, norm ? 1 : 0);
     }
-    if (m_task.mode == LayerMode::training) {
-      fill(erase(m_dy), "grad_output", 1, 1, 0);
+    if (m_task.mode() == LayerMode::training) {
+      if (m_scaler) settle_loss_scale();
+      write_output_gradient();
       m_layer.zero_gradients(m_exec);
     }
+    if (m_optimizer) m_optimizer->prepare(m_exec);
     fence();
   }
 
   void forward() override { m_layer.forward(m_exec, m_x, m_y); }
-  void backward() override { m_layer.backward(m_exec, m_x, m_dy, m_dx); }
+  void backward() override {
+    if (m_optimizer) {
+      Region region("zero_gradients");
+      m_layer.zero_gradients(m_exec);
+    }
+    m_layer.backward(m_exec, m_x, m_dy, m_dx);
+    m_gradient_scale = m_loss_scale;
+  }
+  void update() override {
+    m_optimizer->step(m_exec, m_task.optimizer.learning_rate);
+    if (m_scaler->scale() != m_loss_scale) write_output_gradient();
+  }
   void fence() override { m_exec.fence("kformer-layer"); }
 
-  Samples sample(bool backward, const SamplingPlan& plan, double warm_seconds,
+  Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
                  const std::function<bool()>& stop) override {
-    if (backward) return drivers::sample(m_exec, plan, warm_seconds, [this] { this->backward(); }, stop);
-    return drivers::sample(m_exec, plan, warm_seconds, [this] { forward(); }, stop);
+    return drivers::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
   }
 
   HostArrays results(bool gradients) override {
@@ -88,18 +100,64 @@ class LayerRunOn final : public Run {
     add("grad.hidden_states", m_dx);
     for (const Parameter& parameter : m_layer.parameters())
       all.emplace("grad." + parameter.name, download<Exec>(parameter.gradient));
+    for (auto& [name, array] : all)
+      if (name != "output")
+        for (double& value : array.values) value /= m_gradient_scale;
+    if (m_optimizer)
+      for (const Parameter& parameter : m_layer.parameters())
+        all.emplace("updated." + parameter.name, download<Exec>(parameter.weight));
     return all;
+  }
+
+  void report(Measurement& measurement) const override {
+    measurement.loss_scale = m_loss_scale;
+    measurement.skipped_steps = m_skipped + (m_optimizer ? m_optimizer->skipped_steps() : 0);
+    if (m_scaler) measurement.gradient_norm = m_scaler->norm();
   }
 
  private:
   using memory_space = typename Exec::memory_space;
   using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
+  void fill(const TensorRef& ref, const std::string& name, std::uint64_t stream, double scale, double shift,
+            double factor = 1) {
+    if (m_task.tensors)
+      upload<Exec>(m_task.tensors->at(name), ref, factor);
+    else
+      fill_random(m_exec, static_cast<T*>(ref.data), ref.size(), mix(m_task.seed) + stream, factor * scale,
+                  factor * shift);
+  }
+
+  void write_output_gradient() {
+    m_loss_scale = m_scaler ? m_scaler->scale() : 1;
+    fill(erase(m_dy), "grad_output", 1, 1, 0, m_loss_scale);
+  }
+
+  // A scale that is too large shows in the first gradients: training would skip these steps.
+  void settle_loss_scale() {
+    for (;;) {
+      write_output_gradient();
+      m_layer.zero_gradients(m_exec);
+      forward();
+      m_layer.backward(m_exec, m_x, m_dy, m_dx);
+      m_scaler->measure(m_exec);
+      const bool finite = m_scaler->update(m_exec);
+      if (finite) m_scaler->state().restore(m_loss_scale, 0);
+      if (finite || m_scaler->scale() == m_loss_scale) return;
+      ++m_skipped;
+    }
+  }
+
   LayerTask m_task;
   Exec m_exec;
   DecoderLayer<Exec, T> m_layer;
   MemoryBlock<memory_space> m_block;
   Matrix m_x, m_y, m_dy, m_dx;
+  std::optional<Optimizer<Exec, T>> m_optimizer;
+  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // where there is no step
+  LossScaler<Exec, T>* m_scaler = nullptr;            // whichever there is
+  double m_loss_scale = 1, m_gradient_scale = 1;  // of the output gradient, and of the gradients made from it
+  std::int64_t m_skipped = 0;
 };
 
 template <class Exec>

@@ -2,6 +2,8 @@
 // kformer-layer: runs a transformer layer forward and backward over a grid of shapes and precisions.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/case_loop.hpp"
 #include "common/session.hpp"
 #include "common/spaces.hpp"
@@ -54,7 +56,7 @@ std::vector<LayerCase> cases_of(const LayerSweepDeck& deck, const std::optional<
 
 bool wants_backward(const LayerSweepDeck& deck) {
   const auto& directions = deck.sweep.axes.direction;
-  return std::find(directions.begin(), directions.end(), Direction::backward) != directions.end();
+  return std::ranges::any_of(directions, [](Direction d) { return d != Direction::forward; });
 }
 
 std::string name_of_case(const LayerCase& c) {

@@ -113,15 +113,17 @@ class Results(LayerTest):
             attention = {"flash": "attention", "standard": "standard_attention"}[impl]
             self.assertIn(f"{attention}_forward", functions)
             self.assertIn("linear_forward", functions)
-            self.assertEqual(f"{attention}_backward" in functions, direction == "backward")
+            self.assertEqual(f"{attention}_backward" in functions, direction != "forward")
+            self.assertEqual("adamw" in functions, direction == "step")
 
     def check_memory(self, file):
         names, peaks = texts(file["memory/classes/memory_class"]), file["memory/classes/peak_bytes"][()]
         self.assertEqual(names, ["weights", "gradients", "optimizer", "activations", "kv_cache", "workspace",
                                  "communication", "io"])
         np.testing.assert_array_equal(peaks.sum(axis=1), file["cases/peak_bytes"][()])
-        backward = np.array(words(file["cases/direction"])) == "backward"
-        np.testing.assert_array_equal(peaks[:, names.index("gradients")] > 0, backward)
+        direction = np.array(words(file["cases/direction"]))
+        np.testing.assert_array_equal(peaks[:, names.index("gradients")] > 0, direction != "forward")
+        self.assertTrue((peaks[direction == "step", names.index("optimizer")] > 0).all())
         # What Kokkos saw holds at least what the ledger booked.
         witnessed = np.zeros(len(peaks), dtype=np.uint64)
         np.add.at(witnessed, file["memory/spaces/case"][()], file["memory/spaces/peak_bytes"][()])

@@ -65,13 +65,15 @@ BOOST_AUTO_TEST_CASE(a_minimal_deck_compares_both_ways_in_both_directions_on_eve
 }
 
 BOOST_AUTO_TEST_CASE(a_swept_option_wins_over_the_table) {
-  const std::string options = "[attention]\ncausal = true\nwindow = 5\nsoftcap = 2\nscale = 0.5\n";
+  const std::string options =
+      "[attention]\ncausal = true\nwindow = 5\nsoftcap = 2\nscale = 0.5\ncompute = \"full\"\n";
   const auto by_table = cases(header + options + sweep);
   BOOST_TEST((by_table.front().causal && by_table.front().window == 5));
   const auto swept = cases(header + options + sweep + "causal = [false, true]\nwindow = 0\n");
   BOOST_TEST(swept.size() == 16u);
   BOOST_TEST((!swept.front().causal && swept.front().window == 0));
   BOOST_TEST(load(header + options + sweep).attention.softcap == 2.0);
+  BOOST_TEST((load(header + options + sweep).attention.compute == Compute::full));
 }
 
 BOOST_AUTO_TEST_CASE(exclusions_see_the_axes_that_the_deck_leaves_open) {

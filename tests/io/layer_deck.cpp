@@ -137,6 +137,24 @@ batch = [2, 3]
 reference = "none"
 fail = false
 max_seq_len = 13
+[precision]
+compute = "full"
+master = "none"
+loss_scaling = "dynamic"
+initial_loss_scale = 14
+growth_factor = 1.5
+backoff_factor = 0.25
+growth_interval = 15
+least_loss_scale = 0.5
+greatest_loss_scale = 16
+[optimizer]
+learning_rate = 0.125
+beta1 = 0.75
+beta2 = 0.875
+eps = 1e-7
+weight_decay = 0.0625
+max_norm = 17
+states = "int8"
 )");
   BOOST_TEST((deck.run == RunTable{"n", INT64_MAX, 3, OnOutOfMemory::abort, 4}));
   BOOST_TEST((deck.timing == TimingTable{5, 6, 0.5, 7}));
@@ -163,6 +181,9 @@ max_seq_len = 13
        LayerAxes{{"serial"}, {"f16", "f64"}, {Direction::backward}, {2, 3}, {12}, {AttentionImpl::flash}}));
   BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {"f16"}, {}, {2, 3}, {}, {}}}));
   BOOST_TEST((deck.check == CheckTable{CheckReference::none, false, 13}));
+  BOOST_TEST((deck.precision == PrecisionTable{Compute::full, MasterWeights::none, LossScalingRule::dynamic, 14,
+                                               1.5, 0.25, 15, 0.5, 16}));
+  BOOST_TEST((deck.optimizer == OptimizerTable{0.125, 0.75, 0.875, 1e-7, 0.0625, 17, StateStorage::int8}));
   check_equal(load(deck.record.resolved), deck);
 }
 
@@ -267,6 +288,16 @@ BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
   BOOST_TEST(contains(faults(good, {"timing.min_time_s=2", "timing.max_time_s=1"}),
                       "--set[2]:1:19: error: 'timing.max_time_s' = 1 is less than 'timing.min_time_s' = 2"));
   BOOST_TEST(contains(faults(good, {"run.name=a/b"}), "'run.name' must not contain '/'"));
+  BOOST_TEST(contains(faults(good, {"optimizer.beta2=1"}),
+                      "--set[1]:1:17: error: 'optimizer.beta2' must be less than 1, got 1"));
+  BOOST_TEST(contains(faults(good, {"precision.backoff_factor=1"}),
+                      "--set[1]:1:26: error: 'precision.backoff_factor' must be less than 1, got 1"));
+  const std::string least = "precision.least_loss_scale=1e6", dynamic = "precision.loss_scaling=dynamic";
+  BOOST_TEST(contains(faults(good, {least, dynamic}),
+                      "'precision.initial_loss_scale' must lie between least_loss_scale = 1000000 and "
+                      "greatest_loss_scale = 16777216, got 65536"));
+  BOOST_TEST(faults(good, {least}) == "no fault");
+  BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
 }
 
 BOOST_AUTO_TEST_CASE(axes_hold_different_values) {

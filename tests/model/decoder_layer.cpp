@@ -2,6 +2,7 @@
 #include "kformer/model/decoder_layer.hpp"
 
 #include "model/layer_run.hpp"
+#include "model/mean_share_of_limit.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
@@ -65,30 +66,6 @@ const char* name_of(AttentionAlgorithm a) { return a == AttentionAlgorithm::flas
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(decoder_layer)
-
-// The tolerance rule compares two samples of rounding errors, and after a dozen operations a small tensor is a
-// small sample with few independent errors. So several layers of one kind are tried, and the share of the limit
-// that they use is averaged.
-class MeanShareOfLimit {
- public:
-  template <class Real, class Naive>
-  void add(DType stored, const HostTensor<Real>& out, const HostTensor<Real>& expected,
-           const HostTensor<Naive>& naive) {
-    const auto& reference = expected.values();
-    const ErrorNorms error = error_norms(out.values(), reference);
-    const ErrorNorms limit =
-        allowed_error(stored, error_norms(naive.values(), reference), magnitude(reference));
-    ++m_count;
-    m_max += error.max / limit.max;
-    m_rms += error.rms / limit.rms;
-  }
-  long double max() const { return m_max / m_count; }
-  long double rms() const { return m_rms / m_count; }
-
- private:
-  int m_count = 0;
-  long double m_max = 0, m_rms = 0;
-};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
   using Oracle = oracle_t<T>;

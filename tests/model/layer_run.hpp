@@ -112,22 +112,29 @@ class LayerUnderTest {
   using C = compute_t<T>;
 
   LayerUnderTest(const LayerInputs& inputs, AttentionAlgorithm algorithm, LayerMode mode = LayerMode::training,
-                 const Exec& exec = Exec())
+                 const Exec& exec = Exec(), Compute compute = Compute::storage)
       : m_exec(exec),
         m_ledger(Ledger::create()),
-        m_layer(inputs.config, inputs.shape, algorithm, mode, *m_ledger) {
+        m_layer(inputs.config, inputs.shape, algorithm, mode, *m_ledger, compute) {
     const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
     for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
     const auto& x = inputs.x.values();
-    const auto& dy = inputs.dy.values();
     m_x.fill([&](std::size_t i) { return static_cast<C>(x[i]); });
-    m_dy.fill([&](std::size_t i) { return static_cast<C>(dy[i]); });
+    write_output_gradient(inputs.dy);
     for (const Parameter& p : m_layer.parameters()) write(p.weight, inputs.weights.at(p.name));
     m_layer.prepare(m_exec);
     if (mode == LayerMode::training) m_layer.zero_gradients(m_exec);
     fence();
   }
 
+  /// Writes dy times a factor, rounded to T.
+  void write_output_gradient(const HostTensor<double>& dy, double factor = 1) {
+    m_dy.fill([&](std::size_t i) { return static_cast<C>(factor * dy.values()[i]); });
+  }
+  void zero_gradients() {
+    m_layer.zero_gradients(m_exec);
+    fence();
+  }
   void forward() {
     m_layer.forward(m_exec, m_x.template view<2>(), m_y.template view<2>());
     fence();

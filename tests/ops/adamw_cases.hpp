@@ -15,6 +15,9 @@ namespace kformer::Testing {
 /// How `m` and `v` are stored.
 enum class States { plain, coded };
 
+/// Whether 16-bit weights have master weights.
+enum class Masters { with, without };
+
 /// One parameter. Only the arrays it needs are there.
 template <class T>
 struct AdamWArrays {
@@ -26,10 +29,15 @@ struct AdamWArrays {
   States states;
   double weight_decay;
 
-  static constexpr bool has_master = sizeof(T) == 2;
+  bool has_master;
 
-  AdamWArrays(const std::vector<std::int64_t>& extents, States stored, double decay, std::mt19937& generator)
-      : weight(extents, Rows::packed), gradient(extents, Rows::packed), states(stored), weight_decay(decay) {
+  AdamWArrays(const std::vector<std::int64_t>& extents, States stored, Masters masters, double decay,
+              std::mt19937& generator)
+      : weight(extents, Rows::packed),
+        gradient(extents, Rows::packed),
+        states(stored),
+        weight_decay(decay),
+        has_master(sizeof(T) == 2 && masters == Masters::with) {
     gradient.random(generator);
     if (has_master)  // the 16-bit weight is an output alone, and stays NaN
       master = TestTensor<Exec, C>(extents, Rows::packed).random(generator);
@@ -126,10 +134,11 @@ struct AdamWModel {
   std::vector<AdamWParameter> parameters;
   std::vector<Output*> outputs;
 
-  explicit AdamWModel(States states, const std::vector<std::vector<std::int64_t>>& shapes = adamw_shapes) {
+  explicit AdamWModel(States states, const std::vector<std::vector<std::int64_t>>& shapes = adamw_shapes,
+                      Masters masters = Masters::with) {
     std::mt19937 generator(20260104);
     for (std::size_t i = 0; i < shapes.size(); ++i)
-      arrays.emplace_back(shapes[i], states, i % 2 == 0 ? 0.1 : 0.0, generator);
+      arrays.emplace_back(shapes[i], states, masters, i % 2 == 0 ? 0.1 : 0.0, generator);
     for (AdamWArrays<T>& a : arrays) {
       parameters.push_back(a.parameter());
       for (Output* output : a.outputs()) outputs.push_back(output);

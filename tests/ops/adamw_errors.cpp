@@ -30,8 +30,9 @@ BOOST_AUTO_TEST_CASE(extents) {
       "extents do not match: weight[3,5] gradient[3,4] m[3,5] v[3,5]; expected gradient, m and v to have the "
       "extents of weight");
   check_parameter_error<bf16>(
-      States::plain, [&](AdamWParameter& p) { p.master = {}; },
-      "extents do not match: weight[3,5] gradient[3,5] m[3,5] v[3,5]; expected master to have the extents of "
+      States::plain, [&](AdamWParameter& p) { p.master = one.ref(); },
+      "extents do not match: weight[3,5] gradient[3,5] master[1] m[3,5] v[3,5]; expected master to have the "
+      "extents of "
       "weight, because the step is made on it and the 16-bit weight is its rounding");
   check_parameter_error<float>(
       States::plain, [&](AdamWParameter& p) { p.v = strided.ref(); },

@@ -181,7 +181,7 @@ Losses minimise(States states, int steps) {
   for (double& x : target) x = normal(generator);
   for (double& x : curvature) x = std::exp(normal(generator));
   auto& exact = [&]() -> auto& {
-    if constexpr (AdamWArrays<T>::has_master)
+    if constexpr (sizeof(T) == 2)
       return a.master;
     else
       return a.weight;

@@ -82,21 +82,21 @@ static_assert(sizeof(f16) == 2 && std::is_trivially_copyable_v<f16>);
 
 namespace Impl {
 template <class T>
-struct Compute;
+struct ComputeType;
 template <>
-struct Compute<float> {
+struct ComputeType<float> {
   using type = float;
 };
 template <>
-struct Compute<bf16> {
+struct ComputeType<bf16> {
   using type = float;
 };
 template <>
-struct Compute<f16> {
+struct ComputeType<f16> {
   using type = float;
 };
 template <>
-struct Compute<double> {
+struct ComputeType<double> {
   using type = double;
 };
 }  // namespace Impl
@@ -104,11 +104,11 @@ struct Compute<double> {
 /// The type in which values stored as `T` are computed, and in which statistics and parameter gradients are
 /// kept: `double` for `double`, otherwise `float`.
 template <class T>
-using compute_t = typename Impl::Compute<std::remove_const_t<T>>::type;
+using compute_t = typename Impl::ComputeType<std::remove_const_t<T>>::type;
 
 /// A storage type of the library.
 template <class T>
-concept Scalar = requires { typename Impl::Compute<std::remove_const_t<T>>::type; };
+concept Scalar = requires { typename Impl::ComputeType<std::remove_const_t<T>>::type; };
 
 /// Storage types by name, as decks and files spell them; `i32` is for token ids and positions, `u8` for codes.
 enum class DType { f32, bf16, f16, f64, i32, u8 };

@@ -55,7 +55,8 @@ struct AttentionTable {
   bool causal = false;      ///< later keys are hidden; `sweep.causal` wins
   std::int64_t window = 0;  ///< keys at this distance and beyond are hidden, 0 = none; `sweep.window` wins
   double softcap = 0;       ///< c > 0 replaces a scaled score s by c·tanh(s/c)
-  double scale = 0;         ///< factor on the scores, 0 = 1/√head_dim
+  Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
+  double scale = 0;                    ///< factor on the scores, 0 = 1/√head_dim
   bool operator==(const AttentionTable&) const = default;  ///< all keys equal
 };
 

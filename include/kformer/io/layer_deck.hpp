@@ -71,6 +71,48 @@ struct ModelFault {
 /// \returns the contradictions, none for a sound table
 std::vector<ModelFault> complete_model(ModelTable& model);
 
+/// What the weights of an optimizer step are kept in, where they are stored in 16 bits.
+enum class MasterWeights { f32, none };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(MasterWeights) { return {"f32", "none"}; }
+
+/// How the loss is scaled.
+enum class LossScalingRule { none, fixed, dynamic };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 3> names_of(LossScalingRule) { return {"none", "static", "dynamic"}; }
+
+/// The table [precision]. The storage type is an axis of the sweep.
+struct PrecisionTable {
+  Compute compute = Compute::storage;         ///< operands of products that are never in memory
+  MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
+  LossScalingRule loss_scaling =
+      LossScalingRule::none;              ///< how the loss is scaled; none: the others mean nothing
+  double initial_loss_scale = 65536;      ///< the first scale, and the only one of `static`
+  double growth_factor = 2;               ///< after `growth_interval` good steps
+  double backoff_factor = 0.5;            ///< after a step with gradients not finite
+  std::int64_t growth_interval = 2000;    ///< good steps in a row before the scale grows
+  double least_loss_scale = 1;            ///< it does not fall below this
+  double greatest_loss_scale = 16777216;  ///< it does not grow beyond this
+  bool operator==(const PrecisionTable&) const = default;  ///< all keys equal
+};
+
+/// How the states of the optimizer are stored.
+enum class StateStorage { full, int8 };
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(StateStorage) { return {"full", "int8"}; }
+
+/// The table [optimizer]: AdamW, for the direction "step".
+struct OptimizerTable {
+  double learning_rate = 1e-3;                             ///< α
+  double beta1 = 0.9;                                      ///< of the running mean of the gradient
+  double beta2 = 0.999;                                    ///< of the running mean of its square
+  double eps = 1e-8;                                       ///< added to the root of the running mean square
+  double weight_decay = 0;                                 ///< λ, of matrices
+  double max_norm = 0;                                     ///< gradients are clipped to this norm, 0 = never
+  StateStorage states = StateStorage::full;                ///< storage of the running means
+  bool operator==(const OptimizerTable&) const = default;  ///< all keys equal
+};
+
 /// The axes of a layer sweep: `Slot<T>` is a list of values in a sweep or an exclusion, one value in a case.
 template <template <class> class Slot>
 struct LayerPoint {
@@ -108,6 +150,8 @@ struct LayerSweepDeck {
   ModelTable model;                     ///< [model]
   LayerSweepTable sweep;                ///< [sweep]
   CheckTable check;                     ///< [check]
+  PrecisionTable precision;             ///< [precision]
+  OptimizerTable optimizer;             ///< [optimizer]
   std::optional<TensorsTable> tensors;  ///< [tensors], if the deck has it
   DeckRecord record;                    ///< how the deck was read
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kformer/core/precision.hpp"
 #include "kformer/io/deck.hpp"
 
 /// \file
@@ -15,10 +16,13 @@ enum class AttentionImpl { standard, flash };
 /// The names of the enumerators in decks and results, in order.
 constexpr std::array<std::string_view, 2> names_of(AttentionImpl) { return {"standard", "flash"}; }
 
-/// Which pass a case measures.
-enum class Direction { forward, backward };
+/// Which pass a case measures; a step is forward, backward and the optimizer's step, and belongs to layers.
+enum class Direction { forward, backward, step };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(Direction) { return {"forward", "backward"}; }
+constexpr std::array<std::string_view, 3> names_of(Direction) { return {"forward", "backward", "step"}; }
+
+/// The names of the enumerators in decks and results, in order.
+constexpr std::array<std::string_view, 2> names_of(Compute) { return {"storage", "full"}; }
 
 /// How the axes of a sweep make its points.
 enum class SweepMode { product, zip };

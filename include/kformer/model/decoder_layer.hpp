@@ -8,6 +8,7 @@
 #include "kformer/core/region.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/llama_config.hpp"
+#include "kformer/model/parameter.hpp"
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
@@ -33,13 +34,6 @@ struct LayerShape {
 
   /// Tokens in all.
   std::int64_t rows() const { return batch * seq_len; }
-};
-
-/// A weight of a layer and its gradient, by the name it has in published checkpoints.
-struct Parameter {
-  std::string name;    ///< such as "self_attn.q_proj.weight"
-  TensorRef weight;    ///< (out, in) or (size), T, contiguous
-  TensorRef gradient;  ///< the same extents, compute_t<T>; absent in inference
 };
 
 /// One decoder layer:
@@ -77,10 +71,17 @@ class DecoderLayer {
       Kokkos::View<compute_t<T>***, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   /// Books and allocates everything; weights and gradients are undefined until they are written.
+  /// \param config    the layer's extents
+  /// \param shape     the tokens it will work on
+  /// \param algorithm how attention is computed
+  /// \param mode      whether there will be a backward
+  /// \param ledger    where the memory is booked
+  /// \param compute   how exact operands of products are that are never in memory: the weights of flash
+  /// attention
   /// \throws DimensionMismatch if the configuration is invalid
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, AttentionAlgorithm algorithm, LayerMode mode,
-               Ledger& ledger);
+               Ledger& ledger, Compute compute = Compute::storage);
 
   /// Fills the rotary tables; call once before `forward`.
   void prepare(const Exec& exec) const { rope_tables(exec, m_cos, m_sin, m_config.rope); }
@@ -167,7 +168,7 @@ class DecoderLayer {
     return matrix(data, m_shape.rows(), m_config.intermediate_size, 2 * m_config.intermediate_size);
   }
   AttentionOptions attention_options() const {
-    return {.scale = 0, .causal = true, .window = m_config.sliding_window};
+    return {.scale = 0, .causal = true, .window = m_config.sliding_window, .compute = m_compute};
   }
   AttentionShape attention_shape() const {
     return {dtype_of<T>,
@@ -189,6 +190,7 @@ class DecoderLayer {
   LayerShape m_shape;
   AttentionAlgorithm m_algorithm;
   LayerMode m_mode;
+  Compute m_compute;
 
   MemoryBlock<memory_space> m_weight_block, m_table_block, m_gradient_block, m_activation_block,
       m_workspace_block;

@@ -12,8 +12,8 @@ namespace kformer {
 
 template <class Exec, Scalar T>
 DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, AttentionAlgorithm algorithm,
-                                    LayerMode mode, Ledger& ledger)
-    : m_config(config), m_shape(shape), m_algorithm(algorithm), m_mode(mode) {
+                                    LayerMode mode, Ledger& ledger, Compute compute)
+    : m_config(config), m_shape(shape), m_algorithm(algorithm), m_mode(mode), m_compute(compute) {
   config.check();
   place_parameters(ledger, MemoryClass::weights, m_weight_block, m_weight);
   if (mode == LayerMode::training)

@@ -34,7 +34,7 @@ namespace kformer {
 struct AdamWParameter {
   TensorRef weight;         ///< T, any extents; updated
   TensorRef gradient;       ///< compute_t<T>; read
-  TensorRef master;         ///< compute_t<T>, updated; present for 16-bit T, whose weight is its rounding
+  TensorRef master;         ///< compute_t<T>, updated; for 16-bit T: `weight` is its rounding; absent: no master
   TensorRef m;              ///< compute_t<T> or uint8; running mean of the gradient, updated
   TensorRef v;              ///< as `m`; running mean of its square, updated
   TensorRef m_scale;        ///< (⌈size / 256⌉), float, updated; present for 8-bit states
@@ -104,7 +104,8 @@ void gradient_norm(const Exec& exec, std::span<const AdamWParameter> parameters,
   Impl::run_best(exec, problem, workspace);
 }
 
-/// One step of AdamW on every parameter, with `w` the master weight where there is one, else the weight:
+/// One step of AdamW on every parameter, with `w` the master weight where there is one, else the weight (then a
+/// 16-bit weight is read, stepped in float and rounded to nearest: steps of less than half an ulp are lost):
 ///
 ///     g ← g · gradient_scale,   m ← β1·m + (1 − β1)·g,   v ← β2·v + (1 − β2)·g²
 ///     w ← w − α·( m/(1 − β1^t) / (√(v/(1 − β2^t)) + eps) + λ·w )

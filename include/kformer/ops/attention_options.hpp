@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kformer/core/precision.hpp"
+
 namespace kformer {
 
 /// What a query may see, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
@@ -16,6 +18,7 @@ struct AttentionOptions {
   bool causal = false;      ///< hide keys `j > p`
   std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
   double softcap = 0;       ///< c > 0 replaces a scaled score s by `c·tanh(s/c)`; flash attention only
+  Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
 };
 
 namespace Impl {

@@ -26,6 +26,7 @@ void for_each_axis(F&& f, Points&... points) {
     points.dtype...);
   f(Key{.name = "direction",
         .help = "pass that is measured",
+        .choices = {"forward", "backward"},
         .default_text = "both; with [tensors], backward only if there is a `grad_out`"},
     points.direction...);
   f(Key{.name = "causal", .help = "hide later keys", .default_text = "`attention.causal`"}, points.causal...);
@@ -97,6 +98,7 @@ void describe(V& v, AttentionTable& t) {
          .help = "c > 0 replaces a scaled score s by c·tanh(s/c), 0 = none; flash only",
          .range = {.min = 0}},
         t.softcap);
+  v.key(compute_key(), t.compute);
   v.key({.name = "scale", .help = "factor on the scores, 0 = 1/√head_dim"}, t.scale);
 }
 

@@ -35,7 +35,7 @@ struct Key {
   const char* help;
   Range range{};
   const char* unit = "";
-  std::vector<std::string_view> choices{};  ///< of a string; those of an enumeration come from its type
+  std::vector<std::string_view> choices{};  ///< of a string; of an enumeration, its first ones (all if empty)
   const char* default_text = "";            ///< in words, where the member's default says nothing
   bool required = false;
   bool consumed = false;  ///< names something to read in its place, so the resolved deck does not have it
@@ -69,6 +69,7 @@ Type type_of(const Key& key) {
     return type;
   } else if constexpr (std::is_enum_v<T>) {
     constexpr auto names = names_of(T{});
+    if (!key.choices.empty()) return {Kind::string, key.choices};
     return {Kind::string, {names.begin(), names.end()}};
   } else if constexpr (std::is_same_v<T, bool>) {
     return {Kind::boolean};

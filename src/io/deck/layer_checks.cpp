@@ -29,11 +29,34 @@ void check_axes(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostic
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
 }
 
+// Ranges have closed ends; these are open.
+void check_below_one(const char* table, const char* key, double value, const LoadedDeck& loaded,
+                     Diagnostics& diagnostics) {
+  if (value >= 1)
+    diagnostics.error(place_of(loaded, {table, key}),
+                      fmt::format("'{}.{}' must be less than 1, got {}", table, key, value));
+}
+
+void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const PrecisionTable& p = deck.precision;
+  check_below_one("precision", "backoff_factor", p.backoff_factor, loaded, diagnostics);
+  check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
+  check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
+  const bool inside =
+      p.least_loss_scale <= p.initial_loss_scale && p.initial_loss_scale <= p.greatest_loss_scale;
+  if (p.loss_scaling == LossScalingRule::dynamic && !inside)
+    diagnostics.error(place_of(loaded, {"precision", "initial_loss_scale"}),
+                      fmt::format("'precision.initial_loss_scale' must lie between least_loss_scale = {} and "
+                                  "greatest_loss_scale = {}, got {}",
+                                  p.least_loss_scale, p.greatest_loss_scale, p.initial_loss_scale));
+}
+
 }  // namespace
 
 void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_model(deck, loaded, diagnostics);
   check_axes(deck, loaded, diagnostics);
+  check_training(deck, loaded, diagnostics);
   check_number_of_cases(deck.sweep, loaded, diagnostics);
   check_zip(deck.sweep, loaded, diagnostics);
   check_run_tables(deck.run, deck.timing, deck.output, loaded, diagnostics);

@@ -19,6 +19,13 @@ inline Key execution_space_axis() {
           .choices = {"all", "default", "serial", "openmp", "threads", "cuda", "hip", "sycl"}};
 }
 
+inline Key compute_key() {
+  return {.name = "compute",
+          .help =
+              "the weights of flash attention, which are never in memory: `storage` lets kernels round them to "
+              "the storage type, `full` keeps them in f32 (f64 for f64)"};
+}
+
 /// A table with the members mode, axes and exclude.
 template <class V, class SweepTable>
 void describe_sweep(V& v, SweepTable& t) {

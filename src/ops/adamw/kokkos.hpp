@@ -32,7 +32,8 @@ struct AdamWRule {
   }
 };
 
-/// The weight that the step is made on, and the weight that is its rounding.
+/// The weight that the step is made on, and the weight that is its rounding. Without a master weight they are
+/// one, and `exact` is null if it has 16 bits.
 template <class T>
 struct AdamWWeight {
   using C = compute_t<T>;
@@ -42,8 +43,9 @@ struct AdamWWeight {
   KOKKOS_INLINE_FUNCTION explicit AdamWWeight(const host::AdamWItem& item)
       : exact(static_cast<C*>(sizeof(T) == 2 ? item.master : item.weight)),
         rounded(static_cast<T*>(item.weight)) {}
+  KOKKOS_INLINE_FUNCTION C load(std::int64_t i) const { return exact ? exact[i] : static_cast<C>(rounded[i]); }
   KOKKOS_INLINE_FUNCTION void store(std::int64_t i, C w) const {
-    exact[i] = w;
+    if (exact) exact[i] = w;
     if constexpr (sizeof(T) == 2) rounded[i] = T(w);
   }
 };
@@ -64,7 +66,7 @@ void adamw_kokkos(const Exec& exec, const AdamWBatch& batch, const host::AdamWNu
         auto *m = static_cast<C*>(item.m), *v = static_cast<C*>(item.v);
         const C decay = static_cast<C>(item.weight_decay);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, range.begin, range.end), [&](std::int64_t i) {
-          C mean = m[i], square = v[i], w = weight.exact[i];
+          C mean = m[i], square = v[i], w = weight.load(i);
           rule(gradient[i], decay, mean, square, w);
           m[i] = mean;
           v[i] = square;
@@ -135,7 +137,7 @@ void adamw_coded_kokkos(const Exec& exec, const AdamWBatch& batch, const host::A
           const float m_scale = item.m_scale[block], v_scale = item.v_scale[block];
           Kokkos::parallel_for(Kokkos::TeamVectorRange(team, count), [&](int i) {
             float mean = scratch.m_map.value[m[i]] * m_scale, square = scratch.v_map.value[v[i]] * v_scale;
-            float w = weight.exact[begin + i];
+            float w = weight.load(begin + i);
             rule(gradient[i], decay, mean, square, w);
             scratch.m[i] = mean;
             scratch.v[i] = square;

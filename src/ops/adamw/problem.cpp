@@ -76,7 +76,7 @@ void check_parameter(const char* function, std::size_t i, const AdamWParameter& 
       .require_option(has_16_bits || !p.master.present(),
                       std::string("a master weight is for weights of 16 bits, this one is ") +
                           to_string(weight.dtype) + "; leave it out")
-      .require_extents(!has_16_bits || fits(p.master),
+      .require_extents(!p.master.present() || fits(p.master),
                        "master to have the extents of weight, because the step is made on it and the 16-bit "
                        "weight is its rounding")
       .require_dtype("master", computed)

@@ -128,7 +128,7 @@ AdamWState<Real> read_parameter(const AdamWParameter& p) {
 
 template <class Real>
 void write_parameter(const AdamWState<Real>& s, const AdamWParameter& p) {
-  write_tensor(s.weight, p.master);
+  if (p.master.present()) write_tensor(s.weight, p.master);
   // The weight is the rounding of the master weight as it is stored.
   write_tensor(p.master.present() ? read_tensor<Real>(p.master) : s.weight, p.weight);
   write_state<Real, MapSign::with>(s.m, p.m, p.m_scale);

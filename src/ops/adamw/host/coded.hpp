@@ -140,7 +140,7 @@ void adamw_coded_step(const AdamWItem& item, std::int64_t begin, std::int64_t en
     int i = 0;
     for (; i + n <= count; i += n) {
       Vector<float> mean = look_up(m_map.value, load_codes(m + i)) * m_factor,
-                    square = look_up(v_map.value, load_codes(v + i)) * v_factor, w = load(at.exact + i);
+                    square = look_up(v_map.value, load_codes(v + i)) * v_factor, w = at.load_weight(i);
       rule(load(at.gradient + i), mean, square, w);
       store<float>(means + i, mean);
       store<float>(squares + i, square);
@@ -152,8 +152,7 @@ void adamw_coded_step(const AdamWItem& item, std::int64_t begin, std::int64_t en
       std::memcpy(m_rest, m + i, rest);
       std::memcpy(v_rest, v + i, rest);
       Vector<float> mean = look_up(m_map.value, load_codes(m_rest)) * m_factor,
-                    square = look_up(v_map.value, load_codes(v_rest)) * v_factor,
-                    w = load_part(at.exact + i, rest);
+                    square = look_up(v_map.value, load_codes(v_rest)) * v_factor, w = at.load_weight(i, rest);
       rule(load_part(at.gradient + i, rest), mean, square, w);
       at.store_weight(i, w, rest);
       // What lies behind the last element must not become the largest.

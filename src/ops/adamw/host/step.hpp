@@ -39,25 +39,33 @@ struct AdamWRule {
 template <class T>
 struct AdamWPointers {
   using C = Arithmetic<T>;
-  static constexpr bool has_master = sizeof(T) == 2;
+  static constexpr bool is_rounded = sizeof(T) == 2;
   const C* gradient;
-  C* exact;
+  C* exact;  // null where a 16-bit weight has no master
   T* rounded;
 
   KFORMER_SIMD_INLINE AdamWPointers(const AdamWItem& item, std::int64_t at)
       : gradient(static_cast<const C*>(item.gradient) + at),
-        exact(static_cast<C*>(has_master ? item.master : item.weight) + at),
-        rounded(static_cast<T*>(item.weight) + at) {}
+        exact(static_cast<C*>(is_rounded ? item.master : item.weight)),
+        rounded(static_cast<T*>(item.weight) + at) {
+    if (exact) exact += at;
+  }
 
   /// The weights of a whole vector.
+  KFORMER_SIMD_INLINE Vector<C> load_weight(std::int64_t i) const {
+    return exact ? load<C>(exact + i) : load_stored<T>(rounded + i);
+  }
   KFORMER_SIMD_INLINE void store_weight(std::int64_t i, Vector<C> w) const {
-    store<C>(exact + i, w);
-    if constexpr (has_master) store_stored(rounded + i, w);
+    if (exact) store<C>(exact + i, w);
+    if constexpr (is_rounded) store_stored(rounded + i, w);
   }
   /// The first `n` weights of a vector.
+  KFORMER_SIMD_INLINE Vector<C> load_weight(std::int64_t i, int n) const {
+    return exact ? load_part(exact + i, n) : load_part(rounded + i, n);
+  }
   KFORMER_SIMD_INLINE void store_weight(std::int64_t i, Vector<C> w, int n) const {
-    store_part<C>(exact + i, w, n);
-    if constexpr (has_master) store_part(rounded + i, w, n);
+    if (exact) store_part<C>(exact + i, w, n);
+    if constexpr (is_rounded) store_part(rounded + i, w, n);
   }
 };
 
@@ -70,7 +78,7 @@ void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, con
   const std::int64_t count = end - begin;
   std::int64_t i = 0;
   for (; i + width<C> <= count; i += width<C>) {
-    Vector<C> mean = load<C>(m + i), square = load<C>(v + i), w = load<C>(at.exact + i);
+    Vector<C> mean = load<C>(m + i), square = load<C>(v + i), w = at.load_weight(i);
     rule(load<C>(at.gradient + i), mean, square, w);
     store<C>(m + i, mean);
     store<C>(v + i, square);
@@ -78,7 +86,7 @@ void adamw_step(const AdamWItem& item, std::int64_t begin, std::int64_t end, con
   }
   if (i == count) return;
   const int rest = static_cast<int>(count - i);
-  Vector<C> mean = load_part(m + i, rest), square = load_part(v + i, rest), w = load_part(at.exact + i, rest);
+  Vector<C> mean = load_part(m + i, rest), square = load_part(v + i, rest), w = at.load_weight(i, rest);
   rule(load_part(at.gradient + i, rest), mean, square, w);
   store_part<C>(m + i, mean, rest);
   store_part<C>(v + i, square, rest);

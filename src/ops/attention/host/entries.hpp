@@ -26,7 +26,7 @@ struct ForwardEntry {
   static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
+    if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
     return too_big<Exec>(kernels_of<isa>(p.q.dtype).forward_scratch(arguments_of(p)));
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
@@ -50,7 +50,7 @@ struct DecodeEntry {
   static constexpr Kernel<P, Exec> entry() { return {decode_entry<isa>, reject, workspace_bytes, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
+    if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
     const Arguments a = arguments_of(p);
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     std::int64_t rows = 0;
@@ -147,7 +147,7 @@ struct BackwardEntry {
   static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, workspace_bytes, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = refusal<isa>(p.q.dtype); !why.empty()) return why;
+    if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
     return too_big<Exec>(kernels_of<isa>(p.q.dtype).backward_scratch(arguments_of(p)));
   }
   static std::size_t workspace_bytes(const P& p) { return sums_of(p, nullptr).bytes; }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "kformer/core/tensor_ref.hpp"
+
+namespace kformer {
+
+/// A weight of a model and its gradient, by the name it has in published checkpoints.
+struct Parameter {
+  std::string name;    ///< such as "self_attn.q_proj.weight"
+  TensorRef weight;    ///< (out, in) or (size), T, contiguous
+  TensorRef gradient;  ///< the same extents, compute_t<T>; absent in inference
+};
+
+}  // namespace kformer

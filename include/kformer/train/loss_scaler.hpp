@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "kformer/memory/ledger.hpp"
+#include "kformer/model/parameter.hpp"
+#include "kformer/ops/adamw.hpp"
+#include "kformer/train/loss_scaling.hpp"
+
+namespace kformer {
+
+/// The scale of a model's loss, and the norm of its gradients by which the scale is chosen. T is the storage
+/// type of the model.
+template <class Exec, Scalar T>
+class LossScaler {
+ public:
+  /// The type of gradients.
+  using C = compute_t<T>;
+  /// One number in the memory of the gradients.
+  using Norm = Kokkos::View<C[1], typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  /// Books and allocates what the norm needs.
+  /// \param parameters those whose gradients count
+  /// \param scaling    how the scale is chosen; without it the scale is 1
+  /// \param ledger     the memory is of the class optimizer
+  /// \throws NotSupported if an option is out of range
+  /// \throws OutOfMemory with the ledger
+  LossScaler(const std::vector<Parameter>& parameters, const std::optional<LossScaling>& scaling,
+             Ledger& ledger)
+      : m_scale(scaling.value_or(LossScaling{.initial = 1, .growth_interval = 0})) {
+    for (const Parameter& p : parameters) m_gradients.push_back({.gradient = p.gradient});
+    const std::size_t bytes = gradient_norm_workspace_bytes(Exec(), m_gradients);
+    MemoryLayout layout;
+    const auto norm = layout.reserve<C>(1),
+               workspace = layout.reserve<std::byte>(static_cast<std::int64_t>(bytes));
+    m_block = ledger.allocate<typename Exec::memory_space>(MemoryClass::optimizer, "LossScaler::norm",
+                                                           layout.bytes());
+    m_norm = Norm(m_block.template at<C>(norm));
+    m_workspace = Bytes(m_block.template at<std::byte>(workspace), bytes);
+  }
+
+  /// What the loss is to be multiplied by before backward.
+  double scale() const { return m_scale.scale(); }
+  /// The scale with its history, for checkpoints.
+  DynamicLossScale& state() { return m_scale; }
+
+  /// Launches the norm of all gradients, of the loss as it was scaled.
+  void measure(const Exec& exec) const { gradient_norm(exec, m_gradients, m_norm, m_workspace); }
+  /// Where it will be, for the kernels that follow.
+  const Norm& measured() const { return m_norm; }
+
+  /// Waits for the norm that was launched last, and adapts the scale.
+  /// \returns whether all gradients were finite: if not, they are of no use
+  bool update(const Exec& exec) {
+    C norm;
+    Kokkos::deep_copy(
+        exec, Kokkos::View<C[1], Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm), m_norm);
+    exec.fence("kformer::LossScaler::update");
+    m_gradient_norm = static_cast<double>(norm) / scale();
+    return m_scale.update(std::isfinite(norm));
+  }
+
+  /// The norm of the gradients at the last `update`, of the loss without its scale.
+  double norm() const { return m_gradient_norm; }
+
+ private:
+  using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  DynamicLossScale m_scale;
+  std::vector<AdamWParameter> m_gradients;
+  MemoryBlock<typename Exec::memory_space> m_block;
+  Norm m_norm;
+  Bytes m_workspace;
+  double m_gradient_norm = 0;
+};
+
+}  // namespace kformer

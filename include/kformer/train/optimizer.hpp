@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "kformer/core/region.hpp"
+#include "kformer/train/loss_scaler.hpp"
+
+/// \file
+/// AdamW with what it keeps of a model, for training in mixed precision (Micikevicius et al.,
+/// arXiv:1710.03740).
+
+namespace kformer {
+
+/// How the states of an optimizer are stored; see `AdamWParameter`.
+enum class OptimizerStates {
+  full,      ///< compute_t<T>
+  eight_bit  ///< 8 bits per number and a scale per 256 numbers; not for double
+};
+
+/// Options of `Optimizer`.
+struct OptimizerOptions {
+  double beta1 = 0.9;                              ///< of the running mean of the gradient, in [0, 1)
+  double beta2 = 0.999;                            ///< of the running mean of its square, in [0, 1)
+  double eps = 1e-8;                               ///< added to √v̂
+  double weight_decay = 0;                         ///< λ, of matrices; norm weights and biases do not decay
+  double max_norm = 0;                             ///< longest gradient of all parameters together; 0: any
+  OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
+  bool master = true;                              ///< whether 16-bit weights are roundings of float master weights
+  std::optional<LossScaling> loss_scaling;         ///< how the loss is scaled; without it, not at all
+};
+
+/// The optimizer of a model whose weights and activations are stored in T. It owns master weights, states, and
+/// the loss scale, booked in a ledger, and allocates only in its constructor.
+///
+///     Optimizer<Exec, T> optimizer(layer.parameters(), {.loss_scaling = LossScaling{}}, ledger);
+///     optimizer.prepare(exec);                    // the weights are there
+///     for (...) {
+///       layer.zero_gradients(exec);
+///       layer.forward(...);
+///       layer.backward(...);                      // from dloss · optimizer.scaler().scale()
+///       optimizer.step(exec, learning_rate);      // skips gradients that are not finite
+///     }
+///
+/// Regions for Kokkos Tools: gradient_norm, adamw.
+template <class Exec, Scalar T>
+class Optimizer {
+ public:
+  /// Books and allocates everything.
+  /// \param parameters with gradients; they must outlive the optimizer
+  /// \param options    betas and so on
+  /// \param ledger     the memory is of the class optimizer
+  /// \throws NotSupported if an option is out of range, or a parameter has no gradient
+  /// \throws OutOfMemory with the ledger
+  Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options, Ledger& ledger);
+
+  /// Copies the weights to the master weights and forgets all steps; call after the weights were written.
+  void prepare(const Exec& exec);
+
+  /// One step of `adamw` with the gradients of the scaled loss. Waits for their norm: if it is not finite,
+  /// nothing is written and the loss scale backs off.
+  /// \returns whether the step counted
+  bool step(const Exec& exec, double learning_rate);
+
+  /// Steps that counted since `prepare`.
+  std::int64_t steps() const { return m_steps; }
+  /// Steps that were skipped since `prepare`.
+  std::int64_t skipped_steps() const { return m_skipped; }
+  /// The loss scale, and the norm of the last gradients.
+  LossScaler<Exec, T>& scaler() { return m_scaler; }
+  /// The arrays the steps are made on, in the order of the parameters.
+  const std::vector<AdamWParameter>& parameters() const { return m_parameters; }
+
+ private:
+  using C = compute_t<T>;
+  using memory_space = typename Exec::memory_space;
+
+  AdamWOptions adamw_options(double learning_rate) const;
+
+  OptimizerOptions m_options;
+  LossScaler<Exec, T> m_scaler;
+  std::vector<AdamWParameter> m_parameters;
+  MemoryBlock<memory_space> m_block;
+  std::int64_t m_steps = 0, m_skipped = 0;
+};
+
+namespace Impl {
+
+/// `to[i] = from[i]`, from a storage type to the type it is computed in.
+template <class T, class Exec>
+void widen(const Exec& exec, const TensorRef& from, const TensorRef& to) {
+  using C = compute_t<T>;
+  const T* source = static_cast<const T*>(from.data);
+  C* target = static_cast<C*>(to.data);
+  Kokkos::parallel_for(
+      "kformer::Optimizer::prepare", Kokkos::RangePolicy<Exec>(exec, 0, from.size()),
+      KOKKOS_LAMBDA(std::int64_t i) { target[i] = static_cast<C>(source[i]); });
+}
+
+/// A dense array of these extents elsewhere.
+inline TensorRef dense_like(TensorRef array, DType dtype, void* data) {
+  array.dtype = dtype;
+  array.data = data;
+  return array;
+}
+
+}  // namespace Impl
+
+template <class Exec, Scalar T>
+Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options,
+                              Ledger& ledger)
+    : m_options(options), m_scaler(parameters, options.loss_scaling, ledger) {
+  const bool master = options.master && sizeof(T) == 2, coded = options.states == OptimizerStates::eight_bit;
+  // Placed in two passes: the addresses are known when the bytes are.
+  const auto place = [&](MemoryLayout& layout) {
+    m_parameters.clear();
+    for (const Parameter& p : parameters) {
+      const std::int64_t size = p.weight.size(), blocks = (size + adamw_block - 1) / adamw_block;
+      const auto array = [&](bool wanted, DType dtype) {
+        if (!wanted) return TensorRef{};
+        const std::size_t at =
+            dtype == DType::u8 ? layout.reserve<std::uint8_t>(size) : layout.reserve<C>(size);
+        return Impl::dense_like(p.weight, dtype, m_block.template at<std::byte>(at));
+      };
+      const auto scales = [&] {
+        if (!coded) return TensorRef{};
+        const std::size_t at = layout.reserve<float>(blocks);
+        return erase(Kokkos::View<float*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+            m_block.template at<float>(at), static_cast<std::size_t>(blocks)));
+      };
+      const DType states = coded ? DType::u8 : dtype_of<C>;
+      m_parameters.push_back({.weight = p.weight,
+                              .gradient = p.gradient,
+                              .master = array(master, dtype_of<C>),
+                              .m = array(true, states),
+                              .v = array(true, states),
+                              .m_scale = scales(),
+                              .v_scale = scales(),
+                              .weight_decay = p.weight.rank > 1 ? options.weight_decay : 0});
+    }
+  };
+  MemoryLayout layout;
+  place(layout);
+  m_block = ledger.allocate<memory_space>(MemoryClass::optimizer, "Optimizer::states", layout.bytes());
+  layout = {};
+  place(layout);
+  Impl::AdamW{m_parameters, erase(m_scaler.measured()), adamw_options(0)}.check();
+}
+
+template <class Exec, Scalar T>
+AdamWOptions Optimizer<Exec, T>::adamw_options(double learning_rate) const {
+  return {.learning_rate = learning_rate,
+          .beta1 = m_options.beta1,
+          .beta2 = m_options.beta2,
+          .eps = m_options.eps,
+          .step = m_steps + 1,
+          .gradient_scale = 1 / m_scaler.scale(),
+          .max_norm = m_options.max_norm};
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::prepare(const Exec& exec) {
+  m_steps = m_skipped = 0;
+  const Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> states(m_block.data(),
+                                                                                               m_block.bytes());
+  Kokkos::deep_copy(exec, states, std::byte{});
+  for (const AdamWParameter& p : m_parameters)
+    if (p.master.present()) Impl::widen<T>(exec, p.weight, p.master);
+}
+
+template <class Exec, Scalar T>
+bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
+  {
+    Region region("gradient_norm");
+    m_scaler.measure(exec);
+  }
+  {
+    Region region("adamw");
+    adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate));
+  }
+  const bool counts = m_scaler.update(exec);
+  ++(counts ? m_steps : m_skipped);
+  return counts;
+}
+
+}  // namespace kformer
