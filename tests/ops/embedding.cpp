@@ -5,6 +5,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -14,8 +15,9 @@ BOOST_AUTO_TEST_SUITE(embedding)
 struct Shape {
   std::int64_t rows, vocabulary, hidden;
 };
-// More ids than classes of ids, and more columns than a block of them, occur.
-const std::vector<Shape> shapes{{1, 1, 1},    {7, 3, 5}, {200, 1000, 13}, {75, 2, 113},
+// More ids than classes of ids, more rows of a class than are collected at once, and more columns than a block
+// of them, occur.
+const std::vector<Shape> shapes{{1, 1, 1},    {7, 3, 5}, {200, 1000, 13}, {75, 2, 113}, {3000, 5, 33},
                                 {9, 4, 4099}, {0, 3, 8}, {3, 0, 8},       {3, 5, 0}};
 
 template <class T>
@@ -50,6 +52,23 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_copies_rows, T, Scalars) {
                 (got[i] == expected.values()[i] || (std::isnan(got[i]) && std::isnan(expected.values()[i]))));
         });
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_results_are_copies_too, T, Scalars) {
+  constexpr std::int64_t rows = 1100, vocabulary = 37, row_bytes = 16384;
+  const LargeMatrix<T> weight = large_matrix<T>(vocabulary, row_bytes, 1),
+                       expected = large_zeros<T>(rows, row_bytes);
+  TestTensor<Exec, std::int32_t> ids({rows});
+  ids.fill([](std::size_t i) { return static_cast<std::int32_t>(i * i % vocabulary); });
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t id = row * row % vocabulary;
+    Kokkos::deep_copy(Exec(), rows_of(expected, row, row + 1), rows_of(weight, id, id + 1));
+  }
+  with_each_kernel(&Impl::EmbeddingForward::weight, dtype_of<T>, [&] {
+    const LargeMatrix<T> y = large_zeros<T>(rows, row_bytes);
+    embedding_forward(Exec(), ids.view<1>(), rows_of(weight, 0, vocabulary), rows_of(y, 0, rows));
+    BOOST_TEST(same_bits(y, expected));
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {

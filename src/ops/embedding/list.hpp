@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/embedding/host/entries.hpp"
 #include "ops/embedding/kokkos.hpp"
 #include "ops/embedding/reference.hpp"
 
@@ -11,11 +12,9 @@ template <class Exec>
 struct List<EmbeddingForward, Exec> {
   using P = EmbeddingForward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    return simd_list<P, Exec, List, no_workspace<P>, host::EmbeddingForwardEntry<Exec, host::Isa::avx512>,
+                     host::EmbeddingForwardEntry<Exec, host::Isa::avx2>,
+                     host::EmbeddingForwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.weight.dtype,
@@ -34,11 +33,9 @@ template <class Exec>
 struct List<EmbeddingBackward, Exec> {
   using P = EmbeddingBackward;
   static KernelList<P, Exec> get() {
-    static constexpr std::array<Kernel<P, Exec>, 2> all{{
-        {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
-        {"reference", never_rejects<P>, no_workspace<P>, reference_entry},
-    }};
-    return without_reference_on_device<Exec>(all);
+    return simd_list<P, Exec, List, no_workspace<P>, host::EmbeddingBackwardEntry<Exec, host::Isa::avx512>,
+                     host::EmbeddingBackwardEntry<Exec, host::Isa::avx2>,
+                     host::EmbeddingBackwardEntry<Exec, host::Isa::generic>>();
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.dy.dtype, [&]<class T>(std::type_identity<T>) { embedding_backward_kokkos<T>(exec, p); });

@@ -108,6 +108,22 @@ std::int64_t elements_ahead(const InputRows& x) {
   return x.stride > 0 && x.stride < page ? page / x.stride * x.stride : page;
 }
 
+/// Writes `bytes` past the caches, to where the address is a multiple of them.
+template <int bytes>
+KFORMER_SIMD_INLINE void stream(void* to, const void* from) {
+#if defined(__AVX512F__)
+  if constexpr (bytes == 64) return _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#endif
+#if defined(__AVX2__)
+  if constexpr (bytes == 32)
+    return _mm256_stream_si256(static_cast<__m256i*>(to),
+                               _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+  if constexpr (bytes == 16)
+    return _mm_stream_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
+#endif
+  std::memcpy(to, from, bytes);
+}
+
 /// Writes a row from a column on, past the caches if it may and its begin is aligned.
 template <class T>
 class RowWriter {
@@ -116,39 +132,30 @@ class RowWriter {
       : m_to(static_cast<T*>(x.data) + row * x.stride + first_column), m_streams(x.streams && aligned(m_to)) {}
 
   KFORMER_SIMD_INLINE void store(std::int64_t i, Vector<Arithmetic<T>> x, Whole part) const {
-    if (m_streams)
-      stream(m_to + i, x);
-    else
-      part.store(m_to + i, x);
+    if (!m_streams) return part.store(m_to + i, x);
+    T memory[width<Arithmetic<T>>];
+    store_stored(memory, x);
+    stream<sizeof(memory)>(m_to + i, memory);
   }
   KFORMER_SIMD_INLINE void store(std::int64_t i, Vector<Arithmetic<T>> x, First part) const {
     part.store(m_to + i, x);
+  }
+  /// The first `n` elements.
+  KFORMER_SIMD_INLINE void copy(const T* from, std::int64_t n) const {
+    constexpr std::int64_t whole = vector_bytes / sizeof(T);
+    std::int64_t i = 0;
+    for (; i + whole <= n; i += whole)
+      if (m_streams)
+        stream<vector_bytes>(m_to + i, from + i);
+      else
+        std::memcpy(m_to + i, from + i, vector_bytes);
+    std::memcpy(m_to + i, from + i, (n - i) * sizeof(T));
   }
 
  private:
   static KFORMER_SIMD_INLINE bool aligned(const T* to) {
     return reinterpret_cast<std::uintptr_t>(to) % vector_bytes == 0;
   }
-  static KFORMER_SIMD_INLINE void stream(T* to, Vector<Arithmetic<T>> x) {
-#if defined(__AVX2__)
-    T memory[width<Arithmetic<T>>];
-    store_stored(memory, x);
-    constexpr int bytes = sizeof(memory);
-    if constexpr (bytes == 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(memory)));
-    else if constexpr (bytes == 32)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to),
-                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(memory)));
-#if defined(__AVX512F__)
-    else
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(memory));
-#endif
-#else
-    store_stored(to, x);
-#endif
-  }
-
   T* m_to;
   bool m_streams;
 };
