@@ -52,7 +52,7 @@ const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
 std::vector<Case> cases_of(const BlockSizes& sizes) {
   std::vector<Case> all;
   for (const auto& cases : {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, embedding_cases,
-                            linear_cases, layer_cases})
+                            adamw_cases, linear_cases, layer_cases})
     for (Case& c : cases(sizes)) all.push_back(std::move(c));
   return all;
 }

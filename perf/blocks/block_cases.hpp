@@ -26,8 +26,8 @@ struct BlockSizes {
   std::int64_t logits;                     ///< elements of the logits
   std::vector<std::int64_t> vocabularies;  ///< of the logits
   std::int64_t table;                      ///< elements of the embedding
-  std::vector<Model> models;               ///< of products and layers
-  std::int64_t batch, tokens;              ///< of products and layers: sequences, and tokens of one
+  std::vector<Model> models;   ///< of products and layers; of the first, the optimizer step of a layer
+  std::int64_t batch, tokens;  ///< of products and layers: sequences, and tokens of one
 
   /// Calls `f(dtype, hidden)` for each of the blocks that pass over memory.
   template <class F>
@@ -44,6 +44,7 @@ std::vector<Case> rope_cases(const BlockSizes& sizes);
 std::vector<Case> swiglu_cases(const BlockSizes& sizes);
 std::vector<Case> cross_entropy_cases(const BlockSizes& sizes);
 std::vector<Case> embedding_cases(const BlockSizes& sizes);
+std::vector<Case> adamw_cases(const BlockSizes& sizes);
 std::vector<Case> linear_cases(const BlockSizes& sizes);
 std::vector<Case> layer_cases(const BlockSizes& sizes);
 

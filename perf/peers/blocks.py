@@ -4,10 +4,11 @@
 run.
 
 The three take turns call by call, never at the same time and on equal threads. Forward runs under no_grad, backward is
-autograd.grad on a kept graph; a layer runs both. Inputs rotate so that they come from memory. PyTorch allocates its results
-in each call, as its users have it; ours are handed in. A row has medians, our share of the machine's limit measured between
-the calls (the multiply-add peak or the copy bandwidth, for a layer the sum of both over its parts), and how many times
-faster we are than the better of PyTorch's two. Where torch.compile cannot, a sentence says why and eager stands alone.
+autograd.grad on a kept graph; a layer runs both, and the optimizer makes a step. Inputs rotate so that they come from
+memory. PyTorch allocates its results in each call, as its users have it; ours are handed in. A row has medians, our share
+of the machine's limit measured between the calls (the multiply-add peak or the copy bandwidth, for a layer the sum of both
+over its parts), and how many times faster we are than the better of PyTorch's two. Where torch.compile cannot, a sentence
+says why and eager stands alone.
 
 The environment that this runs in is made by perf/peers/make_environment; torch.compile needs a C++ compiler.
 """
@@ -45,7 +46,7 @@ class PyTorch:
         """Seconds of one call."""
         torch, i = self._torch, self._sets.next()
         operands = self._sets.all[i]
-        if self._direction == "forward":
+        if self._direction in ("forward", "step"):
             with torch.no_grad():
                 return turns.seconds_of(lambda: self._forward[path](**operands["inputs"]))
         if self._direction == "forward_backward":
@@ -66,7 +67,7 @@ class PyTorch:
     def _make_set(self):
         torch = self._torch
         inputs = self._block.inputs()
-        if self._direction == "forward":
+        if self._direction in ("forward", "step"):
             return {"inputs": inputs, "wanted": [], "grads": []}
         wanted = self._wanted(inputs)
         for x in wanted:
@@ -82,7 +83,7 @@ class PyTorch:
         return [inputs[one]] if one else [x for x in inputs.values() if x.is_floating_point()]
 
     def _set_bytes(self, operands):
-        tensors = [*operands["inputs"].values(), *operands["wanted"], *operands["grads"]]
+        tensors = [*self._block.tensors(operands["inputs"]), *operands["wanted"], *operands["grads"]]
         return sum(x.numel() * x.element_size() for x in tensors)
 
     def _warm_up(self, path):
@@ -93,4 +94,4 @@ class PyTorch:
 
 
 if __name__ == "__main__":
-    turns.main(__doc__, "kformer-perf-blocks", r"^(?!.*unfused)(?!.*/f16/)", PATHS, PyTorch)
+    turns.main(__doc__, "kformer-perf-blocks", r"^(?!.*(unfused|8bit))(?!.*/f16/)", PATHS, PyTorch)

@@ -24,6 +24,10 @@ class Block:
     def integers(self, count, end):
         return torch.randint(end, (count,))
 
+    def tensors(self, inputs):
+        """Those among the inputs and behind them."""
+        return list(inputs.values())
+
 
 class RmsNorm(Block):
     def inputs(self):
@@ -104,6 +108,34 @@ class Embedding(Block):
         return F.embedding(ids, weight)
 
 
+class AdamW(Block):
+    """A step over the weights of a decoder layer; those of 16 bits are copies of float ones, on which the step is made."""
+
+    def inputs(self):
+        c = self.case
+        hidden, inner = c["hidden"], c["intermediate"]
+        q, kv = c["q_heads"] * c["head_dim"], c["kv_heads"] * c["head_dim"]
+        shapes = [(hidden,)] * 2 + [(q, hidden), (kv, hidden), (kv, hidden), (hidden, q)]
+        shapes += [(inner, hidden), (inner, hidden), (hidden, inner)]
+        exact = [torch.empty(shape).uniform_(-1, 1).requires_grad_() for shape in shapes]
+        for weight in exact:
+            weight.grad = torch.empty_like(weight).uniform_(-1, 1)
+        optimizer = torch.optim.AdamW(exact, lr=1e-3, weight_decay=0.1, fused=True)
+        optimizer.step()  # makes the states
+        return {"optimizer": optimizer, "exact": exact,
+                "rounded": [] if self.dtype == torch.float32 else [weight.detach().to(self.dtype) for weight in exact]}
+
+    def tensors(self, inputs):
+        exact = inputs["exact"]
+        states = [state[name] for state in inputs["optimizer"].state.values() for name in ("exp_avg", "exp_avg_sq")]
+        return [*exact, *(weight.grad for weight in exact), *inputs["rounded"], *states]
+
+    def forward(self, optimizer, exact, rounded):
+        optimizer.step()
+        if rounded:
+            torch._foreach_copy_(rounded, exact)
+
+
 class Linear(Block):
     def inputs(self):
         c = self.case
@@ -147,4 +179,4 @@ class Layer(Block):
 
 
 BLOCKS = {"rms_norm": RmsNorm, "rms_norm_residual": RmsNormResidual, "rope": Rope, "swiglu": Swiglu,
-          "cross_entropy": CrossEntropy, "embedding": Embedding, "linear": Linear, "layer": Layer}
+          "cross_entropy": CrossEntropy, "embedding": Embedding, "adamw": AdamW, "linear": Linear, "layer": Layer}

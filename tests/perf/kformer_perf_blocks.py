@@ -54,6 +54,12 @@ class Counts(unittest.TestCase):
         self.check_bytes("embedding/forward/bf16/H32", 2 * array / 2)
         self.check_bytes("embedding/backward/bf16/H32", array / 2 + 2 * array)
 
+    def test_a_step_over_the_weights_of_a_layer(self):
+        weights = 2 * WIDTH + (2 * WIDTH + 2 * 2 * 32 + 3 * INNER) * WIDTH
+        self.check_bytes("adamw/step/f32/tiny", (4 + 3 * 2 * 4) * weights)
+        self.check_bytes("adamw/step/bf16/tiny", (4 + 3 * 2 * 4 + 2) * weights)
+        self.check_bytes("adamw_8bit/step/f32/tiny", (4 + 2 * 4 + 2 * 2 * (1 + 4 / 256)) * weights)
+
     def test_queries_and_keys_are_read_and_written(self):
         self.check_bytes("rope/forward/f32/H32", 2 * 4 * ROWS * (32 + 32))
 

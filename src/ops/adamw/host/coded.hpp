@@ -14,9 +14,22 @@ inline constexpr int coded_block = 256;
 
 using Lanes = IntegerVector<float>;
 
+/// Of 256 numbers.
 KFORMER_SIMD_INLINE Vector<float> look_up(const float* table, Lanes index) {
 #if defined(__AVX512F__)
-  return _mm512_i32gather_ps(as_bits<__m512i>(index), table, 4);
+  // Permutations of the whole table are faster than gathers on AMD.
+  const __m512i lanes = as_bits<__m512i>(index);
+  __m512 x[8];
+  KFORMER_SIMD_UNROLL
+  for (int k = 0; k < 8; ++k)
+    x[k] = _mm512_permutex2var_ps(_mm512_loadu_ps(table + 32 * k), lanes, _mm512_loadu_ps(table + 32 * k + 16));
+  KFORMER_SIMD_UNROLL
+  for (int half = 4; half > 0; half /= 2) {
+    const __mmask16 upper = _mm512_test_epi32_mask(lanes, _mm512_set1_epi32(32 * half));
+    KFORMER_SIMD_UNROLL
+    for (int k = 0; k < half; ++k) x[k] = _mm512_mask_mov_ps(x[k], upper, x[k + half]);
+  }
+  return x[0];
 #elif defined(__AVX2__)
   return _mm256_i32gather_ps(table, as_bits<__m256i>(index), 4);
 #else
@@ -80,14 +93,48 @@ constexpr Decades<is_signed> decades() {
   return all;
 }
 
+/// From 2^-31 to 1, two octaves at a time: the decade they begin in, and where the next one begins.
+struct DecadesByExponent {
+  std::int32_t decade[16];
+  float next[16];
+};
+template <bool is_signed>
+constexpr DecadesByExponent decades_by_exponent(const Decades<is_signed>& all) {
+  DecadesByExponent by_exponent{};
+  float low = 0x1p-31f;
+  for (int i = 0; i < 16; ++i, low *= 4) {
+    int d = 0;
+    while (d < 7 && all.begin[d + 1] < low) ++d;
+    by_exponent.decade[i] = d;
+    by_exponent.next[i] = d < 7 ? all.begin[d + 1] : 2;
+  }
+  return by_exponent;
+}
+
+template <bool is_signed>
+KFORMER_SIMD_INLINE Lanes decade_of(Vector<float> size) {
+  static constexpr Decades<is_signed> all = decades<is_signed>();
+#if defined(__AVX512F__)
+  static constexpr DecadesByExponent by_exponent = decades_by_exponent(all);
+  const Lanes two_octaves = as_bits<Lanes>(greater<float>(size, splat(0x1p-31f))) >> 24;
+  const __m512i index = as_bits<__m512i>(two_octaves);
+  const Vector<float> next = _mm512_permutexvar_ps(index, _mm512_loadu_ps(by_exponent.next));
+  const Lanes decade = as_bits<Lanes>(_mm512_permutexvar_epi32(index, _mm512_loadu_si512(by_exponent.decade)));
+  return decade - (size > next);
+#else
+  Lanes decade = {};
+  KFORMER_SIMD_UNROLL
+  for (int d = 1; d < 8; ++d) decade -= size > splat(all.begin[d]);
+  return decade;
+#endif
+}
+
 /// The codes of quotients: an estimate that is right or one code short, and the border above it.
 template <bool is_signed>
 KFORMER_SIMD_INLINE Lanes codes_of(Vector<float> x, const AdamWMap& map) {
   static constexpr Decades<is_signed> all = decades<is_signed>();
   const Vector<float> size = magnitude<float>(x);
-  Lanes decade = {};
-  KFORMER_SIMD_UNROLL
-  for (int d = 1; d < 8; ++d) decade -= size > splat(all.begin[d]);
+  const Lanes decade = decade_of<is_signed>(size);
   const Vector<float> estimate = size * pick(all.slope, decade) + pick(all.offset, decade);
   const Vector<float> last = pick(all.last, decade);
   const Lanes steps = __builtin_convertvector(estimate < last ? estimate : last, Lanes);
