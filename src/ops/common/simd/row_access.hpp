@@ -95,10 +95,12 @@ KFORMER_SIMD_INLINE const T* row_of(const InputRows& x, std::int64_t row) {
   return static_cast<const T*>(x.data) + row * x.stride;
 }
 
-/// Asks for what is below `at` in the next row: memory is read while this row is written.
+/// How many elements lie between a row and the one whose memory is asked for in its turn: the next one, or a
+/// later one where rows are short.
 template <class T>
-KFORMER_SIMD_INLINE void request_next_row(const InputRows& x, const T* at) {
-  __builtin_prefetch(at + x.stride, 0, 2);
+std::int64_t rows_ahead(const InputRows& x) {
+  constexpr std::int64_t page = 4096 / sizeof(T);
+  return x.stride > 0 ? (page + x.stride - 1) / x.stride * x.stride : 0;
 }
 
 /// How far ahead of a loop over elements memory is asked for: whole rows where they are short.
@@ -156,6 +158,7 @@ class RowWriter {
   static KFORMER_SIMD_INLINE bool aligned(const T* to) {
     return reinterpret_cast<std::uintptr_t>(to) % vector_bytes == 0;
   }
+
   T* m_to;
   bool m_streams;
 };
@@ -171,7 +174,7 @@ KFORMER_SIMD_INLINE void end_streams() {
 template <class T>
 KFORMER_SIMD_INLINE Vector<Arithmetic<T>> rounded(Vector<Arithmetic<T>> x) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    return as_bits<Vector<float>>(nearest_bf16(x) << 16);
+    return rounded_to_bf16(x);
   } else {
     T memory[width<Arithmetic<T>>];
     store_stored(memory, x);

@@ -242,15 +242,20 @@ KFORMER_SIMD_INLINE Vector<C> fused_multiply_add(Vector<C> a, Vector<C> b, Vecto
 #endif
 }
 
+/// Halves are added until one lane is left. GCC makes scalar sums of the same in loops.
+template <class C, int n, std::size_t... i>
+KFORMER_SIMD_INLINE C sum_of_lanes(typename VectorOf<C, n>::type x, std::index_sequence<i...>) {
+  if constexpr (n == 2) {
+    return x[0] + x[1];
+  } else {
+    const auto half = __builtin_shufflevector(x, x, i...) + __builtin_shufflevector(x, x, (n / 2 + i)...);
+    return sum_of_lanes<C, n / 2>(half, std::make_index_sequence<n / 4>{});
+  }
+}
 /// The sum of the lanes.
 template <class C>
 KFORMER_SIMD_INLINE C sum_of(Vector<C> x) {
-  C lane[width<C>];
-  store(lane, x);
-  KFORMER_SIMD_UNROLL
-  for (int half = width<C> / 2; half > 0; half /= 2) KFORMER_SIMD_UNROLL
-  for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-  return lane[0];
+  return sum_of_lanes<C, width<C>>(x, std::make_index_sequence<width<C> / 2>{});
 }
 
 template <class C, std::size_t... i>

@@ -15,7 +15,7 @@ using host::EmbeddingClass;
 using host::EmbeddingForwardArguments;
 
 /// Rows of `row_bytes` that are asked for before the one that is worked on.
-KFORMER_SIMD_INLINE std::int64_t rows_ahead(std::int64_t row_bytes) {
+KFORMER_SIMD_INLINE std::int64_t rows_requested_ahead(std::int64_t row_bytes) {
   constexpr std::int64_t bytes_ahead = 8192;
   return larger(1, bytes_ahead / larger(1, row_bytes));
 }
@@ -25,7 +25,7 @@ void embedding_forward(const EmbeddingForwardArguments& p, std::int64_t first_ro
   using C = Arithmetic<T>;
   constexpr std::int64_t n = vector_bytes / sizeof(T);
   const auto is_valid = [&](std::int32_t id) { return id >= 0 && id < p.vocabulary; };
-  const std::int64_t ahead = rows_ahead(p.hidden * static_cast<std::int64_t>(sizeof(T)));
+  const std::int64_t ahead = rows_requested_ahead(p.hidden * static_cast<std::int64_t>(sizeof(T)));
   for (std::int64_t row = first_row; row < end; ++row) {
     const std::int32_t id = p.ids[row], later = p.ids[smaller(row + ahead, p.rows - 1)];
     const RowWriter<T> y(p.y, row);
@@ -52,7 +52,7 @@ template <class T>
 KFORMER_SIMD_INLINE void add_rows(const EmbeddingBackwardArguments& p, const EmbeddingClass& mine,
                                   const EmbeddingRow* rows, std::int64_t count) {
   using C = Arithmetic<T>;
-  const std::int64_t ahead = rows_ahead(mine.columns * static_cast<std::int64_t>(sizeof(C)));
+  const std::int64_t ahead = rows_requested_ahead(mine.columns * static_cast<std::int64_t>(sizeof(C)));
   const auto from_of = [&](const EmbeddingRow& r) { return row_of<T>(p.dy, r.row) + mine.first_column; };
   const auto to_of = [&](const EmbeddingRow& r) {
     return static_cast<C*>(p.dweight) + r.id * p.dweight_stride + mine.first_column;

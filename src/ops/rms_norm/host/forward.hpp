@@ -78,30 +78,55 @@ KFORMER_SIMD_INLINE NormScale<C> norm_scale(const Input& row, std::int64_t n, do
 }
 
 template <class T, bool fused>
-KFORMER_SIMD_INLINE void norm_row(const RmsNormForwardArguments& p, std::int64_t row) {
-  using C = Arithmetic<T>;
-  const NormInput<T, fused> in{row_of<T>(p.x, row), row_of<T>(p.residual, row)};
+KFORMER_SIMD_INLINE NormInput<T, fused> norm_input(const RmsNormForwardArguments& p, std::int64_t row) {
+  return {row_of<T>(p.x, row), row_of<T>(p.residual, row)};
+}
+
+/// How far ahead of the elements in turn memory is asked for.
+struct NormAhead {
+  std::int64_t x, residual;
+};
+
+template <class T, bool fused, class C = Arithmetic<T>>
+KFORMER_SIMD_INLINE void norm_row(const RmsNormForwardArguments& p, std::int64_t row, NormScale<C> scale,
+                                  const NormAhead& ahead) {
+  const NormInput<T, fused> in = norm_input<T, fused>(p, row);
   const T* weight = static_cast<const T*>(p.weight);
   const RowWriter<T> sum(p.sum, row), y(p.y, row);
-  const auto [power, rest] = norm_scale<C>(in, p.hidden, p.eps);
-  static_cast<C*>(p.rstd)[row] = power * rest;
-  const Vector<C> first = splat(power), second = splat(rest);
+  const Vector<C> first = splat(scale.power), second = splat(scale.rest);
   for_each_vector<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
-    request_next_row(p.x, in.x + i);
-    if constexpr (fused) request_next_row(p.residual, in.residual + i);
+    __builtin_prefetch(in.x + i + ahead.x, 0, 2);
+    if constexpr (fused) __builtin_prefetch(in.residual + i + ahead.residual, 0, 2);
     const Vector<C> x = in.at(i, part);
     if constexpr (fused) sum.store(i, x, part);
     y.store(i, x * first * second * part.load(weight + i), part);
   });
 }
 
+/// Several rows in each pass where they are short: a scale takes long, several take hardly longer.
+template <class T, bool fused>
+void norm_rows(const RmsNormForwardArguments& p, std::int64_t first_row, std::int64_t end) {
+  using C = Arithmetic<T>;
+  constexpr std::int64_t most = 8, elements = 1024;
+  const std::int64_t rows = larger(1, smaller(most, elements / larger(1, p.hidden)));
+  const NormAhead ahead{rows_ahead<T>(p.x), rows_ahead<T>(p.residual)};
+  NormScale<C> scale[most];
+  for (; first_row < end; first_row += rows) {
+    const std::int64_t count = smaller(rows, end - first_row);
+    for (std::int64_t i = 0; i < count; ++i) {
+      scale[i] = norm_scale<C>(norm_input<T, fused>(p, first_row + i), p.hidden, p.eps);
+      static_cast<C*>(p.rstd)[first_row + i] = scale[i].power * scale[i].rest;
+    }
+    for (std::int64_t i = 0; i < count; ++i) norm_row<T, fused>(p, first_row + i, scale[i], ahead);
+  }
+}
+
 template <class T>
 void rms_norm_forward(const RmsNormForwardArguments& p, std::int64_t first_row, std::int64_t end) {
-  for (std::int64_t row = first_row; row < end; ++row)
-    if (p.residual.data)
-      norm_row<T, true>(p, row);
-    else
-      norm_row<T, false>(p, row);
+  if (p.residual.data)
+    norm_rows<T, true>(p, first_row, end);
+  else
+    norm_rows<T, false>(p, first_row, end);
   end_streams();
 }
 
