@@ -10,8 +10,8 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// How A lies in memory: the summed index next to each other, or the rows.
-enum class Left { by_row, by_column };
+/// How A lies in memory: the summed index next to each other, or the rows, or the rows of one register block.
+enum class Left { by_row, by_column, by_block };
 
 /// What C holds before: nothing, a sum, or a sum that is to be multiplied lane by lane first.
 enum class Start { zero, sum, scaled_sum };
@@ -70,8 +70,8 @@ inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
 inline constexpr int block_vectors = 3;
 
 /// One block of `rows` × `vectors`, summed by itself and then added, which rounds less than one long chain of
-/// sums; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda
-/// + r]` by column.
+/// sums; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda + r]` by column,
+/// `a[k·block_rows + r]` by block; `r·lda` on from a block is the block that starts at row r.
 template <Left left, Start start, int rows, int vectors, class A, class B, class C>
 KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::int64_t lda,
                                        const B* __restrict b, std::int64_t ldb, C* __restrict c,
@@ -93,7 +93,7 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
       KFORMER_SIMD_UNROLL
       for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
     }
-    a += left == Left::by_row ? 1 : lda;
+    a += left == Left::by_row ? 1 : left == Left::by_column ? lda : block_rows;
     b += ldb;
   }
   KFORMER_SIMD_UNROLL
@@ -125,7 +125,8 @@ template <Left left, Start start, int vectors, int rows = block_rows, class A, c
 __attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::int64_t lda, const B* b,
                                              std::int64_t ldb, C* c, std::int64_t ldc,
                                              const C* scale = nullptr) {
-  const std::int64_t step = left == Left::by_row ? lda : 1;
+  static_assert(left != Left::by_block || rows == block_rows);
+  const std::int64_t step = left == Left::by_column ? 1 : lda;
   int r = 0;
   for (; r + rows <= m; r += rows)
     product_block<left, start, rows, vectors>(depth, a + r * step, lda, b, ldb, c + r * ldc, ldc, scale);

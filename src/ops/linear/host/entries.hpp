@@ -11,13 +11,16 @@
 
 namespace kformer::Impl::host {
 
-/// The tiles of the result, one thread each. An element of the result is summed in the same order in any tile.
+/// The tiles of the result, one thread each, `large` where both factors lie so that they must be packed. An
+/// element of the result is summed in the same order in any tile.
 struct LinearTiles {
   std::int64_t rows = 256, cols;
 
-  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads)
+  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads,
+              bool large = false)
       : cols(6 * panel_cols) {
     const std::int64_t enough = 8 * threads;
+    if (large && 4 * enough <= count(all_rows, all_cols)) rows *= 2, cols *= 2;
     // Enough tiles to occupy all threads evenly, as long as packing a tile costs little beside multiplying it.
     while (count(all_rows, all_cols) < enough && rows > 64) rows /= 2;
     while (count(all_rows, all_cols) < enough && cols > panel_cols) cols -= panel_cols;
@@ -67,7 +70,8 @@ struct LinearEntry {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
       for_each_product_tile(
           label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
-          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency()), kernels,
+          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), q.left.inner_stride != 1),
+          kernels,
           [=, a = product_arguments(q)](const ProductTile& tile, void* scratch) { kernel(a, tile, scratch); });
     });
   }

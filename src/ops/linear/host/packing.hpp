@@ -5,9 +5,9 @@
 #include "ops/linear/host/arguments.hpp"
 
 /// \file
-/// Parts of factors as products take them: converted to operands, rows of the left factor along the summed
-/// index, rows of the right factor along the columns. What lies in memory the other way is transposed on the
-/// way, a square of vectors at a time.
+/// Parts of factors as products take them: converted to operands, in rows along the summed index or in panels
+/// of indices. What lies in memory along the summed index is transposed on the way into panels, a square of
+/// vectors at a time.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -36,14 +36,15 @@ struct Rows {
 };
 
 /// Panels of `ld` indices, whose operands with the same summed index lie together.
-template <class C>
+template <class C, int indices>
 struct Panels {
   static constexpr bool by_index = false;
+  static constexpr std::int64_t ld = indices;
   C* data;
-  std::int64_t ld, panel_stride;
+  std::int64_t panel_stride;
 
   KFORMER_SIMD_INLINE C* at(int index, int operand) const {
-    return data + index / ld * panel_stride + operand * ld + index % ld;
+    return data + index / indices * panel_stride + operand * indices + index % indices;
   }
 };
 
@@ -86,47 +87,35 @@ void pack_along_sum(const T* from, std::int64_t line, int indices, int count, co
     }
 }
 
-/// Packs `indices` × `count` numbers that lie along the other index.
-template <class T, class To, class C = Arithmetic<T>>
-void pack_across_sum(const T* from, std::int64_t line, int indices, int count, const To& to) {
-  constexpr int W = width<C>, step = stored_width<T>, pair = per_operand<T>;
-  const int deep = operands<T>(count);
-  for (int k0 = 0; k0 < deep; k0 += W)
-    for (int i0 = 0; i0 < indices; i0 += step) {
-      const int left = indices - i0 < step ? indices - i0 : step, rows = deep - k0 < W ? deep - k0 : W;
-      const T* square = from + k0 * pair * line + i0;
-      const bool whole = left == step && (k0 + W) * pair <= count;
-      Vector<C> x[pair][W];
-      KFORMER_SIMD_UNROLL
-      for (int k = 0; k < W; ++k) {
-        Vector<C> both[pair];
-        KFORMER_SIMD_UNROLL
-        for (int p = 0; p < pair; ++p) {
-          const int number = k * pair + p;
-          __builtin_prefetch(square + (number + W * pair) * line, 0, 2);
-          both[p] = whole ? load_along_sum(square + number * line)
-                          : load_along_sum(square + number * line, k0 * pair + number < count ? left : 0);
-        }
-        if constexpr (pair == 2) zip_bits(both);
-        KFORMER_SIMD_UNROLL
-        for (int p = 0; p < pair; ++p) x[p][k] = both[p];
-      }
-      for (int p = 0; p < pair && p * W < left; ++p) {
-        const int own = left - p * W < W ? left - p * W : W;
-        store_square<To::by_index>(x[p], To::by_index ? own : rows, to.at(i0 + p * W, k0), to.ld);
-      }
-    }
+/// Stores a vector of indices, which may be those of several panels.
+template <class C, int indices>
+KFORMER_SIMD_INLINE void store_indices(const Panels<C, indices>& to, int index, int operand, Vector<C> x) {
+  constexpr int part = indices < width<C> ? indices : width<C>;
+  C lanes[width<C>];
+  store(lanes, x);
+  KFORMER_SIMD_UNROLL
+  for (int i = 0; i < width<C>; i += part) std::memcpy(to.at(index + i, operand), lanes + i, part * sizeof(C));
 }
 
-/// Packs the part of a factor that begins at (index, inner).
-template <class T, class To>
-void pack(const ProductFactor& f, std::int64_t index, std::int64_t inner, int indices, int count,
-          const To& to) {
-  const T* from = static_cast<const T*>(f.data) + index * f.index_stride + inner * f.inner_stride;
-  if (f.inner_stride == 1)
-    pack_along_sum(from, f.index_stride, indices, count, to);
-  else
-    pack_across_sum(from, f.inner_stride, indices, count, to);
+/// Packs `indices` × `count` numbers that lie along the other index, a line of the factor at a time.
+template <class T, class To, class C = Arithmetic<T>>
+void pack_across_sum(const T* from, std::int64_t line, int indices, int count, const To& to) {
+  constexpr int W = width<C>, step = stored_width<T>, pair = per_operand<T>, ahead = 4;
+  for (int k = 0; k < count; k += pair)
+    for (int i0 = 0; i0 < indices; i0 += step) {
+      const int left = indices - i0 < step ? indices - i0 : step;
+      Vector<C> x[pair];
+      KFORMER_SIMD_UNROLL
+      for (int p = 0; p < pair; ++p) {
+        const T* here = from + (k + p) * line + i0;
+        __builtin_prefetch(here + ahead * pair * line, 0, 2);
+        x[p] = load_along_sum(here, k + p < count ? left : 0);
+      }
+      if constexpr (pair == 2) zip_bits(x);
+      KFORMER_SIMD_UNROLL
+      for (int p = 0; p < pair; ++p)
+        if (p * W < left) store_indices(to, i0 + p * W, k / pair, x[p]);
+    }
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -5,14 +5,18 @@
 #include "ops/linear/host/few_rows.hpp"
 
 /// \file
-/// One tile of a matrix product. The right factor is packed into panels of three vectors of columns that stay
-/// in the second-level cache; the left one is used where it lies if it lies along the summed index and needs no
-/// conversion. Sums are kept in the type of arithmetic until the whole tile is done.
+/// One tile of a matrix product. The right factor is packed into panels of three vectors of columns, the left
+/// one, in parts that stay in the second-level cache, into blocks of rows or as rows, or it is used where it
+/// lies if it lies along the summed index and needs no conversion. Sums are kept in the type of arithmetic
+/// until the whole tile is done.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// Numbers along the summed index that are packed at a time.
 inline constexpr int product_depth = 256;
+
+/// Rows of the left factor that are packed at a time.
+inline constexpr int packed_rows = 256;
 
 /// Columns of a panel.
 template <class T>
@@ -42,7 +46,7 @@ struct LinearTile {
     const int panels = (tile.cols + cols_of_panel - 1) / cols_of_panel;
     sums_stride = panels * cols_of_panel + 64 / static_cast<int>(sizeof(C));
     right = scratch.take<Operand<T>>(panels * panel_stride);
-    left = scratch.take<Operand<T>>(tile.rows * left_stride);
+    left = scratch.take<Operand<T>>(smaller(packed_rows, padded<C>(tile.rows) + block_rows) * left_stride);
     sums = scratch.take<C>(tile.rows * sums_stride);
     return scratch.bytes();
   }
@@ -79,50 +83,68 @@ struct LinearTile {
 
  private:
   void add(std::int64_t inner, int count) {
+    const T* right_part = part(p.right, tile.col, inner);
+    const Panels<C, cols_of_panel> panels{reinterpret_cast<C*>(right), panel_stride};
+    if (p.right.inner_stride == 1)
+      pack_along_sum(right_part, p.right.index_stride, tile.cols, count, panels);
+    else
+      pack_across_sum(right_part, p.right.inner_stride, tile.cols, count, panels);
+
+    for (int row = 0; row < tile.rows; row += packed_rows)
+      add_rows(row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count);
+  }
+
+  void add_rows(int row, int rows, std::int64_t inner, int count) {
     const int depth = operands<T>(count);
-    const Operand<T>* rows = left;
-    std::int64_t stride = left_stride;
-    if (is_ready(count)) {
-      rows = reinterpret_cast<const Operand<T>*>(static_cast<const T*>(p.left.data) +
-                                                 tile.row * p.left.index_stride + inner);
-      stride = p.left.index_stride / per_operand<T>;
+    C* packed = reinterpret_cast<C*>(left);
+    const T* from = part(p.left, tile.row + row, inner);
+    if (p.left.inner_stride != 1) {
+      pack_across_sum(from, p.left.inner_stride, rows, count,
+                      Panels<C, block_rows>{packed, block_rows * left_stride});
+      multiply<Left::by_block>(row, rows, left, left_stride, depth, inner == 0);
+    } else if (is_ready(count)) {
+      multiply<Left::by_row>(row, rows, reinterpret_cast<const Operand<T>*>(from),
+                             p.left.index_stride / per_operand<T>, depth, inner == 0);
     } else {
-      pack<T>(p.left, tile.row, inner, tile.rows, count, Rows<C>{reinterpret_cast<C*>(left), left_stride});
+      pack_along_sum(from, p.left.index_stride, rows, count, Rows<C>{packed, left_stride});
+      multiply<Left::by_row>(row, rows, left, left_stride, depth, inner == 0);
     }
-    pack<T>(p.right, tile.col, inner, tile.cols, count,
-            Panels<C>{reinterpret_cast<C*>(right), cols_of_panel, panel_stride});
-    for (int col = 0, panel = 0; col < tile.cols; col += cols_of_panel, ++panel) {
-      const int cols = tile.cols - col < cols_of_panel ? tile.cols - col : cols_of_panel;
-      multiply(rows, stride, right + panel * panel_stride, depth, (cols + W - 1) / W, inner == 0, sums + col);
-    }
+  }
+
+  static const T* part(const ProductFactor& f, std::int64_t index, std::int64_t inner) {
+    return static_cast<const T*>(f.data) + index * f.index_stride + inner * f.inner_stride;
   }
 
   // Whether products can take the left factor where it lies.
   bool is_ready(int count) const {
-    if (p.left.inner_stride != 1 || sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
+    if (sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
     return count % per_operand<T> == 0 && p.left.index_stride % per_operand<T> == 0 &&
            reinterpret_cast<std::uintptr_t>(p.left.data) % alignof(Operand<T>) == 0;
   }
 
-  void multiply(const Operand<T>* rows, std::int64_t stride, const Operand<T>* panel, int depth, int vectors,
-                bool first, C* to) const {
-    const auto product = [&]<Start start, int n>() {
-      product_panel<Left::by_row, start, n>(tile.rows, depth, rows, stride, panel, cols_of_panel, to,
-                                            sums_stride);
-    };
-    const auto started = [&]<int n>() {
-      if (first)
-        product.template operator()<Start::zero, n>();
+  /// Adds the product of all rows and panels to the sums.
+  template <Left order>
+  void multiply(int row, int rows, const Operand<T>* factor, std::int64_t stride, int depth, bool first) const {
+    for (int col = 0, panel = 0; col < tile.cols; col += cols_of_panel, ++panel) {
+      const int cols = tile.cols - col < cols_of_panel ? tile.cols - col : cols_of_panel;
+      const auto product = [&]<Start start, int n>() {
+        product_panel<order, start, n>(rows, depth, factor, stride, right + panel * panel_stride, cols_of_panel,
+                                       sums + row * sums_stride + col, sums_stride);
+      };
+      const auto started = [&]<int n>() {
+        if (first)
+          product.template operator()<Start::zero, n>();
+        else
+          product.template operator()<Start::sum, n>();
+      };
+      static_assert(block_vectors == 3);
+      if (cols > 2 * W)
+        started.template operator()<3>();
+      else if (cols > W)
+        started.template operator()<2>();
       else
-        product.template operator()<Start::sum, n>();
-    };
-    static_assert(block_vectors == 3);
-    if (vectors == 3)
-      started.template operator()<3>();
-    else if (vectors == 2)
-      started.template operator()<2>();
-    else
-      started.template operator()<1>();
+        started.template operator()<1>();
+    }
   }
 };
 
