@@ -131,14 +131,10 @@ class DecoderLayer {
   void attention_gradient(const Exec& exec) const;
 
   template <class U>
-  static Matrix<U> matrix(U* data, std::int64_t rows, std::int64_t columns, std::int64_t row_stride) {
-    const auto n = [](std::int64_t v) { return static_cast<std::size_t>(v); };
-    return Matrix<U>(data, Kokkos::LayoutStride(n(rows), n(row_stride), n(columns), 1));
-  }
-  template <class U>
   static Matrix<U> matrix(const MemoryBlock<memory_space>& block, std::size_t offset, std::int64_t rows,
                           std::int64_t columns) {
-    return matrix(block.template at<U>(offset), rows, columns, columns);
+    const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(columns);
+    return Matrix<U>(block.template at<U>(offset), Kokkos::LayoutStride(m, n, n, 1));
   }
   template <class U>
   static Vector<U> vector(const MemoryBlock<memory_space>& block, std::size_t offset, std::int64_t size) {
@@ -159,13 +155,6 @@ class DecoderLayer {
   Heads values(const Matrix<T>& qkv) const {
     return heads(qkv, m_config.attention_size() + m_config.num_key_value_heads * m_config.head_dim,
                  m_config.num_key_value_heads);
-  }
-  Matrix<T> gate(const Matrix<T>& gate_up) const { return half(gate_up.data()); }
-  Matrix<T> up(const Matrix<T>& gate_up) const {
-    return half(gate_up.data() == nullptr ? nullptr : gate_up.data() + m_config.intermediate_size);
-  }
-  Matrix<T> half(T* data) const {
-    return matrix(data, m_shape.rows(), m_config.intermediate_size, 2 * m_config.intermediate_size);
   }
   AttentionOptions attention_options() const {
     return {.scale = 0, .causal = true, .window = m_config.sliding_window, .compute = m_compute};

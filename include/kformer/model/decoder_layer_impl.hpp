@@ -118,7 +118,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
   const auto& base = m_workspace_block;
   m_normed = matrix<T>(base, normed, rows, hidden);
   // In inference the product overwrites the gate.
-  m_product = training ? matrix<T>(base, second, rows, inner) : gate(m_gate_up);
+  m_product = training ? matrix<T>(base, second, rows, inner) : Matrix<T>(Impl::gate_half(m_gate_up));
   if (!training) return;
   m_d_product = matrix<T>(base, first, rows, inner);
   m_d_normed = matrix<T>(base, first, rows, hidden);
@@ -218,7 +218,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
         "construct it with LayerMode::training");
   {
     Region region("swiglu");
-    swiglu_forward(exec, gate(m_gate_up), up(m_gate_up), m_product);
+    swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
   }
   {
     Region region("down");
@@ -227,7 +227,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("swiglu");
-    swiglu_backward(exec, gate(m_gate_up), up(m_gate_up), m_d_product, gate(m_d_gate_up), up(m_d_gate_up));
+    swiglu_backward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_d_product,
+                    Impl::gate_half(m_d_gate_up), Impl::up_half(m_d_gate_up));
   }
   {
     Region region("mlp_norm");

@@ -53,6 +53,9 @@ struct LinearBiasBackward {
   void check() const;
 };
 
+/// The storage types and extents of `linear_forward`, for whatever function has these operands.
+const Operands& check_linear_forward(const Operands& all, const LinearForward& p);
+
 /// The checks of both halves of `linear_backward`, under its name, before either is launched.
 void check_linear_backward(const LinearBackwardInput& input, const LinearBackwardWeight& weight);
 

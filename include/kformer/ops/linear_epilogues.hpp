@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
+#include <utility>
+
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/swiglu.hpp"
@@ -45,6 +48,19 @@ struct LinearRopeForward {
   LinearForward linear() const { return {x, weight, bias, {}, y}; }
   RopeForward rope() const;
 };
+
+/// The first half of the columns of `gate_up`.
+template <class V>
+auto gate_half(const V& gate_up) {
+  return Kokkos::subview(gate_up, Kokkos::ALL, std::pair<std::size_t, std::size_t>(0, gate_up.extent(1) / 2));
+}
+
+/// The second half of the columns of `gate_up`.
+template <class V>
+auto up_half(const V& gate_up) {
+  return Kokkos::subview(gate_up, Kokkos::ALL,
+                         std::pair<std::size_t, std::size_t>(gate_up.extent(1) / 2, gate_up.extent(1)));
+}
 
 }  // namespace Impl
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <utility>
-
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/swiglu.hpp"
 
@@ -30,19 +27,6 @@ struct SwigluMlpBackward {
   Operands operands() const;
   void check() const;
 };
-
-/// The first half of the columns of `gate_up`.
-template <class V>
-auto gate_half(const V& gate_up) {
-  return Kokkos::subview(gate_up, Kokkos::ALL, std::pair<std::size_t, std::size_t>(0, gate_up.extent(1) / 2));
-}
-
-/// The second half of the columns of `gate_up`.
-template <class V>
-auto up_half(const V& gate_up) {
-  return Kokkos::subview(gate_up, Kokkos::ALL,
-                         std::pair<std::size_t, std::size_t>(gate_up.extent(1) / 2, gate_up.extent(1)));
-}
 
 }  // namespace Impl
 

@@ -20,15 +20,19 @@ Operands LinearForward::operands() const {
 
 void LinearForward::check() const {
   const Operands all = operands();
-  for (const char* role : {"weight", "bias", "residual", "y"}) all.require_dtype(role, x.dtype);
-  all.require_extents(weight.extent[1] == x.extent[1], "weight to have one column per column of x")
-      .require_extents(y.has_extents({x.extent[0], weight.extent[0]}),
-                       "y to have the rows of x and one column per row of weight")
-      .require_extents(!bias.present() || bias.has_extents({weight.extent[0]}),
-                       "bias to have one element per row of weight")
-      .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
-      .require_unit_stride();
+  check_linear_forward(all, *this).require_unit_stride();
   check_scale(all, options);
+}
+
+const Operands& check_linear_forward(const Operands& all, const LinearForward& p) {
+  for (const char* role : {"weight", "bias", "residual", "y"}) all.require_dtype(role, p.x.dtype);
+  return all.require_extents(p.weight.extent[1] == p.x.extent[1], "weight to have one column per column of x")
+      .require_extents(p.y.has_extents({p.x.extent[0], p.weight.extent[0]}),
+                       "y to have the rows of x and one column per row of weight")
+      .require_extents(!p.bias.present() || p.bias.has_extents({p.weight.extent[0]}),
+                       "bias to have one element per row of weight")
+      .require_extents(!p.residual.present() || p.residual.same_extents(p.y),
+                       "residual to have the extents of y");
 }
 
 Operands LinearBackwardInput::operands() const {

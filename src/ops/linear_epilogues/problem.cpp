@@ -34,13 +34,8 @@ Operands LinearRopeForward::operands() const {
 
 void LinearRopeForward::check() const {
   const Operands all = operands();
-  for (const char* role : {"weight", "bias", "y"}) all.require_dtype(role, x.dtype);
   for (const char* role : {"cos", "sin"}) all.require_dtype(role, compute_dtype(x.dtype));
-  all.require_extents(weight.extent[1] == x.extent[1], "weight to have one column per column of x")
-      .require_extents(y.has_extents({x.extent[0], weight.extent[0]}),
-                       "y to have the rows of x and one column per row of weight")
-      .require_extents(!bias.present() || bias.has_extents({weight.extent[0]}),
-                       "bias to have one element per row of weight")
+  check_linear_forward(all, linear())
       .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
       .require_unit_stride()
       .require_option(options.heads >= 0 && options.heads * head_dim() <= y.extent[1],
