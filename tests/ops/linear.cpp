@@ -115,6 +115,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_matches_the_oracle, T, Scalars) {
     }
 }
 
+// Large enough for the large tiles of the SIMD kernels, on few threads.
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_weight_gradients_match_the_oracle, T, Scalars) {
+  const Tensors<T> t({3, 2310, 2100});
+  auto gradient = [&]<class Real>(std::type_identity<Real>) {
+    return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(), Real(1)),
+                  t.dweight);
+  };
+  const auto expected = gradient(std::type_identity<oracle_t<T>>{});
+  const auto naive = gradient(std::type_identity<compute_t<T>>{});
+  linear_backward_weight(Exec(), t.x.template view<2>(), t.dy.template view<2>(), t.dweight.template view<2>());
+  Exec().fence("kformer::Testing::linear");
+  check_close("dweight", t.dweight, expected, naive);
+  BOOST_TEST(t.dweight.guards_intact());
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) {
     Tensors<T> t(shape);

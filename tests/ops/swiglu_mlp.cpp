@@ -140,6 +140,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(buffers_may_be_written_over, T, Scalars) {
   BOOST_TEST((in_place.x.bits() == apart.y.bits()));
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_needs_of_the_activations_only_gate_up, T, Scalars) {
+  const Tensors<T> kept({9, 12, 7});
+  Tensors<T> recomputed({9, 12, 7});
+  kept.forward();
+  kept.backward();
+  recomputed.forward();
+  recomputed.product.fill([](std::size_t) { return compute_t<T>(-3); });
+  const auto gate_up = recomputed.gate_up.template view<2>();
+  swiglu_forward(Exec(), kformer::Impl::gate_half(gate_up), kformer::Impl::up_half(gate_up),
+                 recomputed.product.template view<2>());
+  recomputed.backward();
+  BOOST_TEST((recomputed.dx.bits() == kept.dx.bits()));
+  BOOST_TEST((recomputed.dweight_gate_up.bits() == kept.dweight_gate_up.bits()));
+  BOOST_TEST((recomputed.dweight_down.bits() == kept.dweight_down.bits()));
+}
+
 BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   Tensors<double> t({4, 6, 5});
   for (auto* sum : {&t.dweight_gate_up, &t.dweight_down}) sum->fill([](std::size_t) { return 0; });
