@@ -140,6 +140,43 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rising_logits_after_impossible_tokens_match_the_or
   }
 }
 
+// Kernels may treat long stretches of a row by the size of their logits: here small, negative alone, large.
+BOOST_AUTO_TEST_CASE_TEMPLATE(stretches_of_any_size_match_the_oracle, T, Scalars) {
+  constexpr std::size_t columns = 9000, stretch = 4096;
+  for (const double large : {40.0, 300.0, -300.0}) {
+    Tensors<T> t({100, columns});
+    const auto noise = t.logits.template read<double>().values();
+    t.logits.fill([&](std::size_t i) {
+      const double x[] = {noise[i], -20 - std::abs(noise[i]), large + noise[i]};
+      return T(static_cast<compute_t<T>>(x[std::min<std::size_t>(i % columns / stretch, 2)]));
+    });
+    BOOST_TEST_CONTEXT("large logits of about " << large) { check_against_the_oracle(t); }
+  }
+}
+
+// With lse = 0 the gradient is the exponential itself.
+using HalfScalars = std::tuple<bf16, f16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(exponentials_of_16_bits_are_rounded_once, T, HalfScalars) {
+  constexpr std::int64_t columns = 50003;
+  Tensors<T> t({1, columns});
+  t.logits.fill(
+      [](std::size_t i) { return T(static_cast<compute_t<T>>(-86.0 * static_cast<double>(i) / columns)); });
+  t.targets.fill([](std::size_t) { return 0; });
+  t.lse.fill([](std::size_t) { return 0; });
+  t.dloss.fill([](std::size_t) { return 1; });
+  const auto logits = t.logits.template read<double>().values();
+  test_every_kernel(t.backward_problem(), {&t.dlogits}, [&](const std::string&) {
+    const auto got = t.dlogits.template read<double>().values();
+    double worst = 0;
+    for (std::size_t i = 1; i < got.size(); ++i) {
+      const double exact = std::exp(logits[i]);
+      worst = std::max(worst, std::abs(got[i] - exact) / static_cast<double>(ulp(dtype_of<T>, exact)));
+    }
+    BOOST_TEST(worst <= 0.502);
+    BOOST_TEST(worst > 0.4, "nothing was measured");
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(ignored_rows_are_zero_whatever_they_hold, T, Scalars) {
   Tensors<T> t({4, 9});
   t.options.label_smoothing = 0.1;
@@ -361,8 +398,14 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
   check_error<NotSupported>(
       [&] { backward({.label_smoothing = -0.5}); },
       "kformer::cross_entropy_backward: label_smoothing must be at least 0 and below 1, got -0.500000");
-  check_error<NotSupported>([&] { backward({.softcap = -30}); },
-                            "kformer::cross_entropy_backward: softcap must not be negative, got -30.000000");
+  check_error<NotSupported>(
+      [&] { backward({.softcap = -30}); },
+      "kformer::cross_entropy_backward: softcap must be finite and not negative, got -30.000000");
+  check_error<NotSupported>([&] { forward({.softcap = std::numeric_limits<double>::infinity()}); },
+                            "kformer::cross_entropy_forward: softcap must be finite and not negative, got inf");
+  check_error<NotSupported>(
+      [&] { backward({.softcap = std::numeric_limits<double>::quiet_NaN()}); },
+      "kformer::cross_entropy_backward: softcap must be finite and not negative, got nan");
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {

@@ -241,7 +241,9 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
           "extents do not match: x[3,5] weight[7,5] targets[3] loss[3] dloss[3] dx[3,5] dweight[5,7]; expected "
           "dx and dweight to have the extents of x and weight"));
   Tensors<float> w({3, 5, 7}, {.cross_entropy = {.softcap = -1}});
-  check_error<NotSupported>([&] { w.run(); }, text("softcap must not be negative, got -1.000000"));
+  check_error<NotSupported>([&] { w.run(); }, text("softcap must be finite and not negative, got -1.000000"));
+  w.options = {.cross_entropy = {.softcap = std::numeric_limits<double>::infinity()}};
+  check_error<NotSupported>([&] { w.run(); }, text("softcap must be finite and not negative, got inf"));
   w.options = {.chunk_rows = -2};
   check_error<NotSupported>([&] { w.run_into(w.dx, 1000); }, text("chunk_rows must not be negative, got -2"));
   check_error<NotSupported>([&] { w.workspace_bytes(); }, text("chunk_rows must not be negative, got -2"));

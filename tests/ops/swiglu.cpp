@@ -97,6 +97,41 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
   });
 }
 
+// Gates with each mantissa of 11 bits: what is computed before rounding must not be seen after it.
+using HalfScalars = std::tuple<bf16, f16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, HalfScalars) {
+  std::vector<T> gates;
+  for (int exponent = -30; exponent < 0; ++exponent)
+    for (int mantissa = 1024; mantissa < 2048; ++mantissa)
+      for (const int sign : {-1, 1})
+        gates.push_back(T(static_cast<compute_t<T>>(std::ldexp(sign * mantissa, exponent))));
+  const auto row = [&] { return TestTensor<Exec, T>({1, static_cast<std::int64_t>(gates.size())}); };
+  TestTensor<Exec, T> gate = row(), ones = row(), y = row(), dgate = row(), dup = row();
+  gate.fill([&](std::size_t i) { return gates[i]; });
+  ones.fill([](std::size_t) { return T(1.0f); });
+  // In units of the last place, but where a function crosses 0 also what float arithmetic leaves over.
+  const auto check = [&](const TestTensor<Exec, T>& output, auto exact) {
+    const auto got = output.template read<double>().values();
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double g = static_cast<float>(gates[i]), value = exact(g, 1 / (1 + std::exp(-g)));
+      const double error = std::max(0.0, std::abs(got[i] - value) - 3e-7);
+      worst = std::max(worst, error / static_cast<double>(ulp(dtype_of<T>, std::abs(value))));
+    }
+    BOOST_TEST(worst <= 0.505);
+    BOOST_TEST(worst > 0.4, "nothing was measured");
+  };
+  const auto silu = [](double g, double sigmoid) { return g * sigmoid; };
+  const auto slope = [](double g, double sigmoid) { return sigmoid * (1 + g * (1 - sigmoid)); };
+  test_every_kernel(Impl::SwigluForward{gate.ref(), ones.ref(), y.ref()}, {&y},
+                    [&](const std::string&) { check(y, silu); });
+  const Impl::SwigluBackward problem{gate.ref(), ones.ref(), ones.ref(), dgate.ref(), dup.ref()};
+  test_every_kernel(problem, {&dgate, &dup}, [&](const std::string&) {
+    check(dgate, slope);
+    check(dup, silu);
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, Scalars) {
   const Shape shape{2, 37};
   const auto is_odd = [](std::size_t i) { return i % 37 == 3 || i % 37 == 36; };

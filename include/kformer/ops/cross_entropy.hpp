@@ -19,7 +19,7 @@ struct CrossEntropyOptions {
   std::int32_t ignore_index = -100;  ///< rows with this target have loss 0 and gradient 0; it may be any number
   double label_smoothing = 0;        ///< ε in [0, 1): the target becomes `(1 − ε)·onehot + ε/vocabulary`
   double z_loss = 0;                 ///< ζ ≥ 0: adds `ζ·lse²` to the loss, which keeps lse near 0
-  double softcap = 0;                ///< c > 0 replaces a logit x by `c·tanh(x/c)`; 0: no cap
+  double softcap = 0;                ///< finite c > 0 replaces a logit x by `c·tanh(x/c)`; 0: no cap
 };
 
 namespace Impl {

@@ -12,7 +12,9 @@ template <class Exec>
 struct List<CrossEntropyForward, Exec> {
   using P = CrossEntropyForward;
   static KernelList<P, Exec> get() {
-    return simd_list<P, Exec, List, no_workspace<P>, host::CrossEntropyForwardEntry<Exec, host::Isa::avx512>,
+    return simd_list<P, Exec, List, no_workspace<P>,
+                     host::CrossEntropyForwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::CrossEntropyForwardEntry<Exec, host::Isa::avx512>,
                      host::CrossEntropyForwardEntry<Exec, host::Isa::avx2>,
                      host::CrossEntropyForwardEntry<Exec, host::Isa::generic>>();
   }
@@ -37,7 +39,9 @@ template <class Exec>
 struct List<CrossEntropyBackward, Exec> {
   using P = CrossEntropyBackward;
   static KernelList<P, Exec> get() {
-    return simd_list<P, Exec, List, no_workspace<P>, host::CrossEntropyBackwardEntry<Exec, host::Isa::avx512>,
+    return simd_list<P, Exec, List, no_workspace<P>,
+                     host::CrossEntropyBackwardEntry<Exec, host::Isa::avx512_bf16>,
+                     host::CrossEntropyBackwardEntry<Exec, host::Isa::avx512>,
                      host::CrossEntropyBackwardEntry<Exec, host::Isa::avx2>,
                      host::CrossEntropyBackwardEntry<Exec, host::Isa::generic>>();
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "ops/cross_entropy/checks.hpp"
 
+#include <cmath>
+
 namespace kformer::Impl {
 
 const Operands& require_options(const Operands& all, const CrossEntropyOptions& options) {
@@ -9,8 +11,8 @@ const Operands& require_options(const Operands& all, const CrossEntropyOptions& 
           options.label_smoothing >= 0 && options.label_smoothing < 1,
           "label_smoothing must be at least 0 and below 1, got " + std::to_string(options.label_smoothing))
       .require_option(options.z_loss >= 0, "z_loss must not be negative, got " + std::to_string(options.z_loss))
-      .require_option(options.softcap >= 0,
-                      "softcap must not be negative, got " + std::to_string(options.softcap));
+      .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
+                      "softcap must be finite and not negative, got " + std::to_string(options.softcap));
 }
 
 Operands CrossEntropyForward::operands() const {

@@ -103,11 +103,13 @@ std::int64_t rows_ahead(const InputRows& x) {
   return x.stride > 0 ? (page + x.stride - 1) / x.stride * x.stride : 0;
 }
 
-/// How far ahead of a loop over elements memory is asked for: whole rows where they are short.
+/// How far ahead of a loop over elements memory is asked for: whole rows, because the end of a row need not be
+/// next to the begin of the next one, unless they are very long.
 template <class T>
 std::int64_t elements_ahead(const InputRows& x) {
-  constexpr std::int64_t page = 4096 / sizeof(T);
-  return x.stride > 0 && x.stride < page ? page / x.stride * x.stride : page;
+  constexpr std::int64_t enough = 8192 / sizeof(T), too_far = 65536 / sizeof(T);
+  if (x.stride <= 0 || x.stride > too_far) return enough;
+  return x.stride < enough ? enough / x.stride * x.stride : x.stride;
 }
 
 /// Writes `bytes` past the caches, to where the address is a multiple of them.

@@ -132,6 +132,23 @@ KFORMER_SIMD_INLINE void store_stored<F16>(F16* to, Vector<float> x) {
   std::memcpy(to, &half, sizeof(half));
 }
 
+/// Two vectors of numbers from memory, in an order of their own that `store_two` knows.
+template <class T>
+struct Two {
+  Vector<Arithmetic<T>> x[2];
+};
+template <class T>
+KFORMER_SIMD_INLINE Two<T> load_two(const T* from) {
+  return {load_stored(from), load_stored(from + width<Arithmetic<T>>)};
+}
+/// Neighbours of 16 bits are halves of one word: no lane is widened.
+template <>
+KFORMER_SIMD_INLINE Two<Bf16> load_two<Bf16>(const Bf16* from) {
+  Word words;
+  std::memcpy(&words, from, sizeof(words));
+  return {as_bits<Vector<float>>(words << 16), as_bits<Vector<float>>(words & 0xffff0000u)};
+}
+
 /// The first `n` numbers of a vector from memory, and zeros.
 template <class T>
 KFORMER_SIMD_INLINE Vector<Arithmetic<T>> load_part(const T* from, int n) {

@@ -122,6 +122,19 @@ KFORMER_SIMD_INLINE Vector<C> greater(Vector<C> a, Vector<C> b) {
 #endif
 }
 
+/// `b` where `a` is NaN, else the lesser.
+template <class C>
+KFORMER_SIMD_INLINE Vector<C> lesser(Vector<C> a, Vector<C> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(C) == 4)
+    return _mm512_min_ps(a, b);
+  else
+    return _mm512_min_pd(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
 template <class C>
 struct Infinity;
 template <>

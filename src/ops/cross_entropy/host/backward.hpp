@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <type_traits>
+
+#include "ops/common/simd/scaled_exp.hpp"
 #include "ops/cross_entropy/host/logits.hpp"
 
 /// \file
@@ -9,14 +12,19 @@
 namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// The gradient of one row: `(e^(z − lse)·pull − share)·dz/dx·dloss`.
-template <class C, class Logits>
+template <class T, class Logits>
 struct LogitGradient {
-  Logits logits;
-  C lse, pull, dloss;
+  using C = Arithmetic<T>;
 
+  Logits logits;
+  C lse, dloss;
+  std::conditional_t<sizeof(T) == 2, FastScaledExp<C>, ScaledExp<C>> pulled_exp;
+
+  KFORMER_SIMD_INLINE LogitGradient(const CrossEntropyArguments& a, C lse, C dloss)
+      : logits(a.softcap), lse(lse), dloss(dloss), pulled_exp(1 + 2 * C(a.z_loss) * lse) {}
   KFORMER_SIMD_INLINE Vector<C> operator()(Vector<C> x, C share) const {
     const auto logit = logits(x);
-    return logit.chain((decay<C>(logit.z - lse) * pull - share) * dloss);
+    return logit.chain(pulled_exp.plus(splat(-share), logit.z - lse) * dloss);
   }
 };
 
@@ -34,7 +42,7 @@ __attribute__((noinline)) void cross_entropy_backward_row(const CrossEntropyArgu
   const bool valid = target >= 0 && target < a.vocabulary;
   const C lse = static_cast<const C*>(a.lse)[row];
   const C dloss = valid ? static_cast<const C*>(a.dloss)[row] : C(__builtin_nan(""));
-  const LogitGradient<C, Logits> gradient{Logits(a.softcap), lse, 1 + 2 * C(a.z_loss) * lse, dloss};
+  const LogitGradient<T, Logits> gradient(a, lse, dloss);
   const double share = a.label_smoothing / static_cast<double>(a.vocabulary);
   // The target's gradient is made of its logit before that may be written over, and stored last.
   T own[W] = {};

@@ -28,9 +28,10 @@ CrossEntropyArguments cross_entropy_arguments(const Problem& p) {
 template <class Exec, Isa isa>
 struct CrossEntropyForwardEntry {
   using P = CrossEntropyForward;
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.logits.dtype); }
+
   static void run(const Exec& exec, const P& p, const Workspace&) {
     CrossEntropyArguments a = cross_entropy_arguments(p);
     a.loss = p.loss.data;
@@ -44,9 +45,10 @@ struct CrossEntropyForwardEntry {
 template <class Exec, Isa isa>
 struct CrossEntropyBackwardEntry {
   using P = CrossEntropyBackward;
-  static constexpr Kernel<P, Exec> entry() {
-    return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
-  }
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return refusal<isa>(p.logits.dtype); }
+
   static void run(const Exec& exec, const P& p, const Workspace&) {
     CrossEntropyArguments a = cross_entropy_arguments(p);
     a.dloss = p.dloss.data;
