@@ -132,7 +132,7 @@ KFORMER_SIMD_INLINE void store_stored<F16>(F16* to, Vector<float> x) {
   std::memcpy(to, &half, sizeof(half));
 }
 
-/// Two vectors of numbers from memory, in an order of their own that `store_two` knows.
+/// Two vectors of numbers from memory, in no particular order.
 template <class T>
 struct Two {
   Vector<Arithmetic<T>> x[2];

@@ -50,8 +50,8 @@ struct LogitSums {
   }
 };
 
-/// Adds `n` logits while the next block is on its way to the first-level cache: `term(sum, z, k)`, k <
-/// `logit_sums`, gives the sum with those of one more vector.
+/// `add(k, x)` for vectors of logits in no particular order, k < `logit_sums`, while the next block is on its
+/// way to the first-level cache. Returns where the rest begins that fills no vector.
 template <class T, class Add, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE int for_each_logits(const T* from, int n, Add add) {
   constexpr int W = width<C>, step = logit_sums * W;
