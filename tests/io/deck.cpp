@@ -77,9 +77,8 @@ BOOST_AUTO_TEST_CASE(unknown_table_is_shown_with_the_nearest_name) {
   BOOST_TEST(faults(good + "[modle]\nx = 1\n") ==
              "deck.toml:9:2: error: unknown table [modle]\n"
              "    9 | [modle]\n"
-             "      |  ^~~~~  did you mean 'model'?  known: check, include, kind, model, output, profile, run, "
-             "schema, "
-             "sweep, tensors, timing");
+             "      |  ^~~~~  did you mean 'model'?  known: check, include, kind, model, optimizer, output, "
+             "precision, profile, run, schema, sweep, tensors, timing");
 }
 
 BOOST_AUTO_TEST_CASE(all_faults_are_reported_together_in_the_order_of_the_text) {

@@ -32,13 +32,13 @@ namespace kformer {
 /// each as the float nearest to the double nearest to it. Before the first step states are 0: codes of any
 /// value with scales 0, or arrays of zeros.
 struct AdamWParameter {
-  TensorRef weight;         ///< T, any extents; updated
-  TensorRef gradient;       ///< compute_t<T>; read
-  TensorRef master;         ///< compute_t<T>, updated; for 16-bit T: `weight` is its rounding; absent: no master
-  TensorRef m;              ///< compute_t<T> or uint8; running mean of the gradient, updated
-  TensorRef v;              ///< as `m`; running mean of its square, updated
-  TensorRef m_scale;        ///< (⌈size / 256⌉), float, updated; present for 8-bit states
-  TensorRef v_scale;        ///< as `m_scale`
+  TensorRef weight;    ///< T, any extents; updated
+  TensorRef gradient;  ///< compute_t<T>; read
+  TensorRef master;    ///< compute_t<T>, updated; for 16-bit T: `weight` is its rounding; absent: no master
+  TensorRef m;         ///< compute_t<T> or uint8; running mean of the gradient, updated
+  TensorRef v;         ///< as `m`; running mean of its square, updated
+  TensorRef m_scale;   ///< (⌈size / 256⌉), float, updated; present for 8-bit states
+  TensorRef v_scale;   ///< as `m_scale`
   double weight_decay = 0;  ///< λ, of this parameter
 };
 

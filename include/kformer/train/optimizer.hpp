@@ -27,8 +27,8 @@ struct OptimizerOptions {
   double weight_decay = 0;                         ///< λ, of matrices; norm weights and biases do not decay
   double max_norm = 0;                             ///< longest gradient of all parameters together; 0: any
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
-  bool master = true;                              ///< whether 16-bit weights are roundings of float master weights
-  std::optional<LossScaling> loss_scaling;         ///< how the loss is scaled; without it, not at all
+  bool master = true;                       ///< whether 16-bit weights are roundings of float master weights
+  std::optional<LossScaling> loss_scaling;  ///< how the loss is scaled; without it, not at all
 };
 
 /// The optimizer of a model whose weights and activations are stored in T. It owns master weights, states, and
