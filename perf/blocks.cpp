@@ -30,6 +30,8 @@ const BlockSizes full{.dtypes = {DType::f32, DType::bf16},
                       .seq_len = 2048,
                       .logits = 32 << 20,
                       .vocabularies = {32768, 128256},
+                      .output_rows = 4096,
+                      .output_vocabulary = 32000,
                       .table = 1 << 26,
                       .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)},
                                  {"llama-3.1-8b", config(4096, 14336, 32, 8, 128)}},
@@ -44,6 +46,8 @@ const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
                       .seq_len = 32,
                       .logits = 1 << 18,
                       .vocabularies = {100},
+                      .output_rows = 1100,
+                      .output_vocabulary = 100,
                       .table = 1 << 18,
                       .models = {{"tiny", config(128, 192, 4, 2, 32)}},
                       .batch = 2,
@@ -51,8 +55,9 @@ const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
 
 std::vector<Case> cases_of(const BlockSizes& sizes) {
   std::vector<Case> all;
-  for (const auto& cases : {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, embedding_cases,
-                            adamw_cases, linear_cases, layer_cases})
+  for (const auto& cases :
+       {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, linear_cross_entropy_cases,
+        embedding_cases, adamw_cases, linear_cases, layer_cases})
     for (Case& c : cases(sizes)) all.push_back(std::move(c));
   return all;
 }

@@ -25,6 +25,8 @@ struct BlockSizes {
   std::int64_t seq_len;                    ///< positions of the rotary embedding
   std::int64_t logits;                     ///< elements of the logits
   std::vector<std::int64_t> vocabularies;  ///< of the logits
+  std::int64_t output_rows;                ///< tokens of the output matrix with its loss
+  std::int64_t output_vocabulary;          ///< words of it
   std::int64_t table;                      ///< elements of the embedding
   std::vector<Model> models;   ///< of products and layers; of the first, the optimizer step of a layer
   std::int64_t batch, tokens;  ///< of products and layers: sequences, and tokens of one
@@ -43,6 +45,7 @@ std::vector<Case> rms_norm_cases(const BlockSizes& sizes);
 std::vector<Case> rope_cases(const BlockSizes& sizes);
 std::vector<Case> swiglu_cases(const BlockSizes& sizes);
 std::vector<Case> cross_entropy_cases(const BlockSizes& sizes);
+std::vector<Case> linear_cross_entropy_cases(const BlockSizes& sizes);
 std::vector<Case> embedding_cases(const BlockSizes& sizes);
 std::vector<Case> adamw_cases(const BlockSizes& sizes);
 std::vector<Case> linear_cases(const BlockSizes& sizes);

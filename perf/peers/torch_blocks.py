@@ -99,6 +99,16 @@ class CrossEntropy(Block):
         return F.cross_entropy(logits, targets)
 
 
+class LinearCrossEntropy(Block):
+    def inputs(self):
+        c = self.case
+        return {"x": self.random(c["rows"], c["hidden"]), "weight": self.matrix(c["vocabulary"], c["hidden"]),
+                "targets": self.integers(c["rows"], c["vocabulary"])}
+
+    def forward(self, x, weight, targets):
+        return F.cross_entropy(F.linear(x, weight), targets)
+
+
 class Embedding(Block):
     def inputs(self):
         c = self.case
@@ -179,4 +189,4 @@ class Layer(Block):
 
 
 BLOCKS = {"rms_norm": RmsNorm, "rms_norm_residual": RmsNormResidual, "rope": Rope, "swiglu": Swiglu,
-          "cross_entropy": CrossEntropy, "embedding": Embedding, "adamw": AdamW, "linear": Linear, "layer": Layer}
+          "cross_entropy": CrossEntropy, "linear_cross_entropy": LinearCrossEntropy, "embedding": Embedding, "adamw": AdamW, "linear": Linear, "layer": Layer}

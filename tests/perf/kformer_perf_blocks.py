@@ -68,6 +68,13 @@ class Counts(unittest.TestCase):
         self.check_bytes("cross_entropy/forward/f32/V100", logits)
         self.check_bytes("cross_entropy/backward/f32/V100", 2 * logits)
 
+    def test_the_output_matrix_with_its_loss(self):
+        for form in ("linear_cross_entropy", "linear_cross_entropy_unfused"):
+            case = self.cases[f"{form}/forward_backward/f32/V100"]
+            self.assertEqual(case["limit"], "sum")
+            self.assertEqual(case["flops"], 3 * 2 * 1100 * WIDTH * 100)
+            self.assertEqual(case["bytes"], 3 * 4 * 1100 * 100)
+
     def test_unfused_forms_count_the_work_of_the_fused(self):
         for fused in ("rms_norm_residual", "rope", "swiglu"):
             self.check_bytes(f"{fused}_unfused/forward/f32/H32", self.cases[f"{fused}/forward/f32/H32"]["bytes"])
