@@ -79,8 +79,8 @@ def draw_memory(axes, frame, direction) -> None:
     low, high = draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
     _draw_guides(axes, frame, low, high)
     _print_reductions(axes, memory_reduction(frame))
-    axes.set_title(f"Peak memory of activations + workspace, {direction}")
-    axes.set_ylabel("peak memory  [MiB]")
+    axes.set_title(f"Peak memory, {direction}")
+    axes.set_ylabel("activations + workspace  [MiB]")
 
 
 def draw_breakdown(axes, table) -> None:
@@ -112,14 +112,15 @@ def draw_breakdown(axes, table) -> None:
     axes.grid(False, axis="y")
     axes.set_xlim(0, left.max() * 1.2)
     axes.set_xlabel("time per call, profiling pass with fences  [ms]")
+    legend_rows = -(-len(table.columns) // 10)  # a panel is ten names wide
     axes.set_title(
         f"Where the time goes at sequence length {table.attrs['seq_len']}, {table.attrs['execution_space']}",
-        pad=28,
+        pad=12 + 16 * legend_rows,
     )
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.005, 0.985),
-        ncol=len(table.columns),
+        ncol=-(-len(table.columns) // legend_rows),
         fontsize=9.5,
         handlelength=1.0,
         columnspacing=1.2,

@@ -6,7 +6,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from .series import curve
 
-# Okabe and Ito's colours, and Paul Tol's "muted" for blocks: both told apart with any colour vision.
+# Okabe and Ito's colours, and Paul Tol's "muted" (and two of the former) for blocks: told apart with any colour vision.
 IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
 OTHER_COLOUR = "#009E73"
 BLOCK_COLOURS = [
@@ -19,6 +19,9 @@ BLOCK_COLOURS = [
     "#882255",
     "#AA4499",
     "#999933",
+    "#E69F00",
+    "#0072B2",
+    "#555555",
 ]
 GREY = "#6B6B6B"
 DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}

@@ -10,6 +10,8 @@ from pathlib import Path
 import h5py
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+import xarray as xr
 
 from kformer_results import ResultFileError, open_results, plots, series
 from kformer_results.__main__ import main
@@ -165,6 +167,17 @@ class Series(WithFile):
         self.assertEqual(table.columns[-1], series.UNATTRIBUTED)
         shorter = frame[(frame["seq_len"] < 4096) | (frame["impl"] == "flash")]
         self.assertEqual(series.breakdown(self.groups, shorter).attrs["seq_len"], 2048)
+
+    def test_a_step_is_one_bar_of_all_its_passes(self):
+        seconds = {"forward": 2.0, "forward/qkv": 2.0, "backward": 4.0, "backward/qkv": 3.5, "optimizer": 1.0,
+                   "optimizer/adamw": 1.0}  # fmt: skip
+        columns = {"case": [0] * 6, "path": list(seconds), "inclusive": list(seconds.values()), "count": [1] * 6}
+        regions = xr.Dataset({name: ("region", values) for name, values in columns.items()})
+        case = {"execution_space": "OpenMP", "impl": "flash", "dtype": "f32", "direction": "step", "seq_len": 8,
+                "time_median": 7.0}  # fmt: skip
+        table = series.breakdown({"regions": regions}, pd.DataFrame([case]))
+        self.assertEqual(table.index.to_list(), [("step", "f32", "flash")])
+        self.assertEqual(table.to_dict("records"), [{"qkv": 5.5, "adamw": 1.0, series.UNATTRIBUTED: 0.5}])
 
     def test_no_cases(self):
         with self.assertRaisesRegex(ResultFileError, "no cases: the run stopped before its first"):
