@@ -98,7 +98,7 @@ void describe(V& v, PrecisionTable& t) {
       t.loss_scaling);
   v.key({.name = "initial_loss_scale",
          .help = "the first scale, and the only one of `static`",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 0, .max = 1e38, .above = true}},
         t.initial_loss_scale);
   v.key({.name = "growth_factor",
          .help = "what a dynamic scale is multiplied by after `growth_interval` good steps",
@@ -115,11 +115,11 @@ void describe(V& v, PrecisionTable& t) {
         t.growth_interval);
   v.key({.name = "least_loss_scale",
          .help = "a dynamic scale does not fall below this",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 0, .max = 1e38, .above = true}},
         t.least_loss_scale);
   v.key({.name = "greatest_loss_scale",
          .help = "a dynamic scale does not grow beyond this",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 0, .max = 1e38, .above = true}},
         t.greatest_loss_scale);
 }
 
