@@ -5,12 +5,17 @@
 #include <string_view>
 
 #include "benchmarks.hpp"
+#include "kformer/core/device.hpp"
 #include "server.hpp"
 
 namespace kformer::perf {
 
 int run_program(const std::string& name, int argc, char** argv, std::vector<Case> (*cases)(),
                 std::vector<Case> (*smoke_cases)()) {
+  if (const std::string why = missing_device(); !why.empty()) {
+    std::cerr << "error: " << why << '\n';
+    return 1;
+  }
   const Kokkos::ScopeGuard kokkos(argc, argv);  // takes its own arguments away
   std::vector<char*> arguments(argv, argv + argc);
   const auto take = [&](std::string_view option) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/provenance.hpp"
+#include "kformer/core/device.hpp"
 
 namespace kformer::drivers {
 
@@ -28,6 +29,10 @@ std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const CommandLine& line, std::i
 }
 
 }  // namespace
+
+Session::DeviceCheck::DeviceCheck() {
+  if (const std::string why = missing_device(); !why.empty()) throw NotSupported(why);
+}
 
 Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
                  const RunTable& run, const OutputTable& output, const DeckRecord& record)

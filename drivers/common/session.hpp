@@ -16,6 +16,7 @@ namespace kformer::drivers {
 class Session {
  public:
   /// Makes the file, starts Kokkos, writes the provenance, and prints what runs.
+  /// \throws NotSupported if Kokkos was built for a device that is not there
   /// \throws FileError if the file exists or cannot be written
   Session(const CommandLine& line, const std::string& program, const std::string& kind, const RunTable& run,
           const OutputTable& output, const DeckRecord& record);
@@ -24,6 +25,12 @@ class Session {
   ResultFile& file() { return m_file; }
 
  private:
+  // Comes first: without its device a run leaves nothing behind.
+  struct DeviceCheck {
+    DeviceCheck();
+  };
+
+  DeviceCheck m_device_check;
   ResultFile m_file;
   std::unique_ptr<Kokkos::ScopeGuard> m_kokkos;
 };
