@@ -51,7 +51,8 @@ class Optimizer {
   /// \param parameters with gradients; they must outlive the optimizer
   /// \param options    betas and so on
   /// \param ledger     the memory is of the class optimizer
-  /// \throws NotSupported if an option is out of range, or a parameter has no gradient
+  /// \throws NotSupported if an option is out of range
+  /// \throws DimensionMismatch if a parameter has no gradient
   /// \throws OutOfMemory with the ledger
   Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options, Ledger& ledger);
 
