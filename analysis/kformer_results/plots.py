@@ -79,8 +79,8 @@ def draw_memory(axes, frame, direction) -> None:
     low, high = draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
     _draw_guides(axes, frame, low, high)
     _print_reductions(axes, memory_reduction(frame))
-    axes.set_title(f"Peak memory, {direction}")
-    axes.set_ylabel("activations + workspace  [MiB]")
+    axes.set_title(f"Activations + workspace, {direction}")
+    axes.set_ylabel("peak memory  [MiB]")
 
 
 def draw_breakdown(axes, table) -> None:

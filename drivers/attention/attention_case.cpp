@@ -22,7 +22,7 @@ HostArrays computed(const std::string& space, const AttentionTask& task, const s
   std::optional<ForcedKernels> forced;
   if (!kernels.empty()) forced.emplace(kernels);
   const auto run = make_attention_run(space, task, Ledger::create());
-  run->prepare();
+  run->prepare({});
   run->forward();
   if (task.backward) run->backward();
   return run->results(task.backward);

@@ -21,7 +21,7 @@ class AttentionRunOn : public Run {
  public:
   explicit AttentionRunOn(const AttentionTask& task) : m_task(task) {}
 
-  void prepare() override {
+  void prepare(const std::function<bool()>&) override {
     // Of size 2·[−1, 1): variance 4/3, much as normalized heads have.
     write(m_q, "q", 0, 2);
     write(m_k, "k", 1, 2);
@@ -156,8 +156,8 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
         workspace.allocate(ledger, MemoryClass::workspace, "kformer-attention::workspace");
   }
 
-  void prepare() override {
-    AttentionRunOn<Exec, T>::prepare();
+  void prepare(const std::function<bool()>& stop) override {
+    AttentionRunOn<Exec, T>::prepare(stop);
     const AttentionTask& task = this->m_task;
     if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, erase(m_sinks));
     if (const HostArray* slopes = task.tensor("alibi_slopes")) upload<Exec>(*slopes, erase(m_alibi_slopes));

@@ -49,7 +49,7 @@ HostArrays measure(const MakeRun& make, const MeasuringPlan& plan, Measurement& 
   {
     KernelNames names;
     const auto run = make(ledger);
-    run->prepare();
+    run->prepare(plan.stop);
     double warm = 0;
     if (plan.profile->kernels) {
       Profiler profiler;

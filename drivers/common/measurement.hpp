@@ -45,6 +45,7 @@ struct Measurement {
   double loss_scale = 1;                                           ///< at the end
   double gradient_norm =
       std::numeric_limits<double>::quiet_NaN();  ///< of the last step, NaN if it was not needed
+  std::int64_t counted_steps = 0;                ///< of those with an optimizer
   std::int64_t skipped_steps = 0;                ///< for gradients that were not finite
   std::vector<Profiler::RegionTime> regions;     ///< of the profiling pass
   std::vector<Profiler::KernelTime> profile;     ///< of the profiling pass

@@ -17,8 +17,8 @@ struct Measurement;
 class Run {
  public:
   virtual ~Run() = default;
-  /// Writes the inputs, and sets accumulated gradients to zero.
-  virtual void prepare() = 0;
+  /// Writes the inputs, and sets accumulated gradients to zero. `stop` is asked where that takes long.
+  virtual void prepare(const std::function<bool()>& stop) = 0;
   /// Launches forward.
   virtual void forward() = 0;
   /// Launches backward of the last forward.

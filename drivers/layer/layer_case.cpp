@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "common/judge.hpp"
 #include "common/memory_available.hpp"
 
@@ -111,7 +113,8 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
   HostArrays results =
       drivers::measure(make(what), {point.direction, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
   result.status = checked ? CaseStatus::ok : CaseStatus::unchecked;
-  if (checked) check(point, results, result);
+  if (checked) check(point, results, result, stop);
+  check_steps(point, result);
   m_last = std::move(results);
 }
 
@@ -123,17 +126,19 @@ const HostArrays& LayerSweep::oracle(const LayerCase& point) {
   m_oracle = {};
   LayerTask exact = task(point);
   exact.algorithm = AttentionAlgorithm::standard;
-  exact.direction = Direction::backward;
+  const bool gradients = !m_tensors || m_tensors->arrays.contains("grad_output");
+  exact.direction = gradients ? Direction::backward : Direction::forward;
   exact.precision = {};
   const auto run = make_layer_run(point.execution_space, DType::f64, exact, Ledger::create());
-  run->prepare();
+  run->prepare({});
   run->forward();
-  run->backward();
-  m_oracle = {key, run->results(true)};
+  if (gradients) run->backward();
+  m_oracle = {key, run->results(gradients)};
   return m_oracle.results;
 }
 
-void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseResult& result) {
+void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseResult& result,
+                       const std::function<bool()>& stop) {
   const bool backward = point.direction != Direction::forward;
   const DType dtype = dtype_of_name(point.dtype);
   // The naive computation in the same precision: standard attention through the portable kernels, every array
@@ -145,7 +150,7 @@ void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseRe
     const ForcedKernels portable(
         "linear:kokkos,standard_attention:kokkos,rms_norm:kokkos,rope:kokkos,swiglu:kokkos");
     auto run = make_layer_run(point.execution_space, naive_stand_in(dtype).dtype, textbook, Ledger::create());
-    run->prepare();
+    run->prepare(stop);
     run->forward();
     if (backward) run->backward();
     run->fence();
@@ -157,7 +162,18 @@ void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseRe
   result.message = judge(results, exact, naive_run->results(backward), dtype, [&](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
   });
-  if (!result.message.empty()) result.status = CaseStatus::failed_check;
+  if (result.message.empty()) return;
+  result.status = CaseStatus::failed_check;
+  if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
+    result.message += fmt::format("; the loss scale {} is too large for {}", result.loss_scale, point.dtype);
+}
+
+void LayerSweep::check_steps(const LayerCase& point, CaseResult& result) const {
+  if (point.direction != Direction::step || result.counted_steps > 0) return;
+  if (m_deck.check.fail) result.status = CaseStatus::failed_check;
+  result.message =
+      fmt::format("all {} steps were skipped, because gradients were not finite; the loss scale was {}",
+                  result.skipped_steps, result.loss_scale);
 }
 
 }  // namespace kformer::drivers

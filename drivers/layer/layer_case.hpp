@@ -40,7 +40,9 @@ class LayerSweep {
   };
   LayerTask task(const LayerCase& point) const;
   void measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop);
-  void check(const LayerCase& point, const HostArrays& results, CaseResult& result);
+  void check(const LayerCase& point, const HostArrays& results, CaseResult& result,
+             const std::function<bool()>& stop);
+  void check_steps(const LayerCase& point, CaseResult& result) const;
   const HostArrays& oracle(const LayerCase& point);
 
   const LayerSweepDeck& m_deck;

@@ -15,6 +15,22 @@
 
 namespace kformer::drivers {
 
+/// Whether every element is finite; waits.
+template <class Exec, class V>
+bool all_finite(const Exec& exec, const V& rows) {
+  using C = compute_t<typename V::non_const_value_type>;
+  const auto* data = rows.data();
+  std::int64_t others = 0;
+  Kokkos::parallel_reduce(
+      "kformer::drivers::all_finite",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(rows.size())),
+      KOKKOS_LAMBDA(std::int64_t i, std::int64_t& count) {
+        if (!Kokkos::isfinite(static_cast<C>(data[i]))) ++count;
+      },
+      others);
+  return others == 0;
+}
+
 template <class Exec, class T>
 class LayerRunOn final : public Run {
  public:
@@ -43,7 +59,7 @@ class LayerRunOn final : public Run {
       m_scaler = &m_scaler_alone.emplace(m_layer.parameters(), loss_scaling(task.precision), ledger);
   }
 
-  void prepare() override {
+  void prepare(const std::function<bool()>& stop) override {
     m_layer.prepare(m_exec);
     fill(erase(m_x), "hidden_states", 0, 1, 0);
     std::uint64_t stream = 1;
@@ -57,7 +73,7 @@ class LayerRunOn final : public Run {
       fill(parameter.weight, parameter.name, ++stream, scale, norm ? 1 : 0);
     }
     if (m_task.mode() == LayerMode::training) {
-      if (m_scaler) settle_loss_scale();
+      if (m_scaler) settle_loss_scale(stop);
       write_output_gradient();
       m_layer.zero_gradients(m_exec);
     }
@@ -111,6 +127,7 @@ class LayerRunOn final : public Run {
 
   void report(Measurement& measurement) const override {
     measurement.loss_scale = m_loss_scale;
+    if (m_optimizer) measurement.counted_steps = m_optimizer->steps();
     measurement.skipped_steps = m_skipped + (m_optimizer ? m_optimizer->skipped_steps() : 0);
     if (m_scaler) measurement.gradient_norm = m_scaler->norm();
   }
@@ -133,15 +150,18 @@ class LayerRunOn final : public Run {
     fill(erase(m_dy), "grad_output", 1, 1, 0, m_loss_scale);
   }
 
-  // A scale that is too large shows in the first gradients: training would skip these steps.
-  void settle_loss_scale() {
-    for (;;) {
+  // A scale that is too large shows in the first gradients: training would skip these steps. The gradient of
+  // the layer's input counts, too: in a model it would reach the weights of the layer before. Where forward
+  // itself is not finite no scale helps.
+  void settle_loss_scale(const std::function<bool()>& stop) {
+    forward();
+    if (!all_finite(m_exec, m_y)) return;
+    while (!stop || !stop()) {
       write_output_gradient();
       m_layer.zero_gradients(m_exec);
-      forward();
       m_layer.backward(m_exec, m_x, m_dy, m_dx);
       m_scaler->measure(m_exec);
-      const bool finite = m_scaler->update(m_exec);
+      const bool finite = m_scaler->update(m_exec, all_finite(m_exec, m_dx));
       if (finite) m_scaler->state().restore(m_loss_scale, 0);
       if (finite || m_scaler->scale() == m_loss_scale) return;
       ++m_skipped;

@@ -117,10 +117,11 @@ int run(const CommandLine& line) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  const drivers::DriverInfo info{drivers::program,
-                                 "Runs a transformer layer forward and backward over a grid of shapes and "
-                                 "precisions, and writes time, memory and accuracy to HDF5.",
-                                 [] { return describe_deck_markdown<LayerSweepDeck>(); },
-                                 [] { return describe_deck_json_schema<LayerSweepDeck>(); }};
+  const drivers::DriverInfo info{
+      drivers::program,
+      "Runs a transformer layer forward, backward and in training steps over a grid of shapes and "
+      "precisions, and writes time, memory and accuracy to HDF5.",
+      [] { return describe_deck_markdown<LayerSweepDeck>(); },
+      [] { return describe_deck_json_schema<LayerSweepDeck>(); }};
   return drivers::driver_main(argc, argv, info, drivers::run);
 }

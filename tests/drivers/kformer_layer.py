@@ -10,7 +10,8 @@ import unittest
 from pathlib import Path
 
 import driver_case
-from driver_case import DriverTest, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words
+from driver_case import (DriverTest, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words,
+                         write_safetensors)
 
 if h5py is not None:
     import numpy as np
@@ -156,6 +157,54 @@ reference = "none"
                 self.assertLess(of["flash", direction, 2048], 0.2 * of["standard", direction, 2048])
                 self.assertLess(of["flash", direction, 2048], 2.01 * of["flash", direction, 1024])
                 self.assertGreater(of["standard", direction, 2048], 3 * of["standard", direction, 1024])
+
+    STEPS = """execution_space = "default"
+impl = "flash"
+direction = "step"
+dtype = "f16"
+batch = [1, 4]
+seq_len = [32, 96]
+[precision]
+loss_scaling = "dynamic"
+initial_loss_scale = 65536
+"""
+
+    def test_a_dynamic_loss_scale_spares_the_gradient_of_the_input_too(self):
+        self.deck(self.STEPS)
+        self.run_driver("deck.toml", "--set", "sweep.batch=[1, 2, 4, 8]", "--set", "sweep.seq_len=[32, 64, 96, 128]")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * 16)
+            self.assertTrue(np.isfinite(file["cases/gradient_norm"][()]).all())
+            scales, skipped = file["cases/loss_scale"][()], file["cases/skipped_steps"][()]
+            self.assertTrue((skipped > 0).all())
+            np.testing.assert_array_equal(scales, 65536.0 / 2.0**skipped)
+
+    def test_a_case_none_of_whose_steps_counts_has_failed(self):
+        self.deck(self.STEPS)
+        self.run_driver("deck.toml", "--set", "precision.loss_scaling=static", expect=5)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["failed_check"] * 4)
+            self.assertIn("steps were skipped, because gradients were not finite; the loss scale was 65536",
+                          texts(file["cases/message"])[0])
+
+    def test_8_bit_states_are_not_for_double(self):
+        self.deck(self.STEPS)
+        self.run_driver("deck.toml", "--set", "optimizer.states=int8", "--set", "sweep.dtype=f64")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["unsupported"] * 4)
+
+    def test_forward_needs_no_gradient_of_the_output(self):
+        kinds = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
+                 "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64),
+                 "mlp.down_proj": (64, 96), "input_layernorm": (64,), "post_attention_layernorm": (64,)}
+        random = np.random.default_rng(1)
+        tensors = {f"{name}.weight": random.standard_normal(shape) / 8 for name, shape in kinds.items()}
+        write_safetensors(self.folder / "in.safetensors", {**tensors, "hidden_states": random.standard_normal((1, 5, 64))})
+        self.deck('execution_space = "default"\nimpl = "flash"\ndirection = "forward"\n'
+                  '[tensors]\ninput = "in.safetensors"\n')
+        self.run_driver("deck.toml")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"])
 
     def test_a_case_that_does_not_fit_is_recorded_or_aborts(self):
         self.deck('seq_len = [16777216, 4]\nexecution_space = "default"\ndirection = "forward"\n')

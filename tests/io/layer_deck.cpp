@@ -295,8 +295,10 @@ BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
   const std::string least = "precision.least_loss_scale=1e6", dynamic = "precision.loss_scaling=dynamic";
   BOOST_TEST(contains(faults(good, {least, dynamic}),
                       "'precision.initial_loss_scale' must lie between least_loss_scale = 1000000 and "
-                      "greatest_loss_scale = 16777216, got 65536"));
+                      "greatest_loss_scale = 16777216, got 4096"));
   BOOST_TEST(faults(good, {least}) == "no fault");
+  BOOST_TEST(contains(faults(good, {"precision.least_loss_scale=1e9"}),
+                      "'precision.least_loss_scale' = 1000000000 is more than greatest_loss_scale = 16777216"));
   BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
 }
 

@@ -69,6 +69,19 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
     }
 }
 
+// 1 + 1/256 is a tie in bf16 and 1 + 1.5/512 below it: both sums are stored as 1, of which the norm is 1.
+BOOST_AUTO_TEST_CASE(the_norm_is_that_of_the_sum_as_stored) {
+  Tensors<bf16> t({1, 2}, true);
+  t.x.fill([](std::size_t) { return 1.0f; });
+  t.residual.fill([](std::size_t i) { return i == 0 ? 1.5f / 512 : 1.0f / 256; });
+  const Impl::RmsNormForward problem{
+      t.x.ref(), t.residual.ref(), t.weight.ref(), t.sum.ref(), t.y.ref(), t.rstd.ref(), 0};
+  test_every_kernel(problem, {&t.y, &t.rstd, &t.sum}, [&](const std::string& kernel) {
+    BOOST_TEST(t.sum.read<double>().values() == (std::vector<double>{1, 1}), boost::test_tools::per_element());
+    BOOST_TEST(t.rstd.read<double>().values()[0] == 1, kernel);
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
     for (const bool fused : {false, true}) {

@@ -87,7 +87,7 @@ struct PrecisionTable {
   MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
   LossScalingRule loss_scaling =
       LossScalingRule::none;              ///< how the loss is scaled; none: the others mean nothing
-  double initial_loss_scale = 65536;      ///< the first scale, and the only one of `static`
+  double initial_loss_scale = 4096;       ///< the first scale, and the only one of `static`
   double growth_factor = 2;               ///< after `growth_interval` good steps
   double backoff_factor = 0.5;            ///< after a step with gradients not finite
   std::int64_t growth_interval = 2000;    ///< good steps in a row before the scale grows

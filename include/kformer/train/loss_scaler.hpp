@@ -53,14 +53,16 @@ class LossScaler {
   const Norm& measured() const { return m_norm; }
 
   /// Waits for the norm that was launched last, and adapts the scale.
+  /// \param exec          the instance
+  /// \param others_finite whether gradients that the norm does not see were finite, such as those of inputs
   /// \returns whether all gradients were finite: if not, they are of no use
-  bool update(const Exec& exec) {
+  bool update(const Exec& exec, bool others_finite = true) {
     C norm;
     Kokkos::deep_copy(
         exec, Kokkos::View<C[1], Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm), m_norm);
     exec.fence("kformer::LossScaler::update");
     m_gradient_norm = static_cast<double>(norm) / scale();
-    return m_scale.update(std::isfinite(norm));
+    return m_scale.update(std::isfinite(norm) && others_finite);
   }
 
   /// The norm of the gradients at the last `update`, of the loss without its scale.

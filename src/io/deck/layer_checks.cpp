@@ -42,6 +42,10 @@ void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagno
   check_below_one("precision", "backoff_factor", p.backoff_factor, loaded, diagnostics);
   check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
   check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
+  if (p.least_loss_scale > p.greatest_loss_scale)
+    diagnostics.error(place_of(loaded, {"precision", "least_loss_scale"}),
+                      fmt::format("'precision.least_loss_scale' = {} is more than greatest_loss_scale = {}",
+                                  p.least_loss_scale, p.greatest_loss_scale));
   const bool inside =
       p.least_loss_scale <= p.initial_loss_scale && p.initial_loss_scale <= p.greatest_loss_scale;
   if (p.loss_scaling == LossScalingRule::dynamic && !inside)

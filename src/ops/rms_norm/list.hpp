@@ -23,11 +23,13 @@ struct List<RmsNormForward, Exec> {
   static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
     if constexpr (is_host_space<Exec>)
       run_on_host(exec, "kformer::rms_norm_forward[reference]", [p] {
-        const auto r = reference::rms_norm_forward<double, double>(
-            read_tensor<double>(p.x), read_tensor<double>(p.residual), read_tensor<double>(p.weight), p.eps);
-        write_tensor(r.sum, p.sum);
-        write_tensor(r.y, p.y);
-        write_tensor(r.rstd, p.rstd);
+        dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
+          const auto r = reference::rms_norm_forward<double, double, T>(
+              read_tensor<double>(p.x), read_tensor<double>(p.residual), read_tensor<double>(p.weight), p.eps);
+          write_tensor(r.sum, p.sum);
+          write_tensor(r.y, p.y);
+          write_tensor(r.rstd, p.rstd);
+        });
       });
   }
 };

@@ -15,8 +15,9 @@ struct RmsNormResult {
   HostTensor<Real> sum, y, rstd;
 };
 
-/// y = x̂ · weight with x̂ = x · rstd; `residual` may be absent.
-template <class Real, class Store>
+/// y = x̂ · weight with x̂ = x · rstd; `residual` may be absent. The norm is that of the sum as it is stored: in
+/// `Sum`.
+template <class Real, class Store, class Sum = Store>
 RmsNormResult<Real> rms_norm_forward(const HostTensor<Real>& x, const HostTensor<Real>& residual,
                                      const HostTensor<Real>& weight, double eps) {
   const auto rows = x.extent(0), hidden = x.extent(1);
@@ -25,7 +26,7 @@ RmsNormResult<Real> rms_norm_forward(const HostTensor<Real>& x, const HostTensor
   for (std::int64_t i = 0; i < rows; ++i) {
     Real squares = 0;
     for (std::int64_t h = 0; h < hidden; ++h) {
-      r.sum(i, h) = residual.present() ? stored<Store>(x(i, h) + residual(i, h)) : x(i, h);
+      r.sum(i, h) = residual.present() ? stored<Sum>(x(i, h) + residual(i, h)) : x(i, h);
       squares += r.sum(i, h) * r.sum(i, h);
     }
     r.rstd(i) = Real(1) / std::sqrt(squares / Real(hidden) + Real(eps));
