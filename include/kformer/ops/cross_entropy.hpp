@@ -47,11 +47,11 @@ struct CrossEntropyBackward {
 /// `lse = log Σ_v e^z[v]`, `loss = lse − (1 − ε)·z[target] − ε/vocabulary·Σ_v z[v] + ζ·lse²`, for each row,
 /// where z are the logits, or `c·tanh(logits/c)` with a soft cap c; the mean over rows is the caller's.
 ///
-/// Logits of any finite size are safe, and −∞ stands for an impossible token: its loss is ∞, and with label
-/// smoothing, which gives every token a share, so is the loss of its row. A row that holds NaN or +∞, or −∞
-/// only, has loss NaN. A soft cap makes ±∞ the finite ±c. A row whose target is `options.ignore_index` has loss
-/// 0 and lse 0 whatever its logits, which are not read. A row whose target lies outside [0, vocabulary) and is
-/// not to be ignored has loss NaN.
+/// Logits of any finite size are safe (with label smoothing as long as Σ_v (largest − z[v]) is a number), and
+/// −∞ stands for an impossible token: its loss is ∞, and with label smoothing, which gives every token a share,
+/// so is the loss of its row. A row that holds NaN or +∞, or −∞ only, has loss NaN. A soft cap makes ±∞ the
+/// finite ±c. A row whose target is `options.ignore_index` has loss 0 and lse 0 whatever its logits, which are
+/// not read. A row whose target lies outside [0, vocabulary) and is not to be ignored has loss NaN.
 ///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param logits  (rows, vocabulary), T
