@@ -88,7 +88,8 @@ void declare_leading_columns(Table& t) {
   t.column({"impl", text, "1", "how attention was computed"});
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
-  t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward", "step"}});
+  constexpr auto directions = names_of(Direction{});
+  t.column({"direction", flag, "1", "pass that was timed", "", {directions.begin(), directions.end()}});
   t.column({"causal", flag, "1", "whether later keys are hidden", "", {"no", "yes"}});
 }
 

@@ -63,11 +63,12 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
   result.point = point;
   m_last.clear();
   const DType dtype = dtype_of_name(point.dtype);
-  for (const bool backward : {false, true}) {
-    if (point.direction == (backward ? Direction::forward : Direction::backward)) continue;
+  const auto add_pass = [&](bool backward) {
     result.flops += layer_flops(m_config, {point.batch, point.seq_len}, backward);
     result.bytes_min += layer_bytes(m_config, {point.batch, point.seq_len}, dtype, backward);
-  }
+  };
+  if (point.direction != Direction::backward) add_pass(false);
+  if (point.direction != Direction::forward) add_pass(true);
   if (point.direction == Direction::step) result.bytes_min += step_bytes(task(point), dtype);
   try {
     measure(point, result, stop);
