@@ -4,14 +4,19 @@
 #include <string>
 
 namespace kformer {
+namespace {
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw DimensionMismatch("kformer::LlamaConfig: " + sentence);
+}
+
+void positive(const char* key, std::int64_t value) {
+  require(value > 0, std::string(key) + " must be positive, got " + std::to_string(value));
+}
+
+}  // namespace
 
 void LlamaConfig::check() const {
-  const auto require = [](bool condition, const std::string& sentence) {
-    if (!condition) throw DimensionMismatch("kformer::LlamaConfig: " + sentence);
-  };
-  const auto positive = [&](const char* key, std::int64_t value) {
-    require(value > 0, std::string(key) + " must be positive, got " + std::to_string(value));
-  };
   positive("hidden_size", hidden_size);
   positive("intermediate_size", intermediate_size);
   positive("num_attention_heads", num_attention_heads);
@@ -23,6 +28,14 @@ void LlamaConfig::check() const {
               std::to_string(num_attention_heads));
   require(rms_norm_eps >= 0, "rms_norm_eps must not be negative, got " + std::to_string(rms_norm_eps));
   require(sliding_window >= 0, "sliding_window must not be negative, got " + std::to_string(sliding_window));
+}
+
+void LlamaConfig::check_model() const {
+  check();
+  positive("num_hidden_layers", num_hidden_layers);
+  positive("vocab_size", vocab_size);
+  require(max_position_embeddings >= 0,
+          "max_position_embeddings must not be negative, got " + std::to_string(max_position_embeddings));
 }
 
 }  // namespace kformer

@@ -50,6 +50,7 @@ std::vector<Case> cases() {
        {2, 7}},
       {"window", with([](LlamaConfig& c) { c.sliding_window = 3; }), {2, 33}},
       {"bias", with([](LlamaConfig& c) { c.attention_bias = true; }), {2, 7}},
+      {"norms of heads", with([](LlamaConfig& c) { c.qk_norm = true; }), {2, 7}},
       {"interleaved, scaled rotary embedding",
        with([](LlamaConfig& c) {
          c.rope.layout = RopeLayout::interleaved;
@@ -194,7 +195,7 @@ BOOST_AUTO_TEST_CASE(forward_saves_what_any_number_of_backward_calls_need) {
 
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names_and_extents) {
   LlamaConfig config = small_config();
-  config.attention_bias = true;
+  config.attention_bias = config.qk_norm = true;
   for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) {
     const auto ledger = Ledger::create();
     const DecoderLayer<Exec, bf16> layer(config, {1, 3}, AttentionAlgorithm::flash, mode, *ledger);

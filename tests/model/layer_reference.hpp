@@ -72,8 +72,23 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
   };
 
   const auto norm1 = ref::rms_norm_forward<Real, Store>(x, {}, w("input_layernorm"), config.rms_norm_eps);
-  const auto q = rotate(project(norm1.y, "self_attn.q_proj", heads), 1);
-  const auto k = rotate(project(norm1.y, "self_attn.k_proj", kv_heads), 1);
+  // Queries or keys before and after the norm of their heads, if the model has one.
+  struct Normed {
+    HostTensor<Real> raw, y, rstd;
+  };
+  const auto normed = [&](const std::string& name, std::int64_t n) {
+    Normed r;
+    r.y = project(norm1.y, "self_attn." + name + "_proj", n);
+    if (!config.qk_norm) return r;
+    r.raw = reshaped(r.y, {batch * seq * n, dim});
+    auto norm =
+        ref::rms_norm_forward<Real, Store>(r.raw, {}, w("self_attn." + name + "_norm"), config.rms_norm_eps);
+    r.rstd = norm.rstd;
+    r.y = reshaped(norm.y, {batch, seq, n, dim});
+    return r;
+  };
+  const auto q_normed = normed("q", heads), k_normed = normed("k", kv_heads);
+  const auto q = rotate(q_normed.y, 1), k = rotate(k_normed.y, 1);
   const auto v = project(norm1.y, "self_attn.v_proj", kv_heads);
   const auto attention = ref::attention_forward<Real, Store>(q, k, v, {}, options);
   const auto attended = reshaped(attention.out, {batch * seq, heads * dim});
@@ -107,9 +122,19 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
   const auto d_qkv = ref::attention_backward<Real, Store>(
       q, k, v, {}, reshaped(d_attended, {batch, seq, heads, dim}), options);
   const auto rows = [&](const HostTensor<Real>& t) { return reshaped(t, {batch * seq, t.extent(2) * dim}); };
-  const auto d_norm1 = sum<Store>(sum<Store>(back("self_attn.q_proj", norm1.y, rows(rotate(d_qkv.dq, -1))),
-                                             back("self_attn.k_proj", norm1.y, rows(rotate(d_qkv.dk, -1)))),
-                                  back("self_attn.v_proj", norm1.y, rows(d_qkv.dv)));
+  const auto unnormed = [&](const std::string& name, const Normed& n, const HostTensor<Real>& d) {
+    if (!config.qk_norm) return rows(d);
+    const auto norm = "self_attn." + name + "_norm";
+    const auto back_norm =
+        ref::rms_norm_backward<Real, Store>(n.raw, w(norm), n.rstd, reshaped(d, {n.raw.extent(0), dim}), {});
+    gradient[norm + ".weight"] = back_norm.dweight;
+    return reshaped(back_norm.dx, {batch * seq, d.extent(2) * dim});
+  };
+  const auto d_q = unnormed("q", q_normed, rotate(d_qkv.dq, -1));
+  const auto d_k = unnormed("k", k_normed, rotate(d_qkv.dk, -1));
+  const auto d_norm1 =
+      sum<Store>(sum<Store>(back("self_attn.q_proj", norm1.y, d_q), back("self_attn.k_proj", norm1.y, d_k)),
+                 back("self_attn.v_proj", norm1.y, rows(d_qkv.dv)));
   const auto d_x = ref::rms_norm_backward<Real, Store>(x, w("input_layernorm"), norm1.rstd, d_norm1, d_h.dx);
   gradient["input_layernorm.weight"] = d_x.dweight;
   r.dx = d_x.dx;

@@ -30,6 +30,7 @@ inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const 
     all["self_attn.q_proj.bias"] = {q};
     all["self_attn.k_proj.bias"] = all["self_attn.v_proj.bias"] = {kv};
   }
+  if (c.qk_norm) all["self_attn.q_norm.weight"] = all["self_attn.k_norm.weight"] = {c.head_dim};
   return all;
 }
 

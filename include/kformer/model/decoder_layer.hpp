@@ -7,8 +7,7 @@
 
 #include "kformer/core/region.hpp"
 #include "kformer/memory/ledger.hpp"
-#include "kformer/model/llama_config.hpp"
-#include "kformer/model/parameter.hpp"
+#include "kformer/model/layer_weights.hpp"
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
@@ -39,12 +38,13 @@ struct LayerShape {
 /// One decoder layer:
 ///
 ///     h = x + attention(rope(q), rope(k), v) W_oᵀ   with  q, k, v = rms_norm(x) W_qkvᵀ [+ bias],
+///                                                   [q, k = rms_norm of each head,]
 ///     y = h + (silu(g) · u) W_downᵀ                 with  g, u = rms_norm(h) W_gate_upᵀ.
 ///
 /// The layer owns weights, gradients, saved activations and workspace, all booked in a ledger, and allocates
 /// only in its constructor. q, k, v and gate, up are each one product. Backward recomputes the two norms and
 /// the SwiGLU product instead of keeping them. In inference, arrays that are never alive together share their
-/// memory.
+/// memory. The layers of a model share tables and workspace, and in inference everything but their weights.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -56,10 +56,10 @@ class DecoderLayer {
   using memory_space = typename Exec::memory_space;
   /// A (rows, columns) array in the layer's memory.
   template <class U>
-  using Matrix = Kokkos::View<U**, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using Matrix = BlockMatrix<memory_space, U>;
   /// A one-dimensional array in the layer's memory.
   template <class U>
-  using Vector = Kokkos::View<U*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using Vector = BlockVector<memory_space, U>;
   /// A (batch, seq, heads, head_dim) array, a slice of a wider one.
   using Heads =
       Kokkos::View<T****, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -78,12 +78,14 @@ class DecoderLayer {
   /// \param ledger    where the memory is booked
   /// \param compute   how exact operands of products are that are never in memory: the weights of flash
   /// attention
+  /// \param share_with a layer made with the same arguments, whose memory this one uses for all that is not
+  /// its own; layers that share must not run at the same time
   /// \throws DimensionMismatch if the configuration is invalid
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, AttentionAlgorithm algorithm, LayerMode mode,
-               Ledger& ledger, Compute compute = Compute::storage);
+               Ledger& ledger, Compute compute = Compute::storage, const DecoderLayer* share_with = nullptr);
 
-  /// Fills the rotary tables; call once before `forward`.
+  /// Fills the rotary tables; call once before `forward`, of layers that share for one of them.
   void prepare(const Exec& exec) const { rope_tables(exec, m_cos, m_sin, m_config.rope); }
 
   /// The weights, and in training their gradients, by published name.
@@ -114,32 +116,23 @@ class DecoderLayer {
  private:
   using C = compute_t<T>;
 
-  // Weights or gradients; the published parameters are rows of these.
-  template <class U>
-  struct ParameterViews {
-    Vector<U> norm1, norm2, bias;
-    Matrix<U> qkv, out, gate_up, down;
-  };
+  // Memory that is this layer's own, or another's.
+  using Block = std::shared_ptr<MemoryBlock<memory_space>>;
+  static Block allocate(Ledger& ledger, MemoryClass memory_class, const char* label, const MemoryLayout& layout,
+                        const Block& shared) {
+    if (shared) return shared;
+    return std::make_shared<MemoryBlock<memory_space>>(
+        ledger.allocate<memory_space>(memory_class, std::string("DecoderLayer::") + label, layout.bytes()));
+  }
 
-  template <class U>
-  void place_parameters(Ledger& ledger, MemoryClass memory_class, MemoryBlock<memory_space>& block,
-                        ParameterViews<U>& views);
-  void place_tables(Ledger& ledger);
-  void place_activations(Ledger& ledger);
-  void place_workspace(Ledger& ledger);
+  void place_tables(Ledger& ledger, const Block& shared);
+  void place_activations(Ledger& ledger, const Block& shared);
+  void place_workspace(Ledger& ledger, const Block& shared);
+  void project(const Exec& exec) const;
   void attention(const Exec& exec) const;
   void attention_gradient(const Exec& exec) const;
+  void head_norm_gradient(const Exec& exec) const;
 
-  template <class U>
-  static Matrix<U> matrix(const MemoryBlock<memory_space>& block, std::size_t offset, std::int64_t rows,
-                          std::int64_t columns) {
-    const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(columns);
-    return Matrix<U>(block.template at<U>(offset), Kokkos::LayoutStride(m, n, n, 1));
-  }
-  template <class U>
-  static Vector<U> vector(const MemoryBlock<memory_space>& block, std::size_t offset, std::int64_t size) {
-    return Vector<U>(block.template at<U>(offset), static_cast<std::size_t>(size));
-  }
   // Columns [first, first + heads · head_dim) of a (rows, width) array, seen as heads.
   Heads heads(const Matrix<T>& from, std::int64_t first, std::int64_t count) const {
     const auto width = from.stride(0), dim = static_cast<std::size_t>(m_config.head_dim);
@@ -147,6 +140,17 @@ class DecoderLayer {
     const Kokkos::LayoutStride layout(batch, seq * width, seq, width, static_cast<std::size_t>(count), dim, dim,
                                       1);
     return Heads(from.data() + first, layout);
+  }
+  std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
+  std::int64_t rotated_size() const { return rotated_heads() * m_config.head_dim; }
+  bool keeps_rotated() const { return m_config.qk_norm && m_mode == LayerMode::training; }
+  // The columns of one head; `h` counts those of q, then those of k.
+  Matrix<T> head_of(const Matrix<T>& from, std::int64_t h) const {
+    const std::int64_t begin = h * m_config.head_dim;
+    return Kokkos::subview(from, Kokkos::ALL, std::pair(begin, begin + m_config.head_dim));
+  }
+  Vector<C> head_rstd(std::int64_t h) const {
+    return Vector<C>(m_head_rstd.data() + h * m_shape.rows(), static_cast<std::size_t>(m_shape.rows()));
   }
   Heads queries(const Matrix<T>& qkv) const { return heads(qkv, 0, m_config.num_attention_heads); }
   Heads keys(const Matrix<T>& qkv) const {
@@ -169,10 +173,7 @@ class DecoderLayer {
             m_config.head_dim,
             m_config.head_dim};
   }
-  LinearRopeOptions rope_options() const {
-    return {m_config.num_attention_heads + m_config.num_key_value_heads, m_shape.seq_len, 0,
-            m_config.rope.layout};
-  }
+  LinearRopeOptions rope_options() const { return {rotated_heads(), m_shape.seq_len, 0, m_config.rope.layout}; }
   RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
 
   LlamaConfig m_config;
@@ -181,15 +182,16 @@ class DecoderLayer {
   LayerMode m_mode;
   Compute m_compute;
 
-  MemoryBlock<memory_space> m_weight_block, m_table_block, m_gradient_block, m_activation_block,
-      m_workspace_block;
-  ParameterViews<T> m_weight;
-  ParameterViews<C> m_gradient;
+  LayerWeights<memory_space, T> m_weight;
+  LayerWeights<memory_space, C> m_gradient;
+  Block m_table_block, m_activation_block, m_workspace_block;
   Matrix<C> m_cos, m_sin;
 
-  // Saved by forward.
-  Matrix<T> m_qkv, m_attention, m_h, m_gate_up;
+  // Saved by forward. m_rotated are q and k as attention takes them: columns of m_qkv, except in training with
+  // norms of heads, whose backward needs what the norms were given.
+  Matrix<T> m_qkv, m_rotated, m_attention, m_h, m_gate_up;
   Vector<C> m_rstd1, m_rstd2;
+  Matrix<C> m_head_rstd;  // (heads of q, then of k; rows)
   Statistics m_lse;
   Scores m_probabilities;
 

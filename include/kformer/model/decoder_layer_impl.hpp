@@ -12,77 +12,57 @@ namespace kformer {
 
 template <class Exec, Scalar T>
 DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, AttentionAlgorithm algorithm,
-                                    LayerMode mode, Ledger& ledger, Compute compute)
+                                    LayerMode mode, Ledger& ledger, Compute compute,
+                                    const DecoderLayer* share_with)
     : m_config(config), m_shape(shape), m_algorithm(algorithm), m_mode(mode), m_compute(compute) {
   config.check();
-  place_parameters(ledger, MemoryClass::weights, m_weight_block, m_weight);
+  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
   if (mode == LayerMode::training)
-    place_parameters(ledger, MemoryClass::gradients, m_gradient_block, m_gradient);
-  place_tables(ledger);
-  place_activations(ledger);
-  place_workspace(ledger);
+    m_gradient = LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients);
+  const bool shares = share_with != nullptr;
+  place_tables(ledger, shares ? share_with->m_table_block : nullptr);
+  place_activations(ledger, shares && mode == LayerMode::inference ? share_with->m_activation_block : nullptr);
+  place_workspace(ledger, shares ? share_with->m_workspace_block : nullptr);
 }
 
 template <class Exec, Scalar T>
-template <class U>
-void DecoderLayer<Exec, T>::place_parameters(Ledger& ledger, MemoryClass memory_class,
-                                             MemoryBlock<memory_space>& block, ParameterViews<U>& views) {
-  const std::int64_t hidden = m_config.hidden_size, qkv = m_config.qkv_size(),
-                     inner = m_config.intermediate_size;
-  const std::int64_t bias = m_config.attention_bias ? qkv : 0;
-  MemoryLayout layout;
-  const auto norm1 = layout.reserve<U>(hidden), norm2 = layout.reserve<U>(hidden),
-             bias_at = layout.reserve<U>(bias);
-  const auto qkv_at = layout.reserve<U>(qkv * hidden),
-             out = layout.reserve<U>(hidden * m_config.attention_size());
-  const auto gate_up = layout.reserve<U>(2 * inner * hidden), down = layout.reserve<U>(hidden * inner);
-  block = ledger.allocate<memory_space>(memory_class, std::string("DecoderLayer::") + to_string(memory_class),
-                                        layout.bytes());
-  views = {vector<U>(block, norm1, hidden),
-           vector<U>(block, norm2, hidden),
-           vector<U>(block, bias_at, bias),
-           matrix<U>(block, qkv_at, qkv, hidden),
-           matrix<U>(block, out, hidden, m_config.attention_size()),
-           matrix<U>(block, gate_up, 2 * inner, hidden),
-           matrix<U>(block, down, hidden, inner)};
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
+void DecoderLayer<Exec, T>::place_tables(Ledger& ledger, const Block& shared) {
   const std::int64_t half = m_config.head_dim / 2;
   MemoryLayout layout;
   const auto cos = layout.reserve<C>(m_shape.seq_len * half), sin = layout.reserve<C>(m_shape.seq_len * half);
-  m_table_block =
-      ledger.allocate<memory_space>(MemoryClass::weights, "DecoderLayer::rope_tables", layout.bytes());
-  m_cos = matrix<C>(m_table_block, cos, m_shape.seq_len, half);
-  m_sin = matrix<C>(m_table_block, sin, m_shape.seq_len, half);
+  m_table_block = allocate(ledger, MemoryClass::weights, "rope_tables", layout, shared);
+  m_cos = Impl::matrix_in<C>(*m_table_block, cos, m_shape.seq_len, half);
+  m_sin = Impl::matrix_in<C>(*m_table_block, sin, m_shape.seq_len, half);
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
+void DecoderLayer<Exec, T>::place_activations(Ledger& ledger, const Block& shared) {
   const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads, seq = m_shape.seq_len;
   const bool standard = m_algorithm == AttentionAlgorithm::standard;
   MemoryLayout layout;
   const auto rstd1 = layout.reserve<C>(rows), rstd2 = layout.reserve<C>(rows),
              h = layout.reserve<T>(rows * m_config.hidden_size);
-  const auto shared = layout.next();
+  const auto head_rstd = layout.reserve<C>(m_config.qk_norm ? rows * rotated_heads() : 0);
+  const auto rotated = layout.reserve<T>(keeps_rotated() ? rows * rotated_size() : 0);
+  const auto halves = layout.next();
   const auto qkv = layout.reserve<T>(rows * m_config.qkv_size());
   const auto attention = layout.reserve<T>(rows * m_config.attention_size());
   const auto lse = layout.reserve<C>(standard ? 0 : rows * heads);
   const auto probabilities = layout.reserve<T>(standard ? rows * heads * seq : 0);
   // The attention half is dead when the MLP starts, unless backward comes.
-  if (m_mode == LayerMode::inference) layout.rewind(shared);
+  if (m_mode == LayerMode::inference) layout.rewind(halves);
   const auto gate_up = layout.reserve<T>(rows * 2 * m_config.intermediate_size);
 
-  m_activation_block =
-      ledger.allocate<memory_space>(MemoryClass::activations, "DecoderLayer::activations", layout.bytes());
-  const auto& base = m_activation_block;
-  m_rstd1 = vector<C>(base, rstd1, rows);
-  m_rstd2 = vector<C>(base, rstd2, rows);
-  m_h = matrix<T>(base, h, rows, m_config.hidden_size);
-  m_qkv = matrix<T>(base, qkv, rows, m_config.qkv_size());
-  m_attention = matrix<T>(base, attention, rows, m_config.attention_size());
-  m_gate_up = matrix<T>(base, gate_up, rows, 2 * m_config.intermediate_size);
+  m_activation_block = allocate(ledger, MemoryClass::activations, "activations", layout, shared);
+  const auto& base = *m_activation_block;
+  m_rstd1 = Impl::vector_in<C>(base, rstd1, rows);
+  m_rstd2 = Impl::vector_in<C>(base, rstd2, rows);
+  m_h = Impl::matrix_in<T>(base, h, rows, m_config.hidden_size);
+  m_qkv = Impl::matrix_in<T>(base, qkv, rows, m_config.qkv_size());
+  m_head_rstd = Impl::matrix_in<C>(base, head_rstd, m_config.qk_norm ? rotated_heads() : 0, rows);
+  m_rotated = keeps_rotated() ? Impl::matrix_in<T>(base, rotated, rows, rotated_size()) : m_qkv;
+  m_attention = Impl::matrix_in<T>(base, attention, rows, m_config.attention_size());
+  m_gate_up = Impl::matrix_in<T>(base, gate_up, rows, 2 * m_config.intermediate_size);
   const auto batch = static_cast<std::size_t>(m_shape.batch), length = static_cast<std::size_t>(seq);
   if (standard)
     m_probabilities = Scores(base.template at<T>(probabilities), batch, heads, length, length);
@@ -91,7 +71,7 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
+void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
   const bool training = m_mode == LayerMode::training;
   MemoryLayout layout;
@@ -104,7 +84,8 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
     first = layout.reserve<T>(rows * std::max({inner, hidden, m_config.attention_size()}));
     second = layout.reserve<T>(rows * std::max(2 * inner, m_config.qkv_size()));
     dh = layout.reserve<T>(rows * hidden);
-    norm_bytes = rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden);
+    norm_bytes = std::max(rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden),
+                          rms_norm_backward_workspace_bytes<T>(Exec(), rows, m_config.head_dim));
     norm_at = layout.reserve<std::byte>(static_cast<std::int64_t>(norm_bytes));
     const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
     attention_bytes =
@@ -113,63 +94,32 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
             : attention_backward_workspace_bytes(Exec(), attention_shape(), attention_options());
     attention_at = layout.reserve<std::byte>(static_cast<std::int64_t>(attention_bytes));
   }
-  m_workspace_block =
-      ledger.allocate<memory_space>(MemoryClass::workspace, "DecoderLayer::workspace", layout.bytes());
-  const auto& base = m_workspace_block;
-  m_normed = matrix<T>(base, normed, rows, hidden);
+  m_workspace_block = allocate(ledger, MemoryClass::workspace, "workspace", layout, shared);
+  const auto& base = *m_workspace_block;
+  m_normed = Impl::matrix_in<T>(base, normed, rows, hidden);
   // In inference the product overwrites the gate.
-  m_product = training ? matrix<T>(base, second, rows, inner) : Matrix<T>(Impl::gate_half(m_gate_up));
+  m_product = training ? Impl::matrix_in<T>(base, second, rows, inner) : Matrix<T>(Impl::gate_half(m_gate_up));
   if (!training) return;
-  m_d_product = matrix<T>(base, first, rows, inner);
-  m_d_normed = matrix<T>(base, first, rows, hidden);
-  m_d_attention = matrix<T>(base, first, rows, m_config.attention_size());
-  m_d_gate_up = matrix<T>(base, second, rows, 2 * inner);
-  m_d_qkv = matrix<T>(base, second, rows, m_config.qkv_size());
-  m_dh = matrix<T>(base, dh, rows, hidden);
-  m_norm_workspace = vector<std::byte>(base, norm_at, static_cast<std::int64_t>(norm_bytes));
-  m_attention_workspace = vector<std::byte>(base, attention_at, static_cast<std::int64_t>(attention_bytes));
+  m_d_product = Impl::matrix_in<T>(base, first, rows, inner);
+  m_d_normed = Impl::matrix_in<T>(base, first, rows, hidden);
+  m_d_attention = Impl::matrix_in<T>(base, first, rows, m_config.attention_size());
+  m_d_gate_up = Impl::matrix_in<T>(base, second, rows, 2 * inner);
+  m_d_qkv = Impl::matrix_in<T>(base, second, rows, m_config.qkv_size());
+  m_dh = Impl::matrix_in<T>(base, dh, rows, hidden);
+  m_norm_workspace = Impl::vector_in<std::byte>(base, norm_at, static_cast<std::int64_t>(norm_bytes));
+  m_attention_workspace =
+      Impl::vector_in<std::byte>(base, attention_at, static_cast<std::int64_t>(attention_bytes));
 }
 
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
-  std::vector<Parameter> all;
-  const std::int64_t q = m_config.attention_size(), kv = m_config.num_key_value_heads * m_config.head_dim;
-  const std::int64_t inner = m_config.intermediate_size;
-  const auto add = [&](const char* name, const auto& weight, const auto& gradient, std::int64_t first,
-                       std::int64_t count) {
-    // Rows [first, first + count) of a fused array; in inference the gradient is an empty View.
-    const auto rows = [&](TensorRef ref) {
-      ref.data = static_cast<std::byte*>(ref.data) +
-                 first * ref.stride[0] * static_cast<std::int64_t>(size_of(ref.dtype));
-      ref.extent[0] = count;
-      return ref;
-    };
-    const bool training = m_mode == LayerMode::training;
-    all.push_back({name, rows(erase(weight)), training ? rows(erase(gradient)) : TensorRef{}});
-  };
-  const auto& w = m_weight;
-  const auto& g = m_gradient;
-  add("input_layernorm.weight", w.norm1, g.norm1, 0, m_config.hidden_size);
-  add("self_attn.q_proj.weight", w.qkv, g.qkv, 0, q);
-  add("self_attn.k_proj.weight", w.qkv, g.qkv, q, kv);
-  add("self_attn.v_proj.weight", w.qkv, g.qkv, q + kv, kv);
-  add("self_attn.o_proj.weight", w.out, g.out, 0, m_config.hidden_size);
-  add("post_attention_layernorm.weight", w.norm2, g.norm2, 0, m_config.hidden_size);
-  add("mlp.gate_proj.weight", w.gate_up, g.gate_up, 0, inner);
-  add("mlp.up_proj.weight", w.gate_up, g.gate_up, inner, inner);
-  add("mlp.down_proj.weight", w.down, g.down, 0, m_config.hidden_size);
-  if (m_config.attention_bias) {
-    add("self_attn.q_proj.bias", w.bias, g.bias, 0, q);
-    add("self_attn.k_proj.bias", w.bias, g.bias, q, kv);
-    add("self_attn.v_proj.bias", w.bias, g.bias, q + kv, kv);
-  }
-  return all;
+  return layer_parameters(m_config, m_weight, m_mode == LayerMode::training ? &m_gradient : nullptr);
 }
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) const {
-  auto* gradient = m_gradient_block.template at<C>(0);
-  const std::size_t count = m_gradient_block.bytes() / sizeof(C);
+  auto* gradient = m_gradient.block.template at<C>(0);
+  const std::size_t count = m_gradient.block.bytes() / sizeof(C);
   Kokkos::parallel_for(
       "kformer::DecoderLayer::zero_gradients", Kokkos::RangePolicy<Exec>(exec, 0, count),
       KOKKOS_LAMBDA(std::size_t i) { gradient[i] = 0; });
@@ -184,10 +134,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("qkv");
-    if (m_config.attention_bias)
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, m_cos, m_sin, rope_options());
-    else
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_qkv, m_cos, m_sin, rope_options());
+    project(exec);
   }
   {
     Region region("attention");
@@ -256,6 +203,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   {
     Region region("rope");
     rope_backward(exec, queries(m_d_qkv), keys(m_d_qkv), m_cos, m_sin, 0, m_config.rope.layout);
+    if (m_config.qk_norm) head_norm_gradient(exec);
   }
   {
     Region region("attention_norm");
@@ -272,9 +220,41 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
                              m_norm_workspace);
 }
 
+// q, k and v, q and k rotated: one product whose tiles are rotated while they are in the cache, unless the
+// heads are normalised in between.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::project(const Exec& exec) const {
+  if (!m_config.qk_norm) {
+    if (m_config.attention_bias)
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, m_cos, m_sin, rope_options());
+    else
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_qkv, m_cos, m_sin, rope_options());
+    return;
+  }
+  if (m_config.attention_bias)
+    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv);
+  else
+    linear_forward(exec, m_normed, m_weight.qkv, m_qkv);
+  for (std::int64_t h = 0; h < rotated_heads(); ++h)
+    rms_norm_forward(exec, head_of(m_qkv, h),
+                     h < m_config.num_attention_heads ? m_weight.q_norm : m_weight.k_norm,
+                     head_of(m_rotated, h), head_rstd(h), norm_options());
+  rope_forward(exec, queries(m_rotated), keys(m_rotated), m_cos, m_sin, 0, m_config.rope.layout);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) const {
+  for (std::int64_t h = 0; h < rotated_heads(); ++h) {
+    const bool query = h < m_config.num_attention_heads;
+    rms_norm_backward(exec, head_of(m_qkv, h), query ? m_weight.q_norm : m_weight.k_norm, head_rstd(h),
+                      head_of(m_d_qkv, h), head_of(m_d_qkv, h), query ? m_gradient.q_norm : m_gradient.k_norm,
+                      m_norm_workspace);
+  }
+}
+
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::attention(const Exec& exec) const {
-  const auto q = queries(m_qkv), k = keys(m_qkv), v = values(m_qkv), out = queries(m_attention);
+  const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   if (m_algorithm == AttentionAlgorithm::standard)
     standard_attention_forward(exec, q, k, v, out, m_probabilities, attention_options());
   else
@@ -283,7 +263,7 @@ void DecoderLayer<Exec, T>::attention(const Exec& exec) const {
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec) const {
-  const auto q = queries(m_qkv), k = keys(m_qkv), v = values(m_qkv), out = queries(m_attention);
+  const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   const auto dout = queries(m_d_attention), dq = queries(m_d_qkv), dk = keys(m_d_qkv), dv = values(m_d_qkv);
   if (m_algorithm == AttentionAlgorithm::standard)
     standard_attention_backward(exec, q, k, v, m_probabilities, dout, dq, dk, dv, attention_options(),

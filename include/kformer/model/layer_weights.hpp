@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kformer/memory/ledger.hpp"
+#include "kformer/model/llama_config.hpp"
+#include "kformer/model/parameter.hpp"
+
+/// \file
+/// The arrays of a decoder layer's parameters, or of their gradients.
+
+namespace kformer {
+
+/// A (rows, columns) array somewhere in a block of memory.
+template <class MemorySpace, class U>
+using BlockMatrix =
+    Kokkos::View<U**, Kokkos::LayoutStride, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// A one-dimensional array somewhere in a block of memory.
+template <class MemorySpace, class U>
+using BlockVector = Kokkos::View<U*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+namespace Impl {
+
+template <class U, class MemorySpace>
+BlockMatrix<MemorySpace, U> matrix_in(const MemoryBlock<MemorySpace>& block, std::size_t offset,
+                                      std::int64_t rows, std::int64_t columns) {
+  const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(columns);
+  return BlockMatrix<MemorySpace, U>(block.template at<U>(offset), Kokkos::LayoutStride(m, n, n, 1));
+}
+
+template <class U, class MemorySpace>
+BlockVector<MemorySpace, U> vector_in(const MemoryBlock<MemorySpace>& block, std::size_t offset,
+                                      std::int64_t size) {
+  return BlockVector<MemorySpace, U>(block.template at<U>(offset), static_cast<std::size_t>(size));
+}
+
+/// Rows [first, first + count) of a matrix, or elements of a vector.
+inline TensorRef rows_of(TensorRef ref, std::int64_t first, std::int64_t count) {
+  if (ref.data)
+    ref.data = static_cast<std::byte*>(ref.data) +
+               first * ref.stride[0] * static_cast<std::int64_t>(size_of(ref.dtype));
+  ref.extent[0] = count;
+  return ref;
+}
+
+}  // namespace Impl
+
+/// One published parameter as rows of the array it is stored in.
+struct ParameterRows {
+  std::string name;           ///< such as "self_attn.q_proj.weight"
+  std::int64_t first, count;  ///< its rows
+};
+
+/// The parameters in the fused projection of queries, keys and values, or in its bias, by `suffix` ("weight",
+/// "bias").
+std::vector<ParameterRows> qkv_parameters(const LlamaConfig& config, const char* suffix);
+/// The parameters in the fused projection of gate and up.
+std::vector<ParameterRows> gate_up_parameters(const LlamaConfig& config);
+
+/// The parameters of a decoder layer in one block of memory; q, k and v are rows of one array, and so are gate
+/// and up. `U` is the storage type, or the type of gradients.
+template <class MemorySpace, class U>
+struct LayerWeights {
+  BlockVector<MemorySpace, U> norm1,     ///< before attention
+      norm2,                             ///< before the MLP
+      q_norm, k_norm,                    ///< of heads; empty without `qk_norm`
+      bias;                              ///< of `qkv`; empty without `attention_bias`
+  BlockMatrix<MemorySpace, U> qkv, out,  ///< of attention
+      gate_up, down;                     ///< of the MLP
+  MemoryBlock<MemorySpace> block;        ///< where they all are
+
+  LayerWeights() = default;
+  /// Books and allocates; the contents are undefined.
+  /// \throws OutOfMemory with the ledger
+  LayerWeights(const LlamaConfig& config, Ledger& ledger, MemoryClass memory_class) {
+    const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+    const std::int64_t bias_size = config.attention_bias ? config.qkv_size() : 0;
+    const std::int64_t head = config.qk_norm ? config.head_dim : 0;
+    MemoryLayout layout;
+    const auto norm1_at = layout.reserve<U>(hidden), norm2_at = layout.reserve<U>(hidden);
+    const auto q_norm_at = layout.reserve<U>(head), k_norm_at = layout.reserve<U>(head);
+    const auto bias_at = layout.reserve<U>(bias_size);
+    const auto qkv_at = layout.reserve<U>(config.qkv_size() * hidden);
+    const auto out_at = layout.reserve<U>(hidden * config.attention_size());
+    const auto gate_up_at = layout.reserve<U>(2 * inner * hidden), down_at = layout.reserve<U>(hidden * inner);
+    block = ledger.allocate<MemorySpace>(memory_class, std::string("DecoderLayer::") + to_string(memory_class),
+                                         layout.bytes());
+    norm1 = Impl::vector_in<U>(block, norm1_at, hidden);
+    norm2 = Impl::vector_in<U>(block, norm2_at, hidden);
+    q_norm = Impl::vector_in<U>(block, q_norm_at, head);
+    k_norm = Impl::vector_in<U>(block, k_norm_at, head);
+    bias = Impl::vector_in<U>(block, bias_at, bias_size);
+    qkv = Impl::matrix_in<U>(block, qkv_at, config.qkv_size(), hidden);
+    out = Impl::matrix_in<U>(block, out_at, hidden, config.attention_size());
+    gate_up = Impl::matrix_in<U>(block, gate_up_at, 2 * inner, hidden);
+    down = Impl::matrix_in<U>(block, down_at, hidden, inner);
+  }
+};
+
+/// The published parameters of a layer with their gradients, those absent where `gradients` is null.
+template <class MemorySpace, class T, class C>
+std::vector<Parameter> layer_parameters(const LlamaConfig& config, const LayerWeights<MemorySpace, T>& weights,
+                                        const LayerWeights<MemorySpace, C>* gradients) {
+  std::vector<Parameter> all;
+  const auto add = [&](const std::vector<ParameterRows>& parts, auto member) {
+    for (const auto& [name, first, count] : parts)
+      all.push_back({name, Impl::rows_of(erase(member(weights)), first, count),
+                     gradients ? Impl::rows_of(erase(member(*gradients)), first, count) : TensorRef{}});
+  };
+  const std::int64_t hidden = config.hidden_size;
+  add({{"input_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm1; });
+  add(qkv_parameters(config, "weight"), [](const auto& w) { return w.qkv; });
+  if (config.attention_bias) add(qkv_parameters(config, "bias"), [](const auto& w) { return w.bias; });
+  if (config.qk_norm) {
+    add({{"self_attn.q_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.q_norm; });
+    add({{"self_attn.k_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.k_norm; });
+  }
+  add({{"self_attn.o_proj.weight", 0, hidden}}, [](const auto& w) { return w.out; });
+  add({{"post_attention_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm2; });
+  add(gate_up_parameters(config), [](const auto& w) { return w.gate_up; });
+  add({{"mlp.down_proj.weight", 0, hidden}}, [](const auto& w) { return w.down; });
+  return all;
+}
+
+}  // namespace kformer
