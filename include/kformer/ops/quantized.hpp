@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+#include "kformer/core/quantized_format.hpp"
+
+/// \file
+/// Weight matrices that stay quantised in memory: conversions, the linear map `y = x Wᵀ`, and rows of a table
+/// by their ids. The formats are those of kformer/core/quantized_format.hpp.
+
+namespace kformer {
+
+/// A quantised matrix (rows, cols), which is (out, in) of a linear map. Owns nothing.
+struct QuantizedMatrix {
+  QuantizedFormat format = QuantizedFormat::q8_0;  ///< of every block
+  const std::byte* data = nullptr;  ///< `quantized_bytes` of them, at any address the execution space can read
+  std::int64_t rows = 0;            ///< outputs, or words of a vocabulary
+  std::int64_t cols = 0;            ///< inputs; need not fill the last block of a row
+};
+
+/// A quantised matrix to be written.
+struct QuantizedOutput {
+  QuantizedFormat format = QuantizedFormat::q8_0;  ///< of every block
+  std::byte* data = nullptr;  ///< `quantized_bytes` of them, at any address the execution space can write
+  std::int64_t rows = 0;      ///< as in QuantizedMatrix
+  std::int64_t cols = 0;      ///< as in QuantizedMatrix
+
+  /// The matrix, once it is written.
+  operator QuantizedMatrix() const { return {format, data, rows, cols}; }
+};
+
+/// What quantised weights are multiplied with.
+enum class Activations {
+  full,  ///< x as it is stored: as if W were dequantised exactly and multiplied in compute_t<T>
+  int8   ///< x quantised to 8 bits on the way: integer products, exact, and sums of them in compute_t<T>
+};
+
+/// What a quantised linear map takes besides its operands.
+struct QuantizedLinearOptions {
+  Activations activations = Activations::full;  ///< see `quantized_linear_forward`
+  double scale = 1;                             ///< every product is multiplied by it before anything is added
+};
+
+namespace Impl {
+
+/// The matrix as an operand: its extents, for checks and their texts.
+TensorRef operand(const QuantizedMatrix& matrix);
+
+struct Dequantize {
+  static constexpr const char* op = "quantized";
+  static constexpr const char* function = "dequantize";
+  QuantizedMatrix matrix;
+  TensorRef y;
+  Operands operands() const;
+  void check() const;
+};
+
+struct Quantize {
+  static constexpr const char* op = "quantized";
+  static constexpr const char* function = "quantize";
+  TensorRef x;
+  QuantizedOutput matrix;
+  Operands operands() const;
+  void check() const;
+};
+
+struct QuantizedLinearForward {
+  static constexpr const char* op = "quantized";
+  static constexpr const char* function = "quantized_linear_forward";
+  TensorRef x;
+  QuantizedMatrix weight;
+  TensorRef residual, y;
+  QuantizedLinearOptions options{};
+  Operands operands() const;
+  void check() const;
+};
+
+struct QuantizedEmbeddingForward {
+  static constexpr const char* op = "quantized";
+  static constexpr const char* function = "quantized_embedding_forward";
+  TensorRef ids;
+  QuantizedMatrix weight;
+  TensorRef y;
+  Operands operands() const;
+  void check() const;
+};
+
+}  // namespace Impl
+
+/// Every weight of the matrix, rounded once, to T.
+///
+/// \param exec   the instance everything is launched on; nothing is fenced or allocated
+/// \param matrix (rows, cols)
+/// \param y      (rows, cols), T, overwritten
+/// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
+template <class Exec, ViewOf<2> Y>
+void dequantize(const Exec& exec, const QuantizedMatrix& matrix, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, Y>, "kformer: Views must be accessible from the execution space");
+  const Impl::Dequantize problem{matrix, erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Quantises block by block by the rules of ggml's reference code (`ggml-quants.c`, `quantize_row_*_ref`), in
+/// float, where `rint` rounds halves away from zero and `d`, `m` are rounded to binary16 afterwards:
+///
+/// * q8_0: `d = max|x|/127`, `q = rint(x/d)`
+/// * q4_0: `d = −e/8` with `e` the first x of greatest magnitude, `q = min(15, ⌊x/d + 8.5⌋)`
+/// * q4_1: `m = min x`, `d = (max x − m)/15`, `q = min(15, ⌊(x − m)/d + 0.5⌋)`
+/// * tq2_0, tq1_0: `d = max|x|`, `q = rint(x/d) + 1`: exact for weights that are −d, 0 or d already. BitNet's
+/// rule,
+///   one scale for all, is `ternary_quantize`.
+///
+/// Where the columns do not fill the last block, the rest of it is stored as zeros of x. A block with a NaN or
+/// an infinity gets NaN for `d`; a `d` beyond binary16 becomes infinity.
+///
+/// \param exec   the instance
+/// \param x      (rows, cols), T
+/// \param matrix (rows, cols), overwritten; shares no memory with `x`
+/// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
+template <class Exec, ViewOf<2> X>
+void quantize(const Exec& exec, const X& x, const QuantizedOutput& matrix) {
+  static_assert(Impl::all_accessible<Exec, X>, "kformer: Views must be accessible from the execution space");
+  const Impl::Quantize problem{erase(x), matrix};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Bytes of workspace `quantized_linear_forward` and `quantized_linear_residual_forward` need for storage type
+/// `T`, `rows` rows of x and a weight of this format and these extents (`weight.data` is not read).
+template <class T, class Exec>
+std::size_t quantized_linear_workspace_bytes(const Exec&, std::int64_t rows, const QuantizedMatrix& weight,
+                                             const QuantizedLinearOptions& options = {}) {
+  const auto matrix = [](std::int64_t r, std::int64_t c) {
+    TensorRef ref;
+    ref.dtype = dtype_of<T>;
+    ref.rank = 2;
+    ref.extent = {r, c};
+    ref.stride = {c, 1};
+    return ref;
+  };
+  return Impl::best_workspace_bytes<Exec>(
+      Impl::QuantizedLinearForward{matrix(rows, weight.cols), weight, {}, matrix(rows, weight.rows), options});
+}
+
+/// The linear map of each row by quantised weights: `y = scale · x Wᵀ`.
+///
+/// With `Activations::int8` the kernels use `d_x·q` in place of x, in blocks of 32 for q8_0, q4_0 and q4_1, in
+/// whole rows for tq2_0 and tq1_0: `d_x = max|x|/127`, `q` = the integer nearest to `x·(127/max|x|)`, halves to
+/// the even one. Sums of q·q within a block of weights, or as long as the ternary blocks of a row have the same
+/// scale, are exact. What has `max|x| < 2⁻¹⁰⁰` counts as 0; a NaN or an infinity in a block (row) of x makes
+/// its row of y NaN.
+///
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param x         (rows, in), T
+/// \param weight    (out, in)
+/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options   `activations`, `scale`
+/// \param workspace at least `quantized_linear_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
+/// workspace is too small
+/// \throws NotSupported if `scale` is not finite
+template <class Exec, ViewOf<2> X, ViewOf<2> Y>
+void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
+                              const QuantizedLinearOptions& options = {}, const Workspace& workspace = {}) {
+  static_assert(Impl::all_accessible<Exec, X, Y>, "kformer: Views must be accessible from the execution space");
+  const Impl::QuantizedLinearForward problem{erase(x), weight, {}, erase(y), options};
+  problem.check();
+  Impl::run_best(exec, problem, workspace);
+}
+
+/// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
+///
+/// \param exec      the instance
+/// \param x         (rows, in), T
+/// \param weight    (out, in)
+/// \param residual  (rows, out), T; may be `y` itself, otherwise shares no memory with it
+/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options   `activations`, `scale`
+/// \param workspace at least `quantized_linear_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
+/// workspace is too small
+/// \throws NotSupported if `scale` is not finite
+template <class Exec, ViewOf<2> X, ViewOf<2> R, ViewOf<2> Y>
+void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,
+                                       const R& residual, const Y& y,
+                                       const QuantizedLinearOptions& options = {},
+                                       const Workspace& workspace = {}) {
+  static_assert(Impl::all_accessible<Exec, X, R, Y>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::QuantizedLinearForward problem{erase(x), weight, erase(residual), erase(y), options};
+  problem.check();
+  Impl::run_best(exec, problem, workspace);
+}
+
+/// Token embedding by a quantised table: `y[row] = weight[ids[row]]`, each weight rounded once, to T. A row
+/// whose id lies outside [0, weight.rows) becomes NaN; nothing outside the table is read.
+///
+/// \param exec   the instance
+/// \param ids    (rows), int32
+/// \param weight (vocabulary, hidden)
+/// \param y      (rows, hidden), T, overwritten
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the table has no data
+template <class Exec, ViewOf<1> I, ViewOf<2> Y>
+void quantized_embedding_forward(const Exec& exec, const I& ids, const QuantizedMatrix& weight, const Y& y) {
+  static_assert(Impl::all_accessible<Exec, I, Y>, "kformer: Views must be accessible from the execution space");
+  const Impl::QuantizedEmbeddingForward problem{erase(ids), weight, erase(y)};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer
