@@ -21,7 +21,7 @@ void merge_model_config(Table& root, Diagnostics& diagnostics) {
   const auto* name = config != nullptr ? std::get_if<std::string>(&config->value.data) : nullptr;
   if (name == nullptr || name->empty()) return;
   const Place place = config->value.place;
-  Table model = read_model_config((place.source->directory / *name).lexically_normal(), place, diagnostics);
+  Table model = read_layer_config((place.source->directory / *name).lexically_normal(), place, diagnostics);
   auto& given = std::get<Table>(find(root, "model")->value.data);
   merge(model, std::move(given));
   given = std::move(model);

@@ -2,74 +2,14 @@
 #pragma once
 
 #include <optional>
-#include <set>
 
+#include "kformer/io/model_table.hpp"
 #include "kformer/io/sweep.hpp"
 
 /// \file
 /// Decks of kind "layer_sweep": one transformer layer, timed and checked over a grid of shapes and precisions.
 
 namespace kformer {
-
-/// The published model family whose layer this is.
-enum class ModelType { llama, mistral, qwen2 };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 3> names_of(ModelType) { return {"llama", "mistral", "qwen2"}; }
-
-/// The activation of the gated MLP.
-enum class HiddenAct { silu };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 1> names_of(HiddenAct) { return {"silu"}; }
-
-/// How the RoPE frequencies are scaled.
-enum class RopeType { none, llama3 };
-/// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(RopeType) { return {"none", "llama3"}; }
-
-/// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
-struct RopeScalingTable {
-  RopeType rope_type = RopeType::none;  ///< none: the other keys mean nothing
-  double factor = 8;                    ///< low frequencies are divided by this
-  double low_freq_factor = 1;           ///< wavelengths above original / this are scaled in full
-  double high_freq_factor = 4;          ///< wavelengths below original / this are kept
-  std::int64_t original_max_position_embeddings = 8192;  ///< context length of the first training, in tokens
-  bool operator==(const RopeScalingTable&) const = default;  ///< all keys equal
-};
-
-/// The table [model], with the keys of published config.json files.
-struct ModelTable {
-  std::filesystem::path config;             ///< config.json that was read, absolute; empty if none was named
-  ModelType model_type = ModelType::llama;  ///< family
-  std::int64_t hidden_size = 0;             ///< features of a token
-  std::int64_t num_attention_heads = 0;     ///< query heads
-  std::int64_t num_key_value_heads = 0;     ///< 0 = num_attention_heads
-  std::int64_t head_dim = 0;                ///< 0 = hidden_size / num_attention_heads
-  std::int64_t intermediate_size = 0;       ///< features inside the MLP
-  double rms_norm_eps = 1e-5;               ///< added to the mean square
-  HiddenAct hidden_act = HiddenAct::silu;   ///< activation of the MLP
-  double rope_theta = 10000;                ///< base of the RoPE frequencies
-  RopeScalingTable rope_scaling;            ///< scaling of the RoPE frequencies
-  bool attention_bias = false;              ///< biases on the q, k and v projections
-  std::int64_t sliding_window = 0;          ///< keys a query sees, 0 = all before it
-
-  /// Keys whose value is known: without [tensors] all of them, with [tensors] only those that the deck or its
-  /// `config` gives; the others are for the tensor file to say.
-  std::set<std::string> known;
-  bool operator==(const ModelTable&) const = default;  ///< all keys equal
-};
-
-/// A contradiction inside a `ModelTable`.
-struct ModelFault {
-  std::string key;      ///< the key to blame, without its table
-  std::string message;  ///< what is wrong and what to do
-};
-
-/// Derives num_key_value_heads and head_dim where they are 0 and can be derived, and checks the table:
-/// key/value heads divide the query heads, the head dimension is even, biases and frequency factors make sense.
-/// Keys that are still 0 are not judged, so that an incomplete table can be checked before the tensor file adds
-/// the rest.
-/// \returns the contradictions, none for a sound table
-std::vector<ModelFault> complete_model(ModelTable& model);
 
 /// What the weights of an optimizer step are kept in, where they are stored in 16 bits.
 enum class MasterWeights { f32, none };

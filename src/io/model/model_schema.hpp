@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "io/deck/layer_schema.hpp"
+
+/// \file
+/// The keys of a whole model in config.json files, besides those of its layers.
+
+namespace kformer::Impl::decks {
+
+template <class V>
+void describe_model(V& v, LanguageModelTable& t) {
+  constexpr double most_tokens = 1 << 30;
+  v.key({.name = "num_hidden_layers", .help = "layers", .range = {.min = 1, .max = 1 << 16}, .required = true},
+        t.num_hidden_layers);
+  v.key({.name = "vocab_size",
+         .help = "rows of the token embedding",
+         .range = {.min = 1, .max = most_tokens},
+         .required = true},
+        t.vocab_size);
+  v.key({.name = "max_position_embeddings",
+         .help = "context length of the training",
+         .range = {.min = 1, .max = most_tokens},
+         .required = true},
+        t.max_position_embeddings);
+  v.key({.name = "tie_word_embeddings", .help = "the embedding is the last projection, too"},
+        t.tie_word_embeddings);
+  v.key({.name = "bos_token_id", .help = "what a text begins with", .range = {.min = 0, .max = most_tokens}},
+        t.bos_token_ids);
+  v.key({.name = "eos_token_id", .help = "what a text ends with", .range = {.min = 0, .max = most_tokens}},
+        t.eos_token_ids);
+}
+
+}  // namespace kformer::Impl::decks

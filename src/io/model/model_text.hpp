@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "kformer/io/model_table.hpp"
+
+namespace kformer::Impl {
+
+/// read_model_config() on a text in memory.
+/// \param path what error texts call it, and the `config` of the table
+LanguageModelTable parse_model_config(std::string text, const std::filesystem::path& path);
+
+/// complete_model() on the layer, and the same for the keys of the whole model.
+/// \returns the contradictions, none for a sound table
+std::vector<ModelFault> complete_language_model(LanguageModelTable& model);
+
+}  // namespace kformer::Impl
