@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kformer/model/llama_decoder.hpp"
+#include "kformer/ops/sampling.hpp"
+
+/// \file
+/// Batched generation: prompts in chunks, then a token at a time for all sequences together.
+
+namespace kformer {
+
+/// Why a sequence gets no more tokens.
+enum class StopReason { none, end_of_text, length, caller };
+
+/// How text is generated.
+struct GeneratorOptions {
+  std::int64_t batch = 1;                   ///< sequences
+  std::int64_t max_new_tokens = 256;        ///< of a sequence
+  std::int64_t prefill_chunk = 512;         ///< most tokens of a prompt in one step
+  bool share_prefix = true;                 ///< prompts that begin alike are computed once as far as they do
+  bool score_prompt = false;                ///< log-probabilities of the prompts' tokens too
+  bool recompute = false;                   ///< keep nothing between tokens: the oracle of every cache
+  std::vector<std::int32_t> end_of_text{};  ///< tokens that end a sequence
+  SamplingOptions sampling{};               ///< how tokens are chosen; stream i belongs to sequence i
+  std::int64_t repetition_window = 0;       ///< last tokens that the repetition penalty counts; 0: all
+};
+
+/// A sequence that is generated.
+struct GeneratedSequence {
+  std::vector<std::int32_t> tokens;       ///< prompt and continuation
+  std::vector<double> log_probabilities;  ///< of each token given those before it; NaN where it is not known
+  std::int64_t prompt_tokens = 0;         ///< of the tokens
+  StopReason stopped = StopReason::none;  ///< why there is no more
+
+  /// Tokens of the continuation.
+  std::int64_t new_tokens() const { return static_cast<std::int64_t>(tokens.size()) - prompt_tokens; }
+};
+
+/// Generates text with a decoder and a cache that were made for at least this batch and these chunks.
+///
+///     generator.start(exec, prompts);
+///     while (generator.running()) generator.step(exec);
+///
+/// `start` computes all tokens of the prompts but the last ones, with which the first `step` begins. Every
+/// `step` waits for its tokens.
+template <class Exec, Scalar T>
+class Generator {
+ public:
+  /// Books and allocates what the steps need besides decoder and cache, which must outlive the generator.
+  /// \throws DimensionMismatch if decoder or cache are too small for the options
+  /// \throws NotSupported if a sampling option is out of range
+  /// \throws OutOfMemory with the ledger
+  Generator(const LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, const GeneratorOptions& options,
+            Ledger& ledger);
+
+  /// Forgets what was generated and takes new prompts.
+  /// \param exec    the instance of this and all steps
+  /// \param prompts tokens of each sequence, at least one
+  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one leaves no position for a
+  /// new token
+  void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts);
+
+  /// Whether a sequence goes on.
+  bool running() const;
+
+  /// One more token for every sequence that goes on.
+  void step(const Exec& exec);
+
+  /// Ends a sequence, for instance because its text contains what the caller waits for.
+  void stop(std::int64_t sequence);
+
+  /// The sequences so far.
+  const std::vector<GeneratedSequence>& sequences() const { return m_sequences; }
+
+  /// The logits after the last token of every sequence; the cache has seen that token then.
+  std::vector<std::vector<double>> final_logits(const Exec& exec);
+
+ private:
+  using memory_space = typename Exec::memory_space;
+  using C = compute_t<T>;
+  using Integers = BlockVector<memory_space, std::int32_t>;
+  using History =
+      Kokkos::View<std::int32_t**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  void check() const;
+  void place(Ledger& ledger);
+  void prefill(const Exec& exec, std::size_t sequence, std::size_t from);
+  std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
+  void score_prompt(const Exec& exec, GeneratedSequence& sequence, std::size_t from, std::size_t count);
+  void feed(const Exec& exec, std::span<const std::int64_t> new_tokens, std::span<const std::int32_t> ids);
+  BlockMatrix<memory_space, T> feed_last(const Exec& exec, const std::vector<std::size_t>& live);
+  void sample_tokens(const Exec& exec, const BlockMatrix<memory_space, T>& logits,
+                     const std::vector<std::size_t>& live);
+  void upload_history(const Exec& exec, const std::vector<std::size_t>& live);
+  template <class Device, class Host>
+  void upload(const Exec& exec, const Device& to, const std::vector<Host>& from) const;
+  template <class V>
+  auto first(const V& view, std::size_t count) const {
+    return Kokkos::subview(view, std::pair<std::size_t, std::size_t>(0, count));
+  }
+  bool penalised() const { return m_options.sampling.repetition_penalty != 1; }
+
+  const LlamaDecoder<Exec, T>& m_decoder;
+  KvCache<Exec, T>& m_cache;
+  GeneratorOptions m_options;
+  std::vector<GeneratedSequence> m_sequences;
+  MemoryBlock<memory_space> m_block;
+  Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
+  History m_history;
+  BlockVector<memory_space, C> m_log_probabilities;
+  BlockVector<memory_space, std::byte> m_workspace;
+};
+
+}  // namespace kformer
+
+#include "kformer/model/generator_impl.hpp"

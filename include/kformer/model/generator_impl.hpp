@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "kformer/model/generator.hpp"
+
+/// \file
+/// Definitions of Generator's members.
+
+namespace kformer {
+
+template <class Exec, Scalar T>
+Generator<Exec, T>::Generator(const LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache,
+                              const GeneratorOptions& options, Ledger& ledger)
+    : m_decoder(decoder), m_cache(cache), m_options(options) {
+  check();
+  place(ledger);
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::check() const {
+  const auto at_least = [](const char* what, std::int64_t value, std::int64_t wanted) {
+    if (value < wanted)
+      throw DimensionMismatch(std::string("kformer::Generator: ") + what + " is " + std::to_string(value) +
+                              ", expected at least " + std::to_string(wanted));
+  };
+  const DecoderOptions& decoder = m_decoder.options();
+  at_least("batch", m_options.batch, 1);
+  at_least("max_new_tokens", m_options.max_new_tokens, 0);
+  at_least("prefill_chunk", m_options.prefill_chunk, 1);
+  at_least("repetition_window", m_options.repetition_window, 0);
+  at_least("the decoder's max_rows", decoder.max_rows, std::max(m_options.batch, m_options.prefill_chunk));
+  at_least("the decoder's max_logit_rows", decoder.max_logit_rows, m_options.batch);
+  at_least("the cache's batch", m_cache.options().batch, m_options.batch);
+  at_least("the cache's max_step_tokens", m_cache.options().max_step_tokens, m_options.prefill_chunk);
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::place(Ledger& ledger) {
+  const std::int64_t rows = m_decoder.options().max_rows, batch = m_options.batch;
+  const std::int64_t scored = std::max(batch, m_decoder.options().max_logit_rows);
+  const std::int64_t width = !penalised()                      ? 0
+                             : m_options.repetition_window > 0 ? m_options.repetition_window
+                                                               : m_decoder.options().max_positions;
+  const auto workspace_bytes = static_cast<std::int64_t>(
+      sample_workspace_bytes<T>(Exec(), batch, m_decoder.config().vocab_size, penalised(), m_options.sampling));
+  MemoryLayout layout;
+  const auto ids = layout.reserve<std::int32_t>(rows), positions = layout.reserve<std::int32_t>(rows),
+             chosen = layout.reserve<std::int32_t>(scored), tokens = layout.reserve<std::int32_t>(batch),
+             lengths = layout.reserve<std::int32_t>(batch),
+             history = layout.reserve<std::int32_t>(batch * width);
+  const auto log_probabilities = layout.reserve<C>(scored);
+  const auto workspace = layout.reserve<std::byte>(workspace_bytes);
+  m_block = ledger.allocate<memory_space>(MemoryClass::workspace, "Generator", layout.bytes());
+  m_ids = Impl::vector_in<std::int32_t>(m_block, ids, rows);
+  m_positions = Impl::vector_in<std::int32_t>(m_block, positions, rows);
+  m_rows = Impl::vector_in<std::int32_t>(m_block, chosen, scored);
+  m_tokens = Impl::vector_in<std::int32_t>(m_block, tokens, batch);
+  m_history_lengths = Impl::vector_in<std::int32_t>(m_block, lengths, batch);
+  m_history = History(m_block.template at<std::int32_t>(history), static_cast<std::size_t>(batch),
+                      static_cast<std::size_t>(width));
+  m_log_probabilities = Impl::vector_in<C>(m_block, log_probabilities, scored);
+  m_workspace = Impl::vector_in<std::byte>(m_block, workspace, workspace_bytes);
+}
+
+template <class Exec, Scalar T>
+template <class Device, class Host>
+void Generator<Exec, T>::upload(const Exec& exec, const Device& to, const std::vector<Host>& from) const {
+  const Kokkos::View<const Host*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(from.data(),
+                                                                                                   from.size());
+  Kokkos::deep_copy(exec, first(to, from.size()), host);
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts) {
+  const auto wrong = [](const std::string& sentence) {
+    throw DimensionMismatch("kformer::Generator::start: " + sentence);
+  };
+  if (prompts.size() != static_cast<std::size_t>(m_options.batch))
+    wrong(std::to_string(prompts.size()) + " prompts, the generator was made for " +
+          std::to_string(m_options.batch));
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    if (prompts[s].empty())
+      wrong("prompt " + std::to_string(s) + " has no token; give the one that begins texts");
+    if (prompts[s].size() > static_cast<std::size_t>(m_decoder.options().max_positions))
+      wrong("prompt " + std::to_string(s) + " has " + std::to_string(prompts[s].size()) +
+            " tokens, the decoder was made for " + std::to_string(m_decoder.options().max_positions) +
+            " positions");
+  }
+  m_sequences.clear();
+  for (auto& prompt : prompts) {
+    GeneratedSequence& sequence = m_sequences.emplace_back();
+    sequence.tokens = std::move(prompt);
+    sequence.prompt_tokens = static_cast<std::int64_t>(sequence.tokens.size());
+    sequence.log_probabilities.assign(sequence.tokens.size(), std::numeric_limits<double>::quiet_NaN());
+    if (m_options.max_new_tokens == 0) sequence.stopped = StopReason::length;
+  }
+  for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
+  for (std::size_t s = 0; s < m_sequences.size(); ++s) prefill(exec, s, reuse_prefix(exec, s));
+  exec.fence("kformer::Generator::start");
+}
+
+// Takes what another sequence has computed of the same tokens; returns how many.
+template <class Exec, Scalar T>
+std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t sequence) {
+  if (!m_options.share_prefix || m_options.score_prompt) return 0;
+  const auto& tokens = m_sequences[sequence].tokens;
+  std::size_t best = 0, from = 0;
+  for (std::size_t r = 0; r < sequence; ++r) {
+    const auto& other = m_sequences[r].tokens;
+    const std::size_t most = std::min(tokens.size(), other.size()) - 1;
+    std::size_t same = 0;
+    while (same < most && tokens[same] == other[same]) ++same;
+    // A cache that forgets cannot go back.
+    if (same > best && (m_cache.exact() || same == other.size() - 1)) {
+      best = same;
+      from = r;
+    }
+  }
+  if (best == 0) return 0;
+  const auto to = static_cast<std::int64_t>(sequence);
+  m_cache.fork(exec, static_cast<std::int64_t>(from), to);
+  m_cache.truncate(to, static_cast<std::int64_t>(best));
+  return best;
+}
+
+// All tokens but the last, from number `from` on.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::prefill(const Exec& exec, std::size_t sequence, std::size_t from) {
+  GeneratedSequence& s = m_sequences[sequence];
+  const std::size_t end = s.tokens.size() - 1;
+  std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
+  while (from < end) {
+    const std::size_t count = std::min(end - from, static_cast<std::size_t>(m_options.prefill_chunk));
+    new_tokens[sequence] = static_cast<std::int64_t>(count);
+    feed(exec, new_tokens, std::span(s.tokens).subspan(from, count));
+    if (m_options.score_prompt) score_prompt(exec, s, from, count);
+    from += count;
+  }
+}
+
+// The log-probabilities of the tokens that follow those of a chunk.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::score_prompt(const Exec& exec, GeneratedSequence& sequence, std::size_t from,
+                                      std::size_t count) {
+  const auto most = static_cast<std::size_t>(m_decoder.options().max_logit_rows);
+  for (std::size_t begin = 0; begin < count; begin += most) {
+    const std::size_t rows = std::min(most, count - begin);
+    std::vector<std::int32_t> which(rows);
+    std::iota(which.begin(), which.end(), static_cast<std::int32_t>(begin));
+    const auto next = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(from + begin + 1);
+    upload(exec, m_rows, which);
+    const auto logits = m_decoder.logits(exec, first(m_rows, rows));
+    upload(exec, m_rows, std::vector<std::int32_t>(next, next + static_cast<std::ptrdiff_t>(rows)));
+    const auto scores = first(m_log_probabilities, rows);
+    token_log_probabilities(exec, logits, first(m_rows, rows), scores);
+    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), scores);
+    Kokkos::deep_copy(exec, host, scores);
+    exec.fence("kformer::Generator::score_prompt");
+    for (std::size_t i = 0; i < rows; ++i) sequence.log_probabilities[from + begin + 1 + i] = host(i);
+  }
+}
+
+// The hidden states of new tokens.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::feed(const Exec& exec, std::span<const std::int64_t> new_tokens,
+                              std::span<const std::int32_t> ids) {
+  std::vector<std::int32_t> positions;
+  for (std::size_t s = 0; s < new_tokens.size(); ++s)
+    for (std::int64_t i = 0; i < new_tokens[s]; ++i)
+      positions.push_back(static_cast<std::int32_t>(m_cache.length(static_cast<std::int64_t>(s)) + i));
+  m_cache.begin_step(exec, new_tokens);
+  upload(exec, m_ids, std::vector<std::int32_t>(ids.begin(), ids.end()));
+  upload(exec, m_positions, positions);
+  m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache);
+  m_cache.end_step(exec);
+}
+
+// The logits after the last tokens of some sequences.
+template <class Exec, Scalar T>
+auto Generator<Exec, T>::feed_last(const Exec& exec, const std::vector<std::size_t>& live)
+    -> BlockMatrix<memory_space, T> {
+  std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
+  std::vector<std::int32_t> ids, rows(live.size());
+  for (const std::size_t s : live) {
+    if (m_options.recompute) {
+      m_cache.reset(static_cast<std::int64_t>(s));
+      prefill(exec, s, 0);
+    }
+    new_tokens[s] = 1;
+    ids.push_back(m_sequences[s].tokens.back());
+  }
+  feed(exec, new_tokens, ids);
+  std::iota(rows.begin(), rows.end(), 0);
+  upload(exec, m_rows, rows);
+  return m_decoder.logits(exec, first(m_rows, rows.size()));
+}
+
+template <class Exec, Scalar T>
+bool Generator<Exec, T>::running() const {
+  return std::ranges::any_of(m_sequences,
+                             [](const GeneratedSequence& s) { return s.stopped == StopReason::none; });
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::step(const Exec& exec) {
+  std::vector<std::size_t> live;
+  for (std::size_t s = 0; s < m_sequences.size(); ++s)
+    if (m_sequences[s].stopped == StopReason::none) live.push_back(s);
+  if (live.empty()) return;
+  sample_tokens(exec, feed_last(exec, live), live);
+  const auto tokens = first(m_tokens, live.size());
+  const auto log_probabilities = first(m_log_probabilities, live.size());
+  const auto host_tokens = Kokkos::create_mirror_view(Kokkos::HostSpace(), tokens);
+  const auto host_log_probabilities = Kokkos::create_mirror_view(Kokkos::HostSpace(), log_probabilities);
+  Kokkos::deep_copy(exec, host_tokens, tokens);
+  Kokkos::deep_copy(exec, host_log_probabilities, log_probabilities);
+  exec.fence("kformer::Generator::step");
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    GeneratedSequence& s = m_sequences[live[i]];
+    s.tokens.push_back(host_tokens(i));
+    s.log_probabilities.push_back(host_log_probabilities(i));
+    if (std::ranges::count(m_options.end_of_text, host_tokens(i)) > 0)
+      s.stopped = StopReason::end_of_text;
+    else if (s.new_tokens() >= m_options.max_new_tokens ||
+             static_cast<std::int64_t>(s.tokens.size()) > m_decoder.options().max_positions)
+      s.stopped = StopReason::length;
+  }
+}
+
+// One call for each run of neighbours, so that a sequence draws from the stream of its number.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::sample_tokens(const Exec& exec, const BlockMatrix<memory_space, T>& logits,
+                                       const std::vector<std::size_t>& live) {
+  std::vector<std::int32_t> positions;
+  for (const std::size_t s : live) positions.push_back(static_cast<std::int32_t>(m_sequences[s].tokens.size()));
+  upload(exec, m_positions, positions);
+  if (penalised()) upload_history(exec, live);
+  for (std::size_t begin = 0, end = 0; begin < live.size(); begin = end) {
+    for (end = begin + 1; end < live.size() && live[end] == live[end - 1] + 1;) ++end;
+    const std::pair<std::size_t, std::size_t> run(begin, end);
+    SamplingOptions options = m_options.sampling;
+    options.first_stream += static_cast<std::int64_t>(live[begin]);
+    const auto rows = Kokkos::subview(logits, run, Kokkos::ALL);
+    const auto at = Kokkos::subview(m_positions, run), to = Kokkos::subview(m_tokens, run);
+    const auto scores = Kokkos::subview(m_log_probabilities, run);
+    if (penalised())
+      sample(exec, rows, Kokkos::subview(m_history, run, Kokkos::ALL), Kokkos::subview(m_history_lengths, run),
+             at, to, scores, options, m_workspace);
+    else
+      sample(exec, rows, at, to, scores, options, m_workspace);
+  }
+}
+
+// Each token of the window once.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::upload_history(const Exec& exec, const std::vector<std::size_t>& live) {
+  std::vector<std::int32_t> lengths;
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    const auto& tokens = m_sequences[live[i]].tokens;
+    const std::size_t count = std::min(tokens.size(), m_history.extent(1));
+    std::vector<std::int32_t> window(tokens.end() - static_cast<std::ptrdiff_t>(count), tokens.end());
+    std::ranges::sort(window);
+    window.erase(std::unique(window.begin(), window.end()), window.end());
+    lengths.push_back(static_cast<std::int32_t>(window.size()));
+    upload(exec, Kokkos::subview(m_history, i, Kokkos::ALL), window);
+  }
+  upload(exec, m_history_lengths, lengths);
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::stop(std::int64_t sequence) {
+  StopReason& stopped = m_sequences.at(static_cast<std::size_t>(sequence)).stopped;
+  if (stopped == StopReason::none) stopped = StopReason::caller;
+}
+
+template <class Exec, Scalar T>
+std::vector<std::vector<double>> Generator<Exec, T>::final_logits(const Exec& exec) {
+  std::vector<std::size_t> all(m_sequences.size());
+  std::iota(all.begin(), all.end(), std::size_t(0));
+  const auto logits = feed_last(exec, all);
+  const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), logits);
+  Kokkos::deep_copy(exec, host, logits);
+  exec.fence("kformer::Generator::final_logits");
+  std::vector<std::vector<double>> values(all.size());
+  for (const std::size_t s : all)
+    for (std::size_t i = 0; i < host.extent(1); ++i)
+      values[s].push_back(static_cast<double>(static_cast<C>(host(s, i))));
+  return values;
+}
+
+}  // namespace kformer

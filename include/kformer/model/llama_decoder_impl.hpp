@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/model/llama_decoder.hpp"
+
+/// \file
+/// Definitions of LlamaDecoder's members.
+
+namespace kformer {
+
+template <class Exec, Scalar T>
+LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger)
+    : m_config(config), m_options(options) {
+  config.check_model();
+  const auto positive = [](const char* name, std::int64_t value) {
+    if (value <= 0)
+      throw DimensionMismatch(std::string("kformer::DecoderOptions: ") + name + " must be positive, got " +
+                              std::to_string(value));
+  };
+  positive("max_rows", options.max_rows);
+  positive("max_logit_rows", options.max_logit_rows);
+  positive("max_positions", options.max_positions);
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) place_layer(l, ledger);
+  place_ends(ledger);
+  place_arrays(ledger);
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::place_layer(std::int64_t number, Ledger& ledger) {
+  const std::int64_t hidden = m_config.hidden_size, inner = m_config.intermediate_size;
+  const std::int64_t bias_size = m_config.attention_bias ? m_config.qkv_size() : 0;
+  const std::int64_t head = m_config.qk_norm ? m_config.head_dim : 0;
+  const std::string prefix = "model.layers." + std::to_string(number) + ".";
+  const WeightFormats& formats = m_options.formats;
+  Layer layer;
+  MemoryLayout layout;
+  const auto norm1 = layout.reserve<T>(hidden), norm2 = layout.reserve<T>(hidden),
+             q_norm = layout.reserve<T>(head), k_norm = layout.reserve<T>(head),
+             bias = layout.reserve<T>(bias_size);
+  layer.qkv = Weight(qkv_parameters(m_config, "weight"), prefix, hidden, formats, layout);
+  layer.out =
+      Weight({{"self_attn.o_proj.weight", 0, hidden}}, prefix, m_config.attention_size(), formats, layout);
+  layer.gate_up = Weight(gate_up_parameters(m_config), prefix, hidden, formats, layout);
+  layer.down = Weight({{"mlp.down_proj.weight", 0, hidden}}, prefix, inner, formats, layout);
+  layer.block = ledger.allocate<memory_space>(MemoryClass::weights, "LlamaDecoder::layer", layout.bytes());
+  layer.norm1 = Impl::vector_in<T>(layer.block, norm1, hidden);
+  layer.norm2 = Impl::vector_in<T>(layer.block, norm2, hidden);
+  layer.q_norm = Impl::vector_in<T>(layer.block, q_norm, head);
+  layer.k_norm = Impl::vector_in<T>(layer.block, k_norm, head);
+  layer.bias = Impl::vector_in<T>(layer.block, bias, bias_size);
+  for (Weight* weight : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down}) weight->place(layer.block);
+  m_weight_bytes += layout.bytes();
+  m_layers.push_back(std::move(layer));
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::place_ends(Ledger& ledger) {
+  const std::int64_t hidden = m_config.hidden_size, vocabulary = m_config.vocab_size;
+  const bool tied = m_config.tie_word_embeddings;
+  MemoryLayout layout;
+  m_embedding = Weight({{"model.embed_tokens.weight", 0, vocabulary}}, "", hidden, m_options.formats, layout);
+  const std::size_t behind_embedding = layout.next();
+  const auto norm = layout.reserve<T>(hidden);
+  if (!tied) m_head = Weight({{"lm_head.weight", 0, vocabulary}}, "", hidden, m_options.formats, layout);
+  m_ends_block = ledger.allocate<memory_space>(MemoryClass::weights, "LlamaDecoder::ends", layout.bytes());
+  m_norm = Impl::vector_in<T>(m_ends_block, norm, hidden);
+  m_embedding.place(m_ends_block);
+  m_head.place(m_ends_block);
+  m_weight_bytes += tied ? layout.bytes() : layout.bytes() - behind_embedding;
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
+  const std::int64_t half = m_config.head_dim / 2, positions = m_options.max_positions;
+  MemoryLayout tables;
+  const auto cos = tables.reserve<C>(positions * half), sin = tables.reserve<C>(positions * half);
+  m_table_block =
+      ledger.allocate<memory_space>(MemoryClass::weights, "LlamaDecoder::rope_tables", tables.bytes());
+  m_cos = Impl::matrix_in<C>(m_table_block, cos, positions, half);
+  m_sin = Impl::matrix_in<C>(m_table_block, sin, positions, half);
+
+  const std::int64_t rows = m_options.max_rows, hidden = m_config.hidden_size, some = m_options.max_logit_rows;
+  MemoryLayout layout;
+  const auto rstd = layout.reserve<C>(std::max(rows, some));
+  const auto x = layout.reserve<T>(rows * hidden), normed = layout.reserve<T>(rows * hidden);
+  // Attention, MLP and head are never alive together.
+  const auto shared = layout.next();
+  const auto qkv = layout.reserve<T>(rows * m_config.qkv_size());
+  const auto attention = layout.reserve<T>(rows * m_config.attention_size());
+  layout.rewind(shared);
+  const auto gate_up = layout.reserve<T>(rows * 2 * m_config.intermediate_size);
+  layout.rewind(shared);
+  const auto chosen = layout.reserve<T>(some * hidden), logits = layout.reserve<T>(some * m_config.vocab_size);
+  m_block =
+      ledger.allocate<memory_space>(MemoryClass::activations, "LlamaDecoder::activations", layout.bytes());
+  m_rstd = Impl::vector_in<C>(m_block, rstd, std::max(rows, some));
+  m_x = Impl::matrix_in<T>(m_block, x, rows, hidden);
+  m_normed = Impl::matrix_in<T>(m_block, normed, rows, hidden);
+  m_qkv = Impl::matrix_in<T>(m_block, qkv, rows, m_config.qkv_size());
+  m_attention = Impl::matrix_in<T>(m_block, attention, rows, m_config.attention_size());
+  m_gate_up = Impl::matrix_in<T>(m_block, gate_up, rows, 2 * m_config.intermediate_size);
+  m_chosen = Impl::matrix_in<T>(m_block, chosen, some, hidden);
+  m_logits = Impl::matrix_in<T>(m_block, logits, some, m_config.vocab_size);
+
+  const std::size_t bytes = product_workspace_bytes();
+  m_workspace_block = ledger.allocate<memory_space>(MemoryClass::workspace, "LlamaDecoder::workspace", bytes);
+  m_workspace = Impl::vector_in<std::byte>(m_workspace_block, 0, static_cast<std::int64_t>(bytes));
+}
+
+// The most that a product with any number of rows needs.
+template <class Exec, Scalar T>
+std::size_t LlamaDecoder<Exec, T>::product_workspace_bytes() const {
+  std::size_t bytes = 0;
+  const auto grow = [&](const Weight& weight, std::int64_t most) {
+    for (std::int64_t rows = 1; rows < 2 * most; rows *= 2)
+      bytes = std::max(bytes, weight.workspace_bytes(Exec(), std::min(rows, most), product_options()));
+  };
+  // Layers differ where a checkpoint stores them in different formats.
+  for (const Layer& layer : m_layers)
+    for (const Weight* weight : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down})
+      grow(*weight, m_options.max_rows);
+  grow(head(), m_options.max_logit_rows);
+  return bytes;
+}
+
+template <class Exec, Scalar T>
+std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
+  std::vector<WeightSlot> all;
+  const auto vector = [&](const std::string& name, const auto& view, std::int64_t first, std::int64_t count) {
+    all.push_back({name, Impl::rows_of(erase(view), first, count), {}});
+  };
+  const auto matrix = [&](const Weight& weight) {
+    for (WeightSlot& slot : weight.slots()) all.push_back(std::move(slot));
+  };
+  matrix(m_embedding);
+  for (std::size_t l = 0; l < m_layers.size(); ++l) {
+    const Layer& layer = m_layers[l];
+    const std::string prefix = "model.layers." + std::to_string(l) + ".";
+    vector(prefix + "input_layernorm.weight", layer.norm1, 0, m_config.hidden_size);
+    matrix(layer.qkv);
+    if (m_config.attention_bias)
+      for (const auto& [name, first, count] : qkv_parameters(m_config, "bias"))
+        vector(prefix + name, layer.bias, first, count);
+    if (m_config.qk_norm) {
+      vector(prefix + "self_attn.q_norm.weight", layer.q_norm, 0, m_config.head_dim);
+      vector(prefix + "self_attn.k_norm.weight", layer.k_norm, 0, m_config.head_dim);
+    }
+    matrix(layer.out);
+    vector(prefix + "post_attention_layernorm.weight", layer.norm2, 0, m_config.hidden_size);
+    matrix(layer.gate_up);
+    matrix(layer.down);
+  }
+  vector("model.norm.weight", m_norm, 0, m_config.hidden_size);
+  if (!m_config.tie_word_embeddings) matrix(m_head);
+  return all;
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::require_rows(const char* function, std::size_t rows, std::int64_t most) const {
+  if (rows > static_cast<std::size_t>(most))
+    throw DimensionMismatch(std::string("kformer::LlamaDecoder::") + function + ": " + std::to_string(rows) +
+                            " rows, the decoder was made for at most " + std::to_string(most));
+}
+
+template <class Exec, Scalar T>
+template <ViewOf<1> I, ViewOf<1> P>
+void LlamaDecoder<Exec, T>::step(const Exec& exec, const I& ids, const P& positions,
+                                 KvCache<Exec, T>& cache) const {
+  require_rows("step", ids.extent(0), m_options.max_rows);
+  const std::size_t rows = ids.extent(0);
+  const Matrix x = first_rows(m_x, rows), normed = first_rows(m_normed, rows), qkv = first_rows(m_qkv, rows),
+               attended = first_rows(m_attention, rows);
+  const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
+  {
+    Region region("embedding");
+    const auto& table = m_embedding.pieces()[0];
+    if (table.format)
+      quantized_embedding_forward(exec, ids, table.quantized, x);
+    else
+      embedding_forward(exec, ids, table.dense, x);
+  }
+  for (std::size_t l = 0; l < m_layers.size(); ++l) {
+    const Layer& layer = m_layers[l];
+    {
+      Region region("attention_norm");
+      rms_norm_forward(exec, x, layer.norm1, normed, first_rstd(rows), norm_options());
+    }
+    {
+      Region region("qkv");
+      project(exec, layer, normed, qkv);
+    }
+    {
+      Region region("rope");
+      rotate(exec, layer, qkv, positions);
+    }
+    {
+      Region region("attention");
+      cache.attend(exec, static_cast<std::int64_t>(l), heads(qkv, 0, q_heads), heads(qkv, q_heads, kv_heads),
+                   heads(qkv, q_heads + kv_heads, kv_heads), heads(attended, 0, q_heads),
+                   {.causal = true, .window = m_config.sliding_window, .compute = m_options.compute});
+    }
+    {
+      Region region("out_projection");
+      layer.out.residual_forward(exec, attended, x, x, product_options(), m_workspace);
+    }
+    feed_forward(exec, layer, x, normed);
+  }
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::project(const Exec& exec, const Layer& layer, const Matrix& normed,
+                                    const Matrix& qkv) const {
+  if (!m_config.attention_bias) {
+    layer.qkv.forward(exec, normed, qkv, product_options(), m_workspace);
+    return;
+  }
+  if (layer.qkv.is_dense()) {
+    linear_bias_forward(exec, normed, layer.qkv.dense(), layer.bias, qkv);
+    return;
+  }
+  // The bias is a residual that is the same for all rows.
+  const Matrix bias(layer.bias.data(), Kokkos::LayoutStride(qkv.extent(0), 0, qkv.extent(1), 1));
+  layer.qkv.residual_forward(exec, normed, bias, qkv, product_options(), m_workspace);
+}
+
+template <class Exec, Scalar T>
+template <ViewOf<1> P>
+void LlamaDecoder<Exec, T>::rotate(const Exec& exec, const Layer& layer, const Matrix& qkv,
+                                   const P& positions) const {
+  const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
+  const std::size_t rows = qkv.extent(0), dim = static_cast<std::size_t>(m_config.head_dim);
+  if (m_config.qk_norm)
+    for (std::int64_t h = 0; h < q_heads + kv_heads; ++h) {
+      const std::int64_t begin = h * m_config.head_dim;
+      const Matrix head = Kokkos::subview(qkv, Kokkos::ALL, std::pair(begin, begin + m_config.head_dim));
+      rms_norm_forward(exec, head, h < q_heads ? layer.q_norm : layer.k_norm, head, first_rstd(rows),
+                       norm_options());
+    }
+  // All tokens as one sequence, each with a position of its own.
+  using Sequence =
+      Kokkos::View<T****, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const auto sequence = [&](std::int64_t first, std::int64_t count) {
+    return Sequence(qkv.data() + first * m_config.head_dim,
+                    Kokkos::LayoutStride(1, rows * qkv.stride(0), rows, qkv.stride(0),
+                                         static_cast<std::size_t>(count), dim, dim, 1));
+  };
+  const Kokkos::View<const std::int32_t**, Kokkos::LayoutRight, memory_space,
+                     Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+      places(positions.data(), 1, rows);
+  rope_forward(exec, sequence(0, q_heads), sequence(q_heads, kv_heads), m_cos, m_sin, places,
+               m_config.rope.layout);
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, const Matrix& x,
+                                         const Matrix& normed) const {
+  const Matrix gate_up = first_rows(m_gate_up, x.extent(0));
+  const Matrix product = Impl::gate_half(gate_up);
+  {
+    Region region("mlp_norm");
+    rms_norm_forward(exec, x, layer.norm2, normed, first_rstd(x.extent(0)), norm_options());
+  }
+  {
+    Region region("gate_up");
+    if (layer.gate_up.is_dense()) {
+      linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product);
+    } else {
+      layer.gate_up.forward(exec, normed, gate_up, product_options(), m_workspace);
+      swiglu_forward(exec, product, Impl::up_half(gate_up), product);
+    }
+  }
+  Region region("down");
+  layer.down.residual_forward(exec, product, x, x, product_options(), m_workspace);
+}
+
+template <class Exec, Scalar T>
+template <ViewOf<1> I>
+auto LlamaDecoder<Exec, T>::logits(const Exec& exec, const I& rows) const -> Matrix {
+  require_rows("logits", rows.extent(0), m_options.max_logit_rows);
+  Region region("head");
+  const std::size_t count = rows.extent(0);
+  const Matrix chosen = first_rows(m_chosen, count), logits = first_rows(m_logits, count);
+  embedding_forward(exec, rows, m_x, chosen);
+  rms_norm_forward(exec, chosen, m_norm, chosen, first_rstd(count), norm_options());
+  head().forward(exec, chosen, logits, product_options(), m_workspace);
+  return logits;
+}
+
+}  // namespace kformer

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kformer/model/layer_weights.hpp"
+#include "kformer/ops/linear.hpp"
+#include "kformer/ops/quantized.hpp"
+
+/// \file
+/// Weight matrices of a model that only generates: dense, or quantised.
+
+namespace kformer {
+
+/// The formats of the weights that stay quantised, by published name; others are dense.
+using WeightFormats = std::map<std::string, QuantizedFormat, std::less<>>;
+
+/// A weight of a model that only generates, by the name it has in published checkpoints.
+struct WeightSlot {
+  std::string name;           ///< such as "model.layers.0.self_attn.q_proj.weight"
+  TensorRef dense;            ///< where its elements go, T; absent if it stays quantised
+  QuantizedOutput quantized;  ///< where its blocks go; without rows if it is dense
+
+  /// Whether it stays quantised.
+  bool is_quantized() const { return !dense.present(); }
+};
+
+/// The weight of a linear map, (out, in): some published matrices one below the other, in as few pieces as
+/// their formats allow. Neighbours of one format are one piece, and one product.
+template <class MemorySpace, Scalar T>
+class WeightMatrix {
+ public:
+  /// A piece: rows [first, first + rows) of the whole.
+  struct Piece {
+    std::int64_t first, rows;
+    std::optional<QuantizedFormat> format;  ///< of its blocks; dense if there is none
+    std::size_t offset = 0;                 ///< in the block of memory
+    BlockMatrix<MemorySpace, T> dense{};
+    QuantizedOutput quantized{};
+  };
+
+  WeightMatrix() = default;
+  /// \param parts   the published matrices in order
+  /// \param prefix  of their names
+  /// \param columns inputs
+  /// \param formats those that stay quantised
+  /// \param layout  of the block of memory the matrix will lie in
+  WeightMatrix(std::vector<ParameterRows> parts, const std::string& prefix, std::int64_t columns,
+               const WeightFormats& formats, MemoryLayout& layout)
+      : m_parts(std::move(parts)), m_columns(columns) {
+    for (ParameterRows& part : m_parts) {
+      part.name = prefix + part.name;
+      const auto found = formats.find(part.name);
+      const auto format = found == formats.end() ? std::nullopt : std::optional(found->second);
+      if (m_pieces.empty() || m_pieces.back().format != format) m_pieces.push_back({part.first, 0, format});
+      m_pieces.back().rows += part.count;
+    }
+    for (Piece& piece : m_pieces)
+      piece.offset = piece.format ? layout.reserve<std::byte>(static_cast<std::int64_t>(
+                                        quantized_bytes(*piece.format, piece.rows, columns)))
+                                  : layout.reserve<T>(piece.rows * columns);
+  }
+
+  /// Takes its place in the block.
+  void place(const MemoryBlock<MemorySpace>& block) {
+    for (Piece& piece : m_pieces)
+      if (piece.format)
+        piece.quantized = {*piece.format, block.template at<std::byte>(piece.offset), piece.rows, m_columns};
+      else
+        piece.dense = Impl::matrix_in<T>(block, piece.offset, piece.rows, m_columns);
+  }
+
+  /// Where the published matrices are to be written.
+  std::vector<WeightSlot> slots() const {
+    std::vector<WeightSlot> all;
+    for (const auto& [name, first, count] : m_parts) {
+      const Piece& piece = piece_of(first);
+      WeightSlot slot{name, {}, {}};
+      if (piece.format) {
+        slot.quantized = piece.quantized;
+        slot.quantized.rows = count;
+        if (slot.quantized.data)
+          slot.quantized.data += (first - piece.first) * quantized_row_bytes(*piece.format, m_columns);
+      } else {
+        slot.dense = Impl::rows_of(erase(piece.dense), first - piece.first, count);
+      }
+      all.push_back(std::move(slot));
+    }
+    return all;
+  }
+
+  const std::vector<Piece>& pieces() const { return m_pieces; }
+
+  /// Whether it is one dense array, as `dense` returns it.
+  bool is_dense() const { return m_pieces.size() == 1 && !m_pieces[0].format; }
+  const BlockMatrix<MemorySpace, T>& dense() const { return m_pieces[0].dense; }
+
+  /// Bytes of workspace that a product with `rows` rows needs.
+  template <class Exec>
+  std::size_t workspace_bytes(const Exec& exec, std::int64_t rows,
+                              const QuantizedLinearOptions& options) const {
+    std::size_t bytes = 0;
+    for (const Piece& piece : m_pieces)
+      if (piece.format)
+        bytes = std::max(bytes, quantized_linear_workspace_bytes<T>(exec, rows, piece.quantized, options));
+    return bytes;
+  }
+
+  /// `y = x Wᵀ`, all as in `linear_forward`.
+  template <class Exec, ViewOf<2> X, ViewOf<2> Y>
+  void forward(const Exec& exec, const X& x, const Y& y, const QuantizedLinearOptions& options,
+               const Workspace& workspace) const {
+    for (const Piece& piece : m_pieces) {
+      const auto part = columns_of(y, piece);
+      if (piece.format)
+        quantized_linear_forward(exec, x, piece.quantized, part, options, workspace);
+      else
+        linear_forward(exec, x, piece.dense, part);
+    }
+  }
+
+  /// `y = residual + x Wᵀ`, all as in `linear_residual_forward`; rows of the residual may be one and the same.
+  template <class Exec, ViewOf<2> X, ViewOf<2> R, ViewOf<2> Y>
+  void residual_forward(const Exec& exec, const X& x, const R& residual, const Y& y,
+                        const QuantizedLinearOptions& options, const Workspace& workspace) const {
+    for (const Piece& piece : m_pieces) {
+      const auto part = columns_of(y, piece), added = columns_of(residual, piece);
+      if (piece.format)
+        quantized_linear_residual_forward(exec, x, piece.quantized, added, part, options, workspace);
+      else
+        linear_residual_forward(exec, x, piece.dense, added, part);
+    }
+  }
+
+ private:
+  const Piece& piece_of(std::int64_t row) const {
+    std::size_t i = 0;
+    while (row >= m_pieces[i].first + m_pieces[i].rows) ++i;
+    return m_pieces[i];
+  }
+  template <class V>
+  static auto columns_of(const V& y, const Piece& piece) {
+    return Kokkos::subview(y, Kokkos::ALL, std::pair(piece.first, piece.first + piece.rows));
+  }
+
+  std::vector<ParameterRows> m_parts;
+  std::vector<Piece> m_pieces;
+  std::int64_t m_columns = 0;
+};
+
+}  // namespace kformer
