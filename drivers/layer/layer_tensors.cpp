@@ -50,6 +50,9 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
     model.attention_bias = true;
     model.model_type = ModelType::qwen2;
   }
+  // So do the norms of Qwen3.
+  if (!model.known.contains("model_type") && in.find("self_attn.q_norm.weight"))
+    model.model_type = ModelType::qwen3;
   for (const ModelFault& fault : complete_model(model)) complain(fault.key + ": " + fault.message);
 }
 
@@ -69,6 +72,8 @@ std::map<std::string, Shape> wanted_shapes(const ModelTable& model) {
     shapes["self_attn.k_proj.bias"] = {kv};
     shapes["self_attn.v_proj.bias"] = {kv};
   }
+  if (model.model_type == ModelType::qwen3)
+    shapes["self_attn.q_norm.weight"] = shapes["self_attn.k_norm.weight"] = {n(model.head_dim)};
   return shapes;
 }
 

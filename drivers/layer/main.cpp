@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/case_loop.hpp"
+#include "common/llama_config.hpp"
 #include "common/session.hpp"
 #include "common/spaces.hpp"
 #include "common/tensor_output.hpp"
@@ -15,25 +16,6 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-layer";
-
-LlamaConfig config_of(const ModelTable& model) {
-  LlamaConfig config;
-  config.hidden_size = model.hidden_size;
-  config.intermediate_size = model.intermediate_size;
-  config.num_attention_heads = model.num_attention_heads;
-  config.num_key_value_heads = model.num_key_value_heads;
-  config.head_dim = model.head_dim;
-  config.rms_norm_eps = model.rms_norm_eps;
-  config.rope.theta = model.rope_theta;
-  if (model.rope_scaling.rope_type == RopeType::llama3)
-    config.rope.scaling = {model.rope_scaling.factor, model.rope_scaling.low_freq_factor,
-                           model.rope_scaling.high_freq_factor,
-                           model.rope_scaling.original_max_position_embeddings};
-  config.attention_bias = model.attention_bias;
-  config.sliding_window = model.sliding_window;
-  config.check();
-  return config;
-}
 
 // The cases, with batch and sequence of the tensor file where the deck leaves them open.
 std::vector<LayerCase> cases_of(const LayerSweepDeck& deck, const std::optional<LayerTensors>& tensors) {
@@ -102,7 +84,7 @@ int run(const CommandLine& line) {
   }
   std::optional<LayerTensors> tensors;
   if (deck.tensors) tensors = read_layer_tensors(deck.tensors->input, deck.model, wants_backward(deck));
-  const LlamaConfig config = config_of(deck.model);
+  const LlamaConfig config = llama_config(deck.model);
   const std::vector<LayerCase> cases = cases_of(deck, tensors);
   if (line.dry_run) {
     list_cases(deck, cases);
