@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <system_error>
 #include <utility>
 
+#include "io/mapped_file.hpp"
 #include "io/nearest_name.hpp"
 #include "io/safetensors/header.hpp"
 #include "io/safetensors/layout.hpp"
@@ -25,37 +19,8 @@ namespace {
 
 using Named = std::pair<const std::string, Impl::HeaderEntry>;
 
-struct MappedFile {
-  std::shared_ptr<const std::byte> start;
-  std::size_t size = 0;
-};
-
-[[noreturn]] void fail_to_open(const std::filesystem::path& path, int reason) {
-  throw FileError("cannot read '" + path.string() + "': " + std::generic_category().message(reason));
-}
-
 [[noreturn]] void refuse(const std::string& source, const std::string& reason) {
   throw FileError("'" + source + "' is no valid safetensors file: " + reason);
-}
-
-MappedFile map_file(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_to_open(path, errno);
-  struct stat status{};
-  int reason = ::fstat(fd, &status) == 0 ? 0 : errno;
-  if (reason == 0 && !S_ISREG(status.st_mode)) reason = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* start = nullptr;
-  if (reason == 0 && size > 0) {
-    start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (start == MAP_FAILED) reason = errno;
-  }
-  ::close(fd);
-  if (reason != 0) fail_to_open(path, reason);
-  const auto unmap = [size](const std::byte* mapped) {
-    if (mapped != nullptr) ::munmap(const_cast<std::byte*>(mapped), size);
-  };
-  return {{static_cast<const std::byte*>(start), unmap}, size};
 }
 
 /// The JSON text of the header; the data follow directly.
@@ -155,8 +120,8 @@ std::size_t TensorEntry::size() const {
 }
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  MappedFile mapped = map_file(path);
-  SafetensorsFile file = parse({mapped.start.get(), mapped.size}, path.string());
+  Impl::MappedFile mapped = Impl::map_file(path);
+  SafetensorsFile file = parse(mapped.bytes(), path.string());
   file.m_mapping = std::move(mapped.start);
   return file;
 }

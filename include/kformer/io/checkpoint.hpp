@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kformer/io/checkpoint_tensor.hpp"
+#include "kformer/io/gguf.hpp"
+#include "kformer/io/model_table.hpp"
+
+/// \file
+/// Published checkpoints: the model, and its weights under the names of the hubs. docs/checkpoints.md says what
+/// is read and what is refused.
+
+namespace kformer {
+
+/// How a checkpoint is stored.
+enum class CheckpointFormat {
+  automatic,    ///< what the path is
+  safetensors,  ///< a folder with config.json and model.safetensors or its index, or such a file beside
+                ///< config.json
+  gguf,         ///< a GGUF file, version 3
+  packed        ///< as safetensors, with quantised weights: what `PackedCheckpointWriter` writes
+};
+/// The names of the enumerators, in order.
+constexpr std::array<std::string_view, 4> names_of(CheckpointFormat) {
+  return {"automatic", "safetensors", "gguf", "packed"};
+}
+
+namespace Impl {
+class CheckpointContents;
+}
+
+/// A checkpoint of a language model, open for reading.
+///
+/// Whatever the file format, tensors have the names and the layout of the hubs: `model.embed_tokens.weight`,
+/// `model.layers.0.self_attn.q_proj.weight`, …, `model.norm.weight`, `lm_head.weight`; matrices are (out, in),
+/// and the rows of q and k are ordered for half-split RoPE. The bytes are those of the mapped files; only rows
+/// that a GGUF file has in another order are copied, when they are first asked for. Copies of the object share
+/// everything. Reading is safe from several threads.
+class Checkpoint {
+ public:
+  /// Opens and checks the checkpoint at `path`. The tensors need not yet be those of the model: check_against()
+  /// says.
+  /// \throws FileError naming the file, the key or tensor, and what was expected
+  static Checkpoint open(const std::filesystem::path& path,
+                         CheckpointFormat format = CheckpointFormat::automatic);
+
+  /// What the checkpoint says about its model.
+  const LanguageModelTable& model() const;
+  /// How it is stored; never `automatic`.
+  CheckpointFormat format() const;
+  /// The folder that config.json and the tokenizer lie in; of a GGUF file, the folder it lies in.
+  const std::filesystem::path& folder() const;
+  /// The GGUF file, whose metadata have the tokenizer, or null for other formats.
+  const GgufFile* gguf() const;
+
+  /// The names of all tensors, sorted.
+  std::vector<std::string> names() const;
+  /// The tensor `name`, or null.
+  const CheckpointTensor* find(std::string_view name) const;
+  /// The tensor `name`.
+  /// \throws FileError with near names if there is none
+  const CheckpointTensor& at(std::string_view name) const;
+
+  /// Checks that every tensor of `model` is there with its shape, that only matrices are quantised and the
+  /// others are F64, F32, F16 or BF16, and that there is no bias and no normalisation inside a layer that the
+  /// model would leave out. Other tensors more than the model has are legal.
+  /// \throws FileError listing all faults together
+  void check_against(const LanguageModelTable& model) const;
+
+ private:
+  explicit Checkpoint(std::shared_ptr<const Impl::CheckpointContents> contents)
+      : m_contents(std::move(contents)) {}
+
+  std::shared_ptr<const Impl::CheckpointContents> m_contents;
+};
+
+/// The tensors of a model by their published names, with their shapes; no `lm_head.weight` if it is tied.
+std::map<std::string, std::vector<std::size_t>> model_tensor_shapes(const LanguageModelTable& model);
+
+/// Collects the tensors of a packed checkpoint and writes them into a folder, with the model's config.json and,
+/// where they exist, the files of the tokenizer.
+class PackedCheckpointWriter {
+ public:
+  /// \param source the checkpoint whose model is written; its tensors are not added by themselves
+  explicit PackedCheckpointWriter(Checkpoint source);
+
+  /// Adds a tensor, quantised or not; its bytes are read by write(), not now.
+  /// \throws Error if the name is taken, the type unknown, a quantised tensor no matrix, or the number of bytes
+  /// not that of the type and shape
+  void add(const std::string& name, const CheckpointTensor& tensor);
+
+  /// Writes model.safetensors, config.json and copies of the tokenizer's files, making the folder if needed.
+  /// \throws FileError naming the file and the reason; Error if `folder` is that of the source
+  void write(const std::filesystem::path& folder) const;
+
+ private:
+  Checkpoint m_source;
+  std::map<std::string, CheckpointTensor> m_tensors;
+};
+
+}  // namespace kformer
