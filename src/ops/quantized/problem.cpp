@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "kformer/ops/quantized.hpp"
+
+namespace kformer::Impl {
+
+TensorRef operand(const QuantizedMatrix& matrix) {
+  TensorRef ref;
+  ref.data = const_cast<std::byte*>(matrix.data);
+  ref.dtype = DType::u8;
+  ref.rank = 2;
+  ref.extent = {matrix.rows, matrix.cols};
+  ref.stride = {matrix.cols, 1};
+  return ref;
+}
+
+namespace {
+const Operands& check_data(const Operands& all, const char* role, const QuantizedMatrix& matrix) {
+  const bool empty = matrix.rows == 0 || matrix.cols == 0;
+  return all
+      .require_extents(matrix.rows >= 0 && matrix.cols >= 0, std::string(role) + " to have no negative extent")
+      .require_extents(empty || matrix.data != nullptr, std::string(role) + " to have data");
+}
+}  // namespace
+
+Operands Dequantize::operands() const { return Operands(function, {{"matrix", operand(matrix)}, {"y", y}}); }
+
+void Dequantize::check() const {
+  check_data(operands(), "matrix", matrix)
+      .require_extents(y.has_extents({matrix.rows, matrix.cols}), "y to have the extents of matrix")
+      .require_unit_stride();
+}
+
+Operands Quantize::operands() const { return Operands(function, {{"x", x}, {"matrix", operand(matrix)}}); }
+
+void Quantize::check() const {
+  check_data(operands(), "matrix", matrix)
+      .require_extents(x.has_extents({matrix.rows, matrix.cols}), "x to have the extents of matrix")
+      .require_unit_stride();
+}
+
+Operands QuantizedLinearForward::operands() const {
+  return Operands(residual.present() ? "quantized_linear_residual_forward" : "quantized_linear_forward",
+                  {{"x", x}, {"weight", operand(weight)}, {"residual", residual}, {"y", y}});
+}
+
+void QuantizedLinearForward::check() const {
+  const Operands all = operands();
+  for (const char* role : {"residual", "y"}) all.require_dtype(role, x.dtype);
+  check_data(all, "weight", weight)
+      .require_extents(weight.cols == x.extent[1], "weight to have one column per column of x")
+      .require_extents(y.has_extents({x.extent[0], weight.rows}),
+                       "y to have the rows of x and one column per row of weight")
+      .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
+      .require_unit_stride()
+      .require_option(std::isfinite(options.scale), "scale must be finite");
+}
+
+Operands QuantizedEmbeddingForward::operands() const {
+  return Operands(function, {{"ids", ids}, {"weight", operand(weight)}, {"y", y}});
+}
+
+void QuantizedEmbeddingForward::check() const {
+  check_data(operands(), "weight", weight)
+      .require_dtype("ids", DType::i32)
+      .require_extents(y.has_extents({ids.extent[0], weight.cols}),
+                       "y to have one row per id and the columns of weight")
+      .require_unit_stride();
+}
+
+}  // namespace kformer::Impl

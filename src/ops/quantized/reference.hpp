@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "ops/common/host_tensor.hpp"
+#include "ops/quantized/rules.hpp"
+
+/// \file
+/// What quantised numbers stand for: with it the reference of a quantised function is that of the plain one.
+
+namespace kformer::Impl::reference {
+
+/// The weights, each as it would be stored as `Store`.
+template <class Real, class Store>
+HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
+  HostTensor<Real> y({matrix.rows, matrix.cols});
+  const std::int64_t row_bytes = quantized_row_bytes(matrix.format, matrix.cols);
+  with_format(matrix.format, [&](auto format) {
+    for (std::int64_t r = 0; r < matrix.rows; ++r)
+      for (std::int64_t i = 0; i < matrix.cols; ++i)
+        y(r, i) = stored<Store>(weight_of_row<format(), Real>(bytes_of_rows(matrix) + r * row_bytes, i));
+  });
+  return y;
+}
+
+/// What 8-bit activations stand for: scales and codes by the arithmetic of C, their products by that of Real.
+/// `group` neighbours share a scale, 0 for whole rows.
+template <class C, class Real, class Store>
+HostTensor<Real> int8_activations(const HostTensor<Real>& x, std::int64_t group) {
+  const std::int64_t rows = x.extent(0), cols = x.extent(1);
+  HostTensor<Real> y({rows, cols});
+  if (group == 0) group = std::max<std::int64_t>(1, cols);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t first = 0; first < cols; first += group) {
+      const std::int64_t end = std::min(cols, first + group);
+      C greatest = 0;
+      for (std::int64_t i = first; i < end; ++i)
+        greatest = std::max(greatest, ActivationScale<C>::magnitude(static_cast<C>(x(r, i))));
+      const ActivationScale<C> scale(greatest);
+      for (std::int64_t i = first; i < end; ++i)
+        y(r, i) = stored<Store>(static_cast<Real>(scale.scale) *
+                                static_cast<Real>(scale.code(static_cast<C>(x(r, i)))));
+    }
+  return y;
+}
+
+}  // namespace kformer::Impl::reference
