@@ -70,8 +70,8 @@ struct QuantizedUnit {
         codes += code;
       }
       sums.of[r] +=
-          static_cast<A>(scale.scale) * static_cast<A>(Block::scale(block)) * static_cast<A>(products) +
-          static_cast<A>(scale.scale) * static_cast<A>(Block::offset(block)) * static_cast<A>(codes);
+          static_cast<A>(scale.scale) * (static_cast<A>(Block::scale(block)) * static_cast<A>(products) +
+                                         static_cast<A>(Block::offset(block)) * static_cast<A>(codes));
     }
   }
 };
