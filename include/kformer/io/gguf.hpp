@@ -58,6 +58,9 @@ class GgufFile {
   /// Whether there is a metadata value `key`.
   bool has(std::string_view key) const { return m_metadata.find(key) != m_metadata.end(); }
 
+  /// Whether the value of `key` is an array.
+  bool has_array(std::string_view key) const;
+
   /// \name Metadata by type
   /// The value of `key`, or nothing if the file has no such key.
   /// \throws FileError naming the key if its value is of another kind

@@ -11,7 +11,7 @@ namespace kformer::Impl::decks {
 template <class V>
 void describe_model(V& v, LanguageModelTable& t) {
   constexpr double most_tokens = 1 << 30;
-  v.key({.name = "num_hidden_layers", .help = "layers", .range = {.min = 1, .max = 1 << 16}, .required = true},
+  v.key({.name = "num_hidden_layers", .help = "layers", .range = {.min = 1, .max = 1 << 12}, .required = true},
         t.num_hidden_layers);
   v.key({.name = "vocab_size",
          .help = "rows of the token embedding",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,6 +14,11 @@ namespace kformer::Impl {
 /// read_model_config() on a text in memory.
 /// \param path what error texts call it, and the `config` of the table
 LanguageModelTable parse_model_config(std::string text, const std::filesystem::path& path);
+
+/// The table of a configuration with the keys of config.json files.
+/// \param source what error texts call it
+/// \throws FileError as read_model_config() does
+LanguageModelTable model_of_config(nlohmann::json config, const std::string& source);
 
 /// complete_model() on the layer, and the same for the keys of the whole model.
 /// \returns the contradictions, none for a sound table

@@ -65,19 +65,25 @@ std::vector<ModelFault> Impl::complete_language_model(LanguageModelTable& model)
   return faults;
 }
 
-LanguageModelTable Impl::parse_model_config(std::string text, const std::filesystem::path& path) {
-  const auto source = std::make_shared<SourceText>(SourceText{path.string(), {}, std::move(text)});
-  const Place place{source};
+LanguageModelTable Impl::model_of_config(json config, const std::string& name) {
+  const Place place{std::make_shared<SourceText>(SourceText{.name = name, .directory = {}, .text = {}})};
   Diagnostics diagnostics;
-  LanguageModelTable model;
-  if (auto config = parse_config(source, diagnostics)) {
-    const Table entries = settled_entries(std::move(*config), place, diagnostics);
-    model = read_entries(entries, place, diagnostics);
-    if (diagnostics.empty())
-      for (const auto& fault : complete_language_model(model))
-        diagnostics.error(place, fmt::format("'{}' {}", fault.key, fault.message));
-  }
+  const Table entries = settled_entries(std::move(config), place, diagnostics);
+  LanguageModelTable model = read_entries(entries, place, diagnostics);
+  if (diagnostics.empty())
+    for (const auto& fault : complete_language_model(model))
+      diagnostics.error(place, fmt::format("'{}' {}", fault.key, fault.message));
   if (!diagnostics.empty()) throw FileError(diagnostics.report());
+  return model;
+}
+
+LanguageModelTable Impl::parse_model_config(std::string text, const std::filesystem::path& path) {
+  const auto source =
+      std::make_shared<SourceText>(SourceText{.name = path.string(), .directory = {}, .text = std::move(text)});
+  Diagnostics diagnostics;
+  auto config = parse_config(source, diagnostics);
+  if (!config) throw FileError(diagnostics.report());
+  LanguageModelTable model = model_of_config(std::move(*config), source->name);
   model.layer.config = std::filesystem::absolute(path).lexically_normal();
   return model;
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kformer/io/checkpoint.hpp"
+#include "kformer/io/safetensors.hpp"
+
+namespace kformer::Impl {
+
+/// What a checkpoint holds, whatever it was read from.
+class CheckpointContents {
+ public:
+  /// \param path what error texts call the checkpoint
+  explicit CheckpointContents(const std::filesystem::path& path) : source(path.string()) {}
+
+  std::string source;
+  std::filesystem::path folder;
+  CheckpointFormat format = CheckpointFormat::automatic;
+  LanguageModelTable model;
+  std::vector<SafetensorsFile> files;  ///< keep the tensors of safetensors files mapped
+  std::optional<GgufFile> gguf;
+
+  /// Adds a tensor.
+  /// \param interleaved_heads heads whose rows are in the order of interleaved RoPE, 0 if they are not
+  /// \returns false if the name is taken
+  bool add(const std::string& name, CheckpointTensor tensor, std::size_t interleaved_heads = 0);
+
+  std::vector<std::string> names() const;
+  /// The tensor `name` with its rows in published order, or null.
+  const CheckpointTensor* find(std::string_view name) const;
+  /// The same without touching the rows: for shapes and types.
+  const CheckpointTensor* find_layout(std::string_view name) const;
+
+ private:
+  struct Slot {
+    CheckpointTensor tensor;
+    std::size_t interleaved_heads = 0;
+    std::once_flag reordered;
+    std::vector<std::byte> rows;  ///< in published order, once asked for
+  };
+
+  // Asking for a tensor may reorder its rows; that changes nothing that could be seen before.
+  mutable std::map<std::string, Slot, std::less<>> m_slots;
+};
+
+}  // namespace kformer::Impl

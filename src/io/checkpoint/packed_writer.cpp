@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "io/atomic_file.hpp"
+#include "io/checkpoint/packed.hpp"
+#include "io/gguf/layout.hpp"
+#include "io/mapped_file.hpp"
+#include "kformer/core/error.hpp"
+#include "kformer/io/checkpoint.hpp"
+
+namespace kformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* tokenizer_files[] = {
+    "tokenizer.json",     "tokenizer.model",   "tokenizer_config.json",   "vocab.json",
+    "merges.txt",         "added_tokens.json", "special_tokens_map.json", "generation_config.json",
+    "chat_template.jinja"};
+
+void copy_if_there(const fs::path& from, const fs::path& to) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(from, ignored)) return;
+  const Impl::MappedFile file = Impl::map_file(from);
+  const std::span<const std::byte> bytes = file.bytes();
+  Impl::replace_file(to, std::span(&bytes, 1));
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  Impl::replace_file(path, std::span(&bytes, 1));
+}
+
+}  // namespace
+
+PackedCheckpointWriter::PackedCheckpointWriter(Checkpoint source) : m_source(std::move(source)) {}
+
+void PackedCheckpointWriter::add(const std::string& name, const CheckpointTensor& tensor) {
+  const std::string what = "kformer::PackedCheckpointWriter::add: tensor '" + name + "' ";
+  const auto block = Impl::tensor_block(tensor.type);
+  if (!block)
+    throw Error(what + "is of type '" + tensor.type +
+                "', expected F64, F32, F16, BF16 or a type of quantised weights");
+  if (Impl::is_quantized(tensor.type) && tensor.shape.size() != 2)
+    throw Error(what + "is quantised and has " + std::to_string(tensor.shape.size()) +
+                " extents, expected 2: (out, in)");
+  const auto bytes = Impl::block_tensor_bytes(*block, tensor.shape);
+  if (!bytes || *bytes != tensor.bytes.size())
+    throw Error(what + "has " + std::to_string(tensor.bytes.size()) + " bytes, expected " +
+                (bytes ? std::to_string(*bytes) : "more than can be addressed"));
+  if (!m_tensors.emplace(name, tensor).second) throw Error(what + "is added twice");
+}
+
+void PackedCheckpointWriter::write(const fs::path& folder) const {
+  std::error_code reason;
+  fs::create_directories(folder, reason);
+  if (reason) throw FileError("cannot make the folder '" + folder.string() + "': " + reason.message());
+  if (fs::equivalent(folder, m_source.folder().empty() ? "." : m_source.folder(), reason))
+    throw Error("kformer::PackedCheckpointWriter::write: folder '" + folder.string() +
+                "' is that of the source, which would be overwritten; name another");
+  SafetensorsWriter weights;
+  for (const auto& [name, tensor] : m_tensors) {
+    if (Impl::is_quantized(tensor.type)) {
+      weights.metadata(Impl::packed_key(name), Impl::packed_text(tensor));
+      weights.add(name, "U8", {tensor.bytes.size()}, tensor.bytes.data());
+    } else {
+      weights.add(name, tensor.type, tensor.shape, tensor.bytes.data());
+    }
+  }
+  weights.write(folder / "model.safetensors");
+  if (m_source.gguf() != nullptr) {
+    write_text(folder / "config.json", model_config_json(m_source.model()));
+    return;
+  }
+  copy_if_there(m_source.folder() / "config.json", folder / "config.json");
+  for (const char* name : tokenizer_files) copy_if_there(m_source.folder() / name, folder / name);
+}
+
+}  // namespace kformer

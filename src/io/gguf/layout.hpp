@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+/// \file
+/// Types of GGUF files, and the sizes of tensors. Row-major, blocks of quantised weights along the rows.
+
+namespace kformer::Impl {
+
+static_assert(std::endian::native == std::endian::little, "tensors are little-endian and used in place");
+
+/// Elements and bytes of the unit that a tensor type is stored in.
+struct TensorBlock {
+  std::size_t elements;
+  std::size_t bytes;
+};
+
+/// The unit of a type that checkpoints of language models are made of, or nothing for any other.
+std::optional<TensorBlock> tensor_block(std::string_view type);
+
+/// Whether the type is one of blocks with a common scale.
+bool is_quantized(std::string_view type);
+
+/// Bytes of a tensor with whole blocks in every row, the last block padded; nothing if the size cannot be
+/// addressed.
+/// \param shape slowest extent first
+std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const std::size_t> shape);
+
+/// The name that ggml gives a tensor type, with its number: "Q4_K (type 12)".
+std::string gguf_type_text(std::uint32_t type);
+
+/// The name of a tensor type that is read, or nothing.
+std::optional<std::string_view> gguf_type_name(std::uint32_t type);
+
+}  // namespace kformer::Impl
