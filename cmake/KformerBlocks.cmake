@@ -58,3 +58,23 @@ function(kformer_add_simd_kernels block)
     target_sources(kformer PRIVATE $<TARGET_OBJECTS:${library}>)
   endforeach()
 endfunction()
+
+# kformer_optional_library(<target> <NAME> <package> <library> [<argument of find_package>...]): links the library and
+# defines KFORMER_ENABLE_<NAME> as Kformer_ENABLE_<NAME> asks: AUTO (where found), ON (else an error), OFF. Sets
+# Kformer_HAS_<NAME> for the exported package.
+function(kformer_optional_library target name package library)
+  set(has OFF)
+  if(NOT Kformer_ENABLE_${name} STREQUAL OFF)
+    find_package(${package} QUIET ${ARGN})
+    if(TARGET ${library})
+      set(has ON)
+      target_compile_definitions(${target} PRIVATE KFORMER_ENABLE_${name})
+      target_link_libraries(${target} PRIVATE ${library})
+    elseif(NOT Kformer_ENABLE_${name} STREQUAL AUTO)
+      message(FATAL_ERROR "Kformer_ENABLE_${name} is ${Kformer_ENABLE_${name}} and CMake did not find ${package}. Name its "
+                          "prefix with -D${package}_ROOT=PREFIX, or choose AUTO or OFF.")
+    endif()
+  endif()
+  message(STATUS "Kformer: ${package}: ${has}")
+  set(Kformer_HAS_${name} ${has} CACHE INTERNAL "")
+endfunction()

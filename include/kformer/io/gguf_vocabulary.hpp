@@ -36,6 +36,6 @@ struct GgufVocabulary {
 /// \param source     what error texts call the file
 /// \throws FileError naming the file and what is wrong with its vocabulary
 /// \throws NotSupported for a `model` or `pre` that this library does not have
-std::unique_ptr<const Tokenizer> make_tokenizer(GgufVocabulary vocabulary, const std::string& source);
+std::unique_ptr<const Tokenizer> make_tokenizer(const GgufVocabulary& vocabulary, const std::string& source);
 
 }  // namespace kformer

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kformer::Impl::tokenizers {
+
+/// A stretch of a text: a match of a pattern, or what lies between two.
+struct Stretch {
+  std::size_t begin, end;
+  bool match;
+};
+
+/// A regular expression as tokenizers publish them (Oniguruma's syntax), run by PCRE2 on UTF-8 with Unicode's
+/// properties of characters.
+class Pattern {
+ public:
+  /// \param expression the regular expression
+  /// \param file       what error texts call the file
+  /// \throws FileError if it is no regular expression
+  /// \throws NotSupported if the two syntaxes may mean different things by it
+  Pattern(std::string_view expression, const std::string& file);
+
+  /// The matches in `text`, from left to right, and what lies between them.
+  /// \throws NotSupported if the search takes more steps than any published pattern needs
+  std::vector<Stretch> find_all(std::string_view text) const;
+
+ private:
+  std::string m_expression;
+  std::string m_file;
+  std::shared_ptr<const void> m_code;
+};
+
+}  // namespace kformer::Impl::tokenizers

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kformer::Impl {
+
+/// What U+FFFD, the character for what is no character, is in UTF-8.
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
+
+/// The beginning of some bytes, read as UTF-8.
+struct Utf8Character {
+  enum class Kind {
+    whole,       ///< a character
+    malformed,   ///< no character begins like this; `bytes` is the longest beginning of one, at least 1
+    unfinished,  ///< all bytes there are begin a character that needs more of them
+  };
+  Kind kind;
+  std::size_t bytes;
+};
+
+/// The character at the start of `bytes`, which must not be empty (Unicode 15, table 3-7).
+Utf8Character first_character(std::string_view bytes);
+
+/// `bytes` with U+FFFD for each malformed or unfinished piece (Unicode 15, section 3.9).
+std::string repair_utf8(std::string_view bytes);
+
+/// How many bytes at the end of `bytes` are an unfinished character.
+std::size_t unfinished_bytes(std::string_view bytes);
+
+}  // namespace kformer::Impl
