@@ -124,6 +124,12 @@ HostTensor<Real> read_tensor(const TensorRef& ref) {
 template <class Real>
 void write_tensor(const HostTensor<Real>& t, const TensorRef& ref) {
   if (!ref.present()) return;
+  const auto write_integers = [&]<class I>(std::type_identity<I>) {
+    auto* data = static_cast<I*>(ref.data);
+    for_each_element(ref, [&](std::size_t i, std::int64_t at) { data[at] = static_cast<I>(t.values()[i]); });
+  };
+  if (ref.dtype == DType::i32) return write_integers(std::type_identity<std::int32_t>{});
+  if (ref.dtype == DType::u8) return write_integers(std::type_identity<std::uint8_t>{});
   dispatch_dtype(ref.dtype, [&]<class T>(std::type_identity<T>) {
     auto* data = static_cast<T*>(ref.data);
     for_each_element(

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/core/kernel_list.hpp"
+#include "kformer/core/operands.hpp"
+#include "kformer/ops/attention_options.hpp"
+
+/// \file
+/// What a cache needs that drops tokens: how much attention a key got and which keys to keep (H2O, Zhang et
+/// al., arXiv:2306.14048, section 4), and a mask for keys that do not lie in one piece.
+
+namespace kformer {
+
+/// Which of the keys before it a query at position `p` sees, by the position `j` of the key.
+struct KvMaskOptions {
+  std::int64_t window = 0;        ///< hide keys with `p − j ≥ window`; 0 means no window
+  std::int64_t sinks = 0;         ///< but not those with `j < sinks`
+  std::int64_t model_window = 0;  ///< hide every key with `p − j ≥ model_window`; 0 means no window
+};
+
+namespace Impl {
+
+struct KvAttentionMass {
+  static constexpr const char* op = "kv_cache";
+  static constexpr const char* function = "kv_attention_mass";
+  TensorRef q, k, lse, positions, mass;
+  AttentionOptions options;
+  Operands operands() const;
+  void check() const;
+};
+
+struct KvHeavyHitters {
+  static constexpr const char* op = "kv_cache";
+  static constexpr const char* function = "kv_heavy_hitters";
+  TensorRef mass, kept;
+  std::int64_t recent;
+  Operands operands() const;
+  void check() const;
+};
+
+struct KvMask {
+  static constexpr const char* op = "kv_cache";
+  static constexpr const char* function = "kv_mask";
+  TensorRef positions, bias;
+  KvMaskOptions options;
+  Operands operands() const;
+  void check() const;
+};
+
+}  // namespace Impl
+
+/// The attention that keys get, summed over queries and over the query heads of a group: `Σ exp(s − lse)` with
+/// the scores `s` of `attention_forward`, causal with the queries at the last keys. It is added for keys that
+/// were there before the queries; for the last `q_len` keys, which have no past, it replaces what was there.
+///
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param q         (q_len, q_heads, head_dim), T
+/// \param k         (kv_len, kv_heads, head_dim), T, kv_len ≥ q_len
+/// \param lse       (q_heads, q_len), compute_t<T>, of `attention_forward`
+/// \param positions (kv_heads, kv_len), int32: where in the text each key stands; distances of
+/// `options.window` are between these
+/// \param mass      (kv_heads, kv_len), compute_t<T>, accumulated
+/// \param options   scale, window, softcap; causal whatever they say
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported if window or softcap is negative
+template <class Exec, ViewOf<3> Q, ViewOf<3> K, ViewOf<2> L, ViewOf<2> P, ViewOf<2> M>
+void kv_attention_mass(const Exec& exec, const Q& q, const K& k, const L& lse, const P& positions,
+                       const M& mass, const AttentionOptions& options = {}) {
+  static_assert(Impl::all_accessible<Exec, Q, K, L, P, M>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::KvAttentionMass problem{erase(q), erase(k), erase(lse), erase(positions), erase(mass), options};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Which tokens to keep: the last `recent`, and of those before them the ones with the largest mass, of equal
+/// ones the earlier. NaN counts as the largest.
+///
+/// \param exec   the instance
+/// \param mass   (arrays, heads, tokens), float or double, not negative
+/// \param recent how many of the last tokens are kept in any case
+/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤ tokens
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported if recent is negative or more than count
+template <class Exec, ViewOf<3> M, ViewOf<3> K>
+void kv_heavy_hitters(const Exec& exec, const M& mass, std::int64_t recent, const K& kept) {
+  static_assert(Impl::all_accessible<Exec, M, K>, "kformer: Views must be accessible from the execution space");
+  const Impl::KvHeavyHitters problem{erase(mass), erase(kept), recent};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// A bias for `attention_forward` that hides keys by their position: 0 or −∞. The queries stand at the
+/// positions of the last keys.
+///
+/// \param exec      the instance
+/// \param positions (kv_heads or 1, kv_len), int32
+/// \param bias      (heads, q_len, kv_len), T, overwritten; heads is a multiple of the first extent of
+/// positions, q_len ≤ kv_len
+/// \param options   windows and sinks
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported if an option is negative
+template <class Exec, ViewOf<2> P, ViewOf<3> B>
+void kv_mask(const Exec& exec, const P& positions, const B& bias, const KvMaskOptions& options) {
+  static_assert(Impl::all_accessible<Exec, P, B>, "kformer: Views must be accessible from the execution space");
+  const Impl::KvMask problem{erase(positions), erase(bias), options};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+}  // namespace kformer
