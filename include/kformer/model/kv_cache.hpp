@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kformer/memory/ledger.hpp"
+#include "kformer/model/impl/kv_storage.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/ops/attention.hpp"
 
@@ -42,8 +43,22 @@ struct KvCacheOptions {
   std::int64_t sinks = 4;            ///< window: tokens kept from the beginning
   std::int64_t window = 0;           ///< window: tokens a query sees besides them, itself included
   std::int64_t budget = 0;           ///< heavy_hitters: tokens kept after a step
-  std::int64_t recent = 0;           ///< heavy_hitters: how many of them are the last ones; not 0
+  std::int64_t recent = 0;           ///< heavy_hitters: how many of them are the last ones; 0: half
 };
+
+namespace Impl {
+
+/// The options with the values that stand for 0 filled in.
+/// \throws NotSupported naming the option that is out of range
+KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOptions options);
+
+/// Most tokens of a sequence in memory.
+std::int64_t kv_cache_slots(const KvCacheOptions& options);
+
+/// Tokens that a window lets pile up before it drops them together.
+std::int64_t kv_window_slack(const KvCacheOptions& options);
+
+}  // namespace Impl
 
 /// The keys and values of all layers for a batch of sequences, each with a length of its own.
 ///
@@ -85,9 +100,19 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;  ///< its memory is booked once
 
   /// Tokens that `sequence` has seen: the position of its next token.
-  std::int64_t length(std::int64_t sequence) const { return m_lengths[index(sequence)]; }
+  /// \throws NotSupported if there is no such sequence
+  std::int64_t length(std::int64_t sequence) const {
+    require_sequence("length", sequence);
+    return m_lengths[sequence];
+  }
   /// Tokens of `sequence` that are in memory.
   virtual std::int64_t stored(std::int64_t sequence) const { return length(sequence); }
+  /// Slots of tokens in use now, each once however many sequences share it; pages count as a whole.
+  virtual std::int64_t used_slots() const {
+    std::int64_t used = 0;
+    for (std::int64_t s = 0; s < m_options.batch; ++s) used += stored(s);
+    return used;
+  }
   /// Whether queries see what they would see in a cache without limits, unrounded.
   virtual bool exact() const { return true; }
   /// What the cache was made for, with the values that stand for 0 filled in.
@@ -142,12 +167,12 @@ class KvCache {
   using ConstBatch =
       Kokkos::View<const T****, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-  /// Books the scratch that all kinds need. A sequence has at most `slots` tokens in memory.
-  KvCache(const LlamaConfig& config, const KvCacheOptions& options, std::int64_t slots, Ledger& ledger);
+  /// Books the scratch that all kinds need; `options` have been checked.
+  KvCache(const LlamaConfig& config, const KvCacheOptions& options, Ledger& ledger);
 
   /// Why the tokens of a step do not fit, and what to do; empty if they do.
-  virtual std::string refuse_step(std::span<const std::int64_t>) const { return {}; }
-  /// Why a sequence cannot be cut to `length` tokens, and what to do; empty if it can.
+  virtual std::string refuse_step(std::span<const std::int64_t>) { return {}; }
+  /// Why a sequence cannot be cut to a length, and what to do; empty if it can.
   virtual std::string refuse_truncation(std::int64_t, std::int64_t) const { return {}; }
   /// Makes room for the step that is being opened.
   virtual void reserve(const Exec&) {}
@@ -160,18 +185,24 @@ class KvCache {
                                const Batch& out, const AttentionOptions& options) = 0;
   /// Drops what is not kept. Lengths have not advanced yet.
   virtual void finish_step(const Exec&) {}
-  /// Copies what is kept of a sequence over that of another. Lengths are not yet the same.
+  /// Copies what is kept of a sequence over that of another. Lengths are not the same yet.
   virtual void copy_sequence(const Exec& exec, std::int64_t from, std::int64_t to) = 0;
-  /// Drops the tokens of a sequence from position `length` on.
+  /// Drops the tokens of a sequence from a length on.
   virtual void shorten(std::int64_t, std::int64_t) {}
 
+  /// Tokens of a sequence while a step is open, those of the step included.
+  std::int64_t length_in_step(std::int64_t sequence) const {
+    return m_lengths[sequence] + m_new_tokens[sequence];
+  }
   /// Attention with the cache's scratch; `m_lse` has the statistics afterwards, (q_heads, rows) and dense.
   void run_attention(const Exec& exec, const ConstBatch& q, const ConstBatch& k, const ConstBatch& v,
                      const Batch& out, const AttentionOptions& options,
                      const AttentionExtras<Exec>& extras = {}) const;
+  /// \throws NotSupported with the function, the sentence and the kind
+  void require(bool condition, const char* function, const std::string& sentence) const;
 
   const LlamaConfig m_config;              ///< the model
-  KvCacheOptions m_options;                ///< with the values that stand for 0
+  const KvCacheOptions m_options;          ///< with the values that stand for 0
   const std::int64_t m_slots;              ///< most tokens of a sequence in memory
   std::vector<std::int64_t> m_lengths;     ///< tokens seen, by sequence
   std::vector<std::int64_t> m_new_tokens;  ///< of the open step, by sequence
@@ -179,15 +210,24 @@ class KvCache {
   compute_t<T>* m_lse = nullptr;           ///< scratch
 
  private:
-  std::size_t index(std::int64_t sequence) const;
   void require_closed(const char* function) const;
   void require_sequence(const char* function, std::int64_t sequence) const;
+  template <class V>
+  static auto batch_of_one(const V& rows, std::int64_t first, std::int64_t count) {
+    using Data = std::remove_pointer_t<decltype(rows.data())>;
+    const auto extent = [&](int r) { return static_cast<std::int64_t>(rows.extent(r)); };
+    const auto stride = [&](int r) { return static_cast<std::int64_t>(rows.stride(r)); };
+    return Impl::strided<Data****, Exec>(rows.data() + first * stride(0), {1, count, extent(1), extent(2)},
+                                         {count * stride(0), stride(0), stride(1), stride(2)});
+  }
 
   MemoryBlock<memory_space> m_scratch;
   Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> m_workspace;
+  std::int64_t m_rows = 0;
   bool m_open = false;
 };
 
 }  // namespace kformer
 
 #include "kformer/model/impl/kv_cache_base.hpp"
+#include "kformer/model/impl/kv_cache_kinds.hpp"
