@@ -25,16 +25,16 @@ struct WeightsTable {
   bool operator==(const WeightsTable&) const = default;  ///< all keys equal
 };
 
-/// How a tokenizer is stored; bytes are their own tokens.
-enum class TokenizerFormat { automatic, sentencepiece, hf, gguf, byte };
+/// How a tokenizer is stored; byte: bytes are tokens.
+enum class TokenizerSource { automatic, sentencepiece, hf, gguf, byte };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 5> names_of(TokenizerFormat) {
+constexpr std::array<std::string_view, 5> names_of(TokenizerSource) {
   return {"auto", "sentencepiece", "hf", "gguf", "byte"};
 }
 
 /// The table [tokenizer].
 struct TokenizerTable {
-  TokenizerFormat format = TokenizerFormat::automatic;     ///< automatic: what the path holds
+  TokenizerSource format = TokenizerSource::automatic;     ///< automatic: what the path holds
   std::filesystem::path path;                              ///< absolute; empty: what lies beside the weights
   std::optional<bool> add_bos;                             ///< empty: as the tokenizer says
   bool operator==(const TokenizerTable&) const = default;  ///< all keys equal
@@ -151,6 +151,12 @@ std::string prompt_text(const PromptTable& prompt);
 /// The text that a prompt and its continuation must be; nothing if the prompt has no `expect_file`.
 /// \throws FileError if the file cannot be read
 std::optional<std::string> expected_text(const PromptTable& prompt);
+
+/// The execution space to run on.
+/// \param table what the deck says
+/// \param built_spaces lower-case names of the execution spaces of this build, the default one first
+/// \throws DeckError for a space that is not built
+std::string execution_space_of(const GenerateTable& table, const std::vector<std::string>& built_spaces);
 
 /// The reference of a generation.
 template <>

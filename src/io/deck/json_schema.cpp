@@ -40,7 +40,7 @@ Json single_value(const Key& key, const Type& type) {
 Json json_schema_of(const Key& key, const Type& type) {
   Json schema = single_value(key, type);
   if (type.list) {
-    Json array{{"type", "array"}, {"items", schema}, {"minItems", 1}, {"uniqueItems", true}};
+    Json array{{"type", "array"}, {"items", schema}, {"minItems", 1}, {"uniqueItems", !key.repeatable}};
     schema = Json{{"oneOf", Json::array({schema, array})}};
   }
   schema["description"] = key.unit[0] == '\0' ? key.help : fmt::format("{} [{}]", key.help, key.unit);

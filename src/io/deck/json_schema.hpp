@@ -21,6 +21,10 @@ Json json_of(const T& value) {
     return value;
 }
 template <class T>
+Json json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : Json();
+}
+template <class T>
 Json json_of(const std::vector<T>& values) {
   Json array = Json::array();
   for (const auto& value : values) array.push_back(json_of(value));
@@ -37,7 +41,7 @@ class JsonSchema {
   void key(const Key& key, const T& member) {
     Json schema = json_schema_of(key, type_of<T>(key));
     const Json value = json_of(member);
-    const bool unset = value.is_array() && value.empty();
+    const bool unset = value.is_null() || (value.is_array() && value.empty());
     if (!key.required && !unset && key.default_text[0] == '\0') schema["default"] = value;
     m_properties[key.name] = std::move(schema);
     if (key.required) m_required.push_back(key.name);

@@ -38,13 +38,15 @@ struct Key {
   std::vector<std::string_view> choices{};  ///< of a string; of an enumeration, its first ones (all if empty)
   const char* default_text = "";            ///< in words, where the member's default says nothing
   bool required = false;
-  bool consumed = false;  ///< names something to read in its place, so the resolved deck does not have it
+  bool repeatable = false;  ///< an array may hold a value more than once
+  bool consumed = false;    ///< names something to read in its place, so the resolved deck does not have it
 };
 
 /// A table, or an array of tables.
 struct TableKey {
   const char* name;
   const char* help;
+  bool of_axes = false;  ///< an array of points on the axes of the table around it
 };
 
 enum class Kind { boolean, integer, real, string, path };
@@ -61,12 +63,20 @@ struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
+/// A key whose absence is a value of its own.
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
 template <class T>
 Type type_of(const Key& key) {
   if constexpr (IsVector<T>::value) {
     Type type = type_of<typename T::value_type>(key);
     type.list = true;
     return type;
+  } else if constexpr (IsOptional<T>::value) {
+    return type_of<typename T::value_type>(key);
   } else if constexpr (std::is_enum_v<T>) {
     constexpr auto names = names_of(T{});
     if (!key.choices.empty()) return {Kind::string, key.choices};

@@ -17,7 +17,7 @@ std::string markdown_row(const Key& key, const Type& type, const std::string& de
 /// The heading of a table of the deck, and the head of its table of keys.
 std::string markdown_heading(const std::string& name, const char* help);
 
-/// The section of an array of tables that have the keys `names`.
+/// The section of an array of points that have the axes `names`.
 std::string markdown_list(const std::string& name, const char* help, const std::vector<std::string>& names);
 
 /// The visitor that documents a deck as Markdown.
@@ -46,7 +46,14 @@ class Markdown {
 
   template <class T>
   void list(const TableKey& key, std::vector<T>&) {
-    m_sections += markdown_list(qualified(key), key.help, names_in<T>());
+    if (key.of_axes) {
+      m_sections += markdown_list(qualified(key), key.help, names_in<T>());
+      return;
+    }
+    Markdown below(qualified(key));
+    T member;
+    describe(below, member);
+    m_sections += markdown_heading("[" + qualified(key) + "]", key.help) + below.text();
   }
 
   std::string text() const { return m_rows + m_sections; }

@@ -37,7 +37,8 @@ class Reader {
   template <class T>
   void table(const TableKey& key, std::optional<T>& member) {
     const Entry* entry = given(key.name);
-    if (entry != nullptr) read_table(entry->value, entry->place, qualified(key.name), member.emplace());
+    if (entry != nullptr)
+      read_table(entry->value, entry->place, qualified(key.name), member ? *member : member.emplace());
   }
 
   template <class T>
@@ -92,6 +93,12 @@ class Reader {
   }
 
   template <class T>
+  void read(const Value& value, const std::string& name, const Key& key, std::optional<T>& member) {
+    T given{};
+    if (scalar(value, name, key, type_of<T>(key), given)) member = given;
+  }
+
+  template <class T>
   void read(const Value& value, const std::string& name, const Key& key, std::vector<T>& members) {
     members.clear();
     const auto* elements = std::get_if<Array>(&value.data);
@@ -106,7 +113,7 @@ class Reader {
       T member{};
       const std::string element = element_name(name, i);
       if (!scalar((*elements)[i], element, key, type, member)) continue;
-      if (std::find(members.begin(), members.end(), member) != members.end())
+      if (!key.repeatable && std::find(members.begin(), members.end(), member) != members.end())
         report_duplicate((*elements)[i], element);
       else
         members.push_back(member);

@@ -14,15 +14,11 @@ bool has(const LoadedDeck& loaded, const std::vector<std::string>& path) {
   return find_path(loaded.root, path) != nullptr;
 }
 
-void check_run_tables(const RunTable& run, const TimingTable& timing, const OutputTable& output,
-                      const LoadedDeck& loaded, Diagnostics& diagnostics) {
+void check_run_and_output(const RunTable& run, const OutputTable& output, const LoadedDeck& loaded,
+                          Diagnostics& diagnostics) {
   if (run.name.find('/') != std::string::npos)
     diagnostics.error(place_of(loaded, {"run", "name"}),
                       "'run.name' must not contain '/'; directories belong into 'output.file'");
-  if (timing.max_time_s > 0 && timing.max_time_s < timing.min_time_s)
-    diagnostics.error(place_of(loaded, {"timing", "max_time_s"}),
-                      fmt::format("'timing.max_time_s' = {} is less than 'timing.min_time_s' = {}",
-                                  timing.max_time_s, timing.min_time_s));
   if (output.file.empty())
     diagnostics.error(place_of(loaded, {"output", "file"}), "'output.file' must not be empty");
   try {
@@ -30,6 +26,15 @@ void check_run_tables(const RunTable& run, const TimingTable& timing, const Outp
   } catch (const DeckError& error) {
     diagnostics.error(place_of(loaded, {"output", "file"}), error.what());
   }
+}
+
+void check_run_tables(const RunTable& run, const TimingTable& timing, const OutputTable& output,
+                      const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_run_and_output(run, output, loaded, diagnostics);
+  if (timing.max_time_s > 0 && timing.max_time_s < timing.min_time_s)
+    diagnostics.error(place_of(loaded, {"timing", "max_time_s"}),
+                      fmt::format("'timing.max_time_s' = {} is less than 'timing.min_time_s' = {}",
+                                  timing.max_time_s, timing.min_time_s));
 }
 
 void check_spaces(const std::vector<std::string>& spaces, const LoadedDeck& loaded, Diagnostics& diagnostics) {

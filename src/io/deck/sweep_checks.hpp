@@ -21,7 +21,11 @@ Place place_of(const LoadedDeck& loaded, std::vector<std::string> path);
 /// Whether the deck has the key.
 bool has(const LoadedDeck& loaded, const std::vector<std::string>& path);
 
-/// Contradictions in the tables that every kind has.
+/// Contradictions in [run] and [output].
+void check_run_and_output(const RunTable& run, const OutputTable& output, const LoadedDeck& loaded,
+                          Diagnostics& diagnostics);
+
+/// The same, and those in [timing].
 void check_run_tables(const RunTable& run, const TimingTable& timing, const OutputTable& output,
                       const LoadedDeck& loaded, Diagnostics& diagnostics);
 

@@ -37,7 +37,8 @@ void describe_sweep(V& v, SweepTable& t) {
       t.mode);
   describe(v, t.axes);
   v.list({.name = "exclude",
-          .help = "Points to leave out: those that have one of the given values on every axis that is named."},
+          .help = "Points to leave out: those that have one of the given values on every axis that is named.",
+          .of_axes = true},
          t.exclude);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,10 +29,28 @@ std::string toml_text(Enum value) {
   return toml_text(name_of(value));
 }
 
+/// Empty where there is no value.
+template <class T>
+std::string toml_text(const std::optional<T>& value) {
+  return value ? toml_text(*value) : std::string();
+}
+
 template <class T>
 std::string toml_text(const std::vector<T>& values) {
+  constexpr std::size_t long_line = 1000;
   std::string text = "[";
-  for (const auto& value : values) text += (text.size() > 1 ? ", " : "") + toml_text(value);
+  std::size_t line_begin = 0;
+  for (const auto& value : values) {
+    const std::string item = toml_text(value);
+    if (text.size() > 1) text += ",";
+    if (text.size() + item.size() - line_begin > long_line) {
+      text += "\n";
+      line_begin = text.size();
+    } else if (text.size() > 1) {
+      text += " ";
+    }
+    text += item;
+  }
   return text + "]";
 }
 

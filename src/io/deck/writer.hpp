@@ -22,6 +22,8 @@ class Writer {
     if (key.consumed || !wanted(key.name)) return;
     if constexpr (IsVector<T>::value || std::is_same_v<T, std::filesystem::path>)
       if (member.empty()) return;
+    if constexpr (IsOptional<T>::value)
+      if (!member) return;
     m_keys += std::string(key.name) + " = " + toml_text(member) + "\n";
   }
 

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "io/deck/load.hpp"
+#include "kformer/io/generate_deck.hpp"
+
+namespace kformer::Impl::decks {
+
+/// Reports what no single key of a generation can be blamed for, and adds the warnings to the deck's record.
+void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+/// The cache has the sizes it needs. `table` is the one that holds them, `kind_key` the path of the key that
+/// asks for this kind of cache.
+void check_cache(KvCacheImpl kind, const KvCacheTable& cache, const char* table,
+                 const std::vector<std::string>& kind_key, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+}  // namespace kformer::Impl::decks
