@@ -20,8 +20,7 @@ namespace {
 
 void fill_in_defaults(GenerateDeck& deck, const LoadedDeck& loaded) {
   if (!has(loaded, {"sampling", "seed"})) deck.sampling.seed = deck.run.seed;
-  KvCacheTable& cache = deck.generate.cache;
-  if (!has(loaded, {"generate", "recent"})) cache.recent = cache.budget - cache.budget / 2;
+  fill_in_recent(deck.generate.cache, "generate", loaded);
   for (std::size_t i = 0; i < deck.prompts.size(); ++i)
     if (deck.prompts[i].name.empty()) deck.prompts[i].name = fmt::format("prompt{}", i + 1);
 }

@@ -12,10 +12,9 @@
 
 namespace kformer::Impl::decks {
 
-/// The deck as its keys say, without any check between keys.
+/// The deck as its keys say, without any check between keys. Keys it does not have are as in `deck`.
 template <class Deck>
-Deck read_deck(const LoadedDeck& loaded, const DeckSource& source, Diagnostics& diagnostics) {
-  Deck deck;
+Deck read_deck(const LoadedDeck& loaded, const DeckSource& source, Diagnostics& diagnostics, Deck deck = {}) {
   Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics);
   describe(reader, deck);
   reader.report_unknown();

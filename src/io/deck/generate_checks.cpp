@@ -54,6 +54,10 @@ void warn_of_idle_check(GenerateDeck& deck, const LoadedDeck& loaded) {
 
 }  // namespace
 
+void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded) {
+  if (!has(loaded, {table, "recent"})) cache.recent = cache.budget - cache.budget / 2;
+}
+
 void check_cache(KvCacheImpl kind, const KvCacheTable& cache, const char* table,
                  const std::vector<std::string>& kind_key, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   const auto needs = [&](const char* key) {

@@ -9,6 +9,9 @@ namespace kformer::Impl::decks {
 /// Reports what no single key of a generation can be blamed for, and adds the warnings to the deck's record.
 void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
+/// Half of the budget is for recent tokens if the deck does not say otherwise in `table`.
+void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded);
+
 /// The cache has the sizes it needs. `table` is the one that holds them, `kind_key` the path of the key that
 /// asks for this kind of cache.
 void check_cache(KvCacheImpl kind, const KvCacheTable& cache, const char* table,
