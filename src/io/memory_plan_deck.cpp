@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/io/memory_plan_deck.hpp"
 
-#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "io/deck/deck_of_kind.hpp"
@@ -48,13 +48,14 @@ MemoryPlanDeck load_memory_plan_deck(const DeckSource& source) {
 std::vector<MemoryCase> expand(const MemorySweepTable& sweep, const LanguageModelTable& model,
                                const std::vector<std::string>& built_spaces) {
   std::vector<MemoryCase> cases;
+  std::set<MemoryCase> known;
   for (MemoryCase& point : expand_sweep<MemoryCase>(sweep.mode, sweep.axes, sweep.exclude, built_spaces)) {
     if (point.context == 0) point.context = model.max_position_embeddings;
     if (point.purpose == PlanPurpose::train) {
       point.kv_cache = KvCacheImpl::none;
       point.prefill_chunk = 0;
     }
-    if (std::find(cases.begin(), cases.end(), point) == cases.end()) cases.push_back(std::move(point));
+    if (known.insert(point).second) cases.push_back(std::move(point));
   }
   return cases;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <compare>
 #include <optional>
 
 #include "kformer/io/generate_deck.hpp"
@@ -37,7 +38,7 @@ struct MemoryPoint {
   Slot<std::int64_t> prefill_chunk{};  ///< prompt tokens of one step, 0 = the whole prompt; 0 in training
   Slot<std::int64_t> batch{};          ///< sequences
   Slot<std::int64_t> context{};  ///< tokens of a sequence; 0 in decks: as many as the model was trained on
-  bool operator==(const MemoryPoint&) const = default;  ///< all axes equal
+  auto operator<=>(const MemoryPoint&) const = default;  ///< axis by axis
 };
 
 /// Values along every axis; in an exclusion an empty axis matches every value.
@@ -85,8 +86,8 @@ struct MemoryPlanDeck {
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 MemoryPlanDeck load_memory_plan_deck(const DeckSource& source);
 
-/// The cases of a plan in running order: the first axis of `MemoryPoint` varies slowest. Cases of training that
-/// differ in the cache alone are one.
+/// The cases of a plan in running order: the first axis of `MemoryPoint` varies slowest. Equal cases are one,
+/// also those of training that differ in the cache alone.
 /// \param sweep the table; excluded points are left out
 /// \param model the model, whose context stands for 0
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
