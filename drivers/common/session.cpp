@@ -35,12 +35,12 @@ Session::DeviceCheck::DeviceCheck() {
 }
 
 Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
-                 const RunTable& run, const OutputTable& output, const DeckRecord& record)
+                 const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log)
     : m_file(output_file_name(output.file, {run.name, kind, utc_now(), environment_value("SLURM_JOB_ID")}),
              {output.overwrite, static_cast<int>(output.compression)}),
       m_kokkos(start_kokkos(line, run.threads)) {
   write_provenance(m_file, kind, run, record, line.deck.overrides, line.all);
-  fmt::print("{}\n{}", version_line(program), kokkos_summary());
+  fmt::print(log, "{}\n{}", version_line(program), kokkos_summary());
 }
 
 }  // namespace kformer::drivers

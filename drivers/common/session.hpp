@@ -3,6 +3,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -15,11 +16,11 @@ namespace kformer::drivers {
 /// before any work, and Kokkos.
 class Session {
  public:
-  /// Makes the file, starts Kokkos, writes the provenance, and prints what runs.
+  /// Makes the file, starts Kokkos, writes the provenance, and prints to `log` what runs.
   /// \throws NotSupported if Kokkos was built for a device that is not there
   /// \throws FileError if the file exists or cannot be written
   Session(const CommandLine& line, const std::string& program, const std::string& kind, const RunTable& run,
-          const OutputTable& output, const DeckRecord& record);
+          const OutputTable& output, const DeckRecord& record, std::FILE* log = stdout);
 
   /// The result file.
   ResultFile& file() { return m_file; }

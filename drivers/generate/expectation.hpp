@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generate/generation.hpp"
+
+namespace kformer::drivers {
+
+/// Compares the text of tokens with what it must be, white space at both ends aside.
+/// \returns the first token that differs, in words; nothing if the texts are equal
+std::optional<std::string> difference_from(std::span<const TokenRecord> tokens, std::string_view expected);
+
+/// Compares the ids of tokens with what they must be.
+/// \copydetails difference_from
+std::optional<std::string> difference_from(std::span<const TokenRecord> tokens,
+                                           const std::vector<std::int64_t>& expected);
+
+}  // namespace kformer::drivers

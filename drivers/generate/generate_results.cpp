@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+#include "generate/generate_results.hpp"
+
+#include <limits>
+#include <utility>
+
+namespace kformer::drivers {
+
+namespace {
+
+using enum ColumnType;
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+double rate(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : none;
+}
+
+std::string text_of(const Sequence& sequence, std::size_t begin, std::size_t end) {
+  std::string text;
+  for (std::size_t i = begin; i < end; ++i) text += sequence.tokens[i].bytes;
+  return text;
+}
+
+Table& declare_cases(ResultFile& file) {
+  Table& t = file.table("cases", "case", "generation: a prompt, continued by all rows of a batch together");
+  t.column({"op", text, "1", "what was run"});
+  t.column({"prompt", text, "1", "name of the prompt"});
+  t.column({"repeat", i64, "1", "repeat of the prompt"});
+  t.column({"dtype", text, "1", "storage type of activations and dense weights"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"activations", text, "1", "operands of products with quantised weights"});
+  t.column({"kv_cache", text, "1", "what was kept of keys and values"});
+  t.column({"batch", i64, "1", "sequences"});
+  t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
+  t.column({"new_tokens", i64, "1", "new tokens of all sequences"});
+  t.column({"prefill_tokens", i64, "1", "prompt tokens that were computed; shared ones count once"});
+  t.column({"prefill_time", f64, "s", "until the first new tokens were chosen"});
+  t.column({"prefill_rate", f64, "1/s", "prefill_tokens over prefill_time"});
+  t.column({"decode_tokens", i64, "1", "new tokens after the first of each sequence"});
+  t.column({"decode_time", f64, "s", "of the steps after prefill"});
+  t.column({"decode_rate", f64, "1/s", "decode_tokens over decode_time"});
+  t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
+  t.column({"share_of_limit", f64, "1", "least time the machine's limits allow over decode_time"});
+  t.column({"peak_bytes", u64, "byte", "most bytes booked in the ledger at once"});
+  t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+  t.column({"max_logit_err", f64, "1", "largest difference of a logit from recomputing everything"});
+  t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
+  t.column({"status", flag, "1", "how the generation ended", "", case_status_names});
+  t.column({"message", text, "1", "why, where it did not end well"});
+  t.attribute("share_of_limit_formula", "decode_bytes_min / copy_bandwidth / decode_time, see /machine");
+  return t;
+}
+
+Table& declare_generations(ResultFile& file) {
+  Table& t = file.table("generations", "generation", "sequence: a row of the batch of a case");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"prompt", text, "1", "name of the prompt"});
+  t.column({"row", i64, "1", "row of the batch"});
+  t.column({"seed", i64, "1", "seed of the draws, each row with a stream of its own"});
+  t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
+  t.column({"new_tokens", i64, "1", "tokens that were generated"});
+  t.column({"end", flag, "1", "why the sequence ended", "", sequence_end_names});
+  t.column({"mean_nll", f64, "1", "mean negative log-likelihood of the new tokens, in nats"});
+  t.column({"prompt_text", text, "1", "prompt as the deck has it"});
+  t.column({"text", text, "1", "text of the new tokens"});
+  return t;
+}
+
+Table& declare_tokens(ResultFile& file) {
+  Table& t = file.table("tokens", "token", "token of a sequence, of the prompt or new");
+  t.column({"generation", i32, "1", "row in /generations"});
+  t.column({"position", i64, "1", "place in the sequence"});
+  t.column({"id", i32, "1", "number in the vocabulary"});
+  t.column({"new", flag, "1", "whether it was generated", "", {"no", "yes"}});
+  t.column({"piece", text, "1", "what it adds to the text"});
+  t.column({"log_probability", f64, "1",
+            "natural logarithm of the probability that the model alone gives it after the tokens before"});
+  t.column({"time", f64, "s", "from the start of the generation to the end of the token's step"});
+  return t;
+}
+
+}  // namespace
+
+std::string prompt_text_of(const Sequence& sequence) {
+  return text_of(sequence, 0, static_cast<std::size_t>(sequence.prompt_tokens));
+}
+
+std::string new_text_of(const Sequence& sequence) {
+  return text_of(sequence, static_cast<std::size_t>(sequence.prompt_tokens), sequence.tokens.size());
+}
+
+double mean_nll(const Sequence& sequence) {
+  double sum = 0;
+  std::size_t count = 0;
+  for (auto i = static_cast<std::size_t>(sequence.prompt_tokens); i < sequence.tokens.size(); ++i, ++count)
+    sum -= sequence.tokens[i].log_probability;
+  return count == 0 ? none : sum / static_cast<double>(count);
+}
+
+std::int64_t new_tokens_of(const Generation& generation) {
+  std::int64_t tokens = 0;
+  for (const Sequence& s : generation.sequences)
+    tokens += static_cast<std::int64_t>(s.tokens.size()) - s.prompt_tokens;
+  return tokens;
+}
+
+GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space)
+    : m_file(file),
+      m_generate(deck.generate),
+      m_seed(deck.sampling.seed),
+      m_space(std::move(space)),
+      m_bandwidth(none),
+      m_cases(declare_cases(file)),
+      m_generations(declare_generations(file)),
+      m_tokens(declare_tokens(file)),
+      m_measurements(file) {}
+
+void GenerateResults::add_machine(const MachineLimits& limits) {
+  m_bandwidth = limits.copy_bandwidth;
+  m_measurements.add_machine(m_space, limits);
+}
+
+double GenerateResults::share_of_limit(const Generation& generation) const {
+  if (generation.decode_seconds <= 0) return none;
+  return generation.decode_bytes_min / m_bandwidth / generation.decode_seconds;
+}
+
+void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
+  const Measurement& m = g.measurement;
+  const std::int64_t prompt_tokens = g.sequences.empty() ? 0 : g.sequences.front().prompt_tokens;
+  for (std::size_t row = 0; row < g.sequences.size(); ++row)
+    add_sequence(label, g.sequences[row], static_cast<std::int64_t>(row));
+  m_cases.append({{"op", "generate"},
+                  {"prompt", label.prompt},
+                  {"repeat", label.repeat},
+                  {"dtype", m_generate.dtype},
+                  {"execution_space", m_space},
+                  {"activations", name_of(m_generate.activations)},
+                  {"kv_cache", name_of(m_generate.kv_cache)},
+                  {"batch", m_generate.batch},
+                  {"prompt_tokens", prompt_tokens},
+                  {"new_tokens", new_tokens_of(g)},
+                  {"prefill_tokens", g.prefill_tokens},
+                  {"prefill_time", g.prefill_seconds},
+                  {"prefill_rate", rate(g.prefill_tokens, g.prefill_seconds)},
+                  {"decode_tokens", g.decode_tokens},
+                  {"decode_time", g.decode_seconds},
+                  {"decode_rate", rate(g.decode_tokens, g.decode_seconds)},
+                  {"decode_bytes_min", g.decode_bytes_min},
+                  {"share_of_limit", share_of_limit(g)},
+                  {"peak_bytes", std::uint64_t(m.peak_total)},
+                  {"predicted_bytes", std::uint64_t(m.predicted)},
+                  {"max_logit_err", g.max_logit_err},
+                  {"kernels", m.kernels},
+                  {"status", case_status_names[static_cast<std::size_t>(m.status)]},
+                  {"message", m.message}});
+  m_measurements.add_case(m, m_space);
+  m_file.checkpoint();
+}
+
+void GenerateResults::add_sequence(const GenerationLabel& label, const Sequence& s, std::int64_t row) {
+  const auto generation = static_cast<std::int64_t>(m_generations.rows());
+  m_generations.append({{"case", static_cast<std::int64_t>(m_cases.rows())},
+                        {"prompt", label.prompt},
+                        {"row", row},
+                        {"seed", m_seed},
+                        {"prompt_tokens", s.prompt_tokens},
+                        {"new_tokens", static_cast<std::int64_t>(s.tokens.size()) - s.prompt_tokens},
+                        {"end", sequence_end_names[static_cast<std::size_t>(s.end)]},
+                        {"mean_nll", mean_nll(s)},
+                        {"prompt_text", label.prompt_text},
+                        {"text", new_text_of(s)}});
+  for (std::size_t i = 0; i < s.tokens.size(); ++i) {
+    const TokenRecord& token = s.tokens[i];
+    const auto position = static_cast<std::int64_t>(i);
+    m_tokens.append({{"generation", generation},
+                     {"position", position},
+                     {"id", token.id},
+                     {"new", position >= s.prompt_tokens},
+                     {"piece", token.bytes},
+                     {"log_probability", token.log_probability},
+                     {"time", token.time}});
+  }
+}
+
+}  // namespace kformer::drivers

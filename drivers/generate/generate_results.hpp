@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "common/measurement_tables.hpp"
+#include "generate/generation.hpp"
+
+namespace kformer::drivers {
+
+/// Which generation it was.
+struct GenerationLabel {
+  std::string prompt;       ///< name
+  std::string prompt_text;  ///< as the deck has it
+  std::int64_t repeat = 0;  ///< of the prompt, from 0
+};
+
+/// The tables of a generation in its result file; one call per finished prompt and repeat.
+class GenerateResults {
+ public:
+  /// Declares the tables.
+  /// \param space    name of the execution space
+  GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space);
+
+  /// A row of /machine; shares of the limit are held against it.
+  void add_machine(const MachineLimits& limits);
+  /// The rows of one generation in every table; the file is checkpointed.
+  void add(const GenerationLabel& label, const Generation& generation);
+  /// Least time that the copy bandwidth allows for the steps after prefill, over the time they took; NaN where
+  /// there were none.
+  double share_of_limit(const Generation& generation) const;
+
+ private:
+  void add_sequence(const GenerationLabel& label, const Sequence& sequence, std::int64_t row);
+
+  ResultFile& m_file;
+  GenerateTable m_generate;
+  std::int64_t m_seed;
+  std::string m_space;
+  double m_bandwidth;
+  Table& m_cases;
+  Table& m_generations;
+  Table& m_tokens;
+  MeasurementTables m_measurements;
+};
+
+/// Text of the prompt, and of the new tokens.
+std::string prompt_text_of(const Sequence& sequence);
+/// \copydoc prompt_text_of
+std::string new_text_of(const Sequence& sequence);
+/// Mean of −log-probability of the new tokens; NaN if there are none or one is not known.
+double mean_nll(const Sequence& sequence);
+/// New tokens of all rows.
+std::int64_t new_tokens_of(const Generation& generation);
+
+}  // namespace kformer::drivers

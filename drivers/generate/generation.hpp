@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/measurement.hpp"
+#include "kformer/io/generate_deck.hpp"
+
+/// \file
+/// What the driver asks of a model and its tokenizer, and what it gets.
+
+namespace kformer::drivers {
+
+/// Why a sequence ended; the names are those of the flag column `end`.
+enum class SequenceEnd { max_new_tokens, max_seq_len, end_of_text, stop_string, interrupted };
+/// The names of SequenceEnd, in order.
+inline const std::vector<std::string> sequence_end_names{"max_new_tokens", "max_seq_len", "end_of_text",
+                                                         "stop_string", "interrupted"};
+
+/// A token of a sequence.
+struct TokenRecord {
+  std::int32_t id = 0;  ///< in the vocabulary
+  std::string bytes;    ///< what it adds to the text; nothing for special tokens
+  /// Of the token after those before it, by the model alone, without temperature and filters; NaN if not known.
+  double log_probability = std::numeric_limits<double>::quiet_NaN();
+  double time = std::numeric_limits<double>::quiet_NaN();  ///< s from the start to the end of its step
+};
+
+/// One row of a batch.
+struct Sequence {
+  std::int64_t prompt_tokens = 0;                 ///< the first ones, with the beginning of text
+  std::vector<TokenRecord> tokens;                ///< of the prompt and new
+  SequenceEnd end = SequenceEnd::max_new_tokens;  ///< why it ended
+};
+
+/// What one generation gave.
+struct Generation {
+  std::vector<Sequence> sequences;  ///< rows of the batch
+  std::int64_t prefill_tokens = 0;  ///< computed; those that rows share count once
+  double prefill_seconds = 0;       ///< until the first new tokens were chosen
+  std::int64_t decode_tokens = 0;   ///< new tokens of all rows, without the first ones
+  double decode_seconds = 0;        ///< of the steps after prefill
+  double decode_bytes_min = 0;      ///< compulsory traffic of these steps: weights and cache, once per step
+  /// Largest difference of a logit from recomputing everything; NaN without `check.reference`.
+  double max_logit_err = std::numeric_limits<double>::quiet_NaN();
+  /// Status, message, kernels, memory and profile. `status` is ok or unchecked if the generation went well, and
+  /// failed_check if logits are beyond the tolerance rule.
+  Measurement measurement;
+};
+
+/// What is to be generated.
+struct GenerationTask {
+  std::vector<std::int32_t> prompt;  ///< tokens all rows start with, with the beginning of text
+  std::int64_t batch = 1;            ///< rows
+  bool profile = false;              ///< carry the profiler, whose fences make times meaningless
+  /// Called with text of row 0 as soon as it is complete, whole characters only.
+  std::function<void(std::string_view text)> on_text;
+  std::function<bool()> stop;  ///< asked between steps
+};
+
+/// A model with its tokenizer, loaded, behind an interface that knows neither execution space nor precision.
+class TextGenerator {
+ public:
+  virtual ~TextGenerator() = default;
+  /// The tokens of a prompt: the chat template is applied, and the beginning of text is put before it.
+  /// \throws NotSupported if there is no chat template for a chat
+  virtual std::vector<std::int32_t> encode(const PromptTable& prompt) const = 0;
+  /// Continues a prompt with the sampling and the cache of the deck.
+  /// \throws OutOfMemory with the ledger
+  virtual Generation generate(const GenerationTask& task) = 0;
+};
+
+/// Loads weights and tokenizer of a deck.
+/// \param space name of the execution space
+/// \throws FileError if a file cannot be read or does not fit
+/// \throws OutOfMemory with the ledger
+std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space);
+
+}  // namespace kformer::drivers

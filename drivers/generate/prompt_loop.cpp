@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#include "generate/prompt_loop.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "common/command_line.hpp"
+#include "generate/expectation.hpp"
+#include "generate/figures.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+void print_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// What has become of the run so far, and how it goes on.
+class PromptRun {
+ public:
+  PromptRun(const PromptLoop& loop, ResultFile& file) : m_loop(loop), m_deck(*loop.deck), m_file(file) {}
+
+  int run() {
+    for (const PromptTable& prompt : m_deck.prompts) {
+      if (!goes_on()) break;
+      run_prompt(prompt);
+    }
+    return close();
+  }
+
+ private:
+  bool goes_on() {
+    if (!m_stopped) m_stopped = m_loop.stop();
+    return !m_stopped && !m_out_of_memory;
+  }
+
+  void run_prompt(const PromptTable& prompt) {
+    GenerationLabel label{prompt.name, prompt_text(prompt), 0};
+    GenerationTask task{{}, m_deck.generate.batch, false, {}, [this] { return !goes_on(); }};
+    try {
+      task.prompt = m_loop.generator->encode(prompt);
+      for (std::int64_t i = 0; i < m_deck.timing.warmup && goes_on(); ++i) m_loop.generator->generate(task);
+      for (; label.repeat < m_deck.timing.repeats && goes_on(); ++label.repeat)
+        run_counted(prompt, label, task);
+    } catch (const OutOfMemory& error) {
+      m_out_of_memory = m_deck.run.on_oom == OnOutOfMemory::abort;
+      keep_failure(label, CaseStatus::out_of_memory, error.what());
+    } catch (const FileError&) {
+      throw;
+    } catch (const Error& error) {
+      m_failed = true;
+      keep_failure(label, CaseStatus::error, error.what());
+    }
+  }
+
+  void run_counted(const PromptTable& prompt, const GenerationLabel& label, GenerationTask task) {
+    const bool shown = label.repeat == 0;
+    task.profile = shown && m_deck.profile.kernels;
+    if (shown) {
+      print_heading(prompt, 0);
+      if (!prompt.chat) print_text(label.prompt_text);
+      task.on_text = print_text;
+    }
+    Generation generation = m_loop.generator->generate(task);
+    if (shown) print_rest(prompt, label, generation);
+    judge(prompt, generation);
+    keep(label, generation);
+  }
+
+  // Row 0 was printed as it came.
+  void print_rest(const PromptTable& prompt, const GenerationLabel& label, const Generation& generation) {
+    print_text("\n");
+    for (std::size_t row = 1; row < generation.sequences.size(); ++row) {
+      print_heading(prompt, row);
+      if (!prompt.chat) print_text(label.prompt_text);
+      print_text(new_text_of(generation.sequences[row]) + "\n");
+    }
+  }
+
+  void print_heading(const PromptTable& prompt, std::size_t row) const {
+    if (m_deck.generate.batch > 1)
+      print_text(fmt::format("== {} [{}] ==\n", prompt.name, row));
+    else if (m_deck.prompts.size() > 1)
+      print_text(fmt::format("== {} ==\n", prompt.name));
+  }
+
+  // A sequence that was interrupted is not what was asked for.
+  void judge(const PromptTable& prompt, Generation& generation) const {
+    Measurement& m = generation.measurement;
+    const auto wanted = expected_text(prompt);
+    for (std::size_t row = 0; row < generation.sequences.size(); ++row) {
+      const Sequence& s = generation.sequences[row];
+      if (s.end == SequenceEnd::interrupted) return;
+      std::optional<std::string> difference;
+      if (wanted) difference = difference_from(s.tokens, *wanted);
+      if (!difference && !prompt.expect_ids.empty()) difference = difference_from(s.tokens, prompt.expect_ids);
+      if (!difference) continue;
+      m.status = CaseStatus::failed_check;
+      m.message += fmt::format("{}{} [{}]: {}", m.message.empty() ? "" : "; ", prompt.name, row, *difference);
+      return;
+    }
+    if (m.status == CaseStatus::unchecked && (wanted || !prompt.expect_ids.empty())) m.status = CaseStatus::ok;
+  }
+
+  void keep_failure(const GenerationLabel& label, CaseStatus status, const std::string& message) {
+    Generation nothing;
+    nothing.measurement.status = status;
+    nothing.measurement.message = message;
+    keep(label, nothing);
+  }
+
+  void keep(const GenerationLabel& label, const Generation& generation) {
+    m_failed_check |= generation.measurement.status == CaseStatus::failed_check;
+    m_failed |= generation.measurement.status == CaseStatus::error;
+    m_loop.results->add(label, generation);
+    fmt::print(stderr, "{}", figures_of(label, generation, m_loop.results->share_of_limit(generation)));
+  }
+
+  int close() {
+    if (m_stopped || m_out_of_memory) {
+      m_file.checkpoint();
+      fmt::print(stderr, "stopped ({}); the finished generations are in {}\n",
+                 m_stopped.value_or("out of memory"), m_file.part_path().string());
+      return m_out_of_memory ? exit_out_of_memory : exit_stopped;
+    }
+    m_file.finish();
+    fmt::print(stderr, "results: {}\n", m_file.path().string());
+    return m_failed_check ? exit_check : m_failed ? exit_failure : exit_ok;
+  }
+
+  const PromptLoop& m_loop;
+  const GenerateDeck& m_deck;
+  ResultFile& m_file;
+  std::optional<std::string> m_stopped;
+  bool m_out_of_memory = false;
+  bool m_failed_check = false;
+  bool m_failed = false;
+};
+
+}  // namespace
+
+int run_prompts(const PromptLoop& loop, ResultFile& file) { return PromptRun(loop, file).run(); }
+
+}  // namespace kformer::drivers
