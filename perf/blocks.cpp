@@ -21,22 +21,32 @@ LlamaConfig config(std::int64_t hidden, std::int64_t intermediate, std::int64_t 
   return c;
 }
 
+LlamaConfig language_model(LlamaConfig c, std::int64_t layers, std::int64_t vocabulary) {
+  c.num_hidden_layers = layers;
+  c.vocab_size = vocabulary;
+  c.tie_word_embeddings = true;
+  return c;
+}
+
 // Arrays of 64 MiB in float.
-const BlockSizes full{.dtypes = {DType::f32, DType::bf16},
-                      .more_dtypes = {DType::f16},
-                      .elements = 1 << 24,
-                      .hidden_sizes = {128, 1024, 2048, 4096},
-                      .more_hidden_size = 2048,
-                      .seq_len = 2048,
-                      .logits = 32 << 20,
-                      .vocabularies = {32768, 128256},
-                      .output_rows = 4096,
-                      .output_vocabulary = 32000,
-                      .table = 1 << 26,
-                      .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)},
-                                 {"llama-3.1-8b", config(4096, 14336, 32, 8, 128)}},
-                      .batch = 2,
-                      .tokens = 1024};
+const BlockSizes full{
+    .dtypes = {DType::f32, DType::bf16},
+    .more_dtypes = {DType::f16},
+    .elements = 1 << 24,
+    .hidden_sizes = {128, 1024, 2048, 4096},
+    .more_hidden_size = 2048,
+    .seq_len = 2048,
+    .logits = 32 << 20,
+    .vocabularies = {32768, 128256},
+    .output_rows = 4096,
+    .output_vocabulary = 32000,
+    .table = 1 << 26,
+    .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)},
+               {"llama-3.1-8b", config(4096, 14336, 32, 8, 128)}},
+    .language_models = {{"smollm2-135m", language_model(config(576, 1536, 9, 3, 64), 30, 49152)},
+                        {"llama-3.2-1b", language_model(config(2048, 8192, 32, 8, 64), 16, 128256)}},
+    .batch = 2,
+    .tokens = 1024};
 
 const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
                       .more_dtypes = {DType::f16},
@@ -50,6 +60,7 @@ const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
                       .output_vocabulary = 100,
                       .table = 1 << 18,
                       .models = {{"tiny", config(128, 192, 4, 2, 32)}},
+                      .language_models = {{"tiny", language_model(config(128, 192, 4, 2, 32), 2, 100)}},
                       .batch = 2,
                       .tokens = 128};
 
@@ -57,7 +68,7 @@ std::vector<Case> cases_of(const BlockSizes& sizes) {
   std::vector<Case> all;
   for (const auto& cases :
        {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, linear_cross_entropy_cases,
-        embedding_cases, adamw_cases, linear_cases, layer_cases})
+        embedding_cases, adamw_cases, linear_cases, layer_cases, decode_cases})
     for (Case& c : cases(sizes)) all.push_back(std::move(c));
   return all;
 }

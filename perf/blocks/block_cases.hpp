@@ -28,8 +28,9 @@ struct BlockSizes {
   std::int64_t output_rows;                ///< tokens of the output matrix with its loss
   std::int64_t output_vocabulary;          ///< words of it
   std::int64_t table;                      ///< elements of the embedding
-  std::vector<Model> models;   ///< of products and layers; of the first, the optimizer step of a layer
-  std::int64_t batch, tokens;  ///< of products and layers: sequences, and tokens of one
+  std::vector<Model> models;           ///< of products and layers; of the first, the optimizer step of a layer
+  std::vector<Model> language_models;  ///< whole ones, of generation
+  std::int64_t batch, tokens;          ///< of products and layers: sequences, and tokens of one
 
   /// Calls `f(dtype, hidden)` for each of the blocks that pass over memory.
   template <class F>
@@ -50,6 +51,7 @@ std::vector<Case> embedding_cases(const BlockSizes& sizes);
 std::vector<Case> adamw_cases(const BlockSizes& sizes);
 std::vector<Case> linear_cases(const BlockSizes& sizes);
 std::vector<Case> layer_cases(const BlockSizes& sizes);
+std::vector<Case> decode_cases(const BlockSizes& sizes);
 
 /// Bytes of `count` arrays of `elements`.
 inline double bytes_of_arrays(int count, std::int64_t elements, DType dtype) {

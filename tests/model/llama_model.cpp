@@ -2,61 +2,20 @@
 #include "kformer/model/llama_model.hpp"
 
 #include "model/mean_share_of_limit.hpp"
+#include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
 
 namespace kformer::Testing {
-namespace {
-
-struct Case {
-  const char* name;
-  LlamaConfig config;
-  LayerShape shape;
-};
-
-LlamaConfig small_model() {
-  LlamaConfig c;
-  c.hidden_size = 40;
-  c.intermediate_size = 61;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 8;
-  c.num_hidden_layers = 3;
-  c.vocab_size = 75;
-  return c;
-}
-
-std::vector<Case> cases() {
-  const auto with = [](auto change) {
-    LlamaConfig c = small_model();
-    change(c);
-    return c;
-  };
-  return {
-      {"two sequences", small_model(), {2, 7}},
-      {"sequences of one token", small_model(), {6, 1}},
-      {"tied embeddings", with([](LlamaConfig& c) { c.tie_word_embeddings = true; }), {2, 7}},
-      {"one layer, window",
-       with([](LlamaConfig& c) {
-         c.num_hidden_layers = 1;
-         c.sliding_window = 3;
-       }),
-       {1, 17}},
-      {"biases", with([](LlamaConfig& c) { c.attention_bias = c.tie_word_embeddings = true; }), {2, 5}},
-      {"norms of heads", with([](LlamaConfig& c) { c.qk_norm = true; }), {2, 5}},
-  };
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(llama_model)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
   using Oracle = oracle_t<T>;
   constexpr DType stored = dtype_of<T>, summed = dtype_of<compute_t<T>>;
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : model_cases()) {
     std::map<std::string, MeanShareOfLimit> share;
     for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
       const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
@@ -79,7 +38,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
     const ModelInputs direction = ModelInputs::random(c.config, c.shape, 42);
     ModelUnderTest<double> run(inputs);
@@ -109,7 +68,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(inference_gives_the_bits_of_training, T, Scalars) {
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
     ModelUnderTest<T> training(inputs), inference(inputs, LayerMode::inference);
     training.forward();
@@ -120,7 +79,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(inference_gives_the_bits_of_training, T, Scalars) 
 }
 
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names) {
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
     const auto ledger = Ledger::create();
     const LlamaModel<Exec, bf16> model(c.config, c.shape, AttentionAlgorithm::flash, LayerMode::training,
@@ -139,7 +98,7 @@ BOOST_AUTO_TEST_CASE(parameters_have_their_published_names) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
-  for (const Case& c : cases())
+  for (const ModelCase& c : model_cases())
     for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) BOOST_TEST_CONTEXT(c.name) {
         const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
           const LlamaModel<Exec, T> model(c.config, c.shape, AttentionAlgorithm::flash, mode, *ledger);

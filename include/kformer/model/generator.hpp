@@ -77,8 +77,14 @@ class Generator {
   /// The sequences so far.
   const std::vector<GeneratedSequence>& sequences() const { return m_sequences; }
 
+  /// The logits that the last `step` chose from, by sequence; empty for those that had ended before.
+  std::vector<std::vector<double>> step_logits(const Exec& exec) const;
+
   /// The logits after the last token of every sequence; the cache has seen that token then.
   std::vector<std::vector<double>> final_logits(const Exec& exec);
+
+  /// Tokens that went through the model since `start`; those that sequences share count once.
+  std::int64_t computed_tokens() const { return m_computed_tokens; }
 
  private:
   using memory_space = typename Exec::memory_space;
@@ -93,10 +99,9 @@ class Generator {
   std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
   void score_prompt(const Exec& exec, GeneratedSequence& sequence, std::size_t from, std::size_t count);
   void feed(const Exec& exec, std::span<const std::int64_t> new_tokens, std::span<const std::int32_t> ids);
-  BlockMatrix<memory_space, T> feed_last(const Exec& exec, const std::vector<std::size_t>& live);
-  void sample_tokens(const Exec& exec, const BlockMatrix<memory_space, T>& logits,
-                     const std::vector<std::size_t>& live);
-  void upload_history(const Exec& exec, const std::vector<std::size_t>& live);
+  void feed_last(const Exec& exec);
+  void sample_tokens(const Exec& exec);
+  void upload_history(const Exec& exec);
   template <class Device, class Host>
   void upload(const Exec& exec, const Device& to, const std::vector<Host>& from) const;
   template <class V>
@@ -109,6 +114,9 @@ class Generator {
   KvCache<Exec, T>& m_cache;
   GeneratorOptions m_options;
   std::vector<GeneratedSequence> m_sequences;
+  std::int64_t m_computed_tokens = 0;
+  std::vector<std::size_t> m_live;        // sequences of the last step
+  BlockMatrix<memory_space, T> m_logits;  // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
   History m_history;

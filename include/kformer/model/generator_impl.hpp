@@ -91,6 +91,8 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
             " positions");
   }
   m_sequences.clear();
+  m_live.clear();
+  m_computed_tokens = 0;
   for (auto& prompt : prompts) {
     GeneratedSequence& sequence = m_sequences.emplace_back();
     sequence.tokens = std::move(prompt);
@@ -177,15 +179,15 @@ void Generator<Exec, T>::feed(const Exec& exec, std::span<const std::int64_t> ne
   upload(exec, m_positions, positions);
   m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache);
   m_cache.end_step(exec);
+  m_computed_tokens += static_cast<std::int64_t>(ids.size());
 }
 
-// The logits after the last tokens of some sequences.
+// The logits after the last tokens of the live sequences.
 template <class Exec, Scalar T>
-auto Generator<Exec, T>::feed_last(const Exec& exec, const std::vector<std::size_t>& live)
-    -> BlockMatrix<memory_space, T> {
+void Generator<Exec, T>::feed_last(const Exec& exec) {
   std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
-  std::vector<std::int32_t> ids, rows(live.size());
-  for (const std::size_t s : live) {
+  std::vector<std::int32_t> ids, rows(m_live.size());
+  for (const std::size_t s : m_live) {
     if (m_options.recompute) {
       m_cache.reset(static_cast<std::int64_t>(s));
       prefill(exec, s, 0);
@@ -196,7 +198,7 @@ auto Generator<Exec, T>::feed_last(const Exec& exec, const std::vector<std::size
   feed(exec, new_tokens, ids);
   std::iota(rows.begin(), rows.end(), 0);
   upload(exec, m_rows, rows);
-  return m_decoder.logits(exec, first(m_rows, rows.size()));
+  m_logits = m_decoder.logits(exec, first(m_rows, rows.size()));
 }
 
 template <class Exec, Scalar T>
@@ -207,20 +209,21 @@ bool Generator<Exec, T>::running() const {
 
 template <class Exec, Scalar T>
 void Generator<Exec, T>::step(const Exec& exec) {
-  std::vector<std::size_t> live;
+  m_live.clear();
   for (std::size_t s = 0; s < m_sequences.size(); ++s)
-    if (m_sequences[s].stopped == StopReason::none) live.push_back(s);
-  if (live.empty()) return;
-  sample_tokens(exec, feed_last(exec, live), live);
-  const auto tokens = first(m_tokens, live.size());
-  const auto log_probabilities = first(m_log_probabilities, live.size());
+    if (m_sequences[s].stopped == StopReason::none) m_live.push_back(s);
+  if (m_live.empty()) return;
+  feed_last(exec);
+  sample_tokens(exec);
+  const auto tokens = first(m_tokens, m_live.size());
+  const auto log_probabilities = first(m_log_probabilities, m_live.size());
   const auto host_tokens = Kokkos::create_mirror_view(Kokkos::HostSpace(), tokens);
   const auto host_log_probabilities = Kokkos::create_mirror_view(Kokkos::HostSpace(), log_probabilities);
   Kokkos::deep_copy(exec, host_tokens, tokens);
   Kokkos::deep_copy(exec, host_log_probabilities, log_probabilities);
   exec.fence("kformer::Generator::step");
-  for (std::size_t i = 0; i < live.size(); ++i) {
-    GeneratedSequence& s = m_sequences[live[i]];
+  for (std::size_t i = 0; i < m_live.size(); ++i) {
+    GeneratedSequence& s = m_sequences[m_live[i]];
     s.tokens.push_back(host_tokens(i));
     s.log_probabilities.push_back(host_log_probabilities(i));
     if (std::ranges::count(m_options.end_of_text, host_tokens(i)) > 0)
@@ -233,18 +236,18 @@ void Generator<Exec, T>::step(const Exec& exec) {
 
 // One call for each run of neighbours, so that a sequence draws from the stream of its number.
 template <class Exec, Scalar T>
-void Generator<Exec, T>::sample_tokens(const Exec& exec, const BlockMatrix<memory_space, T>& logits,
-                                       const std::vector<std::size_t>& live) {
+void Generator<Exec, T>::sample_tokens(const Exec& exec) {
   std::vector<std::int32_t> positions;
-  for (const std::size_t s : live) positions.push_back(static_cast<std::int32_t>(m_sequences[s].tokens.size()));
+  for (const std::size_t s : m_live)
+    positions.push_back(static_cast<std::int32_t>(m_sequences[s].tokens.size()));
   upload(exec, m_positions, positions);
-  if (penalised()) upload_history(exec, live);
-  for (std::size_t begin = 0, end = 0; begin < live.size(); begin = end) {
-    for (end = begin + 1; end < live.size() && live[end] == live[end - 1] + 1;) ++end;
+  if (penalised()) upload_history(exec);
+  for (std::size_t begin = 0, end = 0; begin < m_live.size(); begin = end) {
+    for (end = begin + 1; end < m_live.size() && m_live[end] == m_live[end - 1] + 1;) ++end;
     const std::pair<std::size_t, std::size_t> run(begin, end);
     SamplingOptions options = m_options.sampling;
-    options.first_stream += static_cast<std::int64_t>(live[begin]);
-    const auto rows = Kokkos::subview(logits, run, Kokkos::ALL);
+    options.first_stream += static_cast<std::int64_t>(m_live[begin]);
+    const auto rows = Kokkos::subview(m_logits, run, Kokkos::ALL);
     const auto at = Kokkos::subview(m_positions, run), to = Kokkos::subview(m_tokens, run);
     const auto scores = Kokkos::subview(m_log_probabilities, run);
     if (penalised())
@@ -257,10 +260,10 @@ void Generator<Exec, T>::sample_tokens(const Exec& exec, const BlockMatrix<memor
 
 // Each token of the window once.
 template <class Exec, Scalar T>
-void Generator<Exec, T>::upload_history(const Exec& exec, const std::vector<std::size_t>& live) {
+void Generator<Exec, T>::upload_history(const Exec& exec) {
   std::vector<std::int32_t> lengths;
-  for (std::size_t i = 0; i < live.size(); ++i) {
-    const auto& tokens = m_sequences[live[i]].tokens;
+  for (std::size_t i = 0; i < m_live.size(); ++i) {
+    const auto& tokens = m_sequences[m_live[i]].tokens;
     const std::size_t count = std::min(tokens.size(), m_history.extent(1));
     std::vector<std::int32_t> window(tokens.end() - static_cast<std::ptrdiff_t>(count), tokens.end());
     std::ranges::sort(window);
@@ -278,18 +281,23 @@ void Generator<Exec, T>::stop(std::int64_t sequence) {
 }
 
 template <class Exec, Scalar T>
-std::vector<std::vector<double>> Generator<Exec, T>::final_logits(const Exec& exec) {
-  std::vector<std::size_t> all(m_sequences.size());
-  std::iota(all.begin(), all.end(), std::size_t(0));
-  const auto logits = feed_last(exec, all);
-  const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), logits);
-  Kokkos::deep_copy(exec, host, logits);
-  exec.fence("kformer::Generator::final_logits");
-  std::vector<std::vector<double>> values(all.size());
-  for (const std::size_t s : all)
-    for (std::size_t i = 0; i < host.extent(1); ++i)
-      values[s].push_back(static_cast<double>(static_cast<C>(host(s, i))));
+std::vector<std::vector<double>> Generator<Exec, T>::step_logits(const Exec& exec) const {
+  const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), m_logits);
+  Kokkos::deep_copy(exec, host, m_logits);
+  exec.fence("kformer::Generator::step_logits");
+  std::vector<std::vector<double>> values(m_sequences.size());
+  for (std::size_t i = 0; i < m_live.size(); ++i)
+    for (std::size_t v = 0; v < host.extent(1); ++v)
+      values[m_live[i]].push_back(static_cast<double>(static_cast<C>(host(i, v))));
   return values;
+}
+
+template <class Exec, Scalar T>
+std::vector<std::vector<double>> Generator<Exec, T>::final_logits(const Exec& exec) {
+  m_live.resize(m_sequences.size());
+  std::iota(m_live.begin(), m_live.end(), std::size_t(0));
+  feed_last(exec);
+  return step_logits(exec);
 }
 
 }  // namespace kformer

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include "kformer/io/checkpoint.hpp"
+#include "kformer/io/generate_deck.hpp"
+#include "kformer/io/tokenizer.hpp"
+
+namespace kformer::drivers {
+
+/// The checkpoint of a deck, checked against what it says of its model.
+/// \throws FileError if a file cannot be read or does not fit
+Checkpoint open_checkpoint(const WeightsTable& weights);
+
+/// The tokenizer of a deck: the one it names, or what lies with the checkpoint.
+/// \throws FileError if a file cannot be read, or there is none
+std::unique_ptr<const Tokenizer> open_tokenizer(const TokenizerTable& table, const Checkpoint& checkpoint);
+
+/// The tokens of prompts: chat templates, special tokens, the beginning of texts.
+class PromptEncoder {
+ public:
+  /// \param model says what the tokenizer may not: the ids of the beginning and the end of texts
+  PromptEncoder(std::unique_ptr<const Tokenizer> tokenizer, const TokenizerTable& table,
+                const LanguageModelTable& model);
+
+  /// The tokens of a prompt.
+  /// \throws NotSupported if there is no chat template for a chat, or the prompt would have no token
+  std::vector<std::int32_t> encode(const PromptTable& prompt) const;
+  /// Tokens that end a text.
+  const std::vector<std::int32_t>& end_of_text() const { return m_end_of_text; }
+  const Tokenizer& tokenizer() const { return *m_tokenizer; }
+
+ private:
+  std::unique_ptr<const Tokenizer> m_tokenizer;
+  std::optional<std::int32_t> m_begin;
+  bool m_adds_begin;
+  std::vector<std::int32_t> m_end_of_text;
+};
+
+}  // namespace kformer::drivers

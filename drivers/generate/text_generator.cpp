@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+#include "generate/text_generator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/allocation_witness.hpp"
+#include "common/kernel_names.hpp"
+#include "common/llama_config.hpp"
+#include "common/load_weights.hpp"
+#include "common/memory_available.hpp"
+#include "kformer/core/tolerance.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+KvCacheKind kind_of(KvCacheImpl kind) {
+  switch (kind) {
+    case KvCacheImpl::paged:
+      return KvCacheKind::paged;
+    case KvCacheImpl::window:
+      return KvCacheKind::window;
+    case KvCacheImpl::int8:
+      return KvCacheKind::int8;
+    case KvCacheImpl::heavy_hitters:
+      return KvCacheKind::heavy_hitters;
+    case KvCacheImpl::contiguous:
+    case KvCacheImpl::none:
+      break;
+  }
+  return KvCacheKind::contiguous;
+}
+
+bool limits_tokens(KvCacheKind kind) {
+  return kind != KvCacheKind::window && kind != KvCacheKind::heavy_hitters;
+}
+
+}  // namespace
+
+KvCacheOptions cache_options(KvCacheImpl kind, const KvCacheTable& table, const EngineTask& task) {
+  const KvCacheKind kept = kind_of(kind);
+  return {.kind = kept,
+          .num_layers = task.config.num_hidden_layers,
+          .batch = task.generator.batch,
+          .capacity = limits_tokens(kept) ? task.decoder.max_positions : 0,
+          .max_step_tokens = task.generator.prefill_chunk,
+          .page_tokens = table.page_tokens,
+          .sinks = table.sinks,
+          .window = table.window,
+          .budget = table.budget,
+          .recent = table.recent};
+}
+
+EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
+                       const std::vector<std::int32_t>& end_of_text) {
+  const GenerateTable& g = deck.generate;
+  const SamplingTable& s = deck.sampling;
+  EngineTask task;
+  task.config = llama_config(checkpoint.model());
+  task.dtype = dtype_of_name(g.dtype);
+  task.generator = {.batch = g.batch,
+                    .max_new_tokens = g.max_new_tokens,
+                    .prefill_chunk = std::max<std::int64_t>(1, longest_prompt),
+                    .share_prefix = g.share_prefix,
+                    .recompute = g.kv_cache == KvCacheImpl::none,
+                    .end_of_text = g.stop_at_eos ? end_of_text : std::vector<std::int32_t>(),
+                    .repetition_window = s.repetition_window};
+  if (g.prefill_chunk > 0)
+    task.generator.prefill_chunk = std::min(task.generator.prefill_chunk, g.prefill_chunk);
+  task.generator.sampling = {.temperature = s.temperature,
+                             .top_k = s.top_k,
+                             .top_p = s.top_p,
+                             .min_p = s.min_p,
+                             .repetition_penalty = s.repetition_penalty,
+                             .seed = static_cast<std::uint64_t>(s.seed)};
+  const std::int64_t wanted = longest_prompt + g.max_new_tokens;
+  task.decoder = {
+      .max_rows = std::max(task.generator.prefill_chunk, g.batch),
+      .max_logit_rows = g.batch,
+      .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
+      .activations = g.activations == ActivationStorage::int8 ? Activations::int8 : Activations::full};
+  if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
+  task.cache = cache_options(g.kv_cache, g.cache, task);
+  task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
+  task.logits_after = deck.check.reference == GenerateReference::recompute;
+  return task;
+}
+
+namespace {
+
+/// Engine, tokenizer and checkpoint of a deck.
+class DeckGenerator final : public TextGenerator {
+ public:
+  DeckGenerator(const GenerateDeck& deck, const std::string& space)
+      : m_deck(deck),
+        m_checkpoint(open_checkpoint(deck.weights)),
+        m_encoder(open_tokenizer(deck.tokenizer, m_checkpoint), deck.tokenizer, m_checkpoint.model()),
+        m_space(space),
+        m_task(engine_task(deck, m_checkpoint, longest_prompt(), m_encoder.end_of_text())),
+        m_predicted(forecast_of(space, m_task)->peak_total()),
+        m_ledger(Ledger::create()) {
+    require_memory();
+    const KernelNames names;
+    m_engine = make_text_engine(space, m_task, m_ledger);
+    m_engine->load(m_checkpoint, {});
+    m_loading_kernels = names.text();
+    if (m_task.logits_after) make_oracle();
+  }
+
+  std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
+    return m_encoder.encode(prompt);
+  }
+
+  Generation generate(const GenerationTask& task) override;
+
+ private:
+  std::int64_t longest_prompt() const {
+    std::size_t longest = 1;
+    for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, encode(prompt).size());
+    return static_cast<std::int64_t>(longest);
+  }
+
+  void require_memory() const {
+    const auto available = memory_available(m_space);
+    if (available && m_predicted > *available)
+      throw OutOfMemory(
+          fmt::format("kformer-generate: the run needs {}, {} are available; a smaller "
+                      "generate.batch, generate.max_seq_len or generate.prefill_chunk takes less",
+                      format_bytes(m_predicted), format_bytes(*available)));
+  }
+
+  // The model in double, which recomputes everything.
+  void make_oracle() {
+    EngineTask exact = m_task;
+    exact.dtype = DType::f64;
+    exact.decoder.activations = Activations::full;
+    exact.generator.batch = exact.decoder.max_logit_rows = 1;
+    exact.cache = cache_options(KvCacheImpl::contiguous, {}, exact);
+    m_oracle = make_text_engine(m_space, exact, Ledger::create());
+    m_oracle->load(m_checkpoint, {});
+  }
+
+  void run(const GenerationTask& task, Generation& generation);
+  void collect(const GenerationTask& task, Generation& generation, double seconds, bool interrupted);
+  void check_step(Generation& generation);
+  void note_memory(Measurement& measurement) const;
+  SequenceEnd end_of(const GeneratedSequence& sequence) const;
+
+  const GenerateDeck& m_deck;
+  Checkpoint m_checkpoint;
+  PromptEncoder m_encoder;
+  std::string m_space;
+  EngineTask m_task;
+  std::size_t m_predicted;
+  std::shared_ptr<Ledger> m_ledger;
+  std::unique_ptr<TextEngine> m_engine, m_oracle;
+  std::string m_loading_kernels;
+  std::vector<std::string> m_new_text;  // of the rows, for stop strings
+};
+
+Generation DeckGenerator::generate(const GenerationTask& task) {
+  Generation generation;
+  Measurement& measurement = generation.measurement;
+  measurement.status = CaseStatus::unchecked;
+  if (AllocationWitness* witness =
+          m_deck.profile.memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
+      witness && witness->installed())
+    for (const auto& [name, space] : witness->spaces()) measurement.witnessed[name] = space.peak;
+  const KernelNames names;
+  if (task.profile) {
+    Profiler profiler;
+    run(task, generation);
+    measurement.regions = profiler.regions();
+    measurement.profile = profiler.kernels();
+  } else {
+    run(task, generation);
+  }
+  measurement.kernels = names.text();
+  note_memory(measurement);
+  if (m_task.logits_after && m_engine->exact_cache() && m_task.decoder.activations == Activations::full &&
+      measurement.status == CaseStatus::unchecked)
+    measurement.status = CaseStatus::ok;
+  return generation;
+}
+
+void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
+  const auto rows = static_cast<std::size_t>(task.batch);
+  generation.sequences.assign(rows, {});
+  m_new_text.assign(rows, {});
+  double clock = m_engine->start(std::vector(rows, task.prompt));
+  const TokenStream no_text(m_encoder.tokenizer(), task.prompt);
+  std::vector<TokenStream> streams(rows, no_text);
+  for (Sequence& s : generation.sequences) s.prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
+  std::string bytes;
+  for (const std::int32_t id : task.prompt) {
+    bytes = m_encoder.tokenizer().token_bytes(id, generation.sequences[0].tokens.empty());
+    for (Sequence& s : generation.sequences) s.tokens.push_back({id, bytes});
+  }
+  generation.prefill_seconds = clock;
+  bool first = true, interrupted = false;
+  while (m_engine->running() && !(interrupted = task.stop && task.stop())) {
+    double bytes_read = static_cast<double>(m_engine->weight_bytes());
+    std::vector<std::size_t> live;
+    for (std::size_t r = 0; r < rows; ++r)
+      if (m_engine->sequences()[r].stopped == StopReason::none) live.push_back(r);
+    for (const std::size_t r : live) bytes_read += m_engine->cache_bytes(static_cast<std::int64_t>(r));
+    const double seconds = m_engine->step();
+    clock += seconds;
+    (first ? generation.prefill_seconds : generation.decode_seconds) += seconds;
+    if (first) generation.prefill_tokens = m_engine->computed_tokens() - static_cast<std::int64_t>(rows) + 1;
+    if (!first) {
+      generation.decode_tokens += static_cast<std::int64_t>(live.size());
+      generation.decode_bytes_min += bytes_read;
+    }
+    first = false;
+    for (const std::size_t r : live) {
+      const GeneratedSequence& from = m_engine->sequences()[r];
+      Sequence& s = generation.sequences[r];
+      const std::int32_t id = from.tokens.back();
+      s.tokens.push_back({id, m_encoder.tokenizer().token_bytes(id, s.tokens.empty()),
+                          m_deck.generate.log_probabilities ? from.log_probabilities.back() : NAN, clock});
+      const std::string text = streams[r].push(id);
+      m_new_text[r] += text;
+      if (r == 0 && task.on_text && !text.empty()) task.on_text(text);
+      s.end = end_of(from);
+      if (std::ranges::any_of(m_deck.generate.stop,
+                              [&](const std::string& stop) { return m_new_text[r].find(stop) != stop.npos; })) {
+        m_engine->stop(static_cast<std::int64_t>(r));
+        s.end = SequenceEnd::stop_string;
+      }
+    }
+    if (m_oracle) check_step(generation);
+  }
+  if (rows > 0 && task.on_text)
+    if (const std::string rest = streams[0].finish(); !rest.empty()) task.on_text(rest);
+  if (interrupted)
+    for (std::size_t r = 0; r < rows; ++r)
+      if (m_engine->sequences()[r].stopped == StopReason::none)
+        generation.sequences[r].end = SequenceEnd::interrupted;
+}
+
+SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
+  if (sequence.stopped == StopReason::end_of_text) return SequenceEnd::end_of_text;
+  if (sequence.stopped == StopReason::length && sequence.new_tokens() < m_task.generator.max_new_tokens)
+    return SequenceEnd::max_seq_len;
+  return SequenceEnd::max_new_tokens;
+}
+
+// The logits that the last tokens were chosen from, against the model in double, by the tolerance rule with the
+// model of the same precision that recomputes everything as the naive computation.
+void DeckGenerator::check_step(Generation& generation) {
+  const auto logits = m_engine->step_logits();
+  for (std::size_t r = 0; r < logits.size(); ++r) {
+    if (logits[r].empty()) continue;
+    const auto& tokens = m_engine->sequences()[r].tokens;
+    const std::vector<std::int32_t> before(tokens.begin(), tokens.end() - 1);
+    const auto exact = m_oracle->logits_after(before), naive = m_engine->logits_after(before);
+    double largest = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      largest = std::max(largest, std::abs(logits[r][i] - naive[i]));
+    generation.max_logit_err = std::fmax(generation.max_logit_err, largest);
+    const ErrorNorms error = error_norms(logits[r], exact);
+    const ErrorNorms limit = allowed_error(m_task.dtype, error_norms(naive, exact), magnitude(exact));
+    Measurement& m = generation.measurement;
+    if (!m_engine->exact_cache() || m_task.decoder.activations == Activations::int8) continue;
+    if (error.max <= limit.max && error.rms <= limit.rms) continue;
+    m.status = CaseStatus::failed_check;
+    m.message = fmt::format(
+        "logits before token {} of row {}: largest error {:.3g} (limit {:.3g}), rms {:.3g} "
+        "(limit {:.3g})",
+        tokens.size() - 1, r, static_cast<double>(error.max), static_cast<double>(limit.max),
+        static_cast<double>(error.rms), static_cast<double>(limit.rms));
+  }
+}
+
+void DeckGenerator::note_memory(Measurement& measurement) const {
+  for (int c = 0; c < memory_classes; ++c)
+    measurement.peak[static_cast<std::size_t>(c)] = m_ledger->peak(static_cast<MemoryClass>(c));
+  measurement.peak_total = m_ledger->peak_total();
+  measurement.predicted = m_predicted;
+}
+
+}  // namespace
+
+std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space) {
+  return std::make_unique<DeckGenerator>(deck, space);
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT
+// Incremental decoding against the references, and the generator on top of it.
+#include "kformer/model/llama_decoder.hpp"
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "kformer/model/generator.hpp"
+#include "model/mean_share_of_limit.hpp"
+#include "model/model_cases.hpp"
+#include "model/model_run.hpp"
+#include "support/errors.hpp"
+#include "support/tools.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// A decoder with a cache, and its weights written.
+template <class T>
+struct Decoding {
+  std::shared_ptr<Ledger> ledger = Ledger::create();
+  LlamaDecoder<Exec, T> decoder;
+  std::unique_ptr<KvCache<Exec, T>> cache;
+
+  Decoding(const ModelInputs& inputs, const DecoderOptions& options, KvCacheOptions kept)
+      : decoder(inputs.config, options, *ledger) {
+    kept.num_layers = inputs.config.num_hidden_layers;
+    kept.max_step_tokens = options.max_rows;
+    if (kept.capacity == 0) kept.capacity = options.max_positions;
+    cache = KvCache<Exec, T>::create(inputs.config, kept, *ledger);
+    for (const WeightSlot& slot : decoder.weights()) write(slot, inputs.weights.at(slot.name));
+    decoder.prepare(Exec());
+  }
+
+ private:
+  static void write(const WeightSlot& slot, const HostTensor<double>& values) {
+    if (!slot.is_quantized()) {
+      write_parameter<T>(slot.dense, values);
+      return;
+    }
+    TestTensor<Exec, float> dense({values.extent(0), values.extent(1)});
+    dense.fill([&](std::size_t i) { return static_cast<float>(values.values()[i]); });
+    quantize(Exec(), dense.template view<2>(), slot.quantized);
+    Exec().fence("kformer::Testing::quantize");
+  }
+};
+
+/// The logits of every token of a batch whose sequences are cut into steps at random.
+template <class T>
+HostTensor<oracle_t<T>> stepwise_logits(const ModelInputs& inputs, Decoding<T>& run, std::mt19937& generator) {
+  const std::int64_t batch = inputs.shape.batch, seq = inputs.shape.seq_len;
+  HostTensor<oracle_t<T>> all({batch * seq, inputs.config.vocab_size});
+  std::vector<std::int64_t> done(static_cast<std::size_t>(batch), 0), fresh(done);
+  while (std::ranges::any_of(done, [&](std::int64_t n) { return n < seq; })) {
+    std::vector<std::int32_t> ids, positions, rows;
+    std::vector<std::int64_t> at;
+    for (std::size_t b = 0; b < done.size(); ++b) {
+      fresh[b] = std::min<std::int64_t>(seq - done[b], generator() % 4);
+      for (std::int64_t i = 0; i < fresh[b]; ++i) {
+        at.push_back(static_cast<std::int64_t>(b) * seq + done[b] + i);
+        ids.push_back(inputs.ids[static_cast<std::size_t>(at.back())]);
+        positions.push_back(static_cast<std::int32_t>(done[b] + i));
+        rows.push_back(static_cast<std::int32_t>(rows.size()));
+      }
+      done[b] += fresh[b];
+    }
+    if (ids.empty()) continue;
+    const auto upload = [](const std::vector<std::int32_t>& values) {
+      TestTensor<Exec, std::int32_t> t({static_cast<std::int64_t>(values.size())}, Rows::packed);
+      t.fill([&](std::size_t i) { return values[i]; });
+      return t;
+    };
+    const auto id = upload(ids), position = upload(positions), row = upload(rows);
+    run.cache->begin_step(Exec(), fresh);
+    run.decoder.step(Exec(), id.template view<1>(), position.template view<1>(), *run.cache);
+    run.cache->end_step(Exec());
+    const auto logits = run.decoder.logits(Exec(), row.template view<1>());
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), logits);
+    for (std::size_t r = 0; r < at.size(); ++r)
+      for (std::int64_t v = 0; v < inputs.config.vocab_size; ++v)
+        all(at[r], v) =
+            static_cast<oracle_t<T>>(static_cast<compute_t<T>>(host(r, static_cast<std::size_t>(v))));
+  }
+  return all;
+}
+
+DecoderOptions options_for(const ModelInputs& inputs) {
+  return {.max_rows = inputs.shape.rows(),
+          .max_logit_rows = inputs.shape.rows(),
+          .max_positions = inputs.shape.seq_len + 1};
+}
+
+/// Every matrix of a model in one format.
+WeightFormats all_in(const ModelInputs& inputs, QuantizedFormat format) {
+  WeightFormats formats;
+  for (const auto& [name, t] : inputs.weights)
+    if (t.rank() == 2) formats[name] = format;
+  return formats;
+}
+
+/// The model with its matrices as the format has them.
+ModelInputs dequantized(const ModelInputs& inputs, const WeightFormats& formats) {
+  ModelInputs copy = inputs;
+  for (auto& [name, t] : copy.weights) {
+    const auto format = formats.find(name);
+    if (format == formats.end()) continue;
+    const auto bytes = quantized_bytes(format->second, t.extent(0), t.extent(1));
+    const Kokkos::View<std::byte*, Exec::memory_space> blocks("kformer::Testing::blocks", bytes);
+    TestTensor<Exec, float> dense({t.extent(0), t.extent(1)});
+    dense.fill([&](std::size_t i) { return static_cast<float>(t.values()[i]); });
+    const QuantizedOutput matrix{format->second, blocks.data(), t.extent(0), t.extent(1)};
+    quantize(Exec(), dense.view<2>(), matrix);
+    TestTensor<Exec, double> back({t.extent(0), t.extent(1)});
+    dequantize(Exec(), matrix, back.view<2>());
+    Exec().fence("kformer::Testing::dequantize");
+    t.values() = back.read<double>().values();
+  }
+  return copy;
+}
+
+std::vector<std::int32_t> tokens_of(const ModelInputs& inputs, std::size_t first, std::size_t count) {
+  const auto begin = inputs.ids.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+/// A generation to its end.
+template <class T>
+std::vector<GeneratedSequence> generate(const ModelInputs& inputs, const GeneratorOptions& options,
+                                        const std::vector<std::vector<std::int32_t>>& prompts,
+                                        KvCacheKind kind = KvCacheKind::contiguous) {
+  Decoding<T> run(
+      inputs,
+      {.max_rows = std::max<std::int64_t>(8, options.prefill_chunk), .max_logit_rows = 8, .max_positions = 64},
+      {.kind = kind, .batch = options.batch, .page_tokens = 3});
+  Generator<Exec, T> generator(run.decoder, *run.cache, options, *run.ledger);
+  generator.start(Exec(), prompts);
+  while (generator.running()) generator.step(Exec());
+  return generator.sequences();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(llama_decoder)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
+  using Oracle = oracle_t<T>;
+  std::mt19937 generator(1);
+  for (const ModelCase& c : model_cases())
+    for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged}) {
+      MeanShareOfLimit share;
+      for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+        const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
+        Decoding<T> run(inputs, options_for(inputs), {.kind = kind, .batch = c.shape.batch, .page_tokens = 3});
+        share.add(dtype_of<T>, stepwise_logits<T>(inputs, run, generator),
+                  model_reference<Oracle, Oracle>(inputs).logits,
+                  model_reference<compute_t<T>, T>(inputs).logits);
+      }
+      BOOST_TEST((share.max() <= 1 && share.rms() <= 1),
+                 c.name << ", " << to_string(kind) << ": " << share.max() << " of the largest error allowed, "
+                        << share.rms() << " of the rms");
+    }
+}
+
+// Formats whose blocks hold these rows, alone and mixed so that the pieces of fused products differ.
+BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_weights_count_as_dequantized, T, Scalars) {
+  using Oracle = oracle_t<T>;
+  std::mt19937 generator(2);
+  for (const ModelCase& c : model_cases()) {
+    const ModelInputs inputs = ModelInputs::random(c.config, c.shape).template rounded<T>();
+    std::vector<WeightFormats> mixtures;
+    for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::q4_1})
+      mixtures.push_back(all_in(inputs, format));
+    mixtures.push_back(all_in(inputs, QuantizedFormat::q8_0));
+    for (auto it = mixtures.back().begin(); it != mixtures.back().end();)
+      it = it->first.find("k_proj") != it->first.npos || it->first.find("up_proj") != it->first.npos
+               ? mixtures.back().erase(it)
+               : std::next(it);
+    for (const WeightFormats& formats : mixtures) {
+      DecoderOptions options = options_for(inputs);
+      options.formats = formats;
+      Decoding<T> run(inputs, options, {.batch = c.shape.batch});
+      const ModelInputs as_stored = dequantized(inputs, formats);
+      const Comparison verdict = compare<T>(stepwise_logits<T>(inputs, run, generator),
+                                            model_reference<Oracle, Oracle>(as_stored).logits,
+                                            model_reference<compute_t<T>, T>(as_stored).logits);
+      BOOST_TEST(verdict.ok, c.name << ", " << formats.size() << " quantised: " << verdict.report);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(weights_have_their_published_names) {
+  for (const ModelCase& c : model_cases()) {
+    const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+    const auto ledger = Ledger::create();
+    const LlamaDecoder<Exec, bf16> decoder(c.config, {}, *ledger);
+    std::int64_t elements = 0;
+    std::size_t count = 0;
+    for (const WeightSlot& slot : decoder.weights()) {
+      BOOST_TEST(inputs.weights.contains(slot.name), slot.name);
+      elements += slot.dense.size();
+      ++count;
+    }
+    BOOST_TEST(count == inputs.weights.size());
+    BOOST_TEST(elements == c.config.model_parameters());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(greedy_generation_follows_the_model) {
+  for (const ModelCase& c : model_cases()) {
+    const ModelInputs inputs = ModelInputs::random(c.config, {1, 20});
+    const std::vector<std::int32_t> prompt = tokens_of(inputs, 0, 5);
+    const auto generated = generate<double>(inputs, {.max_new_tokens = 9, .prefill_chunk = 3}, {prompt});
+    BOOST_TEST(generated[0].new_tokens() == 9);
+    BOOST_TEST((generated[0].stopped == StopReason::length));
+    std::vector<std::int32_t> expected = prompt;
+    for (int i = 0; i < 9; ++i) {
+      ModelInputs so_far = inputs;
+      so_far.shape = {1, static_cast<std::int64_t>(expected.size())};
+      so_far.ids = so_far.targets = expected;
+      const auto logits = model_reference<double, double>(so_far).logits;
+      const std::int64_t last = so_far.shape.seq_len - 1;
+      std::int64_t best = 0;
+      double sum = 0;
+      for (std::int64_t v = 1; v < c.config.vocab_size; ++v)
+        if (logits(last, v) > logits(last, best)) best = v;
+      for (std::int64_t v = 0; v < c.config.vocab_size; ++v)
+        sum += std::exp(logits(last, v) - logits(last, best));
+      BOOST_TEST(std::abs(generated[0].log_probabilities[expected.size()] + std::log(sum)) < 1e-12);
+      expected.push_back(static_cast<std::int32_t>(best));
+    }
+    BOOST_TEST(generated[0].tokens == expected, boost::test_tools::per_element());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_is_its_sequences_one_by_one) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
+  // Equal, nested and different beginnings, and lengths around the chunk.
+  const std::vector<std::vector<std::int32_t>> prompts{tokens_of(inputs, 0, 7), tokens_of(inputs, 0, 7),
+                                                       tokens_of(inputs, 0, 4), tokens_of(inputs, 3, 1),
+                                                       tokens_of(inputs, 0, 9)};
+  for (const double temperature : {0.0, 1.0})
+    for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged})
+      for (const bool share : {false, true}) {
+        GeneratorOptions options{.batch = 5, .max_new_tokens = 8, .prefill_chunk = 3, .share_prefix = share};
+        options.sampling = {.temperature = temperature, .seed = 7};
+        const auto together = generate<double>(inputs, options, prompts, kind);
+        for (std::size_t s = 0; s < prompts.size(); ++s) {
+          GeneratorOptions alone = options;
+          alone.batch = 1;
+          alone.sampling.first_stream = static_cast<std::int64_t>(s);
+          const auto one = generate<double>(inputs, alone, {prompts[s]});
+          BOOST_TEST(together[s].tokens == one[0].tokens, boost::test_tools::per_element());
+        }
+        if (temperature > 0) BOOST_TEST((together[0].tokens != together[1].tokens));
+      }
+}
+
+BOOST_AUTO_TEST_CASE(recomputing_everything_generates_the_same) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
+  const std::vector<std::vector<std::int32_t>> prompts{tokens_of(inputs, 0, 5), tokens_of(inputs, 9, 2)};
+  GeneratorOptions options{.batch = 2, .max_new_tokens = 6, .prefill_chunk = 4};
+  const auto kept = generate<double>(inputs, options, prompts);
+  options.recompute = true;
+  const auto anew = generate<double>(inputs, options, prompts);
+  for (std::size_t s = 0; s < 2; ++s) BOOST_TEST(kept[s].tokens == anew[s].tokens);
+}
+
+BOOST_AUTO_TEST_CASE(sequences_stop_by_themselves) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
+  const std::vector<std::vector<std::int32_t>> prompts{tokens_of(inputs, 0, 5), tokens_of(inputs, 9, 2)};
+  GeneratorOptions options{.batch = 2, .max_new_tokens = 12};
+  const auto free = generate<double>(inputs, options, prompts);
+  // The third new token of the first sequence ends it, and the other one where it says the same.
+  options.end_of_text = {free[0].tokens[7]};
+  const auto ended = generate<double>(inputs, options, prompts);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const auto begin = free[s].tokens.begin() + free[s].prompt_tokens;
+    const auto end = std::find(begin, free[s].tokens.end(), options.end_of_text[0]);
+    std::vector<std::int32_t> expected(free[s].tokens.begin(), end);
+    if (end != free[s].tokens.end()) expected.push_back(*end);
+    BOOST_TEST(ended[s].tokens == expected, boost::test_tools::per_element());
+    BOOST_TEST(
+        (ended[s].stopped == (end != free[s].tokens.end() ? StopReason::end_of_text : StopReason::length)));
+  }
+
+  Decoding<double> run(inputs, {.max_rows = 512, .max_logit_rows = 2, .max_positions = 64}, {.batch = 2});
+  Generator<Exec, double> generator(run.decoder, *run.cache, {.batch = 2, .max_new_tokens = 4}, *run.ledger);
+  generator.start(Exec(), prompts);
+  generator.step(Exec());
+  generator.stop(0);
+  while (generator.running()) generator.step(Exec());
+  BOOST_TEST(generator.sequences()[0].new_tokens() == 1);
+  BOOST_TEST((generator.sequences()[0].stopped == StopReason::caller));
+  BOOST_TEST(generator.sequences()[1].new_tokens() == 4);
+}
+
+BOOST_AUTO_TEST_CASE(prompts_are_scored) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 11});
+  const auto scored =
+      generate<double>(inputs, {.max_new_tokens = 1, .prefill_chunk = 4, .score_prompt = true}, {inputs.ids});
+  const auto logits = model_reference<double, double>(inputs).logits;
+  BOOST_TEST(std::isnan(scored[0].log_probabilities[0]));
+  for (std::int64_t i = 0; i + 1 < 11; ++i) {
+    double sum = 0;
+    for (std::int64_t v = 0; v < inputs.config.vocab_size; ++v) sum += std::exp(logits(i, v));
+    const double expected = logits(i, inputs.ids[static_cast<std::size_t>(i) + 1]) - std::log(sum);
+    BOOST_TEST(std::abs(scored[0].log_probabilities[static_cast<std::size_t>(i) + 1] - expected) < 1e-12);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_repetition_penalty_sees_the_window) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
+  GeneratorOptions options{.max_new_tokens = 20};
+  options.sampling = {.temperature = 0, .repetition_penalty = 1e30};
+  const auto all = generate<double>(inputs, options, {tokens_of(inputs, 0, 3)});
+  // A token may come back only once all others have: every one is new.
+  auto sorted = all[0].tokens;
+  std::ranges::sort(sorted);
+  const auto unique = static_cast<std::size_t>(std::unique(sorted.begin(), sorted.end()) - sorted.begin());
+  const std::size_t repeated_in_prompt =
+      3 - std::min<std::size_t>(3, std::set<std::int32_t>(inputs.ids.begin(), inputs.ids.begin() + 3).size());
+  BOOST_TEST(unique + repeated_in_prompt == all[0].tokens.size());
+  options.repetition_window = 1;
+  const auto near = generate<double>(inputs, options, {tokens_of(inputs, 0, 3)});
+  for (std::size_t i = 3; i < near[0].tokens.size(); ++i)
+    BOOST_TEST(near[0].tokens[i] != near[0].tokens[i - 1]);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
+  for (const ModelCase& c : model_cases())
+    for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged, KvCacheKind::int8})
+      BOOST_TEST_CONTEXT(c.name << ", " << to_string(kind)) {
+        const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+        const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
+          DecoderOptions options{.max_rows = 8, .max_logit_rows = 2, .max_positions = 40};
+          options.formats = all_in(inputs, QuantizedFormat::q8_0);
+          const LlamaDecoder<Exec, T> decoder(c.config, options, *ledger);
+          const auto cache = KvCache<Exec, T>::create(c.config,
+                                                      {.kind = kind,
+                                                       .num_layers = c.config.num_hidden_layers,
+                                                       .batch = 2,
+                                                       .capacity = 40,
+                                                       .max_step_tokens = 8},
+                                                      *ledger);
+          const Generator<Exec, T> generator(decoder, *cache, {.batch = 2, .prefill_chunk = 8}, *ledger);
+        };
+        make(Ledger::create());  // the space's own scratch memory is set up now
+        const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
+        const ToolsRecorder witness;
+        make(forecast);
+        BOOST_TEST(witness.allocations().empty());
+        make(ledger);
+        BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
+        BOOST_TEST(witness.current_bytes() == 0u);
+        BOOST_TEST(forecast->peak_total() == ledger->peak_total());
+      }
+}
+
+BOOST_AUTO_TEST_CASE(errors) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 1, .max_positions = 16}, {});
+  const auto make = [&](const GeneratorOptions& options) {
+    return [&, options] { Generator<Exec, float>(run.decoder, *run.cache, options, *run.ledger); };
+  };
+  check_error<DimensionMismatch>(make({.prefill_chunk = 5}),
+                                 "kformer::Generator: the decoder's max_rows is 4, expected at least 5");
+  check_error<DimensionMismatch>(make({.batch = 2, .prefill_chunk = 4}),
+                                 "kformer::Generator: the decoder's max_logit_rows is 1, expected at least 2");
+  Generator<Exec, float> generator(run.decoder, *run.cache, {.prefill_chunk = 4}, *run.ledger);
+  check_error<DimensionMismatch>([&] { generator.start(Exec(), {}); },
+                                 "kformer::Generator::start: 0 prompts, the generator was made for 1");
+  check_error<DimensionMismatch>(
+      [&] { generator.start(Exec(), {{}}); },
+      "kformer::Generator::start: prompt 0 has no token; give the one that begins texts");
+  check_error<DimensionMismatch>(
+      [&] { generator.start(Exec(), {std::vector<std::int32_t>(17, 1)}); },
+      "kformer::Generator::start: prompt 0 has 17 tokens, the decoder was made for 16 "
+      "positions");
+  const TestTensor<Exec, std::int32_t> ids({5});
+  check_error<DimensionMismatch>([&] { run.decoder.step(Exec(), ids.view<1>(), ids.view<1>(), *run.cache); },
+                                 "kformer::LlamaDecoder::step: 5 rows, the decoder was made for at most 4");
+  check_error<DimensionMismatch>([&] { run.decoder.logits(Exec(), ids.view<1>()); },
+                                 "kformer::LlamaDecoder::logits: 5 rows, the decoder was made for at most 1");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
