@@ -3,25 +3,15 @@
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
-#include <random>
 
 #include "kformer/core/error.hpp"
 #include "kformer/io/safetensors.hpp"
+#include "random_bytes.hpp"
 #include "safetensors_bytes.hpp"
 
 namespace {
 
-using kformer::Testing::safetensors_bytes;
-using Random = std::mt19937_64;
-
-std::size_t below(Random& random, std::size_t end) {
-  return std::uniform_int_distribution<std::size_t>(0, end - 1)(random);
-}
-
-template <class Items>
-const auto& one_of(Random& random, const Items& items) {
-  return items[below(random, items.size())];
-}
+using namespace kformer::Testing;
 
 /// Pieces of JSON and numbers at the edges of what 64 bits can do.
 const std::array<std::string, 32> tokens{"{",
@@ -64,33 +54,13 @@ const std::array<std::string, 3> valid_headers{
     R"({"one":{"dtype":"F16","shape":[1,16],"data_offsets":[0,32]}})"};
 
 std::string mutated_header(Random& random, std::string header) {
-  const std::size_t place = below(random, header.size());
-  const std::size_t length = 1 + below(random, std::min<std::size_t>(header.size() - place, 24));
-  switch (below(random, 6)) {
-    case 0:
-      header[place] = static_cast<char>(below(random, 256));
-      break;
-    case 1:
-      header.erase(place, length);
-      break;
-    case 2:
-      header.insert(place, header.substr(below(random, header.size()), length));
-      break;
-    case 3:
-      header.insert(place, one_of(random, tokens));
-      break;
-    case 4:
-      header.replace(place, length, one_of(random, tokens));
-      break;
-    default: {
-      // A number becomes another: what comes closest to a valid file with wrong sizes.
-      const auto digit = header.find_first_of("0123456789", place);
-      if (digit == std::string::npos) break;
-      const auto end = std::min(header.find_first_not_of("0123456789", digit), header.size());
-      header.replace(digit, end - digit, std::to_string(below(random, 2) == 0 ? below(random, 40) : random()));
-    }
-  }
-  return header;
+  if (below(random, 6) > 0) return mutated(random, std::move(header), tokens);
+  // A number becomes another: what comes closest to a valid file with wrong sizes.
+  const auto digit = header.find_first_of("0123456789", below(random, header.size()));
+  if (digit == std::string::npos) return header;
+  const auto end = std::min(header.find_first_not_of("0123456789", digit), header.size());
+  return header.replace(digit, end - digit,
+                        std::to_string(below(random, 2) == 0 ? below(random, 40) : random()));
 }
 
 std::string mutated_file(Random& random) {

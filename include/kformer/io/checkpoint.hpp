@@ -91,7 +91,8 @@ class PackedCheckpointWriter {
   /// \param source the checkpoint whose model is written; its tensors are not added by themselves
   explicit PackedCheckpointWriter(Checkpoint source);
 
-  /// Adds a tensor, quantised or not; its bytes are read by write(), not now.
+  /// Adds a tensor, quantised or not. Its bytes are read by write(), not now: they, and the checkpoint they are
+  /// from, must live until then.
   /// \throws Error if the name is taken, the type unknown, a quantised tensor no matrix, or the number of bytes
   /// not that of the type and shape
   void add(const std::string& name, const CheckpointTensor& tensor);

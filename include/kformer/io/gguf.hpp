@@ -62,15 +62,19 @@ class GgufFile {
   bool has_array(std::string_view key) const;
 
   /// \name Metadata by type
-  /// The value of `key`, or nothing if the file has no such key.
-  /// \throws FileError naming the key if its value is of another kind
+  /// The value of a key, or nothing if the file has no such key. All throw a FileError that names the key if
+  /// its value is of another kind.
   /// @{
+
+  /// A text.
   std::optional<std::string> find_string(std::string_view key) const;
-  /// Integers of any size and sign that 64 bits hold.
+  /// An integer of any size and sign that 64 bits hold.
   std::optional<std::int64_t> find_integer(std::string_view key) const;
-  /// Numbers of any type.
+  /// A number of any type.
   std::optional<double> find_number(std::string_view key) const;
+  /// A bool.
   std::optional<bool> find_bool(std::string_view key) const;
+  /// An array of texts.
   std::optional<std::vector<std::string>> find_strings(std::string_view key) const;
   /// An array of integers of any size and sign that 64 bits hold.
   std::optional<std::vector<std::int64_t>> find_integers(std::string_view key) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <set>
+#include <map>
 
 #include "io/checkpoint/packed.hpp"
 #include "io/checkpoint/shards.hpp"
@@ -31,20 +31,18 @@ std::vector<std::string> add_file(CheckpointContents& contents, const fs::path& 
 
 void add_shards(CheckpointContents& contents, const fs::path& index) {
   const auto shard_of = read_shard_index(index);
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : shard_of) shards.insert(shard);
-  std::size_t found = 0;
-  for (const std::string& shard : shards) {
-    for (const std::string& name : add_file(contents, index.parent_path() / shard)) {
+  std::map<std::string, std::vector<std::string>> names_in;
+  for (const auto& [tensor, shard] : shard_of) names_in[shard];
+  for (auto& [shard, names] : names_in) names = add_file(contents, index.parent_path() / shard);
+  for (const auto& [shard, names] : names_in) {
+    for (const std::string& name : names) {
       const auto place = shard_of.find(name);
       if (place == shard_of.end() || place->second != shard)
         throw FileError(
             "'" + index.string() + "': tensor '" + name + "' is in shard '" + shard + "', but the index " +
             (place == shard_of.end() ? "has none of that name" : "says it is in '" + place->second + "'"));
-      ++found;
     }
   }
-  if (found == shard_of.size()) return;
   for (const auto& [tensor, shard] : shard_of)
     if (contents.find_layout(tensor) == nullptr)
       throw FileError("'" + index.string() + "': tensor '" + tensor + "' is not in its shard '" + shard + "'");

@@ -28,8 +28,9 @@ class GgufCursor {
   /// \param what the file claims, for the error text
   std::span<const std::byte> take(std::uint64_t count, std::size_t size, const std::string& what) {
     if (count > remaining() / size) {
-      refuse(what + " at byte " + std::to_string(m_position) + " takes " + std::to_string(count) +
-             (size == 1 ? "" : " times " + std::to_string(size)) + " bytes, but only " +
+      const std::string times = count == 1 || size == 1 ? "" : " times " + std::to_string(size);
+      refuse(what + " at byte " + std::to_string(m_position) + " takes " +
+             std::to_string(count == 1 ? size : count) + times + " bytes, but only " +
              std::to_string(remaining()) + " follow; is the file cut off?");
     }
     const auto bytes = m_file.subspan(m_position, count * size);
