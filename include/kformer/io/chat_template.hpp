@@ -28,13 +28,15 @@ constexpr std::array<std::string_view, 5> names_of(ChatStyle) {
 /// programs (Jinja), and this library does not run them.
 struct ChatTemplate {
   ChatStyle style = ChatStyle::chatml;  ///< the family of the template
-  std::string default_system;           ///< the system message of conversations that have none; may be empty
+  std::string default_system;           ///< the system message of conversations that have none; may be empty.
+                                        ///< llama3: what stands before the system message of every conversation
   std::string eos = "</s>";             ///< how the end of a text is written; llama2, mistral, zephyr
   std::string bos = "<s>";              ///< how the beginning of a text is written; llama2 only
 
   /// Recognises a published template: chatml by `<|im_start|>`, llama3 by `<|start_header_id|>`, llama2 by
   /// `[INST]` and `<<SYS>>`, mistral by `[INST]` alone, zephyr by `<|user|>` and `eos_token`. A system message
-  /// that the text of a chatml template writes by itself becomes `default_system`.
+  /// that the text of a chatml template writes by itself becomes `default_system`, and so do the dates with
+  /// which templates of Llama 3.1 and later begin ("26 Jul 2024", as they have it where no clock is given).
   /// \param text the template, from `Tokenizer::chat_template`
   /// \throws NotSupported if there is none, or if it is of no known style
   static ChatTemplate recognise(std::string_view text);
