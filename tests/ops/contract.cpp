@@ -14,6 +14,7 @@
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
+#include "kformer/ops/sampling.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "kformer/ops/swiglu_mlp.hpp"
@@ -264,6 +265,25 @@ void add_adamw(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
+void add_sampling(std::vector<PublicFunction>& table) {
+  const Matrix<T> logits("logits", 5, 12);
+  const Matrix<std::int32_t> history("history", 5, 3);
+  const Vector<std::int32_t> lengths("lengths", 5), positions("positions", 5), tokens("tokens", 5);
+  const Vector<compute_t<T>> log_probabilities("log_probabilities", 5);
+  const SamplingOptions options{.top_k = 3, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1};
+  const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), 5, 12, true, options));
+  table.push_back(row<Impl::Sampling>("sample", [=](const Exec& exec) {
+    sample(exec, logits, history, lengths, positions, tokens, log_probabilities, options, bytes);
+  }));
+  table.push_back(row<Impl::Sampling>("sample without a history", [=](const Exec& exec) {
+    sample(exec, logits, positions, tokens, log_probabilities, {.temperature = 0});
+  }));
+  table.push_back(row<Impl::TokenLogProbabilities>("token_log_probabilities", [=](const Exec& exec) {
+    token_log_probabilities(exec, logits, tokens, log_probabilities);
+  }));
+}
+
+template <class T>
 std::vector<PublicFunction> every_public_function() {
   std::vector<PublicFunction> table;
   add_rms_norm<T>(table);
@@ -277,6 +297,7 @@ std::vector<PublicFunction> every_public_function() {
   add_cross_entropy<T>(table);
   add_linear_cross_entropy<T>(table);
   add_adamw<T>(table);
+  add_sampling<T>(table);
   return table;
 }
 

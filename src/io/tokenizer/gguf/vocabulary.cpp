@@ -69,7 +69,9 @@ Pipeline read_byte_level(const GgufVocabulary& vocabulary, const std::string& fi
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i)
     if (type_of(vocabulary, i) == TokenType::user_defined)
       Pipeline::mark(parts.literal, static_cast<std::int32_t>(i));
-  Bpe bpe(*parts.pieces, {.whole_words = split.whole_words});
+  Bpe::Options options;
+  options.whole_words = split.whole_words;
+  Bpe bpe(*parts.pieces, options);
   for (const std::string& merge : vocabulary.merges) {
     const auto space = merge.find(' ', 1);
     if (merge.empty() || space == std::string::npos)
