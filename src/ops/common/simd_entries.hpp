@@ -15,10 +15,11 @@
 namespace kformer::Impl::host {
 
 template <Isa isa>
-inline constexpr const char* simd_entry = isa == Isa::avx512_bf16 ? "simd_avx512_bf16"
-                                          : isa == Isa::avx512    ? "simd_avx512"
-                                          : isa == Isa::avx2      ? "simd_avx2"
-                                                                  : "simd_generic";
+inline constexpr const char* simd_entry = isa == Isa::avx512_bf16   ? "simd_avx512_bf16"
+                                          : isa == Isa::avx512_vnni ? "simd_avx512_vnni"
+                                          : isa == Isa::avx512      ? "simd_avx512"
+                                          : isa == Isa::avx2        ? "simd_avx2"
+                                                                    : "simd_generic";
 
 /// Empty if this processor has the instruction set, else a sentence.
 template <Isa isa>
@@ -28,6 +29,8 @@ std::string processor_refusal() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (isa == Isa::avx512_bf16 && !(avx512 && __builtin_cpu_supports("avx512bf16")))
     return "this processor has no AVX512_BF16";
+  if (isa == Isa::avx512_vnni && !(avx512 && __builtin_cpu_supports("avx512vnni")))
+    return "this processor has no AVX512_VNNI";
   if (isa == Isa::avx512 && !avx512) return "this processor has no AVX-512 (F, BW, DQ, VL)";
   if (isa == Isa::avx2 &&
       !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")))

@@ -4,6 +4,7 @@
 #include "ops/common/list.hpp"
 #include "ops/embedding/reference.hpp"
 #include "ops/linear/reference.hpp"
+#include "ops/quantized/host/entries.hpp"
 #include "ops/quantized/kokkos.hpp"
 #include "ops/quantized/kokkos_linear.hpp"
 #include "ops/quantized/reference.hpp"
@@ -52,7 +53,12 @@ struct List<Quantize, Exec> {
 template <class Exec>
 struct List<QuantizedLinearForward, Exec> {
   using P = QuantizedLinearForward;
-  static KernelList<P, Exec> get() { return simd_list<P, Exec, List, no_workspace<P>>(); }
+  static KernelList<P, Exec> get() {
+    using host::Isa;
+    return simd_list<P, Exec, List, no_workspace<P>, host::QuantizedLinearEntry<Exec, Isa::avx512_vnni>,
+                     host::QuantizedLinearEntry<Exec, Isa::avx512>, host::QuantizedLinearEntry<Exec, Isa::avx2>,
+                     host::QuantizedLinearEntry<Exec, Isa::generic>>();
+  }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     with_format_and_dtype(p.weight.format, p.x.dtype, [&]<class T>(auto format, std::type_identity<T>) {
       if (p.options.activations == Activations::full)

@@ -16,8 +16,9 @@ enum class DType;  // f32, bf16, f16, f64: scalar.hpp belongs to Kokkos
 
 namespace kformer::Impl::host {
 
-/// `avx512_bf16` multiplies pairs of bf16, twice as many per instruction as AVX-512 multiplies floats.
-enum class Isa { avx512_bf16, avx512, avx2, generic };
+/// `avx512_bf16` multiplies pairs of bf16, twice as many per instruction as AVX-512 multiplies floats, and
+/// `avx512_vnni` four bytes at once.
+enum class Isa { avx512_bf16, avx512_vnni, avx512, avx2, generic };
 
 /// Whether kernels of the instruction set are in this build.
 template <Isa isa>

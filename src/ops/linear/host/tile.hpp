@@ -22,7 +22,48 @@ inline constexpr int packed_rows = 256;
 template <class T>
 inline constexpr int panel_cols = block_vectors * width<Arithmetic<T>>;
 
+/// The right factor as numbers of a storage type.
 template <class T>
+struct StoredRight {
+  explicit StoredRight(const ProductArguments& p) : factor(p.right) {}
+
+  /// Packs `cols` × `count` numbers from a column and summed index on.
+  template <class To>
+  void pack(std::int64_t col, std::int64_t inner, int cols, int count, const To& to) const {
+    const T* from =
+        static_cast<const T*>(factor.data) + col * factor.index_stride + inner * factor.inner_stride;
+    if (factor.inner_stride == 1)
+      pack_along_sum(from, factor.index_stride, cols, count, to);
+    else
+      pack_across_sum(from, factor.inner_stride, cols, count, to);
+  }
+
+  const ProductFactor& factor;
+};
+
+/// result = alpha·sums + addend, stored as O. Takes whole vectors of sums, and changes them.
+template <class O, class C>
+void store_result(const ProductArguments& p, const ProductTile& tile, C* sums, std::int64_t ld) {
+  constexpr int W = width<C>;
+  for (int r = 0; r < tile.rows; ++r) {
+    O* to = static_cast<O*>(p.result) + (tile.row + r) * p.row_stride + tile.col;
+    C* row = sums + r * ld;
+    if (p.alpha != 1)
+      for (int c = 0; c < tile.cols; c += W) store<C>(row + c, load(row + c) * splat(static_cast<C>(p.alpha)));
+    if (p.addend) {
+      const O* more = static_cast<const O*>(p.addend) + (tile.row + r) * p.addend_row_stride + tile.col;
+      for (int c = 0; c < tile.cols; c += W) {
+        C x[W];
+        load_row(more + c, tile.cols - c < W ? tile.cols - c : W, x);
+        store<C>(row + c, load(row + c) + load(x));
+      }
+    }
+    store_row(row, tile.cols, to);
+  }
+}
+
+/// `Right` packs the right factor: `StoredRight`, or what makes numbers of something else on the way.
+template <class T, class Right = StoredRight<T>>
 struct LinearTile {
   using C = Arithmetic<T>;
   static constexpr int W = width<C>, cols_of_panel = panel_cols<T>;
@@ -52,44 +93,16 @@ struct LinearTile {
   }
 
   void sum_up() {
-    if (p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
-      return sum_few_rows<T>(p, tile, sums, sums_stride);
     if (p.inner == 0)
       for (int r = 0; r < tile.rows; ++r) clear(sums + r * sums_stride, padded<C>(tile.cols));
     for (std::int64_t inner = 0; inner < p.inner; inner += product_depth)
       add(inner, static_cast<int>(smaller(product_depth, p.inner - inner)));
   }
 
-  /// result = alpha·sums + addend, stored as O.
-  template <class O>
-  void store_result() const {
-    for (int r = 0; r < tile.rows; ++r) {
-      O* to = static_cast<O*>(p.result) + (tile.row + r) * p.row_stride + tile.col;
-      C* row = sums + r * sums_stride;
-      if (p.alpha != 1)
-        for (int c = 0; c < tile.cols; c += W)
-          store<C>(row + c, load(row + c) * splat(static_cast<C>(p.alpha)));
-      if (p.addend) {
-        const O* more = static_cast<const O*>(p.addend) + (tile.row + r) * p.addend_row_stride + tile.col;
-        for (int c = 0; c < tile.cols; c += W) {
-          C x[W];
-          load_row(more + c, tile.cols - c < W ? tile.cols - c : W, x);
-          store<C>(row + c, load(row + c) + load(x));
-        }
-      }
-      store_row(row, tile.cols, to);
-    }
-  }
-
  private:
   void add(std::int64_t inner, int count) {
-    const T* right_part = part(p.right, tile.col, inner);
-    const Panels<C, cols_of_panel> panels{reinterpret_cast<C*>(right), panel_stride};
-    if (p.right.inner_stride == 1)
-      pack_along_sum(right_part, p.right.index_stride, tile.cols, count, panels);
-    else
-      pack_across_sum(right_part, p.right.inner_stride, tile.cols, count, panels);
-
+    Right(p).pack(tile.col, inner, tile.cols, count,
+                  Panels<C, cols_of_panel>{reinterpret_cast<C*>(right), panel_stride});
     for (int row = 0; row < tile.rows; row += packed_rows)
       add_rows(row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count);
   }
@@ -97,7 +110,8 @@ struct LinearTile {
   void add_rows(int row, int rows, std::int64_t inner, int count) {
     const int depth = operands<T>(count);
     C* packed = reinterpret_cast<C*>(left);
-    const T* from = part(p.left, tile.row + row, inner);
+    const T* from = static_cast<const T*>(p.left.data) + (tile.row + row) * p.left.index_stride +
+                    inner * p.left.inner_stride;
     if (p.left.inner_stride != 1) {
       pack_across_sum(from, p.left.inner_stride, rows, count,
                       Panels<C, block_rows>{packed, block_rows * left_stride});
@@ -109,10 +123,6 @@ struct LinearTile {
       pack_along_sum(from, p.left.index_stride, rows, count, Rows<C>{packed, left_stride});
       multiply<Left::by_row>(row, rows, left, left_stride, depth, inner == 0);
     }
-  }
-
-  static const T* part(const ProductFactor& f, std::int64_t index, std::int64_t inner) {
-    return static_cast<const T*>(f.data) + index * f.index_stride + inner * f.inner_stride;
   }
 
   // Whether products can take the left factor where it lies.
@@ -152,8 +162,11 @@ template <class T, class O>
 void linear_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   LinearTile<T> tile{p, part};
   tile.lay_out(scratch);
-  tile.sum_up();
-  tile.template store_result<O>();
+  if (p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
+    sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
+  else
+    tile.sum_up();
+  store_result<O>(p, part, tile.sums, tile.sums_stride);
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA

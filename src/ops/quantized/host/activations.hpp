@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/quantized/host/dots.hpp"
+
+/// \file
+/// Activations of 8 bits, in the scratch of a tile. Scales and codes are those of ops/quantized/rules.hpp, bit
+/// by bit.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+/// Numbers that become codes by one scale.
+struct ActivationNumbers {
+  float scale, inverse;
+
+  /// Of whole vectors.
+  KFORMER_SIMD_INLINE ActivationNumbers(const float* x, std::int64_t count) : scale(0), inverse(0) {
+    Vector<float> most{}, bad{};
+    for (std::int64_t i = 0; i < count; i += width<float>) {
+      const Vector<float> v = load(x + i);
+      most = greater<float>(magnitude<float>(v), most);
+      bad += v - v;  // NaN where v is not finite
+    }
+    float lanes[width<float>], greatest = 0;
+    store<float>(lanes, most);
+    for (const float lane : lanes) greatest = lane > greatest ? lane : greatest;
+    const float nothing = sum_of<float>(bad);
+    if (nothing != 0) {
+      scale = nothing;
+    } else if (greatest >= 0x1p-100f) {
+      scale = greatest / 127;
+      inverse = 127 / greatest;
+    }
+  }
+
+  /// Writes the codes of whole vectors and returns their sum.
+  KFORMER_SIMD_INLINE std::int32_t encode(const float* x, std::int64_t count, std::int8_t* to) const {
+    IntegerVector<float> sum{};
+    for (std::int64_t i = 0; i < count; i += width<float>) {
+      const Vector<float> scaled = inverse == 0 ? Vector<float>{} : load(x + i) * splat(inverse);
+      IntegerVector<float> code;
+#if defined(__AVX512F__)
+      code = as_bits<IntegerVector<float>>(_mm512_cvtps_epi32(scaled));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm512_cvtepi32_epi8(as_bits<__m512i>(code)));
+#else
+#if defined(__AVX2__)
+      code = as_bits<IntegerVector<float>>(_mm256_cvtps_epi32(scaled));
+#else
+      for (int lane = 0; lane < width<float>; ++lane)
+        code[lane] = static_cast<std::int32_t>(__builtin_rintf(scaled[lane]));
+#endif
+      for (int lane = 0; lane < width<float>; ++lane) to[i + lane] = static_cast<std::int8_t>(code[lane]);
+#endif
+      sum += code;
+    }
+    std::int32_t lanes[width<float>], total = 0;
+    std::memcpy(lanes, &sum, sizeof(lanes));
+    for (const std::int32_t lane : lanes) total += lane;
+    return total;
+  }
+};
+
+/// The rows of a tile: codes, and what sums of them are multiplied with.
+template <BlockKind kind>
+struct Int8Inputs {
+  static constexpr bool ternary = Blocks<kind>::ternary;
+  std::int64_t ld = 0, groups = 0;  ///< codes in a row, whole blocks; scales in a row
+  std::int8_t* codes = nullptr;
+  float* scales = nullptr;          ///< per unit; of ternary weights per row
+  float* scaled_sums = nullptr;     ///< scale · sum of the codes, per unit; not of ternary weights
+  std::int64_t* sums_to = nullptr;  ///< of the codes before each block, and of all; of ternary weights
+
+  void lay_out(Scratch& scratch, std::int64_t inner, int rows) {
+    const std::int64_t blocks = blocks_of<kind>(inner);
+    ld = blocks * Blocks<kind>::units * unit_weights;
+    groups = ternary ? 1 : blocks;
+    codes = scratch.take<std::int8_t>(rows * ld);
+    scales = scratch.take<float>(rows * groups);
+    if constexpr (ternary)
+      sums_to = scratch.take<std::int64_t>(rows * (blocks + 1));
+    else
+      scaled_sums = scratch.take<float>(rows * groups);
+  }
+
+  /// Row `row` from `ld` floats.
+  void encode(int row, const float* x) {
+    std::int8_t* to = codes + row * ld;
+    if constexpr (ternary) {
+      constexpr std::int64_t block = Blocks<kind>::units * unit_weights;
+      const ActivationNumbers numbers(x, ld);
+      scales[row] = numbers.scale;
+      std::int64_t* sums = sums_to + row * (ld / block + 1);
+      sums[0] = 0;
+      for (std::int64_t b = 0; b < ld / block; ++b)
+        sums[b + 1] = sums[b] + numbers.encode(x + b * block, block, to + b * block);
+    } else {
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const ActivationNumbers numbers(x + g * unit_weights, unit_weights);
+        scales[row * groups + g] = numbers.scale;
+        const auto sum =
+            static_cast<float>(numbers.encode(x + g * unit_weights, unit_weights, to + g * unit_weights));
+        scaled_sums[row * groups + g] = numbers.scale * sum;
+      }
+    }
+  }
+};
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

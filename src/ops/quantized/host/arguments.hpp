@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/linear/host/arguments.hpp"
+
+/// \file
+/// Products with quantised right factors as the host's SIMD kernels see them. Free of Kokkos.
+
+namespace kformer::Impl::host {
+
+/// The members of kformer::QuantizedFormat, whose header has functions that a linker could share.
+enum class BlockKind { q8_0, q4_0, q4_1, tq2_0, tq1_0 };
+
+/// Tiles that read every weight once. Of `ProductArguments`, `right` has the blocks, its index stride in bytes.
+struct QuantizedDots {
+  std::size_t (*scratch)(std::int64_t inner, int rows, int cols);
+  void (*run)(const ProductArguments&, const ProductTile&, void* scratch);
+};
+
+/// The kernels of one instruction set, storage type and format.
+struct QuantizedKernels {
+  QuantizedDots dots;    ///< weights as numbers, few rows
+  LinearKernels panels;  ///< weights as numbers, packed into panels, many rows; `run_summed` is null
+  QuantizedDots int8;    ///< activations of 8 bits
+};
+
+template <Isa isa>
+const QuantizedKernels& quantized_kernels(DType storage, BlockKind kind);
+
+}  // namespace kformer::Impl::host

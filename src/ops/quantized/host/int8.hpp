@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/quantized/host/activations.hpp"
+
+/// \file
+/// Tiles of 8-bit activations: products and sums of codes are integers and exact.
+
+namespace kformer::Impl::simd::KFORMER_ISA {
+
+#if defined(__AVX2__)
+using IntegerSums = __m256i;
+using FloatSums = __m256;
+
+/// Whether four products are added to a sum of 32 bits at once; else two become 16 bits, which are added up
+/// within a block and hold that: 16 · 127 · 3 of ternary codes, 2 · 127 · 128 of others.
+#if defined(__AVX512VNNI__)
+inline constexpr bool adds_four = true;
+#else
+inline constexpr bool adds_four = false;
+#endif
+
+/// Adds 32 products to the sums of a block.
+template <BlockKind kind>
+KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, Codes weights, const std::int8_t* from) {
+  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  if constexpr (kind == BlockKind::q8_0) {
+    x = _mm256_sign_epi8(x, weights);
+    weights = _mm256_abs_epi8(weights);
+  }
+#if defined(__AVX512VNNI__)
+  sums = _mm256_dpbusd_epi32(sums, weights, x);
+#else
+  sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(weights, x));
+#endif
+}
+/// The sums of a block as 32 bits.
+KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) {
+  return adds_four ? sums : _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+}
+KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return _mm256_add_epi32(a, b); }
+KFORMER_SIMD_INLINE std::int64_t total_of(IntegerSums sums) {
+  std::int32_t lanes[8];
+  std::memcpy(lanes, &sums, sizeof(lanes));
+  std::int64_t total = 0;
+  for (const std::int32_t lane : lanes) total += lane;
+  return total;
+}
+KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, float scale) {
+  sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(scale), sum);
+}
+KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) {
+  const __m256 both = _mm256_add_ps(a, b);
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+#else
+using IntegerSums = std::int32_t;
+using FloatSums = float;
+inline constexpr bool adds_four = true;
+
+template <BlockKind kind>
+KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, const Codes& weights, const std::int8_t* x) {
+  for (int i = 0; i < unit_weights; ++i) sums += weights.at[i] * x[i];
+}
+KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) { return sums; }
+KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return a + b; }
+KFORMER_SIMD_INLINE std::int64_t total_of(IntegerSums sums) { return sums; }
+KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, float scale) {
+  sum += static_cast<float>(sums) * scale;
+}
+KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) { return a + b; }
+#endif
+
+/// `to[r·ld]` = row r of x, from `row` on, times the row of weights. A block is a unit here.
+template <BlockKind kind, int rows>
+KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
+                                  std::int64_t ld) {
+  FloatSums sum[2][rows] = {};
+  float shifted[rows] = {};
+  const std::int8_t* codes = x.codes + row * x.ld;
+  const float *scales = x.scales + row * x.groups, *scaled_sums = x.scaled_sums + row * x.groups;
+  const auto add = [&](std::int64_t g, FloatSums(&to_sum)[rows]) __attribute__((always_inline)) {
+    const std::uint8_t* block = weights + g * Blocks<kind>::bytes;
+    const Codes w = codes_of<kind, 0>(block);
+    const float scale = one_half(block);
+    [[maybe_unused]] float offset = 0;
+    if constexpr (Blocks<kind>::has_offset) offset = one_half(block + 2);
+    if constexpr (Blocks<kind>::shift != 0) offset = scale * -Blocks<kind>::shift;
+    KFORMER_SIMD_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      IntegerSums products{};
+      add_products<kind>(products, w, codes + r * x.ld + g * unit_weights);
+      add_scaled(to_sum[r], widened_sums(products), scale * scales[r * x.groups + g]);
+      if constexpr (kind != BlockKind::q8_0) shifted[r] += offset * scaled_sums[r * x.groups + g];
+    }
+  };
+  std::int64_t g = 0;
+  for (; g + 2 <= x.groups; g += 2) {
+    add(g, sum[0]);
+    add(g + 1, sum[1]);
+  }
+  if (g < x.groups) add(g, sum[0]);
+  KFORMER_SIMD_UNROLL
+  for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + shifted[r];
+}
+
+/// The same of ternary weights: as long as the scale stays the same the sum is one integer.
+template <BlockKind kind, int rows>
+KFORMER_SIMD_INLINE void ternary_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
+                                     std::int64_t ld) {
+  // Independent sums hide the latency of the products.
+  constexpr int chains = !adds_four ? 1 : rows < 3 ? 4 : 2;
+  constexpr int block_weights = Blocks<kind>::units * unit_weights;
+  // A sum of 32 bits takes 32 products of up to 3·127 from each block.
+  constexpr std::int64_t longest_run = std::int64_t(1) << 17;
+  const std::int64_t blocks = x.ld / block_weights;
+  const auto scale_bits = [&](std::int64_t b) __attribute__((always_inline)) {
+    std::uint16_t bits;
+    std::memcpy(&bits, weights + b * Blocks<kind>::bytes + Blocks<kind>::scale_at, sizeof(bits));
+    return bits;
+  };
+  double total[rows] = {};
+  for (std::int64_t begin = 0; begin < blocks;) {
+    const std::uint16_t bits = scale_bits(begin);
+    const std::int64_t most = smaller(blocks, begin + longest_run);
+    IntegerSums sum[chains][rows] = {};
+    std::int64_t b = begin;
+    for (; b < most && scale_bits(b) == bits; ++b) {
+      const std::uint8_t* block = weights + b * Blocks<kind>::bytes;
+      const std::int8_t* codes = x.codes + row * x.ld + b * block_weights;
+      __builtin_prefetch(block + 1024, 0, 2);
+      IntegerSums narrow[rows] = {};
+      for_each_unit<kind>(Blocks<kind>::units, [&]<int unit>() __attribute__((always_inline)) {
+        const Codes w = codes_of<kind, unit>(block);
+        KFORMER_SIMD_UNROLL
+        for (int r = 0; r < rows; ++r)
+          add_products<kind>(adds_four ? sum[unit % chains][r] : narrow[r], w,
+                             codes + r * x.ld + unit * unit_weights);
+      });
+      if constexpr (!adds_four) {
+        KFORMER_SIMD_UNROLL
+        for (int r = 0; r < rows; ++r) sum[0][r] = added(sum[0][r], widened_sums(narrow[r]));
+      }
+    }
+    const double scale = one_half(weights + begin * Blocks<kind>::bytes + Blocks<kind>::scale_at);
+    KFORMER_SIMD_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
+      std::int64_t products = sums_to[begin] - sums_to[b];
+      KFORMER_SIMD_UNROLL
+      for (int c = 0; c < chains; ++c) products += total_of(sum[c][r]);
+      total[r] += scale * static_cast<double>(products);
+    }
+    begin = b;
+  }
+  KFORMER_SIMD_UNROLL
+  for (int r = 0; r < rows; ++r) to[r * ld] = static_cast<float>(total[r] * x.scales[row + r]);
+}
+
+template <BlockKind kind>
+struct Int8Tile {
+  Int8Inputs<kind> x;
+  float *row, *sums;
+  std::int64_t sums_ld;
+
+  std::size_t lay_out(void* memory, std::int64_t inner, int rows, int cols) {
+    Scratch scratch(memory);
+    x.lay_out(scratch, inner, rows);
+    sums_ld = padded<float>(cols);
+    row = scratch.take<float>(x.ld);
+    sums = scratch.take<float>(rows * sums_ld);
+    return scratch.bytes();
+  }
+};
+
+template <BlockKind kind>
+std::size_t int8_scratch(std::int64_t inner, int rows, int cols) {
+  return Int8Tile<kind>{}.lay_out(nullptr, inner, rows, cols);
+}
+
+template <class T, BlockKind kind>
+void int8_tile(const ProductArguments& p, const ProductTile& tile, void* scratch) {
+  Int8Tile<kind> all{};
+  all.lay_out(scratch, p.inner, tile.rows, tile.cols);
+  for (int r = 0; r < tile.rows; ++r) {
+    load_inputs<T>(p, {tile.row + r, 0, 1, 0}, all.row, all.x.ld);
+    all.x.encode(r, all.row);
+  }
+  const auto* weights = static_cast<const std::uint8_t*>(p.right.data) + tile.col * p.right.index_stride;
+  for (int col = 0; col < tile.cols; ++col, weights += p.right.index_stride)
+    for (int row = 0; row < tile.rows; row += pass_rows)
+      with_block<pass_rows>(tile.rows - row, [&]<int rows>() {
+        float* to = all.sums + row * all.sums_ld + col;
+        if constexpr (Blocks<kind>::ternary)
+          ternary_dot<kind, rows>(weights, all.x, row, to, all.sums_ld);
+        else
+          int8_dot<kind, rows>(weights, all.x, row, to, all.sums_ld);
+      });
+  store_result<T>(p, tile, all.sums, all.sums_ld);
+}
+
+}  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+
+// Compiled once per instruction set, with KFORMER_ISA defined as its name; see cmake/KformerBlocks.cmake.
+#include "ops/quantized/host/int8.hpp"
+#include "ops/quantized/host/panels.hpp"
+
+namespace kformer::Impl::host {
+
+namespace {
+template <class T, BlockKind kind>
+constexpr QuantizedKernels kernels_of() {
+  using namespace simd::KFORMER_ISA;
+  return {{dot_scratch<T, kind>, dot_tile<T, kind>},
+          {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes, panel_tile<T, kind>, nullptr},
+          {int8_scratch<kind>, int8_tile<T, kind>}};
+}
+template <class T>
+struct KernelsOf {
+  QuantizedKernels of[5] = {kernels_of<T, BlockKind::q8_0>(), kernels_of<T, BlockKind::q4_0>(),
+                            kernels_of<T, BlockKind::q4_1>(), kernels_of<T, BlockKind::tq2_0>(),
+                            kernels_of<T, BlockKind::tq1_0>()};
+};
+}  // namespace
+
+template <Isa isa>
+const QuantizedKernels& quantized_kernels(DType storage, BlockKind kind) {
+  using namespace simd::KFORMER_ISA;
+  static constexpr KernelsOf<float> f32;
+  static constexpr KernelsOf<Bf16> bf16;
+  static constexpr KernelsOf<F16> f16;
+  const QuantizedKernels* const all[] = {f32.of, bf16.of, f16.of};
+  return all[static_cast<int>(storage)][static_cast<int>(kind)];
+}
+
+template const QuantizedKernels& quantized_kernels<Isa::KFORMER_ISA>(DType, BlockKind);
+
+}  // namespace kformer::Impl::host
