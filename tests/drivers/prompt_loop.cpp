@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+#include "generate/prompt_loop.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/command_line.hpp"
+#include "io/hdf5_reader.hpp"
+#include "io/scratch_directory.hpp"
+
+namespace {
+
+using namespace kformer;
+using namespace kformer::drivers;
+using Testing::contents_of;
+using Testing::Hdf5Reader;
+using Testing::put_contents;
+using Testing::ScratchDirectory;
+
+/// Sends a stream of the C library into a file.
+class Redirected {
+ public:
+  Redirected(std::FILE* stream, const std::filesystem::path& path) : m_stream(stream) {
+    std::fflush(stream);
+    m_saved = dup(fileno(stream));
+    const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(file, fileno(stream));
+    close(file);
+  }
+  Redirected(const Redirected&) = delete;
+  Redirected& operator=(const Redirected&) = delete;
+  ~Redirected() {
+    std::fflush(m_stream);
+    dup2(m_saved, fileno(m_stream));
+    close(m_saved);
+  }
+
+ private:
+  std::FILE* m_stream;
+  int m_saved;
+};
+
+/// Bytes are tokens; every prompt goes on with "xyz", of which row r drops the first r bytes.
+class Parrot final : public TextGenerator {
+ public:
+  int generations = 0;
+  std::string complaint;  ///< thrown by the next generation
+  bool memory_runs_out = false;
+
+  std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
+    std::vector<std::int32_t> ids{256};
+    for (const char c : prompt_text(prompt)) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+
+  Generation generate(const GenerationTask& task) override {
+    ++generations;
+    if (memory_runs_out) throw OutOfMemory("no memory");
+    if (!complaint.empty()) throw NotSupported(complaint);
+    Generation g;
+    g.measurement.status = CaseStatus::unchecked;
+    for (std::int64_t row = 0; row < task.batch; ++row) g.sequences.push_back(sequence(task, row));
+    g.prefill_tokens = static_cast<std::int64_t>(task.prompt.size());
+    g.prefill_seconds = 0.5;
+    g.decode_tokens = 2;
+    g.decode_seconds = 0.25;
+    return g;
+  }
+
+ private:
+  static Sequence sequence(const GenerationTask& task, std::int64_t row) {
+    Sequence s{.prompt_tokens = static_cast<std::int64_t>(task.prompt.size())};
+    for (const std::int32_t id : task.prompt)
+      s.tokens.push_back({.id = id, .bytes = id == 256 ? "" : std::string(1, static_cast<char>(id))});
+    for (const char c : std::string("xyz").substr(static_cast<std::size_t>(row))) {
+      s.tokens.push_back({.id = c, .bytes = std::string(1, c), .log_probability = -0.5, .time = 0.75});
+      if (row == 0 && task.on_text) task.on_text(std::string(1, c));
+    }
+    s.end = task.stop() ? SequenceEnd::interrupted : SequenceEnd::end_of_text;
+    return s;
+  }
+};
+
+struct Prompts {
+  ScratchDirectory directory;
+  Parrot parrot;
+  std::optional<std::string> stop_reason;
+  std::string out, err;
+
+  std::filesystem::path file() const { return directory / "run.h5"; }
+
+  int run(const std::string& keys) {
+    put_contents(directory / "deck.toml",
+                 "schema = 1\nkind = \"generate\"\n[weights]\npath = \"none\"\n" + keys);
+    const GenerateDeck deck = load_generate_deck({directory / "deck.toml", {}});
+    int code = -1;
+    {
+      const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
+      ResultFile results(file());
+      GenerateResults tables(results, deck, "serial");
+      code = run_prompts({&deck, &parrot, &tables, [this] { return stop_reason; }}, results);
+    }
+    out = contents_of(directory / "out");
+    err = contents_of(directory / "err");
+    return code;
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(prompt_loop, Prompts)
+
+BOOST_AUTO_TEST_CASE(standard_output_has_the_text_alone) {
+  BOOST_TEST(run("[[prompt]]\ntext = \"Once \"\n") == exit_ok);
+  BOOST_TEST(out == "Once xyz\n");
+  BOOST_TEST(contains(err, "prompt1 [0]: unchecked\n"));
+  BOOST_TEST(contains(err, "prefill  6 tokens in 0.5 s, 12 tokens/s"));
+  BOOST_TEST(contains(err, "results: " + file().string()));
+}
+
+BOOST_AUTO_TEST_CASE(of_a_chat_only_the_answer_is_printed) {
+  BOOST_TEST(run("[[prompt]]\nchat = \"Hello\"\n") == exit_ok);
+  BOOST_TEST(out == "xyz\n");
+}
+
+BOOST_AUTO_TEST_CASE(several_sequences_have_headings) {
+  BOOST_TEST(run("[generate]\nbatch = 2\n[[prompt]]\ntext = \"a\"\n") == exit_ok);
+  BOOST_TEST(out == "== prompt1 [0] ==\naxyz\n== prompt1 [1] ==\nayz\n");
+}
+
+BOOST_AUTO_TEST_CASE(two_prompts_have_their_names) {
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\nname = \"first\"\n[[prompt]]\ntext = \"\"\n") == exit_ok);
+  BOOST_TEST(out == "== first ==\naxyz\n== prompt2 ==\nxyz\n");
+}
+
+BOOST_AUTO_TEST_CASE(what_was_generated_is_in_the_file) {
+  run("[generate]\nbatch = 2\n[timing]\nwarmup = 1\nrepeats = 2\n[[prompt]]\ntext = \"ab\"\n");
+  BOOST_TEST(parrot.generations == 3);
+  const Hdf5Reader reader(file());
+  BOOST_TEST(reader.numbers("cases/repeat") == (std::vector<double>{0, 1}), boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("cases/new_tokens")[0] == 5);
+  BOOST_TEST(reader.numbers("cases/prefill_rate")[0] == 6);
+  BOOST_TEST(reader.numbers("cases/decode_rate")[0] == 8);
+  BOOST_TEST(reader.numbers("generations/case") == (std::vector<double>{0, 0, 1, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.texts("generations/text") == (std::vector<std::string>{"xyz", "yz", "xyz", "yz"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("generations/mean_nll")[1] == 0.5);
+  BOOST_TEST(reader.numbers("tokens/id").size() == 22u);
+  BOOST_TEST(reader.numbers("tokens/generation")[6] == 1);
+  BOOST_TEST(reader.numbers("tokens/new")[2] == 0);
+  BOOST_TEST(reader.numbers("tokens/new")[3] == 1);
+  BOOST_TEST(reader.numbers("tokens/time")[3] == 0.75);
+  BOOST_TEST(std::isnan(reader.numbers("tokens/log_probability")[0]));
+  for (const char* group : {"cases", "generations", "tokens", "memory/classes"})
+    for (const std::string& name : reader.names(group))
+      BOOST_TEST(reader.has_scales(std::string(group) + "/" + name), group << "/" << name);
+}
+
+BOOST_AUTO_TEST_CASE(a_text_that_is_as_expected_is_ok) {
+  put_contents(directory / "expected", "Once xyz\n");
+  BOOST_TEST(run("[[prompt]]\ntext = \"Once \"\nexpect_file = \"expected\"\n"
+                 "[[prompt]]\ntext = \"\"\nexpect_ids = [256, 120, 121, 122]\n") == exit_ok);
+  BOOST_TEST(contains(err, "prompt1 [0]: ok"));
+  BOOST_TEST(contains(err, "prompt2 [0]: ok"));
+}
+
+BOOST_AUTO_TEST_CASE(a_text_that_differs_ends_with_exit_code_5) {
+  put_contents(directory / "expected", "Once xyw");
+  BOOST_TEST(run("[[prompt]]\ntext = \"Once \"\nexpect_file = \"expected\"\n[[prompt]]\ntext = \"\"\n") ==
+             exit_check);
+  BOOST_TEST(contains(err,
+                      "prompt1 [0]: token 9 of 9 (id 122, \"z\") is the first that differs: after 7 bytes of "
+                      "text, \"w\" should follow, not \"z\""));
+  const Hdf5Reader reader(file());
+  BOOST_TEST(contains(reader.texts("cases/message")[0], "is the first that differs"));
+  BOOST_TEST(reader.numbers("cases/status").size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(every_row_must_be_as_expected) {
+  BOOST_TEST(run("[generate]\nbatch = 2\n[[prompt]]\ntext = \"\"\nexpect_ids = [256, 120, 121, 122]\n") ==
+             exit_check);
+  BOOST_TEST(contains(err, "prompt1 [1]: token 2 of 3"));
+}
+
+BOOST_AUTO_TEST_CASE(a_prompt_that_fails_does_not_end_the_run) {
+  parrot.complaint = "there is no chat template";
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") == exit_failure);
+  BOOST_TEST(parrot.generations == 2);
+  BOOST_TEST(Hdf5Reader(file()).texts("cases/message")[1] == "there is no chat template");
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_runs_out_is_recorded_or_ends_the_run) {
+  parrot.memory_runs_out = true;
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") == exit_ok);
+  BOOST_TEST(parrot.generations == 2);
+  std::filesystem::remove(file());
+  BOOST_TEST(run("[run]\non_oom = \"abort\"\n[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") ==
+             exit_out_of_memory);
+  BOOST_TEST(parrot.generations == 3);
+  BOOST_TEST(Hdf5Reader(file().string() + ".part").texts("cases/message")[0] == "no memory");
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_what_it_has) {
+  stop_reason = "signal";
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n") == exit_stopped);
+  BOOST_TEST(parrot.generations == 0);
+  BOOST_TEST(contains(err, "stopped (signal)"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
