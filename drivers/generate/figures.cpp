@@ -60,20 +60,20 @@ std::string figures_of(const GenerationLabel& label, const Generation& g, double
 
 std::string plan_of(const GenerateDeck& deck) {
   const GenerateTable& g = deck.generate;
-  std::string text = fmt::format("weights    {} ({})\ntokenizer  {} ({})\n", deck.weights.path.string(),
-                                 name_of(deck.weights.format), or_beside_weights(deck.tokenizer.path),
-                                 name_of(deck.tokenizer.format));
-  text += fmt::format("generate   {} rows, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
-                      g.max_new_tokens, g.dtype, g.execution_space, name_of(g.kv_cache));
-  text += deck.sampling.temperature == 0 ? std::string("sampling   greedy\n")
-                                         : fmt::format("sampling   temperature {}, seed {}\n",
-                                                       deck.sampling.temperature, deck.sampling.seed);
-  text += fmt::format("{} prompt{} of '{}', {} repeat{} each:\n", deck.prompts.size(),
-                      deck.prompts.size() == 1 ? "" : "s", deck.run.name, deck.timing.repeats,
-                      deck.timing.repeats == 1 ? "" : "s");
+  std::string text = fmt::format("{} prompt{} of '{}', {} repeat{} each:\n", deck.prompts.size(),
+                                 deck.prompts.size() == 1 ? "" : "s", deck.run.name, deck.timing.repeats,
+                                 deck.timing.repeats == 1 ? "" : "s");
   for (const PromptTable& prompt : deck.prompts)
     text += fmt::format("  {}: {}\n", prompt.name, source_of(prompt));
-  return text;
+  text += fmt::format("weights    {} ({})\ntokenizer  {} ({})\n", deck.weights.path.string(),
+                      name_of(deck.weights.format), or_beside_weights(deck.tokenizer.path),
+                      name_of(deck.tokenizer.format));
+  text +=
+      fmt::format("generate   {} row{}, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
+                  g.batch == 1 ? "" : "s", g.max_new_tokens, g.dtype, g.execution_space, name_of(g.kv_cache));
+  if (deck.sampling.temperature == 0) return text + "sampling   greedy\n";
+  return text +
+         fmt::format("sampling   temperature {}, seed {}\n", deck.sampling.temperature, deck.sampling.seed);
 }
 
 }  // namespace kformer::drivers

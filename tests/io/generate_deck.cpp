@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -285,6 +286,20 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   BOOST_TEST(again.record.resolved == deck.record.resolved);
   BOOST_TEST(deck.prompts[0].expect_ids.size() == 2000u);
   BOOST_TEST(deck.prompts[1].system.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_decks_of_the_project_are_good) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(KFORMER_SOURCE_DIR "/inputs")) {
+    const std::string text = entry.is_regular_file() ? contents_of(entry.path()) : "";
+    if (!contains(text, "kind = \"generate\"")) continue;
+    ++decks;
+    // The files of its own prompts may be absent.
+    const auto deck = load_generate_deck({entry.path(), {"prompt=[{text = \"\"}]"}});
+    BOOST_TEST(deck.record.warnings.empty(), entry.path());
+    if (!contains(text, "expect_file")) BOOST_TEST(!load_generate_deck({entry.path(), {}}).prompts.empty());
+  }
+  BOOST_TEST(decks >= 5);
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {

@@ -179,6 +179,12 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   BOOST_TEST((load(by_weights.record.resolved).weights == by_weights.weights));
 }
 
+BOOST_AUTO_TEST_CASE(the_deck_of_the_project_is_good) {
+  const auto deck = load_memory_plan_deck({KFORMER_SOURCE_DIR "/inputs/memory-llama-3.1-8b.toml", {}});
+  BOOST_TEST(expand(deck.sweep, *deck.model, built).size() == 24u);
+  BOOST_TEST(deck.record.warnings.empty());
+}
+
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
   const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
   const std::string begin = "<!-- begin kformer-memory --describe-deck -->\n";
