@@ -16,6 +16,7 @@ from .series import (
     select_configuration,
     summary_table,
 )
+from .tables import TABLES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plot(groups, options) -> None:
+    if (kind := groups[""].attrs.get("kind")) in TABLES:
+        raise ResultFileError(f"{options.file}: nothing is drawn of kind '{kind}'; 'summary' prints a table")
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
     for path in save_plots(groups, out, **chosen):
@@ -63,6 +66,9 @@ def _plot(groups, options) -> None:
 def _summary(groups, _options) -> None:
     print(run_label(groups))
     print()
+    if (kind := groups[""].attrs.get("kind")) in TABLES:
+        print(TABLES[kind](groups).to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
+        return
     formats = {"max_rel_err": "{:.2e}".format, "time_ms": "{:.3f}".format}
     print(summary_table(groups).to_string(index=False, formatters=formats, float_format="{:.3f}".format))
     _print_crossovers(crossover_table(groups))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Tables of generations and of memory plans."""
+
+import numpy as np
+import xarray as xr
+
+from kformer_results import ResultFileError, open_results, tables
+from tests.test_results import WithFile, WithMain
+
+ROOT = {"schema": "kformer-results", "schema_version": "1.0", "softwareVersion": "0.1.0"}
+
+
+def write(path, kind, groups):
+    """A result file of one kind; every group is a row dimension and its columns."""
+    xr.Dataset(attrs={**ROOT, "kind": kind}).to_netcdf(path, engine="h5netcdf")
+    for name, (dimension, columns) in groups.items():
+        data = xr.Dataset({key: (dimension, np.array(values)) for key, values in columns.items()})
+        data = data.assign_coords({dimension: np.arange(data.sizes[dimension])})
+        data.to_netcdf(path, group=name, engine="h5netcdf", mode="a")
+
+
+GENERATED = {
+    "cases": ("case", {
+        "op": ["generate"] * 2, "prompt": ["story", "chat"], "repeat": [0, 0], "batch": [2, 2], "dtype": ["f32"] * 2,
+        "kv_cache": ["paged"] * 2, "prompt_tokens": [5, 7], "new_tokens": [20, 9], "prefill_rate": [1000.0, 1200.0],
+        "decode_rate": [90.5, np.nan], "share_of_limit": [0.82, np.nan],
+        "peak_bytes": np.array([2**20, 3 * 2**20], np.uint64), "status": ["ok", "out_of_memory"],
+    }),
+    "generations": ("generation", {"case": [0, 0], "mean_nll": [0.5, 1.0], "text": ["a", "b"]}),
+    "tokens": ("token", {"generation": [0, 1], "piece": ["a", "b"]}),
+}  # fmt: skip
+GIB = np.uint64(2**30)
+PLANNED = {
+    "cases": ("case", {
+        "op": ["generate"], "execution_space": ["openmp"], "dtype": ["bf16"], "weights": ["q4_0"],
+        "kv_cache": ["int8"], "prefill_chunk": [512], "batch": [8], "context": [8192], "weights_bytes": [4 * GIB],
+        "kv_cache_bytes": [2 * GIB], "activations_bytes": [GIB], "workspace_bytes": [0 * GIB],
+        "predicted_bytes": [7 * GIB], "fits": ["yes"], "largest_context": [9000], "status": ["ok"],
+    }),
+}  # fmt: skip
+
+
+class Tables(WithFile, WithMain):
+    def generated(self):
+        write(self.folder / "run.h5", "generate", GENERATED)
+        return self.folder / "run.h5"
+
+    def planned(self):
+        write(self.folder / "plan.h5", "memory_plan", PLANNED)
+        return self.folder / "plan.h5"
+
+    def test_a_generation_has_rates_and_the_mean_of_its_rows(self):
+        table = tables.generation_table(open_results(self.generated()))
+        self.assertEqual(table["prompt"].tolist(), ["story", "chat"])
+        self.assertEqual(table["decode_tokens/s"][0], 90.5)
+        self.assertEqual(table["peak_MiB"].tolist(), [1.0, 3.0])
+        self.assertEqual(table["mean_nll"][0], 0.75)
+        self.assertTrue(np.isnan(table["mean_nll"][1]))
+
+    def test_a_plan_is_in_gib(self):
+        table = tables.memory_table(open_results(self.planned()))
+        self.assertEqual(table["purpose"].tolist(), ["generate"])
+        self.assertEqual(table["weights"].tolist(), ["q4_0"])
+        self.assertEqual(table["weights_GiB"].tolist(), [4.0])
+        self.assertEqual(table["total_GiB"].tolist(), [7.0])
+        self.assertEqual(table["largest_context"].tolist(), [9000])
+
+    def test_a_file_without_cases_is_refused(self):
+        write(self.folder / "empty.h5", "generate", {})
+        with self.assertRaisesRegex(ResultFileError, "no cases"):
+            tables.generation_table(open_results(self.folder / "empty.h5"))
+
+    def test_summary_knows_the_kind(self):
+        code, out, _ = self.run_main("summary", self.generated())
+        self.assertEqual(code, 0)
+        self.assertIn("decode_tokens/s", out)
+        self.assertIn("out_of_memory", out)
+        code, out, _ = self.run_main("summary", self.planned())
+        self.assertEqual(code, 0)
+        self.assertIn("total_GiB", out)
+
+    def test_there_is_nothing_to_draw(self):
+        code, _, error = self.run_main("plot", self.generated())
+        self.assertEqual(code, 4)
+        self.assertIn("nothing is drawn of kind 'generate'; 'summary' prints a table", error)
