@@ -17,21 +17,50 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(white_space) - begin + 1);
 }
 
-// Short enough for a line, with what would break it made visible.
-std::string excerpt(std::string_view text) {
+// Where the UTF-8 character begins that the byte at `offset` belongs to.
+std::size_t begin_of_character(std::string_view text, std::size_t offset) {
+  while (offset > 0 && offset < text.size() && (static_cast<unsigned char>(text[offset]) & 0xc0u) == 0x80u)
+    --offset;
+  return offset;
+}
+
+// Bytes of the UTF-8 character at the beginning of a text, 0 if there is none.
+std::size_t length_of_character(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  const std::size_t length = lead < 0x80   ? 1
+                             : lead < 0xc2 ? 0
+                             : lead < 0xe0 ? 2
+                             : lead < 0xf0 ? 3
+                             : lead < 0xf5 ? 4
+                                           : 0;
+  if (length > text.size()) return 0;
+  const bool continued = std::ranges::all_of(text.substr(1, std::max<std::size_t>(length, 1) - 1), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u;
+  });
+  return continued ? length : 0;
+}
+
+std::string shown(std::string_view character) {
+  if (character.size() > 1) return std::string(character);
+  const char c = character.front();
+  const auto byte = static_cast<unsigned char>(c);
+  if (c == '\n') return "\\n";
+  if (c == '"' || c == '\\') return {'\\', c};
+  return byte < 0x20 || byte > 0x7e ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+}
+
+// What stands from `offset` on, short enough for a line, with what would break it made visible.
+std::string excerpt(std::string_view text, std::size_t offset = 0) {
   constexpr std::size_t longest = 40;
-  std::string shown = "\"";
-  for (const char c : text.substr(0, longest)) {
-    if (c == '\n')
-      shown += "\\n";
-    else if (c == '"' || c == '\\')
-      shown += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20)
-      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      shown += c;
+  text.remove_prefix(begin_of_character(text, offset));
+  std::string quoted = "\"";
+  std::size_t end = 0;
+  while (end < text.size() && end < longest) {
+    const std::size_t length = std::max<std::size_t>(length_of_character(text.substr(end)), 1);
+    quoted += shown(text.substr(end, length));
+    end += length;
   }
-  return shown + (text.size() > longest ? "\"..." : "\"");
+  return quoted + (end < text.size() ? "\"..." : "\"");
 }
 
 // The token that the byte at `offset` of the text belongs to.
@@ -54,14 +83,14 @@ std::optional<std::string> difference_from(std::span<const TokenRecord> tokens, 
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(got, wanted).in1 - got.begin());
   if (same == got.size())
     return fmt::format("the text ends after token {} of {}, but it should go on with {}", tokens.size(),
-                       tokens.size(), excerpt(wanted.substr(same)));
+                       tokens.size(), excerpt(wanted, same));
   const std::size_t leading = got.empty() ? 0 : static_cast<std::size_t>(got.data() - whole.data());
   const std::size_t token = token_at(tokens, leading + same);
-  const std::string there = same == wanted.size() ? "the end" : excerpt(wanted.substr(same));
+  const std::string there = same == wanted.size() ? "the end" : excerpt(wanted, same);
   return fmt::format(
       "token {} of {} (id {}, {}) is the first that differs: after {} bytes of text, {} should follow, not {}",
       token + 1, tokens.size(), tokens[token].id, excerpt(tokens[token].bytes), same, there,
-      excerpt(got.substr(same)));
+      excerpt(got, same));
 }
 
 std::optional<std::string> difference_from(std::span<const TokenRecord> tokens,

@@ -63,7 +63,9 @@ def write_safetensors(path, tensors):
 
 class DriverTest(unittest.TestCase):
     """Has an empty folder and runs the driver in it. A subclass says which: NAME, PROGRAM, SMOKE_DECK, and SMALL, the
-    start of a deck that ends with the line [sweep]."""
+    start of a deck (that ends with the line [sweep], where the kind has sweeps)."""
+
+    TABLE = "sweep"  # one of the tables of its decks
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -110,7 +112,7 @@ class CommandLine:
 
     def test_the_schema_is_json(self):
         schema = json.loads(self.run_driver("--deck-schema").stdout)
-        self.assertIn("sweep", schema["properties"])
+        self.assertIn(self.TABLE, schema["properties"])
 
     def test_a_printed_deck_is_a_deck_that_means_the_same(self):
         deck = self.SMOKE_DECK

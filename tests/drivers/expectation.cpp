@@ -79,6 +79,16 @@ BOOST_AUTO_TEST_CASE(excerpts_are_short_and_on_one_line) {
                          std::string(35, 'z') + "\"...");
 }
 
+BOOST_AUTO_TEST_CASE(characters_are_shown_whole) {
+  // The same first byte: the second one, a token of its own, differs.
+  BOOST_TEST(
+      message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
+      "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, \"\u00f6h\" should "
+      "follow, not \"\u00e4h\"");
+  const std::string text = message(tokens({"a"}), "a" + std::string(39, 'z') + "\u00f6\u00f6");
+  BOOST_TEST(text.ends_with("z\u00f6\"..."), text);
+}
+
 BOOST_AUTO_TEST_CASE(ids_are_compared_one_by_one) {
   const auto got = tokens({"a", "b"});
   using Ids = std::vector<std::int64_t>;

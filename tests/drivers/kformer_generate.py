@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The driver kformer-generate from outside: command line, decks, and what a real model says.
+
+ctest runs this with the program in KFORMER_GENERATE, the sources in KFORMER_SOURCE and the given data in KFORMER_DATA.
+"""
+
+import json
+import os
+import shutil
+import unittest
+from pathlib import Path
+
+import driver_case
+from driver_case import DriverTest, decks_of_kind, h5py, needs_h5py, texts, words
+
+if h5py is not None:
+    import numpy as np
+
+MODEL = Path(os.environ.get("KFORMER_DATA", "")) / "stories260K"
+needs_model = unittest.skipUnless(MODEL.is_dir(), "KFORMER_DATA names no folder with stories260K")
+
+
+class GenerateTest(DriverTest):
+    NAME = "kformer-generate"
+    PROGRAM = os.environ["KFORMER_GENERATE"]
+    SMOKE_DECK = driver_case.SMOKE / "generate.toml"
+    TABLE = "prompt"
+    SMALL = f"""schema = 1
+kind = "generate"
+[weights]
+path = "{MODEL.absolute()}"
+"""
+
+    def generate(self, keys, *arguments, expect=0):
+        self.deck(keys)
+        return self.run_driver("deck.toml", "--set", "output.overwrite=true", *arguments, expect=expect)
+
+
+class CommandLine(driver_case.CommandLine, GenerateTest):
+    pass
+
+
+class Decks(GenerateTest):
+    def test_every_deck_of_the_project_is_good(self):
+        decks = decks_of_kind("generate", "**/*.toml")
+        self.assertGreaterEqual(len(decks), 5)
+        for deck in decks:
+            with self.subTest(deck=deck.name):
+                # The files of its own prompts may be absent.
+                prompts = [] if MODEL.is_dir() else ["--set", 'prompt=[{text = ""}]']
+                self.assertRegex(self.run_driver(deck, "--dry-run", *prompts).stdout, r"^\d+ prompts? of ")
+        self.assertEqual(self.files(), [])
+
+    def test_an_unknown_key_is_refused_with_its_place(self):
+        text = self.generate('[[prompt]]\ntxt = "a"\ntext = ""\n', expect=3).stderr
+        self.assertIn("deck.toml:6:1: error: unknown key 'txt' in [prompt[0]]", text)
+        self.assertIn("did you mean 'text'?", text)
+        self.assertEqual(self.files(), ["deck.toml"])
+
+    def test_a_space_that_is_not_built_is_refused(self):
+        if "sycl" in self.run_driver("--version").stdout.lower():
+            self.skipTest("this build has SYCL")
+        self.deck('[generate]\nexecution_space = "sycl"\n[[prompt]]\ntext = ""\n')
+        self.assertIn('asks for "sycl", but this build has: ', self.run_driver("deck.toml", expect=3).stderr)
+
+    def test_weights_that_are_not_there(self):
+        done = self.generate('[[prompt]]\ntext = ""\n', "--set", "weights.path=nowhere", expect=4)
+        self.assertIn("nowhere", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+
+@needs_model
+class Story(GenerateTest):
+    CACHES = ("contiguous", "paged", "none")  # those that compute what the others do, bit by bit or nearly
+
+    def setUp(self):
+        super().setUp()
+        expected = json.loads((MODEL / "expected_generation.json").read_text())
+        (self.prompt, self.expected), *_ = expected.items()
+        self.new_tokens = len(self.expected["ids"]) - len(self.expected["prompt_ids"])
+
+    def keys(self, generate=""):
+        return (f"[generate]\nmax_new_tokens = {self.new_tokens}\n{generate}[[prompt]]\ntext = {json.dumps(self.prompt)}\n"
+                f"expect_ids = {self.expected['ids']}\n")
+
+    def test_the_deck_says_what_was_published(self):
+        deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace("../../shared/data/stories260K",
+                                                                                   str(MODEL.absolute()))
+        (self.folder / "story.toml").write_text(deck)
+        done = self.run_driver("story.toml")
+        self.assertEqual(done.stdout.strip(), (MODEL / "expected_greedy.txt").read_text().strip())
+        self.assertIn("prompt1 [0]: ok", done.stderr)
+
+    def test_a_difference_is_exit_5_with_the_first_token(self):
+        text = (MODEL / "expected_greedy.txt").read_text()
+        (self.folder / "other.txt").write_text(text[:100] + "#" + text[101:])
+        done = self.generate('[[prompt]]\ntext = ""\nexpect_file = "other.txt"\n', expect=5)
+        self.assertIn("is the first that differs: after 100 bytes of text", done.stderr)
+
+    @needs_h5py
+    def test_every_exact_cache_gives_the_known_tokens_and_likelihood(self):
+        for cache in self.CACHES:
+            with self.subTest(cache=cache):
+                self.generate(self.keys(f'kv_cache = "{cache}"\npage_tokens = 5\nbatch = 4\n'))
+                with h5py.File(self.folder / "deck.h5") as file:
+                    self.assertEqual(words(file["cases/status"]), ["ok"])
+                    ids = file["tokens/id"][()].reshape(4, -1)
+                    self.assertEqual(ids.tolist(), [self.expected["ids"]] * 4)
+                    np.testing.assert_allclose(file["generations/mean_nll"][()], self.expected["mean_nll"], atol=1e-5)
+
+    @needs_h5py
+    def test_the_file_has_text_and_tokens(self):
+        done = self.generate(self.keys())
+        self.assertEqual(done.stdout, self.expected["text"] + "\n")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(texts(file["generations/prompt_text"]), [self.prompt])
+            self.assertEqual(self.prompt + texts(file["generations/text"])[0], self.expected["text"])
+            self.assertEqual(words(file["generations/end"]), ["max_new_tokens"])
+            new = file["tokens/new"][()].astype(bool)
+            self.assertEqual(np.count_nonzero(new), self.new_tokens)
+            self.assertTrue((file["tokens/log_probability"][()][new] < 0).all())
+            time = file["tokens/time"][()][new]
+            self.assertTrue((np.diff(time) >= 0).all())
+            self.assertGreater(file["cases/peak_bytes"][0], 0)
+            self.assertEqual(file["cases/prompt_tokens"][0], len(self.expected["prompt_ids"]))
+
+    def test_a_stop_string_ends_a_sequence(self):
+        done = self.generate(self.keys('stop = "Lily"\n').split("expect_ids")[0])
+        self.assertTrue(done.stdout.rstrip("\n").endswith("Lily"), done.stdout)
+        self.assertIn("ended by stop_string", done.stderr)
+
+    @needs_h5py
+    def test_seeds_say_what_is_drawn(self):
+        drawn = {}
+        for seed in (1, 2, 1):
+            keys = '[sampling]\ntemperature = 1.0\n[generate]\nmax_new_tokens = 40\nbatch = 2\n[[prompt]]\ntext = ""\n'
+            self.generate(keys, "--set", f"sampling.seed={seed}")
+            with h5py.File(self.folder / "deck.h5") as file:
+                rows = texts(file["generations/text"])
+            self.assertNotEqual(rows[0], rows[1])
+            self.assertEqual(drawn.setdefault(seed, rows), rows)
+        self.assertNotEqual(drawn[1], drawn[2])
+
+    def test_a_checkpoint_that_is_cut_short(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        for name in ("config.json", "tokenizer.model", "model.safetensors"):
+            shutil.copyfile(MODEL / name, folder / name)
+        with open(folder / "model.safetensors", "r+b") as file:
+            file.truncate(500000)
+        done = self.generate('[[prompt]]\ntext = ""\n', "--set", "weights.path=model", expect=4)
+        self.assertIn("model.safetensors", done.stderr)
+
+    @needs_h5py
+    def test_the_smoke_deck(self):
+        self.run_driver(self.SMOKE_DECK, "--set", f"weights.path={MODEL.absolute()}", "-o", "smoke.h5")
+        with h5py.File(self.folder / "smoke.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok", "ok"])
+            self.assertEqual(len(file["generations/text"]), 4)
+            self.assertEqual(file.attrs["complete"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
