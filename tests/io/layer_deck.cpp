@@ -480,6 +480,8 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
       contains(read(start + R"(, "head_dim": 18446744073709551615})"), "'model.head_dim' must be an integer"));
   BOOST_TEST(
       contains(read("{\n \"a\": ]}"), "config.json:2:7: error: the file is not JSON\n    2 |  \"a\": ]}\n"));
+  BOOST_TEST(contains(read(start + R"(, "rope_theta": 1e999})"), "the file has a number beyond the range"));
+  BOOST_TEST(contains(read(R"({"head_dim": )" + std::string(500000, '[')), "the file is nested too deeply"));
   BOOST_TEST(contains(read("[]"), "config.json: error: a model configuration is a JSON object"));
   BOOST_TEST(contains(faults(header + "[model]\nconfig = \"none.json\"\n"),
                       "deck.toml:4:10: error: cannot read 'none.json': No such file or directory"));

@@ -99,6 +99,7 @@ class PackedCheckpointWriter {
 
   /// Writes model.safetensors, config.json and copies of the tokenizer's files, making the folder if needed.
   /// \throws FileError naming the file and the reason; Error if `folder` is that of the source
+  /// and its files would be overwritten
   void write(const std::filesystem::path& folder) const;
 
  private:

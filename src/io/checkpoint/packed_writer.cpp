@@ -53,7 +53,8 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
   std::error_code reason;
   fs::create_directories(folder, reason);
   if (reason) throw FileError("cannot make the folder '" + folder.string() + "': " + reason.message());
-  if (fs::equivalent(folder, m_source.folder().empty() ? "." : m_source.folder(), reason))
+  const fs::path source = m_source.folder().empty() ? "." : m_source.folder();
+  if (m_source.gguf() == nullptr && fs::equivalent(folder, source, reason))
     throw Error("kformer::PackedCheckpointWriter::write: folder '" + folder.string() +
                 "' is that of the source, which would be overwritten; name another");
   SafetensorsWriter weights;

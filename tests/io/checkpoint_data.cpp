@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "kformer/io/checkpoint.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path folder() {
+  const char* data = std::getenv("KFORMER_DATA");
+  return fs::path(data != nullptr ? data : "") / "stories260K";
+}
+
+boost::test_tools::assertion_result data_is_there(boost::unit_test::test_unit_id) {
+  if (fs::exists(folder())) return true;
+  std::puts("skipped: KFORMER_DATA names no folder with stories260K");  // ctest looks for this
+  return false;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_data, *boost::unit_test::precondition(data_is_there))
+
+BOOST_AUTO_TEST_CASE(a_published_model_fits_its_configuration) {
+  const auto stories = kformer::Checkpoint::open(folder());
+  const auto& model = stories.model();
+  stories.check_against(model);
+  BOOST_TEST(model.num_hidden_layers == 5);
+  BOOST_TEST(model.vocab_size == 512);
+  BOOST_TEST(model.layer.num_key_value_heads == 4);
+  BOOST_TEST(model.layer.head_dim == 8);
+  BOOST_TEST(model.tie_word_embeddings);
+  BOOST_TEST(model.bos_token_ids == (std::vector<std::int64_t>{1}));
+  BOOST_TEST(stories.names().size() == kformer::model_tensor_shapes(model).size());
+  BOOST_TEST(stories.at("model.embed_tokens.weight").shape == (std::vector<std::size_t>{512, 64}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
