@@ -7,52 +7,16 @@
 #include <cmath>
 
 #include "common/allocation_witness.hpp"
+#include "common/cache_options.hpp"
 #include "common/kernel_names.hpp"
 #include "common/llama_config.hpp"
 #include "common/load_weights.hpp"
 #include "common/memory_available.hpp"
+#include "common/model_files.hpp"
+#include "generate/prompt_encoder.hpp"
 #include "kformer/core/tolerance.hpp"
 
 namespace kformer::drivers {
-
-namespace {
-
-KvCacheKind kind_of(KvCacheImpl kind) {
-  switch (kind) {
-    case KvCacheImpl::paged:
-      return KvCacheKind::paged;
-    case KvCacheImpl::window:
-      return KvCacheKind::window;
-    case KvCacheImpl::int8:
-      return KvCacheKind::int8;
-    case KvCacheImpl::heavy_hitters:
-      return KvCacheKind::heavy_hitters;
-    case KvCacheImpl::contiguous:
-    case KvCacheImpl::none:
-      break;
-  }
-  return KvCacheKind::contiguous;
-}
-
-bool limits_tokens(KvCacheKind kind) {
-  return kind != KvCacheKind::window && kind != KvCacheKind::heavy_hitters;
-}
-
-}  // namespace
-
-KvCacheOptions cache_options(KvCacheImpl kind, const KvCacheTable& table, const EngineTask& task) {
-  const KvCacheKind kept = kind_of(kind);
-  return {.kind = kept,
-          .num_layers = task.config.num_hidden_layers,
-          .batch = task.generator.batch,
-          .capacity = limits_tokens(kept) ? task.decoder.max_positions : 0,
-          .max_step_tokens = task.generator.prefill_chunk,
-          .page_tokens = table.page_tokens,
-          .sinks = table.sinks,
-          .window = table.window,
-          .budget = table.budget,
-          .recent = table.recent};
-}
 
 EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
                        const std::vector<std::int32_t>& end_of_text) {

@@ -6,15 +6,11 @@
 
 #include "common/text_engine.hpp"
 #include "generate/generation.hpp"
-#include "generate/model_files.hpp"
 
 /// \file
 /// What a deck asks for, as an engine wants it.
 
 namespace kformer::drivers {
-
-/// The cache of an engine whose other sizes are known.
-KvCacheOptions cache_options(KvCacheImpl kind, const KvCacheTable& table, const EngineTask& task);
 
 /// The engine of a deck.
 /// \param longest_prompt tokens of the longest prompt

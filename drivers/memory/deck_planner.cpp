@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <optional>
+
+#include "common/cache_options.hpp"
+#include "common/host_array.hpp"
+#include "common/llama_config.hpp"
+#include "common/load_weights.hpp"
+#include "common/model_files.hpp"
+#include "common/spaces.hpp"
+#include "memory/memory_planner.hpp"
+#include "memory/training_forecast.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+std::optional<QuantizedFormat> format_of(WeightStorage storage) {
+  switch (storage) {
+    case WeightStorage::q8_0:
+      return QuantizedFormat::q8_0;
+    case WeightStorage::q4_0:
+      return QuantizedFormat::q4_0;
+    case WeightStorage::q4_1:
+      return QuantizedFormat::q4_1;
+    case WeightStorage::tq2_0:
+      return QuantizedFormat::tq2_0;
+    case WeightStorage::tq1_0:
+      return QuantizedFormat::tq1_0;
+    case WeightStorage::same:
+      break;
+  }
+  return {};
+}
+
+/// Counts with the code that runs.
+class DeckPlanner final : public MemoryPlanner {
+ public:
+  explicit DeckPlanner(const MemoryPlanDeck& deck) : m_deck(deck) {
+    if (deck.weights) m_checkpoint = open_checkpoint(*deck.weights);
+    m_config = llama_config(model());
+  }
+
+  const LanguageModelTable& model() const override {
+    return m_checkpoint ? m_checkpoint->model() : *m_deck.model;
+  }
+
+  MemoryForecast forecast(const MemoryCase& point) override {
+    const auto ledger = point.purpose == PlanPurpose::train ? training(point) : generation(point);
+    MemoryForecast forecast;
+    for (int c = 0; c < memory_classes; ++c)
+      forecast.bytes[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));
+    forecast.total = ledger->peak_total();
+    return forecast;
+  }
+
+ private:
+  std::shared_ptr<const Ledger> training(const MemoryCase& point) const {
+    auto ledger = Ledger::create(Ledger::Mode::count);
+    on_space(point.execution_space, [&]<class Exec>(std::type_identity<Exec>) {
+      forecast_training_on<Exec>(dtype_of_name(point.dtype), m_config, {point.batch, point.context}, *ledger);
+    });
+    return ledger;
+  }
+
+  std::shared_ptr<const Ledger> generation(const MemoryCase& point) const {
+    EngineTask task;
+    task.config = m_config;
+    task.dtype = dtype_of_name(point.dtype);
+    task.generator = {
+        .batch = point.batch,
+        .prefill_chunk = point.prefill_chunk > 0 ? std::min(point.prefill_chunk, point.context) : point.context,
+        .recompute = point.kv_cache == KvCacheImpl::none};
+    task.decoder = {.max_rows = std::max(task.generator.prefill_chunk, point.batch),
+                    .max_logit_rows = point.batch,
+                    .max_positions = point.context,
+                    .formats = formats(point.weights),
+                    .activations = activations_of(m_deck.plan.activations)};
+    task.cache = cache_options(point.kv_cache, m_deck.plan.cache, task);
+    if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, task.decoder.formats);
+    return forecast_of(point.execution_space, task);
+  }
+
+  WeightFormats formats(WeightStorage storage) const {
+    if (const auto format = format_of(storage)) {
+      WeightFormats all;
+      for (const auto& [name, shape] : model_tensor_shapes(model()))
+        if (shape.size() == 2) all[name] = *format;
+      return all;
+    }
+    return m_checkpoint && m_deck.weights->keep_quantized ? quantized_weights(*m_checkpoint) : WeightFormats();
+  }
+
+  const MemoryPlanDeck& m_deck;
+  std::optional<Checkpoint> m_checkpoint;
+  LlamaConfig m_config;
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryPlanner> make_memory_planner(const MemoryPlanDeck& deck) {
+  return std::make_unique<DeckPlanner>(deck);
+}
+
+}  // namespace kformer::drivers
