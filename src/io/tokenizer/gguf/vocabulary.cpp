@@ -17,7 +17,7 @@ namespace Impl::tokenizers {
 namespace {
 
 /// tokenizer.ggml.token_type
-enum class TokenType : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+enum class TokenType : std::int64_t { normal = 1, unknown, control, user_defined, unused, byte };
 
 TokenType type_of(const GgufVocabulary& vocabulary, std::size_t id) {
   return vocabulary.types.empty() ? TokenType::normal : static_cast<TokenType>(vocabulary.types[id]);
