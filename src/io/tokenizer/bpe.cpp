@@ -24,7 +24,8 @@ void Bpe::add_merge(std::string_view left, std::string_view right, EqualMerges e
                      ": " + in_quotes(piece) + " is no token");
   };
   const std::uint64_t key = key_of(id(left), id(right));
-  const Joined joined{static_cast<double>(m_rank++), id(both)};
+  const Joined joined{static_cast<double>(m_rank), id(both)};
+  ++m_rank;
   if (equal == EqualMerges::first_counts)
     m_merges.emplace(key, joined);
   else

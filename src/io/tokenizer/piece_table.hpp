@@ -24,7 +24,7 @@ using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>
 class PieceTable {
  public:
   /// One more than the largest id that a vocabulary may have: a file of a few bytes must not ask for gigabytes.
-  static constexpr std::int64_t most_ids = std::int64_t{1} << 22;
+  static constexpr std::uint32_t most_ids = 1u << 22;
 
   /// Adds a token. Ids need not come in order, and need not be without gaps.
   /// \param file what error texts call the file

@@ -20,7 +20,8 @@ void refuse_given(const Node& model, const std::string& key) {
 void read_vocabulary(const Node& vocabulary, PieceTable& pieces) {
   vocabulary.require_object();
   for (const auto& [piece, id] : vocabulary.json().items()) {
-    if (!id.is_number_integer() || id > PieceTable::most_ids)
+    const bool huge = id.is_number_unsigned() && id.get<std::uint64_t>() > PieceTable::most_ids;
+    if (!id.is_number_integer() || huge)
       refuse(vocabulary.file(), "the id of token " + in_quotes(piece) + " is no integer in [0, " +
                                     std::to_string(PieceTable::most_ids) + ")");
     pieces.add(piece, id.get<std::int64_t>(), vocabulary.file());
