@@ -66,8 +66,8 @@ struct Int8Inputs {
   static constexpr bool ternary = Blocks<kind>::ternary;
   std::int64_t ld = 0, groups = 0;  ///< codes in a row, whole blocks; scales in a row
   std::int8_t* codes = nullptr;
-  float* scales = nullptr;          ///< per unit; of ternary weights per row
-  float* scaled_sums = nullptr;     ///< scale · sum of the codes, per unit; not of ternary weights
+  float* scales = nullptr;  ///< per row; of ternary weights
+  float* pairs = nullptr;   ///< per unit the scale, and what offsets are multiplied with; of other weights
   std::int64_t* sums_to = nullptr;  ///< of the codes before each block, and of all; of ternary weights
 
   void lay_out(Scratch& scratch, std::int64_t inner, int rows) {
@@ -75,11 +75,12 @@ struct Int8Inputs {
     ld = blocks * Blocks<kind>::units * unit_weights;
     groups = ternary ? 1 : blocks;
     codes = scratch.take<std::int8_t>(rows * ld);
-    scales = scratch.take<float>(rows * groups);
-    if constexpr (ternary)
+    if constexpr (ternary) {
+      scales = scratch.take<float>(rows);
       sums_to = scratch.take<std::int64_t>(rows * (blocks + 1));
-    else
-      scaled_sums = scratch.take<float>(rows * groups);
+    } else {
+      pairs = scratch.take<float>(2 * rows * groups);
+    }
   }
 
   /// Row `row` from `ld` floats.
@@ -96,10 +97,11 @@ struct Int8Inputs {
     } else {
       for (std::int64_t g = 0; g < groups; ++g) {
         const ActivationNumbers numbers(x + g * unit_weights, unit_weights);
-        scales[row * groups + g] = numbers.scale;
-        const auto sum =
-            static_cast<float>(numbers.encode(x + g * unit_weights, unit_weights, to + g * unit_weights));
-        scaled_sums[row * groups + g] = numbers.scale * sum;
+        const std::int32_t sum = numbers.encode(x + g * unit_weights, unit_weights, to + g * unit_weights);
+        constexpr int factor = Blocks<kind>::has_offset ? 1 : -Blocks<kind>::shift;
+        float* pair = pairs + 2 * (row * groups + g);
+        pair[0] = numbers.scale;
+        pair[1] = numbers.scale * static_cast<float>(factor * sum);
       }
     }
   }

@@ -39,7 +39,7 @@ struct QuantizedLinearEntry {
     }
     tiles.rows = tile_rows(p);
     tiles.cols =
-        std::clamp<std::int64_t>(ceil_div<std::int64_t>(cols, 8 * exec.concurrency()), 8, most_tile_cols);
+        std::clamp<std::int64_t>(ceil_div<std::int64_t>(cols, 4 * exec.concurrency()), 8, most_tile_cols);
     const QuantizedDots& kernel = dots(p);
     const std::int64_t row_tiles = ceil_div(rows, tiles.rows);
     for_each_tile(label, exec, tiles.count(rows, cols),
@@ -55,7 +55,7 @@ struct QuantizedLinearEntry {
 
  private:
   static constexpr const char* label = "kformer::quantized_linear_forward[simd]";
-  static constexpr int most_tile_cols = 128;
+  static constexpr int most_tile_cols = 1024;
 
   static const QuantizedKernels& kernels(const P& p) {
     return quantized_kernels<built<isa>>(p.x.dtype, static_cast<BlockKind>(p.weight.format));

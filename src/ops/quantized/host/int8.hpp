@@ -39,15 +39,28 @@ KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) {
   return adds_four ? sums : _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return _mm256_add_epi32(a, b); }
-KFORMER_SIMD_INLINE std::int64_t total_of(IntegerSums sums) {
-  std::int32_t lanes[8];
-  std::memcpy(lanes, &sums, sizeof(lanes));
-  std::int64_t total = 0;
-  for (const std::int32_t lane : lanes) total += lane;
-  return total;
+KFORMER_SIMD_INLINE std::int32_t total_of(IntegerSums sums) {
+  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
 }
-KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, float scale) {
-  sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(scale), sum);
+
+/// The first number is a scale, the second one belongs to sums of codes.
+using NumberPair = __m128;
+/// The scale of a block and its offset, or the scale again.
+template <BlockKind kind>
+KFORMER_SIMD_INLINE NumberPair pair_of(const std::uint8_t* block) {
+  std::int32_t bits = 0;
+  std::memcpy(&bits, block, Blocks<kind>::has_offset ? 4 : 2);
+  return _mm_cvtph_ps(Blocks<kind>::has_offset ? _mm_cvtsi32_si128(bits)
+                                               : _mm_set1_epi16(static_cast<short>(bits)));
+}
+KFORMER_SIMD_INLINE NumberPair load_pair(const float* from) {
+  return _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+KFORMER_SIMD_INLINE float second_of(NumberPair pair) { return _mm_cvtss_f32(_mm_movehdup_ps(pair)); }
+KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, NumberPair scale) {
+  sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_broadcastss_ps(scale), sum);
 }
 KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) {
   const __m256 both = _mm256_add_ps(a, b);
@@ -66,9 +79,28 @@ KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, const Codes& weights, c
 }
 KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) { return sums; }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return a + b; }
-KFORMER_SIMD_INLINE std::int64_t total_of(IntegerSums sums) { return sums; }
-KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, float scale) {
-  sum += static_cast<float>(sums) * scale;
+KFORMER_SIMD_INLINE std::int32_t total_of(IntegerSums sums) { return sums; }
+
+struct NumberPair {
+  float first, second;
+
+  KFORMER_SIMD_INLINE NumberPair operator*(NumberPair other) const {
+    return {first * other.first, second * other.second};
+  }
+  KFORMER_SIMD_INLINE NumberPair& operator+=(NumberPair other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+};
+template <BlockKind kind>
+KFORMER_SIMD_INLINE NumberPair pair_of(const std::uint8_t* block) {
+  return {one_half(block), one_half(block + (Blocks<kind>::has_offset ? 2 : 0))};
+}
+KFORMER_SIMD_INLINE NumberPair load_pair(const float* from) { return {from[0], from[1]}; }
+KFORMER_SIMD_INLINE float second_of(NumberPair pair) { return pair.second; }
+KFORMER_SIMD_INLINE void add_scaled(FloatSums& sum, IntegerSums sums, NumberPair scale) {
+  sum += static_cast<float>(sums) * scale.first;
 }
 KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) { return a + b; }
 #endif
@@ -78,22 +110,20 @@ template <BlockKind kind, int rows>
 KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
                                   std::int64_t ld) {
   FloatSums sum[2][rows] = {};
-  float shifted[rows] = {};
+  NumberPair shifted[rows] = {};  // of interest are the second ones
   const std::int8_t* codes = x.codes + row * x.ld;
-  const float *scales = x.scales + row * x.groups, *scaled_sums = x.scaled_sums + row * x.groups;
+  const float* pairs = x.pairs + row * 2 * x.groups;
   const auto add = [&](std::int64_t g, FloatSums(&to_sum)[rows]) __attribute__((always_inline)) {
     const std::uint8_t* block = weights + g * Blocks<kind>::bytes;
     const Codes w = codes_of<kind, 0>(block);
-    const float scale = one_half(block);
-    [[maybe_unused]] float offset = 0;
-    if constexpr (Blocks<kind>::has_offset) offset = one_half(block + 2);
-    if constexpr (Blocks<kind>::shift != 0) offset = scale * -Blocks<kind>::shift;
+    const NumberPair numbers = pair_of<kind>(block);
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r) {
       IntegerSums products{};
       add_products<kind>(products, w, codes + r * x.ld + g * unit_weights);
-      add_scaled(to_sum[r], widened_sums(products), scale * scales[r * x.groups + g]);
-      if constexpr (kind != BlockKind::q8_0) shifted[r] += offset * scaled_sums[r * x.groups + g];
+      const NumberPair scaled = numbers * load_pair(pairs + 2 * (r * x.groups + g));
+      add_scaled(to_sum[r], widened_sums(products), scaled);
+      if constexpr (kind != BlockKind::q8_0) shifted[r] += scaled;
     }
   };
   std::int64_t g = 0;
@@ -103,7 +133,7 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
   }
   if (g < x.groups) add(g, sum[0]);
   KFORMER_SIMD_UNROLL
-  for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + shifted[r];
+  for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + second_of(shifted[r]);
 }
 
 /// The same of ternary weights: as long as the scale stays the same the sum is one integer.
@@ -113,8 +143,8 @@ KFORMER_SIMD_INLINE void ternary_dot(const std::uint8_t* weights, const Int8Inpu
   // Independent sums hide the latency of the products.
   constexpr int chains = !adds_four ? 1 : rows < 3 ? 4 : 2;
   constexpr int block_weights = Blocks<kind>::units * unit_weights;
-  // A sum of 32 bits takes 32 products of up to 3·127 from each block.
-  constexpr std::int64_t longest_run = std::int64_t(1) << 17;
+  // 32 bits hold the 256 products of up to 3·127 from each block.
+  constexpr std::int64_t longest_run = std::int64_t(1) << 14;
   const std::int64_t blocks = x.ld / block_weights;
   const auto scale_bits = [&](std::int64_t b) __attribute__((always_inline)) {
     std::uint16_t bits;
@@ -148,9 +178,9 @@ KFORMER_SIMD_INLINE void ternary_dot(const std::uint8_t* weights, const Int8Inpu
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r) {
       const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
-      std::int64_t products = sums_to[begin] - sums_to[b];
       KFORMER_SIMD_UNROLL
-      for (int c = 0; c < chains; ++c) products += total_of(sum[c][r]);
+      for (int c = 1; c < chains; ++c) sum[0][r] = added(sum[0][r], sum[c][r]);
+      const std::int64_t products = total_of(sum[0][r]) + sums_to[begin] - sums_to[b];
       total[r] += scale * static_cast<double>(products);
     }
     begin = b;
