@@ -61,7 +61,11 @@ Table& declare_generations(ResultFile& file) {
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
   t.column({"new_tokens", i64, "1", "tokens that were generated"});
   t.column({"end", flag, "1", "why the sequence ended", "", sequence_end_names});
-  t.column({"mean_nll", f64, "1", "mean negative log-likelihood of the new tokens, in nats"});
+  t.column(
+      {"mean_nll", f64, "1",
+       "mean negative log-likelihood of all tokens but the first, in nats; of the new ones where the prompt "
+       "was not scored"});
+  t.column({"mean_nll_new", f64, "1", "mean negative log-likelihood of the new tokens, in nats"});
   t.column({"prompt_text", text, "1", "prompt as the deck has it"});
   t.column({"text", text, "1", "text of the new tokens"});
   return t;
@@ -80,6 +84,13 @@ Table& declare_tokens(ResultFile& file) {
   return t;
 }
 
+Table& declare_logits(ResultFile& file) {
+  Table& t = file.table("logits", "generation", "sequence: a row of /generations");
+  t.dimension("word", "number in the vocabulary");
+  t.column({"last_logits", f64, "1", "logits after the last token", "word"});
+  return t;
+}
+
 }  // namespace
 
 std::string prompt_text_of(const Sequence& sequence) {
@@ -90,12 +101,11 @@ std::string new_text_of(const Sequence& sequence) {
   return text_of(sequence, static_cast<std::size_t>(sequence.prompt_tokens), sequence.tokens.size());
 }
 
-double mean_nll(const Sequence& sequence) {
+double mean_nll(const Sequence& sequence, std::int64_t first) {
   double sum = 0;
-  std::size_t count = 0;
-  for (auto i = static_cast<std::size_t>(sequence.prompt_tokens); i < sequence.tokens.size(); ++i, ++count)
-    sum -= sequence.tokens[i].log_probability;
-  return count == 0 ? none : sum / static_cast<double>(count);
+  const auto begin = static_cast<std::size_t>(first);
+  for (std::size_t i = begin; i < sequence.tokens.size(); ++i) sum -= sequence.tokens[i].log_probability;
+  return begin < sequence.tokens.size() ? sum / static_cast<double>(sequence.tokens.size() - begin) : none;
 }
 
 std::int64_t new_tokens_of(const Generation& generation) {
@@ -114,6 +124,7 @@ GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std
       m_cases(declare_cases(file)),
       m_generations(declare_generations(file)),
       m_tokens(declare_tokens(file)),
+      m_logits(deck.generate.last_logits ? &declare_logits(file) : nullptr),
       m_measurements(file) {}
 
 void GenerateResults::add_machine(const MachineLimits& limits) {
@@ -168,9 +179,11 @@ void GenerateResults::add_sequence(const GenerationLabel& label, const Sequence&
                         {"prompt_tokens", s.prompt_tokens},
                         {"new_tokens", static_cast<std::int64_t>(s.tokens.size()) - s.prompt_tokens},
                         {"end", sequence_end_names[static_cast<std::size_t>(s.end)]},
-                        {"mean_nll", mean_nll(s)},
+                        {"mean_nll", mean_nll(s, m_generate.score_prompt ? 1 : s.prompt_tokens)},
+                        {"mean_nll_new", mean_nll(s, s.prompt_tokens)},
                         {"prompt_text", label.prompt_text},
                         {"text", new_text_of(s)}});
+  if (m_logits) m_logits->append({{"last_logits", s.last_logits}});
   for (std::size_t i = 0; i < s.tokens.size(); ++i) {
     const TokenRecord& token = s.tokens[i];
     const auto position = static_cast<std::int64_t>(i);

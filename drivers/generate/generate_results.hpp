@@ -41,6 +41,7 @@ class GenerateResults {
   Table& m_cases;
   Table& m_generations;
   Table& m_tokens;
+  Table* m_logits;  // null if they are not wanted
   MeasurementTables m_measurements;
 };
 
@@ -48,8 +49,8 @@ class GenerateResults {
 std::string prompt_text_of(const Sequence& sequence);
 /// \copydoc prompt_text_of
 std::string new_text_of(const Sequence& sequence);
-/// Mean of −log-probability of the new tokens; NaN if there are none or one is not known.
-double mean_nll(const Sequence& sequence);
+/// Mean of −log-probability of the tokens from number `first` on; NaN if there are none or one is not known.
+double mean_nll(const Sequence& sequence, std::int64_t first);
 /// New tokens of all rows.
 std::int64_t new_tokens_of(const Generation& generation);
 

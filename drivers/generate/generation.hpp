@@ -37,6 +37,7 @@ struct Sequence {
   std::int64_t prompt_tokens = 0;                 ///< the first ones, with the beginning of text
   std::vector<TokenRecord> tokens;                ///< of the prompt and new
   SequenceEnd end = SequenceEnd::max_new_tokens;  ///< why it ended
+  std::vector<double> last_logits;                ///< after the last token, if wanted
 };
 
 /// What one generation gave.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "generate/text_generator.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,16 +6,25 @@
 
 #include "common/allocation_witness.hpp"
 #include "common/cache_options.hpp"
+#include "common/host_array.hpp"
 #include "common/kernel_names.hpp"
 #include "common/llama_config.hpp"
 #include "common/load_weights.hpp"
 #include "common/memory_available.hpp"
 #include "common/model_files.hpp"
+#include "common/text_engine.hpp"
+#include "generate/generation.hpp"
 #include "generate/prompt_encoder.hpp"
 #include "kformer/core/tolerance.hpp"
 
 namespace kformer::drivers {
 
+namespace {
+
+// Tokens of a prompt whose logits exist together.
+constexpr std::int64_t most_scored = 64;
+
+// The engine of a deck.
 EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
                        const std::vector<std::int32_t>& end_of_text) {
   const GenerateTable& g = deck.generate;
@@ -29,6 +36,7 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                     .max_new_tokens = g.max_new_tokens,
                     .prefill_chunk = std::max<std::int64_t>(1, longest_prompt),
                     .share_prefix = g.share_prefix,
+                    .score_prompt = g.score_prompt,
                     .recompute = g.kv_cache == KvCacheImpl::none,
                     .end_of_text = g.stop_at_eos ? end_of_text : std::vector<std::int32_t>(),
                     .repetition_window = s.repetition_window};
@@ -41,19 +49,18 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                              .repetition_penalty = s.repetition_penalty,
                              .seed = static_cast<std::uint64_t>(s.seed)};
   const std::int64_t wanted = longest_prompt + g.max_new_tokens;
-  task.decoder = {
-      .max_rows = std::max(task.generator.prefill_chunk, g.batch),
-      .max_logit_rows = g.batch,
-      .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
-      .activations = g.activations == ActivationStorage::int8 ? Activations::int8 : Activations::full};
+  task.decoder = {.max_rows = std::max(task.generator.prefill_chunk, g.batch),
+                  .max_logit_rows = g.score_prompt
+                                        ? std::max(g.batch, std::min(task.generator.prefill_chunk, most_scored))
+                                        : g.batch,
+                  .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
+                  .activations = activations_of(g.activations)};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
   task.logits_after = deck.check.reference == GenerateReference::recompute;
   return task;
 }
-
-namespace {
 
 /// Engine, tokenizer and checkpoint of a deck.
 class DeckGenerator final : public TextGenerator {
@@ -158,11 +165,11 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   const TokenStream no_text(m_encoder.tokenizer(), task.prompt);
   std::vector<TokenStream> streams(rows, no_text);
   for (Sequence& s : generation.sequences) s.prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
-  std::string bytes;
-  for (const std::int32_t id : task.prompt) {
-    bytes = m_encoder.tokenizer().token_bytes(id, generation.sequences[0].tokens.empty());
-    for (Sequence& s : generation.sequences) s.tokens.push_back({id, bytes});
-  }
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t i = 0; i < task.prompt.size(); ++i)
+      generation.sequences[r].tokens.push_back({task.prompt[i],
+                                                m_encoder.tokenizer().token_bytes(task.prompt[i], i == 0),
+                                                m_engine->sequences()[r].log_probabilities[i]});
   generation.prefill_seconds = clock;
   bool first = true, interrupted = false;
   while (m_engine->running() && !(interrupted = task.stop && task.stop())) {
@@ -200,6 +207,10 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   }
   if (rows > 0 && task.on_text)
     if (const std::string rest = streams[0].finish(); !rest.empty()) task.on_text(rest);
+  if (m_deck.generate.last_logits && !interrupted) {
+    auto logits = m_engine->final_logits();
+    for (std::size_t r = 0; r < rows; ++r) generation.sequences[r].last_logits = std::move(logits[r]);
+  }
   if (interrupted)
     for (std::size_t r = 0; r < rows; ++r)
       if (m_engine->sequences()[r].stopped == StopReason::none)

@@ -15,6 +15,7 @@
 namespace kformer {
 
 /// Why a sequence gets no more tokens.
+/// `length`: `max_new_tokens`, or all positions of the decoder.
 enum class StopReason { none, end_of_text, length, caller };
 
 /// How text is generated.
@@ -61,8 +62,8 @@ class Generator {
   /// Forgets what was generated and takes new prompts.
   /// \param exec    the instance of this and all steps
   /// \param prompts tokens of each sequence, at least one
-  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one leaves no position for a
-  /// new token
+  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one has more tokens than the
+  /// decoder has positions
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts);
 
   /// Whether a sequence goes on.
@@ -107,6 +108,10 @@ class Generator {
   template <class V>
   auto first(const V& view, std::size_t count) const {
     return Kokkos::subview(view, std::pair<std::size_t, std::size_t>(0, count));
+  }
+  // Whether there is no position for another token.
+  bool is_full(const GeneratedSequence& s) const {
+    return static_cast<std::int64_t>(s.tokens.size()) >= m_decoder.options().max_positions;
   }
   bool penalised() const { return m_options.sampling.repetition_penalty != 1; }
 

@@ -98,7 +98,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     sequence.tokens = std::move(prompt);
     sequence.prompt_tokens = static_cast<std::int64_t>(sequence.tokens.size());
     sequence.log_probabilities.assign(sequence.tokens.size(), std::numeric_limits<double>::quiet_NaN());
-    if (m_options.max_new_tokens == 0) sequence.stopped = StopReason::length;
+    if (m_options.max_new_tokens == 0 || is_full(sequence)) sequence.stopped = StopReason::length;
   }
   for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
   for (std::size_t s = 0; s < m_sequences.size(); ++s) prefill(exec, s, reuse_prefix(exec, s));
@@ -108,7 +108,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
 // Takes what another sequence has computed of the same tokens; returns how many.
 template <class Exec, Scalar T>
 std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t sequence) {
-  if (!m_options.share_prefix || m_options.score_prompt) return 0;
+  if (!m_options.share_prefix) return 0;
   const auto& tokens = m_sequences[sequence].tokens;
   std::size_t best = 0, from = 0;
   for (std::size_t r = 0; r < sequence; ++r) {
@@ -116,6 +116,8 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
     const std::size_t most = std::min(tokens.size(), other.size()) - 1;
     std::size_t same = 0;
     while (same < most && tokens[same] == other[same]) ++same;
+    // What follows the last of them must be the same, too, if its score is to be taken over.
+    if (m_options.score_prompt && same > 0 && tokens[same] != other[same]) --same;
     // A cache that forgets cannot go back.
     if (same > best && (m_cache.exact() || same == other.size() - 1)) {
       best = same;
@@ -126,6 +128,8 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
   const auto to = static_cast<std::int64_t>(sequence);
   m_cache.fork(exec, static_cast<std::int64_t>(from), to);
   m_cache.truncate(to, static_cast<std::int64_t>(best));
+  std::copy_n(m_sequences[from].log_probabilities.begin(), best + 1,
+              m_sequences[sequence].log_probabilities.begin());
   return best;
 }
 
@@ -228,8 +232,7 @@ void Generator<Exec, T>::step(const Exec& exec) {
     s.log_probabilities.push_back(host_log_probabilities(i));
     if (std::ranges::count(m_options.end_of_text, host_tokens(i)) > 0)
       s.stopped = StopReason::end_of_text;
-    else if (s.new_tokens() >= m_options.max_new_tokens ||
-             static_cast<std::int64_t>(s.tokens.size()) > m_decoder.options().max_positions)
+    else if (s.new_tokens() >= m_options.max_new_tokens || is_full(s))
       s.stopped = StopReason::length;
   }
 }
