@@ -4,6 +4,7 @@
 build_packages=(
   g++ cmake ninja-build git
   libhdf5-dev libtomlplusplus-dev libcli11-dev libfmt-dev nlohmann-json3-dev libboost-dev libboost-test-dev
+  libpcre2-dev libsentencepiece-dev libicu-dev
   libopenblas-openmp-dev liblapack-dev
   python3 python3-h5py python3-h5netcdf python3-netcdf4 python3-xarray python3-pandas python3-numpy
   python3-matplotlib

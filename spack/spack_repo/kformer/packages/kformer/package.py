@@ -24,6 +24,19 @@ class Kformer(CMakePackage, CudaPackage):
     variant("openmp", default=True, description="Run on host threads through OpenMP")
     variant("drivers", default=True, description="Build the io library and the driver programs")
     variant("tests", default=False, description="Build the tests")
+    # SentencePiece brings gperftools along, which few want for one format of tokenizers.
+    variant(
+        "sentencepiece",
+        default=False,
+        when="+drivers",
+        description="Read tokenizers of SentencePiece",
+    )
+    variant(
+        "icu",
+        default=True,
+        when="+drivers",
+        description="Normalise Unicode text for tokenizers",
+    )
     variant("blas", default=True, description="Host matrix products through BLAS")
     variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
     # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
@@ -71,6 +84,9 @@ class Kformer(CMakePackage, CudaPackage):
         depends_on("nlohmann-json@3.11:")
         depends_on("fmt@9:")
         depends_on("cli11@2.1:")
+        depends_on("pcre2@10.40:")
+        depends_on("sentencepiece", when="+sentencepiece")
+        depends_on("icu4c", when="+icu")
 
     depends_on("boost@1.74:+test", when="+tests")
 
@@ -107,6 +123,8 @@ class Kformer(CMakePackage, CudaPackage):
             self.define_from_variant("Kformer_ENABLE_TESTS", "tests"),
             self.define_from_variant("Kformer_ENABLE_DRIVERS", "drivers"),
             self.define_from_variant("Kformer_ENABLE_BLAS", "blas"),
+            self.define_from_variant("Kformer_ENABLE_SENTENCEPIECE", "sentencepiece"),
+            self.define_from_variant("Kformer_ENABLE_ICU", "icu"),
             self.define(
                 "Kformer_ENABLE_KOKKOS_KERNELS",
                 "ON" if self.spec.satisfies("+kokkos_kernels") else "OFF",
