@@ -10,13 +10,13 @@
 #include "kformer/io/tokenizer.hpp"
 
 /// \file
-/// The vocabulary that a GGUF file carries in its metadata, `tokenizer.ggml.*`.
+/// The vocabulary that a GGUF file carries in its metadata, under `tokenizer.ggml`.
 
 namespace kformer {
 
 class GgufFile;
 
-/// The metadata `tokenizer.*` of a GGUF file, as they stand there.
+/// The metadata about tokens of a GGUF file, as they stand there.
 struct GgufVocabulary {
   std::string model;                     ///< tokenizer.ggml.model: "gpt2" or "llama"
   std::string pre;                       ///< tokenizer.ggml.pre: how text is split before merging; "gpt2" only

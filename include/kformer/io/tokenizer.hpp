@@ -48,6 +48,7 @@ class Tokenizer {
   std::string decode_bytes(std::span<const std::int32_t> ids) const;
 
   /// The bytes that a token adds to a text; empty for special tokens and ids without a token.
+  /// \param id       the token
   /// \param at_start whether the text is still empty: many vocabularies drop a space there
   virtual std::string token_bytes(std::int32_t id, bool at_start) const = 0;
 

@@ -54,7 +54,6 @@ Sampling sampling_shapes(DType dtype, std::int64_t rows, std::int64_t vocabulary
 }  // namespace Impl
 
 /// Bytes of workspace that `sample` needs on `exec` for logits of type T.
-/// \param exec         the instance
 /// \param rows         rows of the logits
 /// \param vocabulary   columns of the logits
 /// \param with_history whether a history is given
