@@ -9,6 +9,9 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/cross_entropy.hpp"
 #include "kformer/ops/embedding.hpp"
+#include "kformer/ops/kv_cache.hpp"
+#include "kformer/ops/kv_cache_eviction.hpp"
+#include "kformer/ops/kv_cache_int8.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
@@ -284,6 +287,44 @@ void add_sampling(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
+using Rows = Kokkos::View<T***, Kokkos::LayoutRight, Memory>;
+
+template <class T>
+void add_kv_cache(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Rows<T> k("k", 3, 2, 8), v("v", 3, 2, 8), k_cache("k_cache", 12, 2, 8), v_cache("v_cache", 12, 2, 8);
+  const Rows<std::uint8_t> k_codes("k_codes", 3, 2, 8), v_codes("v_codes", 3, 2, 8);
+  const Matrix<C> k_scale("k_scale", 3, 2), v_scale("v_scale", 3, 2);
+  const Vector<std::int32_t> slots("slots", 3);
+  const Heads<T> arrays("arrays", 2, 12, 2, 8), others("others", 2, 12, 2, 8);
+  const Rows<std::int32_t> kept("kept", 2, 2, 5);
+  const Rows<T> q("q", 3, 4, 8), bias("bias", 4, 3, 12);
+  const Matrix<C> lse("lse", 4, 3), mass("mass", 2, 12);
+  const Rows<C> masses("masses", 2, 2, 12);
+  const Matrix<std::int32_t> positions("positions", 2, 12);
+  table.push_back(row<Impl::KvAppend>(
+      "kv_append", [=](const Exec& exec) { kv_append(exec, k, v, slots, k_cache, v_cache); }));
+  table.push_back(row<Impl::KvGather>(
+      "kv_gather", [=](const Exec& exec) { kv_gather(exec, k_cache, v_cache, slots, 4, k, v); }));
+  table.push_back(row<Impl::KvCopy>("kv_copy", [=](const Exec& exec) { kv_copy(exec, arrays, others); }));
+  table.push_back(
+      row<Impl::KvCompact>("kv_compact", [=](const Exec& exec) { kv_compact(exec, arrays, kept); }));
+  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const Exec& exec) {
+    kv_append_int8(exec, k, v, slots, k_codes, k_scale, v_codes, v_scale);
+  }));
+  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const Exec& exec) {
+    kv_gather_int8(exec, k_codes, k_scale, v_codes, v_scale, k, v);
+  }));
+  table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const Exec& exec) {
+    kv_attention_mass(exec, q, k_cache, lse, positions, mass);
+  }));
+  table.push_back(row<Impl::KvHeavyHitters>(
+      "kv_heavy_hitters", [=](const Exec& exec) { kv_heavy_hitters(exec, masses, 2, kept); }));
+  table.push_back(
+      row<Impl::KvMask>("kv_mask", [=](const Exec& exec) { kv_mask(exec, positions, bias, {.window = 3}); }));
+}
+
+template <class T>
 std::vector<PublicFunction> every_public_function() {
   std::vector<PublicFunction> table;
   add_rms_norm<T>(table);
@@ -298,6 +339,7 @@ std::vector<PublicFunction> every_public_function() {
   add_linear_cross_entropy<T>(table);
   add_adamw<T>(table);
   add_sampling<T>(table);
+  add_kv_cache<T>(table);
   return table;
 }
 

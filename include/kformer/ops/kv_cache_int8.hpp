@@ -38,8 +38,9 @@ struct KvGatherInt8 {
 }  // namespace Impl
 
 /// `kv_append` into a cache of 8 bits: for every row and head `scale = max|x| / 127`, `code = 128 + round(x /
-/// scale)`, halves away from 0, in compute_t<T>. Then `|x − scale·(code − 128)| ≤ scale / 2`, up to the
-/// rounding of the division. A head of zeros has scale 0; one that is not finite has scale NaN.
+/// scale)`, halves away from 0, in compute_t<T>. Then `|x − scale·(code − 128)| ≤ (1/2 + 127·ε) ·
+/// scale` with the spacing ε of compute_t<T> at 1. A head of zeros has scale 0; one that is not finite has
+/// scale NaN.
 ///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param k       (rows, kv_heads, head_dim), T
