@@ -15,12 +15,14 @@
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/quantized.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/sampling.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "kformer/ops/swiglu_mlp.hpp"
+#include "kformer/ops/ternary.hpp"
 #include "support/every_kernel.hpp"
 #include "support/tools.hpp"
 
@@ -206,6 +208,48 @@ void add_embedding(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
+void add_quantized(std::vector<PublicFunction>& table) {
+  const Vector<std::int32_t> ids("ids", 5);
+  const Matrix<T> x("x", 5, 64), y("y", 5, 7), rows("rows", 5, 64), weight("weight", 7, 64);
+  const Kokkos::View<std::byte*, Memory> bytes("bytes", quantized_bytes(QuantizedFormat::q4_1, 7, 64));
+  // Made in each call: the Views keep the memory, matrices do not.
+  const auto matrix = [=] { return QuantizedOutput{QuantizedFormat::q4_1, bytes.data(), 7, 64}; };
+  table.push_back(row<Impl::Quantize>("quantize", [=](const Exec& exec) { quantize(exec, weight, matrix()); }));
+  table.push_back(
+      row<Impl::Dequantize>("dequantize", [=](const Exec& exec) { dequantize(exec, matrix(), weight); }));
+  for (const auto activations : {Activations::full, Activations::int8})
+    table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_forward", [=](const Exec& exec) {
+      quantized_linear_forward(exec, x, matrix(), y, {activations});
+    }));
+  table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_residual_forward", [=](const Exec& exec) {
+    quantized_linear_residual_forward(exec, x, matrix(), y, y);
+  }));
+  table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const Exec& exec) {
+    quantized_embedding_forward(exec, ids, matrix(), rows);
+  }));
+}
+
+/// The linear map is composed of these, of the products and of the quantised linear map.
+template <class T>
+void add_ternary(std::vector<PublicFunction>& table) {
+  const Matrix<T> x("x", 5, 64), y("y", 5, 7), dx("dx", 5, 64), weight("weight", 7, 64);
+  const Matrix<compute_t<T>> dweight("dweight", 7, 64);
+  const auto bytes = workspace(ternary_linear_backward_workspace_bytes<T>(Exec(), 5, 64, 7));
+  const Kokkos::View<std::byte*, Memory> packed("packed", quantized_bytes(QuantizedFormat::tq2_0, 7, 64));
+  table.push_back(row<Impl::TernaryQuantize>("ternary_quantize", [=](const Exec& exec) {
+    ternary_quantize(exec, weight, QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), 7, 64}, bytes);
+  }));
+  table.push_back(row<Impl::TernaryActivations>("ternary_activations",
+                                                [=](const Exec& exec) { ternary_activations(exec, x, dx); }));
+  table.push_back(row<Impl::TernaryQuantize>("ternary_linear_forward", [=](const Exec& exec) {
+    ternary_linear_forward(exec, x, weight, y, {}, bytes);
+  }));
+  table.push_back(row<Impl::TernaryActivations>("ternary_linear_backward", [=](const Exec& exec) {
+    ternary_linear_backward(exec, x, weight, y, dx, dweight, {}, bytes);
+  }));
+}
+
+template <class T>
 void add_cross_entropy(std::vector<PublicFunction>& table) {
   const Matrix<T> logits("logits", 5, 12), dlogits("dlogits", 5, 12);
   const Vector<std::int32_t> targets("targets", 5);
@@ -335,6 +379,8 @@ std::vector<PublicFunction> every_public_function() {
   add_standard_attention<T>(table);
   add_attention<T>(table);
   add_embedding<T>(table);
+  add_quantized<T>(table);
+  add_ternary<T>(table);
   add_cross_entropy<T>(table);
   add_linear_cross_entropy<T>(table);
   add_adamw<T>(table);
