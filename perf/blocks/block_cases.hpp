@@ -50,6 +50,7 @@ std::vector<Case> linear_cross_entropy_cases(const BlockSizes& sizes);
 std::vector<Case> embedding_cases(const BlockSizes& sizes);
 std::vector<Case> adamw_cases(const BlockSizes& sizes);
 std::vector<Case> linear_cases(const BlockSizes& sizes);
+std::vector<Case> quantized_cases(const BlockSizes& sizes);
 std::vector<Case> layer_cases(const BlockSizes& sizes);
 std::vector<Case> decode_cases(const BlockSizes& sizes);
 

@@ -84,6 +84,14 @@ class Counts(unittest.TestCase):
             self.assertEqual(self.cases[f"linear/{direction}/f32/tiny/qkv"]["flops"], 2 * TOKENS * WIDTH * QKV)
             self.assertEqual(self.cases[f"linear/{direction}/f32/tiny/down"]["flops"], 2 * TOKENS * WIDTH * INNER)
 
+    def test_quantized_weights_are_read_once(self):
+        vectors = 4 * (WIDTH + INNER)
+        self.check_bytes("quantized/forward/f32/tiny/Q4_1/rows1", INNER * WIDTH // 32 * 20 + vectors)
+        self.check_bytes("quantized/forward_int8/f32/tiny/Q8_0/rows1", INNER * WIDTH // 32 * 34 + vectors)
+        ternary = self.cases["ternary/forward_int8/f32/tiny/TQ2_0/rows4"]
+        self.assertEqual(ternary["limit"], "arithmetic")
+        self.assertEqual(ternary["flops"], 2 * 4 * WIDTH * INNER)
+
     def test_a_layer_is_the_sum_of_its_parts(self):
         layer = self.cases["layer/forward_backward/f32/tiny"]
         self.assertEqual(layer["limit"], "sum")

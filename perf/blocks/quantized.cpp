@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/quantized.hpp"
+
+#include "blocks/block_cases.hpp"
+
+namespace kformer::perf {
+
+namespace {
+
+struct Shape {
+  QuantizedFormat format;
+  Activations activations;
+  std::int64_t rows, in, out;
+};
+
+template <class T>
+class Forward {
+ public:
+  Forward(const Space& exec, std::uint64_t seed, const Shape& s)
+      : m_shape(s),
+        m_x(random_array<T**>(exec, seed, "kformer::perf::x", s.rows, s.in)),
+        m_y("kformer::perf::y", s.rows, s.out),
+        m_weight("kformer::perf::weight", quantized_bytes(s.format, s.out, s.in)) {
+    const auto numbers = random_array<float**>(exec, seed + 1, "kformer::perf::numbers", s.out, s.in);
+    quantize(exec, numbers, {s.format, m_weight.data(), s.out, s.in});
+    exec.fence("kformer::perf: quantized weights");
+  }
+  std::size_t bytes() const { return bytes_of(m_x, m_y, m_weight); }
+  void launch(const Space& exec) const {
+    quantized_linear_forward(exec, m_x, {m_shape.format, m_weight.data(), m_shape.out, m_shape.in}, m_y,
+                             {m_shape.activations});
+  }
+
+ private:
+  Shape m_shape;
+  Array<T**> m_x, m_y;
+  Array<std::byte*> m_weight;
+};
+
+// Of one row memory sets the pace; of several, and of ternary weights against multiply-adds of floats,
+// arithmetic.
+Case make_case(DType dtype, const std::string& model, const Shape& s) {
+  const bool is_int8 = s.activations == Activations::int8;
+  return {.block = is_ternary(s.format) ? "ternary" : "quantized",
+          .direction = is_int8 ? "forward_int8" : "forward",
+          .dtype = dtype,
+          .tail = model + '/' + to_string(s.format) + "/rows" + std::to_string(s.rows),
+          .limit = s.rows > 1 || is_ternary(s.format) ? Limit::arithmetic : Limit::memory,
+          .flops = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out),
+          .bytes = static_cast<double>(quantized_bytes(s.format, s.out, s.in)) +
+                   bytes_of_arrays(1, s.rows * (s.in + s.out), dtype),
+          .shape = {{"rows", s.rows}, {"in", s.in}, {"out", s.out}},
+          .make = rotating<Forward>(dtype, s)};
+}
+
+}  // namespace
+
+std::vector<Case> quantized_cases(const BlockSizes& sizes) {
+  using enum QuantizedFormat;
+  std::vector<Case> cases;
+  const std::int64_t many = sizes.tokens / 2;
+  for (const auto& [name, config] : sizes.models) {
+    const auto add = [&](QuantizedFormat format, Activations activations, std::int64_t rows) {
+      cases.push_back(make_case(DType::f32, name,
+                                {format, activations, rows, config.hidden_size, config.intermediate_size}));
+    };
+    for (const auto activations : {Activations::full, Activations::int8})
+      for (const std::int64_t rows : {std::int64_t(1), std::int64_t(4), many})
+        for (const QuantizedFormat format : {q8_0, q4_0, q4_1}) add(format, activations, rows);
+    for (const std::int64_t rows : {1, 4})
+      for (const QuantizedFormat format : {tq2_0, tq1_0}) add(format, Activations::int8, rows);
+  }
+  return cases;
+}
+
+}  // namespace kformer::perf
