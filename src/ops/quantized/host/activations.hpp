@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/common/simd/largest.hpp"
 #include "ops/quantized/host/dots.hpp"
 
 /// \file
@@ -21,9 +22,7 @@ struct ActivationNumbers {
       most = greater<float>(magnitude<float>(v), most);
       bad += v - v;  // NaN where v is not finite
     }
-    float lanes[width<float>], greatest = 0;
-    store<float>(lanes, most);
-    for (const float lane : lanes) greatest = lane > greatest ? lane : greatest;
+    const float greatest = largest_lane<float>(most);
     const float nothing = sum_of<float>(bad);
     if (nothing != 0) {
       scale = nothing;
@@ -33,7 +32,7 @@ struct ActivationNumbers {
     }
   }
 
-  /// Writes the codes of whole vectors and returns their sum.
+  /// Writes the codes of whole vectors, at most 256, and returns their sum.
   KFORMER_SIMD_INLINE std::int32_t encode(const float* x, std::int64_t count, std::int8_t* to) const {
     IntegerVector<float> sum{};
     for (std::int64_t i = 0; i < count; i += width<float>) {
@@ -53,10 +52,8 @@ struct ActivationNumbers {
 #endif
       sum += code;
     }
-    std::int32_t lanes[width<float>], total = 0;
-    std::memcpy(lanes, &sum, sizeof(lanes));
-    for (const std::int32_t lane : lanes) total += lane;
-    return total;
+    // Of up to 256 codes float holds the sum.
+    return static_cast<std::int32_t>(sum_of<float>(__builtin_convertvector(sum, Vector<float>)));
   }
 };
 

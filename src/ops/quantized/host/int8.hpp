@@ -136,57 +136,85 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
   for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + second_of(shifted[r]);
 }
 
-/// The same of ternary weights: as long as the scale stays the same the sum is one integer.
-template <BlockKind kind, int rows>
-KFORMER_SIMD_INLINE void ternary_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
-                                     std::int64_t ld) {
-  // Independent sums hide the latency of the products.
-  constexpr int chains = !adds_four ? 1 : rows < 3 ? 4 : 2;
+/// Rows of ternary weights that share a pass over `rows` rows of x: enough independent sums to hide the latency
+/// of the products, and inputs are loaded once.
+template <int rows>
+inline constexpr int pass_cols = rows == 1   ? (adds_four ? 4 : 2)
+                                 : adds_four ? 2
+                                             : 1;
+
+/// The same of `cols` rows of ternary weights, `line` bytes apart: as long as their scales stay the same the
+/// sums are integers.
+template <BlockKind kind, int rows, int cols>
+KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t line, const Int8Inputs<kind>& x,
+                                      int row, float* to, std::int64_t ld) {
+  constexpr int chains = !adds_four ? 1 : rows * cols < 8 ? 2 : 1;
   constexpr int block_weights = Blocks<kind>::units * unit_weights;
   // 32 bits hold the 256 products of up to 3·127 from each block.
   constexpr std::int64_t longest_run = std::int64_t(1) << 14;
   const std::int64_t blocks = x.ld / block_weights;
-  const auto scale_bits = [&](std::int64_t b) __attribute__((always_inline)) {
+  const auto block_at = [&](int c, std::int64_t b) __attribute__((always_inline)) {
+    return weights + c * line + b * Blocks<kind>::bytes;
+  };
+  const auto scale_bits = [&](int c, std::int64_t b) __attribute__((always_inline)) {
     std::uint16_t bits;
-    std::memcpy(&bits, weights + b * Blocks<kind>::bytes + Blocks<kind>::scale_at, sizeof(bits));
+    std::memcpy(&bits, block_at(c, b) + Blocks<kind>::scale_at, sizeof(bits));
     return bits;
   };
-  double total[rows] = {};
+  double total[cols][rows] = {};
   for (std::int64_t begin = 0; begin < blocks;) {
-    const std::uint16_t bits = scale_bits(begin);
     const std::int64_t most = smaller(blocks, begin + longest_run);
-    IntegerSums sum[chains][rows] = {};
+    const auto continues = [&](std::int64_t b) __attribute__((always_inline)) {
+      unsigned differs = 0;
+      KFORMER_SIMD_UNROLL
+      for (int c = 0; c < cols; ++c) differs |= scale_bits(c, b) ^ scale_bits(c, begin);
+      return differs == 0;
+    };
+    IntegerSums sum[chains][cols][rows] = {};
     std::int64_t b = begin;
-    for (; b < most && scale_bits(b) == bits; ++b) {
-      const std::uint8_t* block = weights + b * Blocks<kind>::bytes;
+    do {
       const std::int8_t* codes = x.codes + row * x.ld + b * block_weights;
-      __builtin_prefetch(block + 1024, 0, 2);
-      IntegerSums narrow[rows] = {};
+      IntegerSums narrow[cols][rows] = {};
+      KFORMER_SIMD_UNROLL
+      for (int c = 0; c < cols; ++c) __builtin_prefetch(block_at(c + cols, b), 0, 2);  // for the next columns
       for_each_unit<kind>(Blocks<kind>::units, [&]<int unit>() __attribute__((always_inline)) {
-        const Codes w = codes_of<kind, unit>(block);
+        Codes w[cols];
         KFORMER_SIMD_UNROLL
-        for (int r = 0; r < rows; ++r)
-          add_products<kind>(adds_four ? sum[unit % chains][r] : narrow[r], w,
-                             codes + r * x.ld + unit * unit_weights);
+        for (int c = 0; c < cols; ++c) w[c] = codes_of<kind, unit>(block_at(c, b));
+        KFORMER_SIMD_UNROLL
+        for (int r = 0; r < rows; ++r) {
+          KFORMER_SIMD_UNROLL
+          for (int c = 0; c < cols; ++c)
+            add_products<kind>(adds_four ? sum[unit % chains][c][r] : narrow[c][r], w[c],
+                               codes + r * x.ld + unit * unit_weights);
+        }
       });
       if constexpr (!adds_four) {
         KFORMER_SIMD_UNROLL
-        for (int r = 0; r < rows; ++r) sum[0][r] = added(sum[0][r], widened_sums(narrow[r]));
+        for (int c = 0; c < cols; ++c) {
+          KFORMER_SIMD_UNROLL
+          for (int r = 0; r < rows; ++r) sum[0][c][r] = added(sum[0][c][r], widened_sums(narrow[c][r]));
+        }
       }
-    }
-    const double scale = one_half(weights + begin * Blocks<kind>::bytes + Blocks<kind>::scale_at);
+      ++b;
+    } while (b < most && continues(b));
     KFORMER_SIMD_UNROLL
-    for (int r = 0; r < rows; ++r) {
-      const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
+    for (int c = 0; c < cols; ++c) {
+      const double scale = one_half(block_at(c, begin) + Blocks<kind>::scale_at);
       KFORMER_SIMD_UNROLL
-      for (int c = 1; c < chains; ++c) sum[0][r] = added(sum[0][r], sum[c][r]);
-      const std::int64_t products = total_of(sum[0][r]) + sums_to[begin] - sums_to[b];
-      total[r] += scale * static_cast<double>(products);
+      for (int r = 0; r < rows; ++r) {
+        const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
+        const IntegerSums all = chains == 1 ? sum[0][c][r] : added(sum[0][c][r], sum[chains - 1][c][r]);
+        total[c][r] += scale * static_cast<double>(total_of(all) + sums_to[begin] - sums_to[b]);
+      }
     }
     begin = b;
   }
   KFORMER_SIMD_UNROLL
-  for (int r = 0; r < rows; ++r) to[r * ld] = static_cast<float>(total[r] * x.scales[row + r]);
+  for (int r = 0; r < rows; ++r) {
+    KFORMER_SIMD_UNROLL
+    for (int c = 0; c < cols; ++c) to[r * ld + c] = static_cast<float>(total[c][r] * x.scales[row + r]);
+  }
 }
 
 template <BlockKind kind>
@@ -219,14 +247,25 @@ void int8_tile(const ProductArguments& p, const ProductTile& tile, void* scratch
     all.x.encode(r, all.row);
   }
   const auto* weights = static_cast<const std::uint8_t*>(p.right.data) + tile.col * p.right.index_stride;
-  for (int col = 0; col < tile.cols; ++col, weights += p.right.index_stride)
+  const std::int64_t line = p.right.index_stride;
+  const auto pass = [&]<int rows, int cols>(int row, int col) {
+    float* to = all.sums + row * all.sums_ld + col;
+    if constexpr (Blocks<kind>::ternary)
+      ternary_dots<kind, rows, cols>(weights + col * line, line, all.x, row, to, all.sums_ld);
+    else
+      int8_dot<kind, rows>(weights + col * line, all.x, row, to, all.sums_ld);
+  };
+  // A group of columns stays in the caches while all rows pass.
+  constexpr int group = 4;
+  for (int first = 0; first < tile.cols; first += group)
     for (int row = 0; row < tile.rows; row += pass_rows)
       with_block<pass_rows>(tile.rows - row, [&]<int rows>() {
-        float* to = all.sums + row * all.sums_ld + col;
-        if constexpr (Blocks<kind>::ternary)
-          ternary_dot<kind, rows>(weights, all.x, row, to, all.sums_ld);
-        else
-          int8_dot<kind, rows>(weights, all.x, row, to, all.sums_ld);
+        constexpr int cols = Blocks<kind>::ternary ? pass_cols<rows> : 1;
+        static_assert(group % cols == 0);
+        const int end = tile.cols - first < group ? tile.cols : first + group;
+        int col = first;
+        for (; col + cols <= end; col += cols) pass.template operator()<rows, cols>(row, col);
+        for (; col < end; ++col) pass.template operator()<rows, 1>(row, col);
       });
   store_result<T>(p, tile, all.sums, all.sums_ld);
 }
