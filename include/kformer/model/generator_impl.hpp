@@ -16,6 +16,7 @@ template <class Exec, Scalar T>
 Generator<Exec, T>::Generator(const LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache,
                               const GeneratorOptions& options, Ledger& ledger)
     : m_decoder(decoder), m_cache(cache), m_options(options) {
+  m_options.prefill_chunk = std::min(options.prefill_chunk, decoder.options().max_positions);
   check();
   place(ledger);
 }
