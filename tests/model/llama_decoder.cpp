@@ -119,6 +119,8 @@ ModelInputs dequantized(const ModelInputs& inputs, const WeightFormats& formats)
   return copy;
 }
 
+const SamplingOptions greedy{.temperature = 0};
+
 std::vector<std::int32_t> tokens_of(const ModelInputs& inputs, std::size_t first, std::size_t count) {
   const auto begin = inputs.ids.begin() + static_cast<std::ptrdiff_t>(first);
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
@@ -210,7 +212,8 @@ BOOST_AUTO_TEST_CASE(greedy_generation_follows_the_model) {
   for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, {1, 20});
     const std::vector<std::int32_t> prompt = tokens_of(inputs, 0, 5);
-    const auto generated = generate<double>(inputs, {.max_new_tokens = 9, .prefill_chunk = 3}, {prompt});
+    const auto generated =
+        generate<double>(inputs, {.max_new_tokens = 9, .prefill_chunk = 3, .sampling = greedy}, {prompt});
     BOOST_TEST(generated[0].new_tokens() == 9);
     BOOST_TEST((generated[0].stopped == StopReason::length));
     std::vector<std::int32_t> expected = prompt;
@@ -259,7 +262,7 @@ BOOST_AUTO_TEST_CASE(a_batch_is_its_sequences_one_by_one) {
 BOOST_AUTO_TEST_CASE(recomputing_everything_generates_the_same) {
   const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
   const std::vector<std::vector<std::int32_t>> prompts{tokens_of(inputs, 0, 5), tokens_of(inputs, 9, 2)};
-  GeneratorOptions options{.batch = 2, .max_new_tokens = 6, .prefill_chunk = 4};
+  GeneratorOptions options{.batch = 2, .max_new_tokens = 6, .prefill_chunk = 4, .sampling = greedy};
   const auto kept = generate<double>(inputs, options, prompts);
   options.recompute = true;
   const auto anew = generate<double>(inputs, options, prompts);
@@ -269,7 +272,7 @@ BOOST_AUTO_TEST_CASE(recomputing_everything_generates_the_same) {
 BOOST_AUTO_TEST_CASE(sequences_stop_by_themselves) {
   const ModelInputs inputs = ModelInputs::random(small_model(), {1, 60});
   const std::vector<std::vector<std::int32_t>> prompts{tokens_of(inputs, 0, 5), tokens_of(inputs, 9, 2)};
-  GeneratorOptions options{.batch = 2, .max_new_tokens = 12};
+  GeneratorOptions options{.batch = 2, .max_new_tokens = 12, .sampling = greedy};
   const auto free = generate<double>(inputs, options, prompts);
   // The third new token of the first sequence ends it, and the other one where it says the same.
   options.end_of_text = {free[0].tokens[7]};
