@@ -68,7 +68,7 @@ std::vector<Case> cases_of(const BlockSizes& sizes) {
   std::vector<Case> all;
   for (const auto& cases :
        {rms_norm_cases, rope_cases, swiglu_cases, cross_entropy_cases, linear_cross_entropy_cases,
-         embedding_cases, adamw_cases, linear_cases, quantized_cases, layer_cases, decode_cases})
+        embedding_cases, adamw_cases, linear_cases, quantized_cases, layer_cases, decode_cases})
     for (Case& c : cases(sizes)) all.push_back(std::move(c));
   return all;
 }

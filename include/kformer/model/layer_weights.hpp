@@ -51,8 +51,9 @@ inline TensorRef rows_of(TensorRef ref, std::int64_t first, std::int64_t count) 
 
 /// One published parameter as rows of the array it is stored in.
 struct ParameterRows {
-  std::string name;           ///< such as "self_attn.q_proj.weight"
-  std::int64_t first, count;  ///< its rows
+  std::string name;    ///< such as "self_attn.q_proj.weight"
+  std::int64_t first;  ///< its first row
+  std::int64_t count;  ///< its rows
 };
 
 /// The parameters in the fused projection of queries, keys and values, or in its bias, by `suffix` ("weight",
@@ -65,13 +66,21 @@ std::vector<ParameterRows> gate_up_parameters(const LlamaConfig& config);
 /// and up. `U` is the storage type, or the type of gradients.
 template <class MemorySpace, class U>
 struct LayerWeights {
-  BlockVector<MemorySpace, U> norm1,     ///< before attention
-      norm2,                             ///< before the MLP
-      q_norm, k_norm,                    ///< of heads; empty without `qk_norm`
-      bias;                              ///< of `qkv`; empty without `attention_bias`
-  BlockMatrix<MemorySpace, U> qkv, out,  ///< of attention
-      gate_up, down;                     ///< of the MLP
-  MemoryBlock<MemorySpace> block;        ///< where they all are
+  /// An array of one dimension.
+  using Vector = BlockVector<MemorySpace, U>;
+  /// An array of two.
+  using Matrix = BlockMatrix<MemorySpace, U>;
+
+  Vector norm1;                    ///< before attention
+  Vector norm2;                    ///< before the MLP
+  Vector q_norm;                   ///< of query heads; empty without `qk_norm`
+  Vector k_norm;                   ///< of key heads; empty without `qk_norm`
+  Vector bias;                     ///< of `qkv`; empty without `attention_bias`
+  Matrix qkv;                      ///< queries, keys and values
+  Matrix out;                      ///< behind attention
+  Matrix gate_up;                  ///< gate and up of the MLP
+  Matrix down;                     ///< behind the MLP
+  MemoryBlock<MemorySpace> block;  ///< where they all are
 
   LayerWeights() = default;
   /// Books and allocates; the contents are undefined.

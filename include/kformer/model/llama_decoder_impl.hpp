@@ -275,7 +275,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
 
 template <class Exec, Scalar T>
 template <ViewOf<1> I>
-auto LlamaDecoder<Exec, T>::logits(const Exec& exec, const I& rows) const -> Matrix {
+typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec& exec, const I& rows) const {
   require_rows("logits", rows.extent(0), m_options.max_logit_rows);
   Region region("head");
   const std::size_t count = rows.extent(0);

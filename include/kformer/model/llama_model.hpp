@@ -108,7 +108,7 @@ class LlamaModel {
     MemoryBlock<memory_space> block;
   };
   template <class U>
-  Ends<U> place_ends(Ledger& ledger, MemoryClass memory_class) const;
+  void place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const;
   void place_activations(Ledger& ledger);
   const Matrix& head() const { return m_config.tie_word_embeddings ? m_weight.embedding : m_weight.head; }
   const BlockMatrix<memory_space, C>& head_gradient() const {

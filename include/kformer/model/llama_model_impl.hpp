@@ -16,26 +16,24 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, Att
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l)
     m_layers.emplace_back(config, shape, algorithm, mode, ledger, compute,
                           m_layers.empty() ? nullptr : &m_layers.front());
-  m_weight = place_ends<T>(ledger, MemoryClass::weights);
-  if (mode == LayerMode::training) m_gradient = place_ends<C>(ledger, MemoryClass::gradients);
+  place_ends(ledger, MemoryClass::weights, m_weight);
+  if (mode == LayerMode::training) place_ends(ledger, MemoryClass::gradients, m_gradient);
   place_activations(ledger);
 }
 
 template <class Exec, Scalar T>
 template <class U>
-auto LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class) const -> Ends<U> {
+void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const {
   const std::int64_t vocabulary = m_config.vocab_size, hidden = m_config.hidden_size;
   const std::int64_t head_rows = m_config.tie_word_embeddings ? 0 : vocabulary;
   MemoryLayout layout;
   const auto embedding = layout.reserve<U>(vocabulary * hidden), norm = layout.reserve<U>(hidden),
              head = layout.reserve<U>(head_rows * hidden);
-  Ends<U> ends;
   ends.block = ledger.allocate<memory_space>(
       memory_class, std::string("LlamaModel::") + to_string(memory_class), layout.bytes());
   ends.embedding = Impl::matrix_in<U>(ends.block, embedding, vocabulary, hidden);
   ends.head = Impl::matrix_in<U>(ends.block, head, head_rows, hidden);
   ends.norm = Impl::vector_in<U>(ends.block, norm, hidden);
-  return ends;
 }
 
 template <class Exec, Scalar T>

@@ -35,11 +35,12 @@ class WeightMatrix {
  public:
   /// A piece: rows [first, first + rows) of the whole.
   struct Piece {
-    std::int64_t first, rows;
+    std::int64_t first;                     ///< its first row
+    std::int64_t rows;                      ///< its rows
     std::optional<QuantizedFormat> format;  ///< of its blocks; dense if there is none
     std::size_t offset = 0;                 ///< in the block of memory
-    BlockMatrix<MemorySpace, T> dense{};
-    QuantizedOutput quantized{};
+    BlockMatrix<MemorySpace, T> dense{};    ///< its elements, if there is no format
+    QuantizedOutput quantized{};            ///< its blocks, if there is one
   };
 
   WeightMatrix() = default;
@@ -92,10 +93,12 @@ class WeightMatrix {
     return all;
   }
 
+  /// Its pieces, from the first row on.
   const std::vector<Piece>& pieces() const { return m_pieces; }
 
   /// Whether it is one dense array, as `dense` returns it.
   bool is_dense() const { return m_pieces.size() == 1 && !m_pieces[0].format; }
+  /// That array.
   const BlockMatrix<MemorySpace, T>& dense() const { return m_pieces[0].dense; }
 
   /// Bytes of workspace that a product with `rows` rows needs.

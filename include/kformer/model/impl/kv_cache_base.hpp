@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kformer/model/kv_cache.hpp"
+#include "kformer/model/impl/kv_cache_class.hpp"
 
 /// \file
 /// Definitions of KvCache's members: what all kinds share.
