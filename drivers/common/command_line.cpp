@@ -13,29 +13,9 @@ namespace kformer::drivers {
 
 namespace {
 
-const char* kokkos_help =
-    "Arguments that start with --kokkos- go to Kokkos: --kokkos-num-threads=N, --kokkos-device-id=N,\n"
-    "--kokkos-map-device-id-by=mpi_rank, --kokkos-print-configuration, --kokkos-tools-libs=LIB.\n"
+const char* exit_code_help =
     "Exit codes: 0 ok, 1 failure, 2 usage, 3 deck invalid, 4 file error, 5 out of tolerance, 6 out of memory,\n"
     "75 stopped by a signal or the time limit.";
-
-int guarded(const std::function<int()>& run) {
-  const auto fail = [](const std::exception& error, int code) {
-    fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
-    return code;
-  };
-  try {
-    return run();
-  } catch (const DeckError& error) {
-    return fail(error, exit_deck);
-  } catch (const FileError& error) {
-    return fail(error, exit_io);
-  } catch (const OutOfMemory& error) {
-    return fail(error, exit_out_of_memory);
-  } catch (const std::exception& error) {
-    return fail(error, exit_failure);
-  }
-}
 
 // A bare path would not be a TOML string where it holds a backslash or a quote, so it is quoted here.
 std::string toml_string(const std::string& text) {
@@ -51,17 +31,13 @@ std::string toml_string(const std::string& text) {
 
 int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run) {
+  ProgramArguments arguments = split_arguments(argc, argv);
   CommandLine line;
-  line.all.assign(argv, argv + argc);
-  std::vector<std::string> ours;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    (argument.starts_with("--kokkos-") ? line.kokkos : ours).push_back(argument);
-  }
-  std::reverse(ours.begin(), ours.end());  // CLI11 takes its vector from the back
+  line.all = arguments.all;
+  line.kokkos = arguments.kokkos;
 
   CLI::App app{info.summary, info.name};
-  app.footer(kokkos_help);
+  app.footer(std::string(kokkos_help) + exit_code_help);
   std::string deck, output;
   bool describe = false, schema = false, version = false;
   app.add_option("DECK", deck, "Input deck (TOML); docs/decks.md explains the keys");
@@ -75,7 +51,7 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
   app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");
   app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
   try {
-    app.parse(ours);
+    app.parse(arguments.own);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? exit_ok : exit_usage;
   }

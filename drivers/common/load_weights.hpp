@@ -58,14 +58,18 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
                     Source(static_cast<const std::byte*>(from), bytes));
 }
 
+}  // namespace Impl
+
 /// A tensor of a checkpoint into a dense array of T; what is quantised is expanded on the device.
+/// \param to      its extents, in memory of the execution space
+/// \param staging as many bytes as a quantised tensor has
 template <class Exec, class T>
 void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
                 const MemoryBlock<typename Exec::memory_space>& staging) {
   using Space = typename Exec::memory_space;
   const auto count = static_cast<std::size_t>(to.size());
   if (const auto format = quantized_format_named(tensor.type)) {
-    copy_bytes<Space>(staging.data(), tensor.bytes.data(), tensor.bytes.size());
+    Impl::copy_bytes<Space>(staging.data(), tensor.bytes.data(), tensor.bytes.size());
     dequantize(exec, QuantizedMatrix{*format, staging.data(), to.extent[0], to.extent[1]},
                BlockMatrix<Space, T>(static_cast<T*>(to.data),
                                      Kokkos::LayoutStride(static_cast<std::size_t>(to.extent[0]),
@@ -73,15 +77,13 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
                                                           static_cast<std::size_t>(to.extent[1]), 1)));
     exec.fence("kformer-load");
   } else if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible) {
-    convert(tensor.type, tensor.bytes.data(), count, static_cast<T*>(to.data));
+    Impl::convert(tensor.type, tensor.bytes.data(), count, static_cast<T*>(to.data));
   } else {
     std::vector<T> host(count);
-    convert(tensor.type, tensor.bytes.data(), count, host.data());
-    copy_bytes<Space>(to.data, host.data(), count * sizeof(T));
+    Impl::convert(tensor.type, tensor.bytes.data(), count, host.data());
+    Impl::copy_bytes<Space>(to.data, host.data(), count * sizeof(T));
   }
 }
-
-}  // namespace Impl
 
 /// Writes the weights of a checkpoint to where a model wants them. The checkpoint has been checked against the
 /// model.
@@ -98,7 +100,7 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
       Impl::copy_bytes<typename Exec::memory_space>(slot.quantized.data, tensor.bytes.data(),
                                                     tensor.bytes.size());
     else
-      Impl::load_dense<Exec, T>(exec, tensor, slot.dense, staging);
+      load_dense<Exec, T>(exec, tensor, slot.dense, staging);
   }
 }
 

@@ -80,12 +80,12 @@ std::string utc_now() {
   return text.data();
 }
 
-void write_provenance(ResultFile& file, const std::string& kind, const RunTable& run, const DeckRecord& deck,
-                      const std::vector<std::string>& overrides, const std::vector<std::string>& command_line) {
+void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
+                      const std::vector<std::string>& command_line) {
   file.root()
-      .attribute("title", "Kformer " + kind + " " + run.name)
+      .attribute("title", "Kformer " + kind + " " + run_name)
       .attribute("kind", kind)
-      .attribute("run_name", run.name)
+      .attribute("run_name", run_name)
       .attribute("date", utc_now())
       .attribute("software", "kformer")
       .attribute("softwareVersion", KFORMER_VERSION)
@@ -108,12 +108,16 @@ void write_provenance(ResultFile& file, const std::string& kind, const RunTable&
       .attribute("cpu_model", cpu_model())
       .attribute("cpu_threads", std::int32_t(std::thread::hardware_concurrency()))
       .attribute("hdf5_version", hdf5_version())
-      .text("deck_text", deck.text, "the deck as it was read, byte for byte")
-      .text("deck_resolved", deck.resolved, "every key of the deck with its value")
-      .text("overrides", joined(overrides, "\n"), "one --set per line")
       .text("command_line", joined(command_line, " "), "the command that was run")
       .text("kokkos_configuration", configuration.str(), "Kokkos::print_configuration")
       .text("environment", environment(), "the variables that can change a run");
+}
+
+void write_deck(ResultFile& file, const DeckRecord& deck, const std::vector<std::string>& overrides) {
+  file.group("provenance")
+      .text("deck_text", deck.text, "the deck as it was read, byte for byte")
+      .text("deck_resolved", deck.resolved, "every key of the deck with its value")
+      .text("overrides", joined(overrides, "\n"), "one --set per line");
 }
 
 }  // namespace kformer::drivers

@@ -18,9 +18,12 @@ std::string kokkos_summary();
 /// ISO 8601 in UTC.
 std::string utc_now();
 
-/// Root attributes and the group /provenance of a result file: what ran, on what, from which deck. Call after
+/// Root attributes and the group /provenance of a result file: what ran, and on what. Call after
 /// Kokkos::initialize.
-void write_provenance(ResultFile& file, const std::string& kind, const RunTable& run, const DeckRecord& deck,
-                      const std::vector<std::string>& overrides, const std::vector<std::string>& command_line);
+void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
+                      const std::vector<std::string>& command_line);
+
+/// Adds to /provenance which deck ran.
+void write_deck(ResultFile& file, const DeckRecord& deck, const std::vector<std::string>& overrides);
 
 }  // namespace kformer::drivers
