@@ -26,7 +26,7 @@ enum ExitCode {
 struct ProgramArguments {
   std::vector<std::string> all;     ///< the whole command line
   std::vector<std::string> kokkos;  ///< for Kokkos::initialize
-  std::vector<std::string> own;     ///< the others, without the program; the last one first, as CLI11 takes them
+  std::vector<std::string> own;  ///< the others, without the program; the last one first, as CLI11 takes them
 };
 
 /// Takes the arguments of Kokkos out of a command line.

@@ -102,6 +102,9 @@ class PackedCheckpointWriter {
   /// and its files would be overwritten
   void write(const std::filesystem::path& folder) const;
 
+  /// The names of all files that write() can make, whatever the source.
+  static std::vector<std::string_view> file_names();
+
  private:
   Checkpoint m_source;
   std::map<std::string, CheckpointTensor> m_tensors;

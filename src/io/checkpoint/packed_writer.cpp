@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* tokenizer_files[] = {
+constexpr std::string_view weights_file = "model.safetensors", config_file = "config.json";
+constexpr std::string_view tokenizer_files[] = {
     "tokenizer.json",     "tokenizer.model",   "tokenizer_config.json",   "vocab.json",
     "merges.txt",         "added_tokens.json", "special_tokens_map.json", "generation_config.json",
     "chat_template.jinja"};
@@ -66,13 +67,19 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
       weights.add(name, tensor.type, tensor.shape, tensor.bytes.data());
     }
   }
-  weights.write(folder / "model.safetensors");
+  weights.write(folder / weights_file);
   if (m_source.gguf() != nullptr) {
-    write_text(folder / "config.json", model_config_json(m_source.model()));
+    write_text(folder / config_file, model_config_json(m_source.model()));
     return;
   }
-  copy_if_there(m_source.folder() / "config.json", folder / "config.json");
-  for (const char* name : tokenizer_files) copy_if_there(m_source.folder() / name, folder / name);
+  copy_if_there(m_source.folder() / config_file, folder / config_file);
+  for (const std::string_view name : tokenizer_files) copy_if_there(m_source.folder() / name, folder / name);
+}
+
+std::vector<std::string_view> PackedCheckpointWriter::file_names() {
+  std::vector<std::string_view> names{weights_file, config_file};
+  names.insert(names.end(), std::begin(tokenizer_files), std::end(tokenizer_files));
+  return names;
 }
 
 }  // namespace kformer

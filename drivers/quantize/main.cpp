@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// kformer-quantize: converts a checkpoint into a packed one with quantised matrices.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "common/program.hpp"
+#include "common/provenance.hpp"
+#include "common/start_kokkos.hpp"
+#include "quantize/options.hpp"
+#include "quantize/output_folder.hpp"
+#include "quantize/quantize_report.hpp"
+#include "quantize/tensor_quantizer.hpp"
+
+namespace kformer::drivers {
+namespace {
+
+std::size_t name_width(const std::vector<TensorPlan>& plans) {
+  std::size_t width = 0;
+  for (const TensorPlan& plan : plans) width = std::max(width, plan.name.size());
+  return width;
+}
+
+void list_plans(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
+  ReportTotals totals;
+  for (const TensorPlan& plan : plans) {
+    const ReportLine line = report_line(checkpoint.at(plan.name), plan);
+    totals.add(line);
+    fmt::print("{}", report_text(line, name_width(plans)));
+  }
+  fmt::print("{}", report_text(totals));
+}
+
+void print_left_out(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
+  for (const std::string& name : checkpoint.names())
+    if (std::ranges::find(plans, name, &TensorPlan::name) == plans.end())
+      fmt::print("left out, the model has no such tensor: {}\n", name);
+}
+
+void print_tokenizer_hint(const Checkpoint& checkpoint, const std::filesystem::path& output) {
+  if (const GgufFile* gguf = checkpoint.gguf())
+    fmt::print("the tokenizer stays in the GGUF file; decks for {} need\n[tokenizer]\npath = \"{}\"\n",
+               output.string(), std::filesystem::absolute(gguf->source()).string());
+}
+
+// The result file of --report, which a failure leaves no part of.
+class Report {
+ public:
+  Report(const QuantizeOptions& options)
+      : m_file(*options.report, {.overwrite = options.overwrite}), m_results(m_file) {}
+  ~Report() {
+    std::error_code ignored;
+    std::filesystem::remove(m_file.part_path(), ignored);  // there is none after finish()
+  }
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+
+  void begin(const QuantizeOptions& options) {
+    write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
+    m_file.root().attribute("input", options.input.string()).attribute("output", options.output.string());
+  }
+  void add(const auto& lines) { m_results.add(lines); }
+  void finish() {
+    m_file.finish();
+    fmt::print("results: {}\n", m_file.path().string());
+  }
+
+ private:
+  ResultFile m_file;
+  QuantizeResults m_results;
+};
+
+void convert(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
+             const std::filesystem::path& folder, std::optional<Report>& report) {
+  const auto quantizer = make_tensor_quantizer(options.space);
+  PackedCheckpointWriter writer(checkpoint);
+  std::deque<std::vector<std::byte>> blocks;  // the writer reads them at the end
+  ReportTotals totals;
+  for (const TensorPlan& plan : plans) {
+    const CheckpointTensor& tensor = checkpoint.at(plan.name);
+    QuantizedTensor quantized = quantizer->run(plan.name, tensor, plan.format);
+    ReportLine line = report_line(tensor, plan);
+    line.errors = quantized.errors;
+    const auto& bytes = blocks.emplace_back(std::move(quantized.blocks));
+    writer.add(plan.name, plan.format ? CheckpointTensor{line.format_after, tensor.shape, bytes} : tensor);
+    totals.add(line);
+    if (report) report->add(line);
+    fmt::print("{}", report_text(line, name_width(plans)));
+    std::fflush(stdout);
+  }
+  fmt::print("{}", report_text(totals));
+  if (report) report->add(totals);
+  writer.write(folder);
+}
+
+int run(const QuantizeOptions& options) {
+  const Checkpoint checkpoint = Checkpoint::open(options.input);
+  checkpoint.check_against(checkpoint.model());
+  OutputFolder output(options.output, options.input, checkpoint, options.overwrite);
+  const auto plans = plan_tensors(checkpoint, options.format, options.embedding);
+  if (!options.dry_run) require_device();
+  fmt::print("{}", report_head(name_width(plans)));
+  if (options.dry_run) {
+    list_plans(checkpoint, plans);
+    print_left_out(checkpoint, plans);
+    return exit_ok;
+  }
+  output.make();
+  std::optional<Report> report;
+  if (options.report) report.emplace(options);
+  const auto kokkos = start_kokkos(options.all.front(), options.kokkos, options.threads);
+  if (report) report->begin(options);
+  convert(checkpoint, plans, options, output.staging(), report);
+  output.install();
+  print_left_out(checkpoint, plans);
+  fmt::print("packed checkpoint: {}\n", options.output.string());
+  print_tokenizer_hint(checkpoint, options.output);
+  if (report) report->finish();
+  return exit_ok;
+}
+
+}  // namespace
+}  // namespace kformer::drivers
+
+int main(int argc, char* argv[]) {
+  using namespace kformer::drivers;
+  int exit_code = exit_ok;
+  const auto options = quantize_options(argc, argv, exit_code);
+  return options ? guarded([&] { return run(*options); }) : exit_code;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "quantize/options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "common/program.hpp"
+#include "common/provenance.hpp"
+#include "common/spaces.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+constexpr const char* program = "kformer-quantize";
+
+const char* exit_code_help =
+    "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: an output that exists, weights that do not "
+    "fit),\n"
+    "6 out of memory.";
+
+std::map<std::string, std::optional<QuantizedFormat>> formats_by_option() {
+  std::map<std::string, std::optional<QuantizedFormat>> formats;
+  for (const QuantizedFormat format : quantized_formats)
+    formats[CLI::detail::to_lower(to_string(format))] = format;
+  return formats;
+}
+
+std::vector<std::string> names_of(const std::map<std::string, std::optional<QuantizedFormat>>& formats) {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : formats) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit_code) {
+  ProgramArguments arguments = split_arguments(argc, argv);
+  QuantizeOptions options;
+  options.all = arguments.all;
+  options.kokkos = arguments.kokkos;
+
+  auto formats = formats_by_option();
+  const auto layer_formats = names_of(formats);
+  formats["same"] = std::nullopt;
+  const auto spaces = built_spaces();
+
+  CLI::App app{"Converts a checkpoint into a packed one with quantised matrices, and reports the errors.",
+               program};
+  app.footer(std::string(kokkos_help) + exit_code_help);
+  std::string format, embedding = "same", space = "default";
+  app.add_option("INPUT", options.input, "Folder or file of safetensors, GGUF file, or packed checkpoint")
+      ->required();
+  app.add_option("OUTPUT", options.output, "Folder of the packed checkpoint")->required();
+  app.add_option("-f,--format", format, "Blocks of the layers' matrices")
+      ->required()
+      ->check(CLI::IsMember(layer_formats));
+  app.add_option("-e,--embedding", embedding,
+                 "Blocks of the token embedding and of lm_head; same: as they are stored")
+      ->capture_default_str()
+      ->check(CLI::IsMember(names_of(formats)));
+  std::vector<std::string> space_names = spaces;
+  space_names.emplace_back("default");
+  app.add_option("--space", space, "Execution space that converts")
+      ->capture_default_str()
+      ->check(CLI::IsMember(space_names));
+  app.add_option("--threads", options.threads, "Host threads; 0: Kokkos decides")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 16));
+  app.add_option("-r,--report", options.report, "Result file (HDF5) with the errors of every tensor");
+  app.add_flag("--overwrite", options.overwrite, "Replace the checkpoint in OUTPUT, and the result file");
+  app.add_flag("-n,--dry-run", options.dry_run, "List what would be converted, and stop");
+  std::string version = version_line(program) + "\n" + kokkos_summary();
+  version.pop_back();
+  app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
+  try {
+    app.parse(arguments.own);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? exit_ok : exit_usage;
+    return std::nullopt;
+  }
+  if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
+  options.format = *formats.at(format);
+  options.embedding = formats.at(embedding);
+  options.space = space == "default" ? spaces.front() : space;
+  return options;
+}
+
+}  // namespace kformer::drivers

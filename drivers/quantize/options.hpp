@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kformer/core/quantized_format.hpp"
+
+namespace kformer::drivers {
+
+/// What the command line of kformer-quantize says.
+struct QuantizeOptions {
+  std::filesystem::path input;               ///< a checkpoint
+  std::filesystem::path output;              ///< folder of the packed checkpoint
+  QuantizedFormat format{};                  ///< of the matrices of the layers
+  std::optional<QuantizedFormat> embedding;  ///< of the token embedding and the output matrix; none: as stored
+  std::string space;                         ///< execution space
+  std::int64_t threads = 0;                  ///< host threads, 0: Kokkos decides
+  std::optional<std::filesystem::path> report;  ///< result file
+  bool overwrite = false;                       ///< replace what is at `output` and `report`
+  bool dry_run = false;                         ///< print what would be done, and stop
+  std::vector<std::string> kokkos;              ///< arguments for Kokkos::initialize
+  std::vector<std::string> all;                 ///< the whole command line
+};
+
+/// Takes the command line apart and answers --help and --version. Does not start Kokkos.
+/// \param exit_code set if nothing is left to do
+/// \returns the options, or none
+std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit_code);
+
+}  // namespace kformer::drivers

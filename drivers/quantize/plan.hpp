@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kformer/core/quantized_format.hpp"
+#include "kformer/io/checkpoint.hpp"
+
+namespace kformer::drivers {
+
+/// A tensor of a model as a matrix.
+struct MatrixExtents {
+  std::int64_t rows, cols;
+};
+
+/// Vectors are one row.
+MatrixExtents extents_of(const CheckpointTensor& tensor);
+
+/// What becomes of a tensor.
+struct TensorPlan {
+  std::string name;
+  std::optional<QuantizedFormat> format;  ///< none: it stays as it is stored
+};
+
+/// What becomes of each tensor of the checkpoint's model. Tensors that the model does not have are left out,
+/// those that have their format already stay as they are.
+/// \param layers    format of the layers' matrices
+/// \param embedding format of the token embedding and the output matrix; none: as stored
+std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, QuantizedFormat layers,
+                                     std::optional<QuantizedFormat> embedding);
+
+/// Type and bytes after the conversion.
+std::string type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
+std::size_t bytes_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
+
+}  // namespace kformer::drivers
