@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""The driver kformer-quantize from outside: its command line, what it refuses, and what failures leave.
+
+ctest runs this with the program in KFORMER_QUANTIZE and the sources in KFORMER_SOURCE.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import unittest
+
+from driver_case import h5py, needs_h5py
+from quantize_case import FORMATS, Q_PROJ, QuantizeTest
+
+if h5py is not None:
+    import numpy as np
+    from packed_weights import random_model, write_model
+
+
+class CommandLine(QuantizeTest):
+    def test_help_names_options_and_exit_codes(self):
+        text = self.run_driver("--help").stdout
+        for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--space", "--threads", "--report", "--overwrite",
+                     "--dry-run", "--version", "--kokkos-", "4 file error"]:
+            self.assertIn(word, text)
+
+    def test_version(self):
+        first, kokkos, *_ = self.run_driver("--version").stdout.splitlines()
+        self.assertRegex(first, r"^kformer-quantize \d+\.\d+\.\d+ ")
+        self.assertRegex(kokkos, r"^Kokkos \d+\.\d+\.\d+ with ")
+
+    def test_usage_errors(self):
+        self.assertIn("INPUT", self.run_driver(expect=2).stderr)
+        self.assertIn("--format", self.run_driver("a", "b", expect=2).stderr)
+        self.assertIn("q5_1", self.run_driver("a", "b", "-f", "q5_1", expect=2).stderr)
+        self.assertIn("abacus", self.run_driver("a", "b", "-f", "q8_0", "--space", "abacus", expect=2).stderr)
+        self.run_driver("a", "b", "c", "-f", "q8_0", expect=2)
+        self.assertEqual(self.files(), [])
+
+
+@needs_h5py
+class Refusals(QuantizeTest):
+    def refused(self, *arguments):
+        files = self.files()
+        text = self.run_driver(*arguments, expect=4).stderr
+        self.assertEqual(self.files(), files)
+        return text
+
+    def test_an_output_that_has_something(self):
+        self.model()
+        kept = self.folder / "packed/notes.txt"
+        kept.parent.mkdir()
+        kept.write_text("mine")
+        self.assertIn("'packed' exists and is not empty", self.refused("model", "packed", "-f", "q8_0"))
+        self.assertIn("is not empty", self.refused("model", "packed", "-f", "q8_0", "--dry-run"))
+        self.assertEqual(os.listdir(kept.parent), ["notes.txt"])
+        self.run_driver("model", "packed/", "-f", "q8_0", "--overwrite")
+        self.assertEqual(sorted(os.listdir(kept.parent)), ["config.json", "model.safetensors", "notes.txt"])
+
+    def test_overwriting_leaves_no_tokenizer_of_another_model(self):
+        self.model()
+        (self.model("other") / "tokenizer.json").write_text("{}")
+        self.run_driver("other", "packed", "-f", "q8_0")
+        self.assertIn("tokenizer.json", os.listdir(self.folder / "packed"))
+        self.run_driver("model", "packed", "-f", "q4_0", "--overwrite")
+        self.assertEqual(sorted(os.listdir(self.folder / "packed")), ["config.json", "model.safetensors"])
+
+    def test_an_output_that_is_empty_or_deep(self):
+        self.model()
+        (self.folder / "empty").mkdir()
+        for output in ("empty", "a/b/packed"):
+            self.run_driver("model", output, "-f", "q8_0")
+            self.assertEqual(sorted(os.listdir(self.folder / output)), ["config.json", "model.safetensors"])
+
+    def test_an_output_where_the_input_lies(self):
+        weights = (self.model() / "model.safetensors").read_bytes()
+        (self.folder / "link").symlink_to("model")
+        for output in ("model", "model/", "link", "model/../model"):
+            for source in ("model", "model/model.safetensors"):
+                self.assertIn("is where the input lies", self.refused(source, output, "-f", "q8_0", "--overwrite"))
+        self.assertEqual((self.folder / "model/model.safetensors").read_bytes(), weights)
+
+    def test_an_output_that_is_a_file(self):
+        self.model()
+        (self.folder / "file").write_text("mine")
+        self.assertIn("'file' is not a folder", self.refused("model", "file", "-f", "q8_0", "--overwrite"))
+        self.assertIn("file/packed", self.refused("model", "file/packed", "-f", "q8_0"))
+
+    def test_an_input_that_is_none(self):
+        self.assertIn("nowhere", self.refused("nowhere", "packed", "-f", "q8_0"))
+        tensors = random_model()
+        del tensors[Q_PROJ]
+        write_model(self.folder / "part", tensors)
+        self.assertIn(f"{Q_PROJ} is missing", self.refused("part", "packed", "-f", "q8_0"))
+
+    def test_a_weight_that_is_not_finite_is_named(self):
+        for bad in (np.nan, np.inf, -np.inf):
+            for kind in FORMATS:
+                weights = random_model()[Q_PROJ]
+                weights[17, 5] = bad
+                self.model(**{Q_PROJ: weights})
+                text = self.refused("model", "packed", "-f", kind, "-r", "report.h5")
+                self.assertIn(f"'{Q_PROJ}' cannot be quantised to {kind.upper()}: row 17 has a weight that is not finite", text)
+
+    def test_a_weight_that_is_too_large_is_named(self):
+        weights = random_model()[Q_PROJ]
+        weights[17, 5] = 1e30
+        self.model(**{Q_PROJ: weights})
+        for kind in FORMATS:
+            text = self.refused("model", "packed", "-f", kind)
+            self.assertIn(f"'{Q_PROJ}' cannot be quantised to {kind.upper()}: row ", text)
+            self.assertIn("too large for a scale in binary16", text)
+
+    def test_what_is_not_quantised_may_be_anything(self):
+        norm = random_model()["model.norm.weight"]
+        norm[3] = np.nan
+        self.model(**{"model.norm.weight": norm})
+        self.run_driver("model", "packed", "-f", "q8_0")
+
+    def test_a_report_that_exists_is_kept(self):
+        self.model()
+        (self.folder / "report.h5").write_text("mine")
+        self.assertIn("report.h5", self.refused("model", "packed", "-f", "q8_0", "-r", "report.h5"))
+        self.assertEqual((self.folder / "report.h5").read_text(), "mine")
+
+    def test_a_dry_run_lists_and_leaves_nothing(self):
+        self.model()
+        text = self.run_driver("model", "packed", "-f", "tq2_0", "-r", "report.h5", "--dry-run").stdout
+        self.assertRegex(text, rf"(?m)^{Q_PROJ} +\[48,48\] F32   TQ2_0 +9.00 KiB +3.09 KiB$")
+        self.assertIn("14 of 21 tensors quantised", text)
+        self.assertEqual(self.files(), ["model"])
+
+
+@needs_h5py
+class Interruption(QuantizeTest):
+    LIMIT = 100000  # bytes of a file: less than the weights have
+
+    def limited(self, *arguments, by_signal):
+        """A run that cannot write its weights whole: it fails, or a signal kills it."""
+        command = [self.PROGRAM, "model", "packed", "-f", "q8_0", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, restore_signals=by_signal,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (self.LIMIT, self.LIMIT)))
+
+    def test_a_failure_leaves_nothing(self):
+        self.model()
+        done = self.limited("-r", "report.h5", by_signal=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("model.safetensors", done.stderr)
+        self.assertEqual(self.files(), ["model"])
+
+    def test_a_failure_leaves_what_was_there(self):
+        self.model()
+        self.run_driver("model", "packed", "-f", "q4_0")
+        files = {path.name: path.read_bytes() for path in (self.folder / "packed").iterdir()}
+        self.assertEqual(self.limited("--overwrite", by_signal=False).returncode, 4)
+        self.assertEqual({path.name: path.read_bytes() for path in (self.folder / "packed").iterdir()}, files)
+
+    def test_a_kill_leaves_no_checkpoint_and_no_obstacle(self):
+        self.model()
+        self.assertEqual(self.limited(by_signal=True).returncode, -signal.SIGXFSZ)
+        self.assertEqual(os.listdir(self.folder / "packed"), [".kformer-quantize.part"])
+        self.run_driver("packed", "other", "-f", "q8_0", expect=4)
+        self.run_driver("model", "packed", "-f", "q8_0")
+        self.assertEqual(sorted(os.listdir(self.folder / "packed")), ["config.json", "model.safetensors"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

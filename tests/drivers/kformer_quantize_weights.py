@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""What kformer-quantize writes and reports, recomputed by numpy, and what a real model says afterwards.
+
+ctest runs this with the programs in KFORMER_QUANTIZE and KFORMER_GENERATE, the sources in KFORMER_SOURCE and the given
+data in KFORMER_DATA.
+"""
+
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+from driver_case import h5py, needs_h5py, texts
+from quantize_case import FORMATS, Q_PROJ, QuantizeTest
+
+if h5py is not None:
+    import numpy as np
+    from packed_weights import random_model, read_packed, scales, write_gguf, write_model
+
+MODEL = Path(os.environ.get("KFORMER_DATA", "")) / "stories260K"
+needs_model = unittest.skipUnless(MODEL.is_dir(), "KFORMER_DATA names no folder with stories260K")
+
+
+@needs_h5py
+class Weights(QuantizeTest):
+    def test_matrices_of_layers_get_the_format_and_nothing_else(self):
+        source = self.model()
+        for kind in FORMATS:
+            with self.subTest(format=kind):
+                before, after = self.convert(source, kind, "-f", kind)
+                for name, tensor in after.items():
+                    if len(tensor.shape) == 2 and ".layers." in name:
+                        self.assertEqual(tensor.kind, kind.upper())
+                    else:
+                        self.assertEqual((tensor.kind, tensor.data), ("F32", before[name].data))
+
+    def test_every_type_of_numbers_is_read_exactly(self):
+        for kind in ("BF16", "F16", "F64"):
+            with self.subTest(type=kind):
+                self.convert(self.model(kind, kind), f"packed-{kind}", "-f", "q4_1", "-e", "q8_0")
+
+    def test_embedding_and_output_get_their_own_format(self):
+        _, after = self.convert(self.model(), "packed", "-f", "tq1_0", "--embedding", "q4_0")
+        self.assertEqual({name: tensor.kind for name, tensor in after.items() if ".layers." not in name},
+                         {"model.embed_tokens.weight": "Q4_0", "lm_head.weight": "Q4_0", "model.norm.weight": "F32"})
+
+    def test_ternary_weights_follow_the_mean_magnitude(self):
+        before, after = self.convert(self.model(), "packed", "-f", "tq2_0")
+        w, tensor = before[Q_PROJ].weights(), after[Q_PROJ]
+        mean = np.abs(w).mean()
+        self.assertEqual(set(scales(tensor.kind, tensor.blocks)), {float(np.float16(np.float32(mean)))})
+        np.testing.assert_array_equal(np.sign(tensor.weights()), np.clip(np.floor(np.abs(w) / mean + 0.5), 0, 1) * np.sign(w))
+
+    def test_weights_that_are_ternary_keep_their_values(self):
+        scale = np.float32(0.375)
+        weights = (np.random.default_rng(2).integers(-1, 2, (48, 48)) * scale).astype("<f4")
+        source = self.model(**{Q_PROJ: weights})
+        for kind in ("tq2_0", "tq1_0"):
+            _, after = self.convert(source, kind, "-f", kind)
+            np.testing.assert_array_equal(after[Q_PROJ].weights(), weights)
+        _, again = self.convert(self.folder / "tq2_0", "again", "-f", "tq1_0")
+        for name, tensor in read_packed(self.folder / "tq2_0").items():
+            np.testing.assert_array_equal(again[name].weights(), tensor.weights())
+
+    def test_the_same_format_again_gives_the_same_bytes(self):
+        source = self.model()
+        for kind in FORMATS:
+            with self.subTest(format=kind):
+                self.run_driver(source, kind, "-f", kind, "-e", "q8_0")
+                done = self.run_driver(kind, f"{kind}-again", "-f", kind, "-e", "q8_0")
+                self.assertIn("0 of 21 tensors quantised", done.stdout)
+                first, second = (self.folder / name / "model.safetensors" for name in (kind, f"{kind}-again"))
+                self.assertEqual(first.read_bytes(), second.read_bytes())
+
+    def test_a_matrix_that_is_converted_in_bands(self):
+        rows = 90000  # more than 2^22 weights
+        tensors = random_model()
+        del tensors["lm_head.weight"]
+        weights = np.random.default_rng(3).normal(size=(rows, 48)).astype("<f4")
+        for last in (1.0, np.nan):
+            weights[-1, -1] = last
+            tensors["model.embed_tokens.weight"] = weights
+            write_model(self.folder / "model", tensors, vocab_size=rows, tie_word_embeddings=True)
+            if last == 1:
+                self.convert(self.folder / "model", "packed", "-f", "q8_0", "-e", "q4_1")
+        self.assertIn(f"row {rows - 1} has", self.run_driver("model", "other", "-f", "q8_0", "-e", "q4_1", expect=4).stderr)
+
+    def test_from_one_format_to_another(self):
+        self.run_driver(self.model(), "packed", "-f", "q8_0")
+        self.convert(self.folder / "packed", "smaller", "-f", "q4_1")
+
+    def test_threads_and_spaces_do_not_change_a_bit(self):
+        source = self.model()
+        written = set()
+        for i, arguments in enumerate((("--threads", "1"), ("--kokkos-num-threads=3",), ("--space", "serial"))):
+            if "serial" not in arguments or "Serial" in self.run_driver("--version").stdout:
+                self.convert(source, f"packed{i}", "-f", "tq2_0", *arguments)
+                written.add((self.folder / f"packed{i}/model.safetensors").read_bytes())
+        self.assertEqual(len(written), 1)
+
+    def test_weights_that_are_all_zero(self):
+        source = self.model(**{Q_PROJ: np.zeros((48, 48), "<f4")})
+        for kind in FORMATS:
+            self.run_driver(source, kind, "-f", kind, "-r", f"{kind}.h5")
+            self.assertEqual(np.count_nonzero(read_packed(self.folder / kind)[Q_PROJ].weights()), 0)
+            with h5py.File(self.folder / f"{kind}.h5") as file:
+                row = texts(file["tensors/name"]).index(Q_PROJ)
+                self.assertTrue(np.isnan(file["tensors/rel_rms_err"][row]))
+                self.assertEqual((file["tensors/max_abs_err"][row], file["tensors/zeros"][row]), (0, 1))
+
+    def test_tensors_that_the_model_does_not_have_are_left_out(self):
+        source = self.model(**{"model.rotary.inv_freq": np.ones(6, "<f4")})
+        done = self.run_driver(source, "packed", "-f", "q8_0")
+        self.assertIn("left out, the model has no such tensor: model.rotary.inv_freq\n", done.stdout)
+        self.assertNotIn("model.rotary.inv_freq", read_packed(self.folder / "packed"))
+
+    def test_a_gguf_file_keeps_its_tokenizer(self):
+        self.convert(self.model(), "packed", "-f", "q8_0")
+        write_gguf(self.folder / "model.gguf", random_model())
+        done = self.run_driver("model.gguf", "from-gguf", "-f", "q8_0")
+        self.assertIn(f'[tokenizer]\npath = "{self.folder.resolve() / "model.gguf"}"\n', done.stdout)
+        first, second = (self.folder / name / "model.safetensors" for name in ("packed", "from-gguf"))
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        self.assertEqual(json.loads((self.folder / "from-gguf/config.json").read_text())["hidden_size"], 48)
+
+
+@needs_h5py
+@needs_model
+class Story(QuantizeTest):
+    TOKENS = 60
+    # How many characters of the published text come back, by what is left of the weights.
+    KNOWN = {"q8_0": 170, "q4_0": 50, "q4_1": 50}
+
+    def text_of(self, folder):
+        (self.folder / "deck.toml").write_text(f'''schema = 1
+kind = "generate"
+[weights]
+path = "{folder}"
+[generate]
+max_new_tokens = {self.TOKENS}
+[[prompt]]
+text = ""
+''')
+        done = subprocess.run([os.environ["KFORMER_GENERATE"], "deck.toml", "--set", "output.overwrite=true"],
+                              cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def test_every_format_is_reported_and_read(self):
+        published = (MODEL / "expected_greedy.txt").read_text().strip()
+        for kind in FORMATS:
+            with self.subTest(format=kind):
+                self.convert(MODEL.absolute(), kind, "-f", kind)
+                known = self.KNOWN.get(kind, 0)
+                self.assertEqual(self.text_of(kind)[:known], published[:known])
+                again = self.run_driver(kind, f"{kind}-again", "-f", kind).stdout
+                self.assertIn("0 of 47 tensors quantised", again)
+                first, second = (self.folder / name for name in (kind, f"{kind}-again"))
+                for path in first.iterdir():
+                    self.assertEqual(path.read_bytes(), (second / path.name).read_bytes())
+
+    def test_a_quantised_embedding(self):
+        self.convert(MODEL.absolute(), "packed", "-f", "q8_0", "-e", "q8_0")
+        self.assertTrue(self.text_of("packed").startswith("Once upon a time, there was a little girl named Lily."))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

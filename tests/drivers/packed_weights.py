@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""Packed checkpoints read by numpy alone, and small models to make them of."""
+
+import json
+
+import numpy as np
+
+BLOCKS = {"Q8_0": (32, 34), "Q4_0": (32, 18), "Q4_1": (32, 20), "TQ2_0": (256, 66), "TQ1_0": (256, 54)}  # weights, bytes
+STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
+
+
+def _f16(blocks, at):
+    return blocks[:, at:at + 2].copy().view("<f2").astype(np.float64)
+
+
+def _nibbles(codes):
+    return np.concatenate([codes & 15, codes >> 4], axis=1).astype(np.float64)
+
+
+def _tq2_0(blocks):
+    codes = np.empty((len(blocks), 256))
+    for half in range(2):
+        for n in range(4):
+            codes[:, 128 * half + 32 * n:][:, :32] = blocks[:, 32 * half:][:, :32] >> (2 * n) & 3
+    return codes - 1
+
+
+def _tq1_0(blocks):
+    codes = np.empty((len(blocks), 256))
+    for first, begin, count, digits in ((0, 0, 32, 5), (160, 32, 16, 5), (240, 48, 4, 4)):
+        part = blocks[:, begin:begin + count].astype(np.int64)
+        for n in range(digits):
+            codes[:, first + count * n:][:, :count] = (part * 3**n % 256) * 3 // 256
+    return codes - 1
+
+
+def scales(kind, blocks):
+    """d of every block."""
+    at = {"TQ2_0": 64, "TQ1_0": 52}.get(kind, 0)
+    return _f16(blocks, at)[:, 0]
+
+
+def _weights(kind, blocks):
+    d = scales(kind, blocks)[:, None]
+    if kind == "Q8_0":
+        return d * blocks[:, 2:].view(np.int8)
+    if kind == "Q4_0":
+        return d * (_nibbles(blocks[:, 2:]) - 8)
+    if kind == "Q4_1":
+        return d * _nibbles(blocks[:, 4:]) + _f16(blocks, 2)
+    return d * (_tq2_0 if kind == "TQ2_0" else _tq1_0)(blocks)
+
+
+class Packed:
+    """A tensor of a packed checkpoint: its type, its bytes and, of quantised ones, the blocks, one a row."""
+
+    def __init__(self, entry, data, quantized):
+        self.data = data
+        self.kind = entry["dtype"]
+        self.shape = entry["shape"]
+        if quantized:
+            self.kind, *extents = quantized.split()
+            self.shape = [int(extent) for extent in extents]
+            self.blocks = np.frombuffer(data, np.uint8).reshape(-1, BLOCKS[self.kind][1])
+
+    def weights(self):
+        """Their exact values."""
+        if self.kind in BLOCKS:
+            return _weights(self.kind, self.blocks).reshape(self.shape[0], -1)[:, :self.shape[1]]
+        stored = np.frombuffer(self.data, STORED[self.kind]).reshape(self.shape)
+        if self.kind == "BF16":
+            return (stored.astype("<u4") << 16).view("<f4").astype(np.float64)
+        return stored.astype(np.float64)
+
+
+def read_packed(folder):
+    """The tensors of a folder by name."""
+    data = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    metadata = header.pop("__metadata__", {})
+    return {name: Packed(entry, data[8 + length:][slice(*entry["data_offsets"])],
+                         metadata.get("kformer.quantized." + name)) for name, entry in header.items()}
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 48, "intermediate_size": 300, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 40, "max_position_embeddings": 64,
+          "tie_word_embeddings": False}
+LAYER = {"input_layernorm": (48,), "self_attn.q_proj": (48, 48), "self_attn.k_proj": (24, 48),
+         "self_attn.v_proj": (24, 48), "self_attn.o_proj": (48, 48), "post_attention_layernorm": (48,),
+         "mlp.gate_proj": (300, 48), "mlp.up_proj": (300, 48), "mlp.down_proj": (48, 300)}
+
+
+def random_model(seed=1):
+    """Weights of a model with two layers, whose rows do not fill their last block, by name."""
+    rng = np.random.default_rng(seed)
+    shapes = {"model.embed_tokens": (40, 48), "lm_head": (40, 48), "model.norm": (48,)}
+    shapes |= {f"model.layers.{n}.{name}": shape for n in range(2) for name, shape in LAYER.items()}
+    return {f"{name}.weight": rng.normal(size=shape).astype("<f4") for name, shape in shapes.items()}
+
+
+def write_model(folder, tensors, kind="F32", **config):
+    """A checkpoint with its numbers stored as that type (of BF16 the upper halves), and changes of its configuration."""
+    header, data = {}, b""
+    for name, array in tensors.items():
+        stored = array.astype("<f4").view("<u4") >> 16 if kind == "BF16" else array
+        part = stored.astype(STORED[kind]).tobytes()
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def write_gguf(path, tensors):
+    """The same model as a GGUF file of architecture llama, whose rows of q and k are paired neighbour by neighbour."""
+    def text(value):
+        return len(value).to_bytes(8, "little") + value.encode()
+
+    def u32(value):
+        return value.to_bytes(4, "little")
+
+    names = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
+    parts = dict(zip(LAYER, ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up",
+                             "ffn_down")))
+    names |= {f"model.layers.{n}.{part}": f"blk.{n}.{short}" for n in range(2) for part, short in parts.items()}
+    integers = {"embedding_length": 48, "feed_forward_length": 300, "block_count": 2, "attention.head_count": 4,
+                "attention.head_count_kv": 2, "context_length": 64}
+    metadata = [text("general.architecture") + u32(8) + text("llama"),
+                text("llama.attention.layer_norm_rms_epsilon") + u32(6) + np.float32(1e-6).tobytes()]
+    metadata += [text("llama." + key) + u32(4) + u32(value) for key, value in integers.items()]
+    head, data = b"", b""
+    for name, array in tensors.items():
+        if "q_proj" in name or "k_proj" in name:
+            array = array.reshape(-1, 2, 6, 48).swapaxes(1, 2).reshape(-1, 48)
+        head += text(names[name.removesuffix(".weight")] + ".weight") + u32(array.ndim)
+        head += b"".join(extent.to_bytes(8, "little") for extent in reversed(array.shape))
+        head += u32(0) + len(data).to_bytes(8, "little")
+        data += array.tobytes()
+        data += b"\0" * (-len(data) % 32)
+    file = b"GGUF" + u32(3) + len(tensors).to_bytes(8, "little") + len(metadata).to_bytes(8, "little")
+    file += b"".join(metadata) + head
+    path.write_bytes(file + b"\0" * (-len(file) % 32) + data)
