@@ -16,7 +16,7 @@ from .series import (
     select_configuration,
     summary_table,
 )
-from .tables import TABLES
+from .tables import FORMATS, TABLES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,7 +67,8 @@ def _summary(groups, _options) -> None:
     print(run_label(groups))
     print()
     if (kind := groups[""].attrs.get("kind")) in TABLES:
-        print(TABLES[kind](groups).to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
+        table = TABLES[kind](groups)
+        print(table.to_string(index=False, formatters=FORMATS, float_format="{:.3f}".format, na_rep="-"))
         return
     formats = {"max_rel_err": "{:.2e}".format, "time_ms": "{:.3f}".format}
     print(summary_table(groups).to_string(index=False, formatters=formats, float_format="{:.3f}".format))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tables of result files that hold no sweep of timed cases: generations and memory plans."""
+"""The tables of result files that hold no sweep of timed cases: generations, memory plans, quantised checkpoints."""
 
 import pandas as pd
 import xarray as xr
@@ -32,8 +32,19 @@ def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     return table.join(frame[["fits", "largest_context", "status"]])
 
 
+def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row for each tensor that was quantised."""
+    if "tensors" not in groups:
+        raise ResultFileError("the file has no tensors: the run stopped before its end")
+    frame = groups["tensors"].drop_dims("axis", errors="ignore").to_dataframe()
+    return frame[frame["quantized"] == "yes"].drop(columns="quantized").reset_index(drop=True)
+
+
 # By the root attribute `kind`.
-TABLES = {"generate": generation_table, "memory_plan": memory_table}
+TABLES = {"generate": generation_table, "memory_plan": memory_table, "quantize": quantization_table}
+
+# How columns are printed, other than with three decimals.
+FORMATS = {"max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format}
 
 
 def _frame(groups: dict[str, xr.Dataset]) -> pd.DataFrame:

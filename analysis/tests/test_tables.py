@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tables of generations and of memory plans."""
+"""Tables of generations, of memory plans and of quantised checkpoints."""
 
 import numpy as np
 import xarray as xr
@@ -38,6 +38,13 @@ PLANNED = {
         "predicted_bytes": [7 * GIB], "fits": ["yes"], "largest_context": [9000], "status": ["ok"],
     }),
 }  # fmt: skip
+QUANTIZED = {
+    "tensors": ("tensor", {
+        "name": ["a", "norm", "zeros"], "format_before": ["F32"] * 3, "format_after": ["Q8_0", "F32", "Q8_0"],
+        "quantized": ["yes", "no", "yes"], "max_abs_err": [0.00123, 0.0, 0.0], "rel_rms_err": [0.00543, 0.0, np.nan],
+        "cosine": [0.999987, 1.0, np.nan], "zeros": [0.007, 0.0, 1.0],
+    }),
+}  # fmt: skip
 
 
 class Tables(WithFile, WithMain):
@@ -65,10 +72,20 @@ class Tables(WithFile, WithMain):
         self.assertEqual(table["total_GiB"].tolist(), [7.0])
         self.assertEqual(table["largest_context"].tolist(), [9000])
 
+    def test_a_quantised_checkpoint_has_the_tensors_that_changed(self):
+        write(self.folder / "packed.h5", "quantize", QUANTIZED)
+        code, out, _ = self.run_main("summary", self.folder / "packed.h5")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"(?m)^ *a +F32 +Q8_0 +0.00123 +0.00543 +0.999987 +0.007$")
+        self.assertRegex(out, r"(?m)^ *zeros +F32 +Q8_0 +0 +- +- +1.000$")
+        self.assertNotIn("norm", out)
+
     def test_a_file_without_cases_is_refused(self):
         write(self.folder / "empty.h5", "generate", {})
         with self.assertRaisesRegex(ResultFileError, "no cases"):
             tables.generation_table(open_results(self.folder / "empty.h5"))
+        with self.assertRaisesRegex(ResultFileError, "no tensors"):
+            tables.quantization_table(open_results(self.folder / "empty.h5"))
 
     def test_summary_knows_the_kind(self):
         code, out, _ = self.run_main("summary", self.generated())
