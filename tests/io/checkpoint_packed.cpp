@@ -88,6 +88,9 @@ BOOST_AUTO_TEST_CASE(the_files_of_a_folder_are_copied) {
   BOOST_TEST(contents_of(directory / "two/config.json") == contents_of(directory / "one/config.json"));
   BOOST_TEST(contents_of(directory / "two/tokenizer.json") == "{}");
   BOOST_TEST(!std::filesystem::exists(directory / "two/notes.txt"));
+  const auto known = PackedCheckpointWriter::file_names();
+  for (const auto& entry : std::filesystem::directory_iterator(directory / "two"))
+    BOOST_TEST(std::count(known.begin(), known.end(), entry.path().filename().string()) == 1);
   BOOST_TEST(error_of([&] {
                again.write(directory / "one");
              }).ends_with("is that of the source, which would be overwritten; name another"));
