@@ -89,7 +89,7 @@ struct GenerateTable {
   bool stop_at_eos = true;           ///< end a sequence after an end-of-text token
   std::vector<std::string> stop;     ///< end a sequence whose new text contains one of these
   bool log_probabilities = true;     ///< keep the log-probability of each new token
-  bool score_prompt = false;         ///< and of the prompt's tokens
+  bool score_prompt = true;          ///< and of the prompt's tokens
   bool last_logits = false;          ///< keep the logits after the last token of each sequence
   bool operator==(const GenerateTable&) const = default;  ///< all keys equal
 };

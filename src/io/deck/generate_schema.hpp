@@ -155,9 +155,12 @@ void describe(V& v, GenerateTable& t) {
         t.stop);
   v.key({.name = "log_probabilities", .help = "write down the log-probability of each new token"},
         t.log_probabilities);
-  v.key({.name = "score_prompt",
-         .help = "and of the tokens of the prompt, which takes the logits of all of them; a part of prefill"},
-        t.score_prompt);
+  v.key(
+      {.name = "score_prompt",
+       .help =
+           "and of the tokens of the prompt; prefill is faster without, because it takes the logits of all of "
+           "them"},
+      t.score_prompt);
   v.key({.name = "last_logits", .help = "write down the logits after the last token of each sequence"},
         t.last_logits);
 }
