@@ -3,7 +3,7 @@
 
 Needs llama-cpp-python and h5py: `pip install llama-cpp-python h5py`.
 
-    python perf/peers/llama_cpp.py build/drivers/kformer-generate MODEL.gguf --threads 2
+    python perf/peers/generation.py build/drivers/kformer-generate MODEL.gguf --threads 2
 """
 
 import argparse
