@@ -64,7 +64,13 @@ class PromptRun {
       if (!prompt.chat) print_text(label.prompt_text);
       task.on_text = print_text;
     }
-    Generation generation = m_loop.generator->generate(task);
+    Generation generation;
+    try {
+      generation = m_loop.generator->generate(task);
+    } catch (const Error&) {
+      if (shown) print_text("\n");
+      throw;
+    }
     if (shown) print_rest(prompt, label, generation);
     judge(prompt, generation);
     keep(label, generation);

@@ -196,6 +196,7 @@ BOOST_AUTO_TEST_CASE(a_prompt_that_fails_does_not_end_the_run) {
   parrot.complaint = "there is no chat template";
   BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") == exit_failure);
   BOOST_TEST(parrot.generations == 2);
+  BOOST_TEST(out == "== prompt1 ==\na\n== prompt2 ==\nb\n");
   BOOST_TEST(Hdf5Reader(file()).texts("cases/message")[1] == "there is no chat template");
 }
 
