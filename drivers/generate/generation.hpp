@@ -17,11 +17,12 @@
 
 namespace kformer::drivers {
 
-/// Why a sequence ended; the names are those of the flag column `end`.
-enum class SequenceEnd { max_new_tokens, max_seq_len, end_of_text, stop_string, interrupted };
+/// Why a sequence ended (`no_token`: no logit was a number, so that none could be chosen); the names are those
+/// of the flag column `end`.
+enum class SequenceEnd { max_new_tokens, max_seq_len, end_of_text, stop_string, interrupted, no_token };
 /// The names of SequenceEnd, in order.
 inline const std::vector<std::string> sequence_end_names{"max_new_tokens", "max_seq_len", "end_of_text",
-                                                         "stop_string", "interrupted"};
+                                                         "stop_string",    "interrupted", "no_token"};
 
 /// A token of a sequence.
 struct TokenRecord {
@@ -70,7 +71,7 @@ class TextGenerator {
  public:
   virtual ~TextGenerator() = default;
   /// The tokens of a prompt: the chat template is applied, and the beginning of text is put before it.
-  /// \throws NotSupported if there is no chat template for a chat
+  /// \throws NotSupported as PromptEncoder::encode
   virtual std::vector<std::int32_t> encode(const PromptTable& prompt) const = 0;
   /// Continues a prompt with the sampling and the cache of the deck.
   /// \throws OutOfMemory with the ledger

@@ -15,6 +15,7 @@ PromptEncoder::PromptEncoder(std::unique_ptr<const Tokenizer> tokenizer, const T
     : m_tokenizer(std::move(tokenizer)),
       m_begin(m_tokenizer->bos()),
       m_adds_begin(table.add_bos.value_or(m_tokenizer->adds_bos())),
+      m_vocab_size(model.vocab_size),
       m_end_of_text(m_tokenizer->eos()) {
   if (!m_begin && !model.bos_token_ids.empty()) m_begin = static_cast<std::int32_t>(model.bos_token_ids[0]);
   for (const std::int64_t id : model.eos_token_ids)
@@ -41,6 +42,12 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
         fmt::format("prompt '{}' is empty, and the tokenizer has no token for the beginning of a "
                     "text",
                     prompt.name));
+  for (const std::int32_t id : ids)
+    if (id >= m_vocab_size)
+      throw NotSupported(
+          fmt::format("prompt '{}' has token {}, but the model has only {}; is the tokenizer that of "
+                      "the model?",
+                      prompt.name, id, m_vocab_size));
   return ids;
 }
 

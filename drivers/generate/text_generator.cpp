@@ -90,7 +90,11 @@ class DeckGenerator final : public TextGenerator {
  private:
   std::int64_t longest_prompt() const {
     std::size_t longest = 1;
-    for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, encode(prompt).size());
+    for (const PromptTable& prompt : m_deck.prompts) try {
+        longest = std::max(longest, encode(prompt).size());
+      } catch (const NotSupported&) {
+        // It will be reported in its turn; the others go on.
+      }
     return static_cast<std::int64_t>(longest);
   }
 
@@ -115,8 +119,8 @@ class DeckGenerator final : public TextGenerator {
   }
 
   void run(const GenerationTask& task, Generation& generation);
-  void collect(const GenerationTask& task, Generation& generation, double seconds, bool interrupted);
   void check_step(Generation& generation);
+  void judge_ends(Generation& generation) const;
   void note_memory(Measurement& measurement) const;
   SequenceEnd end_of(const GeneratedSequence& sequence) const;
 
@@ -164,13 +168,16 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   double clock = m_engine->start(std::vector(rows, task.prompt));
   const TokenStream no_text(m_encoder.tokenizer(), task.prompt);
   std::vector<TokenStream> streams(rows, no_text);
-  for (Sequence& s : generation.sequences) s.prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
-  for (std::size_t r = 0; r < rows; ++r)
+  for (std::size_t r = 0; r < rows; ++r) {
+    generation.sequences[r].prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
+    generation.sequences[r].end = end_of(m_engine->sequences()[r]);
     for (std::size_t i = 0; i < task.prompt.size(); ++i)
       generation.sequences[r].tokens.push_back({task.prompt[i],
                                                 m_encoder.tokenizer().token_bytes(task.prompt[i], i == 0),
                                                 m_engine->sequences()[r].log_probabilities[i]});
+  }
   generation.prefill_seconds = clock;
+  generation.prefill_tokens = m_engine->computed_tokens();
   bool first = true, interrupted = false;
   while (m_engine->running() && !(interrupted = task.stop && task.stop())) {
     double bytes_read = static_cast<double>(m_engine->weight_bytes());
@@ -190,6 +197,10 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
     for (const std::size_t r : live) {
       const GeneratedSequence& from = m_engine->sequences()[r];
       Sequence& s = generation.sequences[r];
+      if (from.stopped == StopReason::no_token) {
+        s.end = SequenceEnd::no_token;
+        continue;
+      }
       const std::int32_t id = from.tokens.back();
       s.tokens.push_back({id, m_encoder.tokenizer().token_bytes(id, s.tokens.empty()),
                           m_deck.generate.log_probabilities ? from.log_probabilities.back() : NAN, clock});
@@ -205,6 +216,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
     }
     if (m_oracle) check_step(generation);
   }
+  judge_ends(generation);
   if (rows > 0 && task.on_text)
     if (const std::string rest = streams[0].finish(); !rest.empty()) task.on_text(rest);
   if (m_deck.generate.last_logits && !interrupted) {
@@ -215,6 +227,18 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
     for (std::size_t r = 0; r < rows; ++r)
       if (m_engine->sequences()[r].stopped == StopReason::none)
         generation.sequences[r].end = SequenceEnd::interrupted;
+}
+
+// A model without an answer is at fault, whatever was asked for.
+void DeckGenerator::judge_ends(Generation& generation) const {
+  for (std::size_t r = 0; r < generation.sequences.size(); ++r) {
+    const Sequence& s = generation.sequences[r];
+    if (s.end != SequenceEnd::no_token) continue;
+    generation.measurement.status = CaseStatus::error;
+    generation.measurement.message = fmt::format(
+        "row {} ends after {} tokens: none of the logits is a number; are the weights?", r, s.tokens.size());
+    return;
+  }
 }
 
 SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
@@ -229,7 +253,7 @@ SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
 void DeckGenerator::check_step(Generation& generation) {
   const auto logits = m_engine->step_logits();
   for (std::size_t r = 0; r < logits.size(); ++r) {
-    if (logits[r].empty()) continue;
+    if (logits[r].empty() || m_engine->sequences()[r].stopped == StopReason::no_token) continue;
     const auto& tokens = m_engine->sequences()[r].tokens;
     const std::vector<std::int32_t> before(tokens.begin(), tokens.end() - 1);
     const auto exact = m_oracle->logits_after(before), naive = m_engine->logits_after(before);

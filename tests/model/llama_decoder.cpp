@@ -3,6 +3,7 @@
 #include "kformer/model/llama_decoder.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -309,6 +310,18 @@ BOOST_AUTO_TEST_CASE(prompts_are_scored) {
     for (std::int64_t v = 0; v < inputs.config.vocab_size; ++v) sum += std::exp(logits(i, v));
     const double expected = logits(i, inputs.ids[static_cast<std::size_t>(i) + 1]) - std::log(sum);
     BOOST_TEST(std::abs(scored[0].log_probabilities[static_cast<std::size_t>(i) + 1] - expected) < 1e-12);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_a_number_among_the_logits_a_sequence_ends) {
+  ModelInputs inputs = ModelInputs::random(small_model(), {1, 11});
+  inputs.weights.at("model.norm.weight").values()[0] = std::numeric_limits<double>::quiet_NaN();
+  const auto sequences = generate<float>(inputs, {.batch = 2, .max_new_tokens = 4},
+                                         {tokens_of(inputs, 0, 3), tokens_of(inputs, 0, 5)});
+  for (const GeneratedSequence& s : sequences) {
+    BOOST_TEST((s.stopped == StopReason::no_token));
+    BOOST_TEST(s.new_tokens() == 0);
+    BOOST_TEST(s.log_probabilities.size() == s.tokens.size());
   }
 }
 

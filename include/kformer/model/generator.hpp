@@ -15,8 +15,8 @@
 namespace kformer {
 
 /// Why a sequence gets no more tokens.
-/// `length`: `max_new_tokens`, or all positions of the decoder.
-enum class StopReason { none, end_of_text, length, caller };
+/// `length`: `max_new_tokens`, or all positions of the decoder; `no_token`: no logit is a number above −∞.
+enum class StopReason { none, end_of_text, length, caller, no_token };
 
 /// How text is generated.
 struct GeneratorOptions {
@@ -69,7 +69,7 @@ class Generator {
   /// Whether a sequence goes on.
   bool running() const;
 
-  /// One more token for every sequence that goes on.
+  /// One more token for every sequence that goes on, if there is one to choose.
   void step(const Exec& exec);
 
   /// Ends a sequence, for instance because its text contains what the caller waits for.

@@ -229,6 +229,10 @@ void Generator<Exec, T>::step(const Exec& exec) {
   exec.fence("kformer::Generator::step");
   for (std::size_t i = 0; i < m_live.size(); ++i) {
     GeneratedSequence& s = m_sequences[m_live[i]];
+    if (host_tokens(i) < 0) {
+      s.stopped = StopReason::no_token;
+      continue;
+    }
     s.tokens.push_back(host_tokens(i));
     s.log_probabilities.push_back(host_log_probabilities(i));
     if (std::ranges::count(m_options.end_of_text, host_tokens(i)) > 0)
