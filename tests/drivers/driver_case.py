@@ -73,7 +73,8 @@ class DriverTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def run_driver(self, *arguments, expect=0):
-        done = subprocess.run([self.PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run([self.PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
+                              errors="replace")  # a model without training says bytes that are no text
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
 

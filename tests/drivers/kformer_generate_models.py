@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""The driver kformer-generate on small models of every family, made here: each token and its log-probability against
+an oracle that computes all tokens at once in double precision.
+
+ctest runs this with the program in KFORMER_GENERATE and the sources in KFORMER_SOURCE.
+"""
+
+import json
+import os
+import unittest
+
+from driver_case import DriverTest, h5py, needs_h5py, texts, words, write_safetensors
+
+if h5py is not None:
+    import llama_oracle
+    import numpy as np
+
+LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 300,
+         "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+         "tie_word_embeddings": True}
+ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64}
+MODELS = {
+    "llama": {"tie_word_embeddings": False},
+    "llama 3": {"head_dim": 16, "rope_theta": 500.0, "rope_scaling": ROPE},
+    "mistral": {"model_type": "mistral", "sliding_window": 5},
+    "qwen2": {"model_type": "qwen2", "hidden_size": 36, "num_attention_heads": 6, "head_dim": 6, "intermediate_size": 37},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "hidden_size": 40},
+    "odd sizes": {"hidden_size": 31, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 10,
+                  "intermediate_size": 33, "vocab_size": 263, "num_hidden_layers": 3, "tie_word_embeddings": False},
+}
+
+
+@needs_h5py
+class Models(DriverTest):
+    PROGRAM = os.environ["KFORMER_GENERATE"]
+    SMALL = 'schema = 1\nkind = "generate"\n[weights]\npath = "model"\n[tokenizer]\nformat = "byte"\n'
+    PROMPTS = ["A prompt that is longer than a window and a chunk", "", "ab"]
+
+    def model(self, **changes):
+        self.config = {**LLAMA, **changes}
+        self.weights = llama_oracle.random_weights(self.config, np.random.default_rng(3))
+        self.write()
+
+    def write(self):
+        folder = self.folder / "model"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(self.config))
+        write_safetensors(folder / "model.safetensors", self.weights)
+
+    def generate(self, expect=0, reference="none", **keys):
+        prompts = "".join(f"[[prompt]]\ntext = {json.dumps(text)}\n" for text in self.PROMPTS)
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        self.deck(f"[output]\noverwrite = true\n[check]\nreference = \"{reference}\"\n[generate]\nmax_new_tokens = 12\nstop_at_eos = false\n{lines}{prompts}")
+        return self.run_driver("deck.toml", expect=expect)
+
+    def check(self, tolerance, **cache):
+        """Every new token is the most likely one, and its log-probability is right."""
+        with h5py.File(self.folder / "deck.h5") as file:
+            tokens = {name: file[f"tokens/{name}"][()] for name in ("generation", "id", "new", "log_probability")}
+        rows = np.unique(tokens["generation"])
+        self.assertGreaterEqual(len(rows), len(self.PROMPTS))
+        for row in rows:
+            mine = {name: values[tokens["generation"] == row] for name, values in tokens.items()}
+            right = llama_oracle.log_probabilities(self.config, self.weights, mine["id"], **cache)
+            new = np.flatnonzero(mine["new"])
+            self.assertEqual(len(new), 12)
+            chosen = right[new - 1, mine["id"][new]]
+            np.testing.assert_allclose(mine["log_probability"][new], chosen, rtol=0, atol=tolerance)
+            np.testing.assert_allclose(right[new - 1].max(-1), chosen, rtol=0, atol=2 * tolerance)
+
+    def test_every_family_says_what_the_oracle_says(self):
+        for name, changes in MODELS.items():
+            self.model(**changes)
+            for cache, chunk, batch in (("contiguous", 512, 1), ("paged", 7, 3), ("none", 512, 1)):
+                with self.subTest(model=name, cache=cache):
+                    self.generate(dtype="f64", kv_cache=cache, page_tokens=3, prefill_chunk=chunk, batch=batch)
+                    self.check(1e-11)
+
+    def test_a_window_with_sinks_hides_what_lies_between(self):
+        self.model()
+        for window, sinks, chunk in ((5, 2, 7), (1, 0, 1), (8, 1, 512)):
+            with self.subTest(window=window, sinks=sinks):
+                self.generate(dtype="f64", kv_cache="window", window=window, sinks=sinks, prefill_chunk=chunk, batch=2)
+                self.check(1e-11, window=window, sinks=sinks)
+
+    def test_a_tokenizer_of_another_model_is_an_error(self):
+        self.model(vocab_size=100)
+        self.assertIn("has token 256, but the model has only 100", self.generate(expect=1).stderr)
+
+    def test_weights_that_are_no_numbers_are_an_error(self):
+        self.model()
+        self.weights["model.norm.weight"][3] = np.nan
+        self.write()
+        for reference in ("none", "recompute"):
+            with self.subTest(reference=reference):
+                done = self.generate(expect=1, reference=reference)
+                self.assertIn("none of the logits is a number", done.stderr)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    self.assertEqual(words(file["cases/status"]), ["error"] * 3)
+                    self.assertEqual(words(file["generations/end"]), ["no_token"] * 3)
+                    self.assertEqual(texts(file["generations/text"]), [""] * 3)
+
+    def test_a_prompt_longer_than_a_sequence_is_reported_and_the_others_go_on(self):
+        self.model()
+        done = self.generate(expect=1, max_seq_len=6)
+        self.assertIn("has 50 tokens, the decoder was made for 6 positions", done.stderr)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["error", "unchecked", "unchecked"])
+            self.assertEqual(words(file["generations/end"]), ["max_seq_len", "max_seq_len"])
+            self.assertEqual(file["cases/new_tokens"][()].tolist(), [0, 5, 3])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
