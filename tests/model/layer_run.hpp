@@ -106,6 +106,25 @@ auto flat_view(const TensorRef& r) {
       static_cast<T*>(r.data), static_cast<std::size_t>(r.size()));
 }
 
+/// Writes values into a parameter, rounded to T.
+template <class T>
+void write_parameter(const TensorRef& to, const HostTensor<double>& values) {
+  const auto device = flat_view<T>(to);
+  const auto host = Kokkos::create_mirror_view(device);
+  BOOST_REQUIRE(host.size() == values.values().size());
+  for (std::size_t i = 0; i < host.size(); ++i) host(i) = T(static_cast<compute_t<T>>(values.values()[i]));
+  Kokkos::deep_copy(device, host);
+}
+
+/// The gradient of a parameter, stored as C.
+template <class Real, class C>
+HostTensor<Real> read_gradient(const Parameter& p) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat_view<C>(p.gradient));
+  TensorRef there = p.gradient;
+  there.data = host.data();
+  return kformer::Impl::read_tensor<Real>(there);
+}
+
 /// A layer that holds these inputs and has its output, gradients and ledger at hand.
 template <class T>
 class LayerUnderTest {
@@ -122,7 +141,7 @@ class LayerUnderTest {
     const auto& x = inputs.x.values();
     m_x.fill([&](std::size_t i) { return static_cast<C>(x[i]); });
     write_output_gradient(inputs.dy);
-    for (const Parameter& p : m_layer.parameters()) write(p.weight, inputs.weights.at(p.name));
+    for (const Parameter& p : m_layer.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     m_layer.prepare(m_exec);
     if (mode == LayerMode::training) m_layer.zero_gradients(m_exec);
     fence();
@@ -153,10 +172,7 @@ class LayerUnderTest {
   /// A parameter gradient.
   template <class Real>
   HostTensor<Real> gradient(const Parameter& p) const {
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat_view<C>(p.gradient));
-    TensorRef there = p.gradient;
-    there.data = host.data();
-    return kformer::Impl::read_tensor<Real>(there);
+    return read_gradient<Real, C>(p);
   }
 
   /// The bits of everything the layer returns.
@@ -176,14 +192,6 @@ class LayerUnderTest {
 
  private:
   void fence() const { m_exec.fence("kformer::Testing::layer"); }
-
-  void write(const TensorRef& to, const HostTensor<double>& values) const {
-    const auto device = flat_view<T>(to);
-    const auto host = Kokkos::create_mirror_view(device);
-    BOOST_REQUIRE(host.size() == values.values().size());
-    for (std::size_t i = 0; i < host.size(); ++i) host(i) = T(static_cast<C>(values.values()[i]));
-    Kokkos::deep_copy(device, host);
-  }
 
   Exec m_exec;
   std::shared_ptr<Ledger> m_ledger;

@@ -9,16 +9,6 @@
 
 namespace kformer::Testing {
 
-/// Writes values into a parameter.
-template <class T>
-void write_parameter(const TensorRef& to, const HostTensor<double>& values) {
-  const auto device = flat_view<T>(to);
-  const auto host = Kokkos::create_mirror_view(device);
-  BOOST_REQUIRE(host.size() == values.values().size());
-  for (std::size_t i = 0; i < host.size(); ++i) host(i) = T(static_cast<compute_t<T>>(values.values()[i]));
-  Kokkos::deep_copy(device, host);
-}
-
 /// A model that holds these inputs and has its results at hand.
 template <class T>
 class ModelUnderTest {
@@ -62,10 +52,7 @@ class ModelUnderTest {
   /// A parameter gradient.
   template <class Real>
   HostTensor<Real> gradient(const Parameter& p) const {
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat_view<C>(p.gradient));
-    TensorRef there = p.gradient;
-    there.data = host.data();
-    return kformer::Impl::read_tensor<Real>(there);
+    return read_gradient<Real, C>(p);
   }
 
  private:
