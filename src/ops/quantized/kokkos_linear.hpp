@@ -101,7 +101,7 @@ void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) 
         const int rows = static_cast<int>(Kokkos::min<std::int64_t>(quantized_rows, all_rows - row));
         ActivationScale<C> scales[quantized_rows] = {ActivationScale<C>(0), ActivationScale<C>(0),
                                                      ActivationScale<C>(0), ActivationScale<C>(0)};
-        if constexpr (exact)
+        if (exact)  // not constexpr: nvcc cannot capture there what it has not met before
           for (int r = 0; r < rows; ++r) {
             C greatest = 0;
             Kokkos::parallel_reduce(
