@@ -85,6 +85,13 @@ class Models(DriverTest):
                 self.generate(dtype="f64", kv_cache="window", window=window, sinks=sinks, prefill_chunk=chunk, batch=2)
                 self.check(1e-11, window=window, sinks=sinks)
 
+    def test_a_cache_of_8_bits_rounds_keys_and_values(self):
+        self.model()
+        for chunk in (1, 512):
+            with self.subTest(chunk=chunk):
+                self.generate(dtype="f64", kv_cache="int8", prefill_chunk=chunk, batch=2)
+                self.check(1e-11, int8=True)
+
     def test_a_tokenizer_of_another_model_is_an_error(self):
         self.model(vocab_size=100)
         self.assertIn("has token 256, but the model has only 100", self.generate(expect=1).stderr)

@@ -57,8 +57,14 @@ def visible(config, tokens, window=None, sinks=0):
     return mask
 
 
-def log_probabilities(config, weights, ids, **cache):
-    """(tokens, vocabulary): of the token after each; `cache` as of visible()."""
+def in_8_bits(x):
+    """Rounded to multiples of the largest number of a head, over 127."""
+    unit = np.abs(x).max(-1, keepdims=True) / 127
+    return np.rint(x / unit) * unit
+
+
+def log_probabilities(config, weights, ids, int8=False, **cache):
+    """(tokens, vocabulary): of the token after each; with keys and values in 8 bits, `cache` as of visible()."""
     tokens, head, half = len(ids), config["head_dim"], config["head_dim"] // 2
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     angles = np.outer(np.arange(tokens), frequencies(config))[:, None]
@@ -82,7 +88,10 @@ def log_probabilities(config, weights, ids, **cache):
         q, k, v = (linear(normed, f"self_attn.{name}_proj").reshape(tokens, -1, head) for name in "qkv")
         if "self_attn.q_norm.weight" in part:
             q, k = norm(q, part["self_attn.q_norm.weight"]), norm(k, part["self_attn.k_norm.weight"])
-        k, v = np.repeat(rotated(k), heads // groups, 1), np.repeat(v, heads // groups, 1)
+        k = rotated(k)
+        if int8:
+            k, v = in_8_bits(k), in_8_bits(v)
+        k, v = np.repeat(k, heads // groups, 1), np.repeat(v, heads // groups, 1)
         scores = np.where(mask, np.einsum("qhd,khd->hqk", rotated(q), k) / np.sqrt(head), -np.inf)
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
