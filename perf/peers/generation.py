@@ -8,6 +8,7 @@ Needs llama-cpp-python and h5py: `pip install llama-cpp-python h5py`.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -49,6 +50,7 @@ file = "prompt.txt"
         [arguments.program, folder / "deck.toml", f"--kokkos-num-threads={arguments.threads}"],
         check=True,
         capture_output=True,
+        env=os.environ | {"OMP_PROC_BIND": "true"},
     )
     with h5py.File(folder / "turn.h5") as file:
         ids = file["tokens/id"][:][file["tokens/new"][:] == 0]
@@ -67,6 +69,9 @@ def theirs(model, ids, new):
 
 
 def main():
+    # A thread that llama.cpp's OpenMP has bound would hand its one core down to the program.
+    if os.environ.get("OMP_PROC_BIND", "false") != "false":
+        raise SystemExit("unset OMP_PROC_BIND: it would tie both to one core")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
     parser.add_argument("model", type=Path)
