@@ -57,20 +57,27 @@ void check_layer_types(json& config, const ReportFault& report) {
         "mixtures are not supported");
 }
 
+/// Where a name stands in a list; behind its end for a value that is no such name.
+template <class Names>
+auto find_name(const Names& names, const json& value) {
+  const auto* text = value.get_ptr<const std::string*>();
+  return text ? std::find(names.begin(), names.end(), *text) : names.end();
+}
+
 }  // namespace
 
 void settle_family(json& config, const ReportFault& report) {
   json& type = config["model_type"];
   const json named = value_of(config, "architectures");
   if (named.is_array() && !named.empty()) {
-    const auto known = std::find(architectures.begin(), architectures.end(), named.front());
+    const auto known = find_name(architectures, named.front());
     if (known == architectures.end())
       report(fmt::format("'architectures' must be one of {}, got {}", fmt::join(architectures, ", "),
                          quoted(named.front())));
     else if (type.is_null())
       type = families[static_cast<std::size_t>(known - architectures.begin())];
     else if (type != families[static_cast<std::size_t>(known - architectures.begin())] &&
-             std::find(families.begin(), families.end(), type) != families.end())
+             find_name(families, type) != families.end())
       report(
           fmt::format("'architectures' names {}, but 'model_type' is {}", quoted(named.front()), quoted(type)));
   }
