@@ -107,7 +107,9 @@ class LlamaDecoder {
   static Matrix first_rows(const Matrix& from, std::size_t rows) {
     return Kokkos::subview(from, std::pair<std::size_t, std::size_t>(0, rows), Kokkos::ALL);
   }
-  BlockVector<memory_space, C> first_rstd(std::size_t rows) const { return {m_rstd.data(), rows}; }
+  BlockVector<memory_space, C> first_rstd(std::size_t rows) const {
+    return BlockVector<memory_space, C>(m_rstd.data(), rows);
+  }
   // Heads [first, first + count) of the columns of an array.
   Heads heads(const Matrix& from, std::int64_t first, std::int64_t count) const {
     const auto dim = static_cast<std::size_t>(m_config.head_dim);

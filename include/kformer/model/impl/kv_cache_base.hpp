@@ -45,7 +45,7 @@ KvCache<Exec, T>::KvCache(const LlamaConfig& config, const KvCacheOptions& optio
   m_scratch = ledger.allocate<memory_space>(MemoryClass::workspace, "KvCache::attention", layout.bytes());
   m_row_slots = {m_scratch.template at<std::int32_t>(slots), rows};
   m_lse = m_scratch.template at<C>(lse);
-  m_workspace = {m_scratch.template at<std::byte>(workspace), bytes};
+  m_workspace = decltype(m_workspace)(m_scratch.template at<std::byte>(workspace), bytes);
 }
 
 template <class Exec, Scalar T>
