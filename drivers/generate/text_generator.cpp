@@ -62,6 +62,12 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
   return task;
 }
 
+// A row while it grows.
+struct GrowingRow {
+  TokenStream stream;
+  std::string new_text;  // for stop strings
+};
+
 /// Engine, tokenizer and checkpoint of a deck.
 class DeckGenerator final : public TextGenerator {
  public:
@@ -74,10 +80,9 @@ class DeckGenerator final : public TextGenerator {
         m_predicted(forecast_of(space, m_task)->peak_total()),
         m_ledger(Ledger::create()) {
     require_memory();
-    const KernelNames names;
+    if (deck.profile.memory == MemoryProfile::peak) AllocationWitness::install();
     m_engine = make_text_engine(space, m_task, m_ledger);
     m_engine->load(m_checkpoint, {});
-    m_loading_kernels = names.text();
     if (m_task.logits_after) make_oracle();
   }
 
@@ -119,6 +124,8 @@ class DeckGenerator final : public TextGenerator {
   }
 
   void run(const GenerationTask& task, Generation& generation);
+  void begin_row(const GenerationTask& task, std::size_t row, Sequence& sequence) const;
+  std::string take_token(std::size_t row, double clock, GrowingRow& grown, Sequence& sequence);
   void check_step(Generation& generation);
   void judge_ends(Generation& generation) const;
   void note_memory(Measurement& measurement) const;
@@ -132,18 +139,12 @@ class DeckGenerator final : public TextGenerator {
   std::size_t m_predicted;
   std::shared_ptr<Ledger> m_ledger;
   std::unique_ptr<TextEngine> m_engine, m_oracle;
-  std::string m_loading_kernels;
-  std::vector<std::string> m_new_text;  // of the rows, for stop strings
 };
 
 Generation DeckGenerator::generate(const GenerationTask& task) {
   Generation generation;
   Measurement& measurement = generation.measurement;
   measurement.status = CaseStatus::unchecked;
-  if (AllocationWitness* witness =
-          m_deck.profile.memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
-      witness && witness->installed())
-    for (const auto& [name, space] : witness->spaces()) measurement.witnessed[name] = space.peak;
   const KernelNames names;
   if (task.profile) {
     Profiler profiler;
@@ -162,71 +163,80 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
 }
 
 void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
-  const auto rows = static_cast<std::size_t>(task.batch);
-  generation.sequences.assign(rows, {});
-  m_new_text.assign(rows, {});
-  double clock = m_engine->start(std::vector(rows, task.prompt));
-  const TokenStream no_text(m_encoder.tokenizer(), task.prompt);
-  std::vector<TokenStream> streams(rows, no_text);
-  for (std::size_t r = 0; r < rows; ++r) {
-    generation.sequences[r].prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
-    generation.sequences[r].end = end_of(m_engine->sequences()[r]);
-    for (std::size_t i = 0; i < task.prompt.size(); ++i)
-      generation.sequences[r].tokens.push_back({task.prompt[i],
-                                                m_encoder.tokenizer().token_bytes(task.prompt[i], i == 0),
-                                                m_engine->sequences()[r].log_probabilities[i]});
-  }
-  generation.prefill_seconds = clock;
+  const auto batch = static_cast<std::size_t>(task.batch);
+  generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt));
   generation.prefill_tokens = m_engine->computed_tokens();
+  generation.sequences.assign(batch, {});
+  for (std::size_t r = 0; r < batch; ++r) begin_row(task, r, generation.sequences[r]);
+  std::vector<GrowingRow> rows(batch, {TokenStream(m_encoder.tokenizer(), task.prompt), {}});
+  double clock = generation.prefill_seconds;
   bool first = true, interrupted = false;
   while (m_engine->running() && !(interrupted = task.stop && task.stop())) {
-    double bytes_read = static_cast<double>(m_engine->weight_bytes());
     std::vector<std::size_t> live;
-    for (std::size_t r = 0; r < rows; ++r)
-      if (m_engine->sequences()[r].stopped == StopReason::none) live.push_back(r);
-    for (const std::size_t r : live) bytes_read += m_engine->cache_bytes(static_cast<std::int64_t>(r));
+    double bytes_read = static_cast<double>(m_engine->weight_bytes());
+    for (std::size_t r = 0; r < batch; ++r) {
+      if (m_engine->sequences()[r].stopped != StopReason::none) continue;
+      live.push_back(r);
+      bytes_read += m_engine->cache_bytes(static_cast<std::int64_t>(r));
+    }
     const double seconds = m_engine->step();
     clock += seconds;
-    (first ? generation.prefill_seconds : generation.decode_seconds) += seconds;
-    if (first) generation.prefill_tokens = m_engine->computed_tokens() - static_cast<std::int64_t>(rows) + 1;
-    if (!first) {
+    if (first) {
+      generation.prefill_seconds = clock;
+      // The last token of the prompt, which all rows have, counts once.
+      generation.prefill_tokens = m_engine->computed_tokens() - static_cast<std::int64_t>(batch) + 1;
+    } else {
+      generation.decode_seconds += seconds;
       generation.decode_tokens += static_cast<std::int64_t>(live.size());
       generation.decode_bytes_min += bytes_read;
     }
     first = false;
     for (const std::size_t r : live) {
-      const GeneratedSequence& from = m_engine->sequences()[r];
-      Sequence& s = generation.sequences[r];
-      if (from.stopped == StopReason::no_token) {
-        s.end = SequenceEnd::no_token;
-        continue;
-      }
-      const std::int32_t id = from.tokens.back();
-      s.tokens.push_back({id, m_encoder.tokenizer().token_bytes(id, s.tokens.empty()),
-                          m_deck.generate.log_probabilities ? from.log_probabilities.back() : NAN, clock});
-      const std::string text = streams[r].push(id);
-      m_new_text[r] += text;
+      const std::string text = take_token(r, clock, rows[r], generation.sequences[r]);
       if (r == 0 && task.on_text && !text.empty()) task.on_text(text);
-      s.end = end_of(from);
-      if (std::ranges::any_of(m_deck.generate.stop,
-                              [&](const std::string& stop) { return m_new_text[r].find(stop) != stop.npos; })) {
-        m_engine->stop(static_cast<std::int64_t>(r));
-        s.end = SequenceEnd::stop_string;
-      }
     }
     if (m_oracle) check_step(generation);
   }
   judge_ends(generation);
-  if (rows > 0 && task.on_text)
-    if (const std::string rest = streams[0].finish(); !rest.empty()) task.on_text(rest);
-  if (m_deck.generate.last_logits && !interrupted) {
-    auto logits = m_engine->final_logits();
-    for (std::size_t r = 0; r < rows; ++r) generation.sequences[r].last_logits = std::move(logits[r]);
-  }
+  if (task.on_text)
+    if (const std::string rest = rows[0].stream.finish(); !rest.empty()) task.on_text(rest);
   if (interrupted)
-    for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t r = 0; r < batch; ++r)
       if (m_engine->sequences()[r].stopped == StopReason::none)
         generation.sequences[r].end = SequenceEnd::interrupted;
+  if (!m_deck.generate.last_logits || interrupted) return;
+  auto logits = m_engine->final_logits();
+  for (std::size_t r = 0; r < batch; ++r) generation.sequences[r].last_logits = std::move(logits[r]);
+}
+
+void DeckGenerator::begin_row(const GenerationTask& task, std::size_t row, Sequence& sequence) const {
+  const GeneratedSequence& from = m_engine->sequences()[row];
+  sequence.prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
+  sequence.end = end_of(from);
+  for (std::size_t i = 0; i < task.prompt.size(); ++i)
+    sequence.tokens.push_back(
+        {task.prompt[i], m_encoder.tokenizer().token_bytes(task.prompt[i], i == 0), from.log_probabilities[i]});
+}
+
+// The newest token of a row; returns the text that is complete with it.
+std::string DeckGenerator::take_token(std::size_t row, double clock, GrowingRow& grown, Sequence& sequence) {
+  const GeneratedSequence& from = m_engine->sequences()[row];
+  if (from.stopped == StopReason::no_token) {
+    sequence.end = SequenceEnd::no_token;
+    return {};
+  }
+  const std::int32_t id = from.tokens.back();
+  sequence.tokens.push_back({id, m_encoder.tokenizer().token_bytes(id, sequence.tokens.empty()),
+                             m_deck.generate.log_probabilities ? from.log_probabilities.back() : NAN, clock});
+  std::string text = grown.stream.push(id);
+  grown.new_text += text;
+  sequence.end = end_of(from);
+  const auto ends = [&](const std::string& stop) { return grown.new_text.find(stop) != stop.npos; };
+  if (std::ranges::any_of(m_deck.generate.stop, ends)) {
+    m_engine->stop(static_cast<std::int64_t>(row));
+    sequence.end = SequenceEnd::stop_string;
+  }
+  return text;
 }
 
 // A model without an answer is at fault, whatever was asked for.
@@ -280,6 +290,10 @@ void DeckGenerator::note_memory(Measurement& measurement) const {
     measurement.peak[static_cast<std::size_t>(c)] = m_ledger->peak(static_cast<MemoryClass>(c));
   measurement.peak_total = m_ledger->peak_total();
   measurement.predicted = m_predicted;
+  if (m_deck.profile.memory != MemoryProfile::peak) return;
+  const AllocationWitness& witness = AllocationWitness::install();
+  if (witness.installed())
+    for (const auto& [name, space] : witness.spaces()) measurement.witnessed[name] = space.peak;
 }
 
 }  // namespace
