@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(what_was_generated_is_in_the_file) {
              boost::test_tools::per_element());
   BOOST_TEST(reader.texts("generations/text") == (std::vector<std::string>{"xyz", "yz", "xyz", "yz"}),
              boost::test_tools::per_element());
-  BOOST_TEST(reader.numbers("generations/mean_nll")[1] == 0.5);
+  BOOST_TEST(reader.numbers("generations/mean_nll_new")[1] == 0.5);
   BOOST_TEST(reader.numbers("tokens/id").size() == 22u);
   BOOST_TEST(reader.numbers("tokens/generation")[6] == 1);
   BOOST_TEST(reader.numbers("tokens/new")[2] == 0);
