@@ -6,6 +6,7 @@
 
 #include <charconv>
 
+#include "kformer/io/checkpoint.hpp"
 #include "kformer/io/safetensors.hpp"
 
 namespace kformer::drivers {
@@ -56,27 +57,6 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
   for (const ModelFault& fault : complete_model(model)) complain(fault.key + ": " + fault.message);
 }
 
-std::map<std::string, Shape> wanted_shapes(const ModelTable& model) {
-  const auto n = [](std::int64_t v) { return static_cast<std::size_t>(v); };
-  const std::size_t hidden = n(model.hidden_size), inner = n(model.intermediate_size);
-  const std::size_t q = n(model.num_attention_heads * model.head_dim),
-                    kv = n(model.num_key_value_heads * model.head_dim);
-  std::map<std::string, Shape> shapes{
-      {"input_layernorm.weight", {hidden}},      {"self_attn.q_proj.weight", {q, hidden}},
-      {"self_attn.k_proj.weight", {kv, hidden}}, {"self_attn.v_proj.weight", {kv, hidden}},
-      {"self_attn.o_proj.weight", {hidden, q}},  {"post_attention_layernorm.weight", {hidden}},
-      {"mlp.gate_proj.weight", {inner, hidden}}, {"mlp.up_proj.weight", {inner, hidden}},
-      {"mlp.down_proj.weight", {hidden, inner}}};
-  if (model.attention_bias) {
-    shapes["self_attn.q_proj.bias"] = {q};
-    shapes["self_attn.k_proj.bias"] = {kv};
-    shapes["self_attn.v_proj.bias"] = {kv};
-  }
-  if (model.model_type == ModelType::qwen3)
-    shapes["self_attn.q_norm.weight"] = shapes["self_attn.k_norm.weight"] = {n(model.head_dim)};
-  return shapes;
-}
-
 }  // namespace
 
 LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& model, bool needs_gradient) {
@@ -86,7 +66,7 @@ LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& m
   if (hidden_states.size() != 3 || hidden_states[2] != static_cast<std::size_t>(model.hidden_size))
     throw FileError(fmt::format("{}: hidden_states has shape {}, expected [batch,seq,{}]", file.string(),
                                 text_of(hidden_states), model.hidden_size));
-  auto shapes = wanted_shapes(model);
+  auto shapes = layer_tensor_shapes(model, model.model_type == ModelType::qwen3);
   shapes["hidden_states"] = hidden_states;
   if (needs_gradient) shapes["grad_output"] = hidden_states;
 

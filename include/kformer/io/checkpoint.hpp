@@ -81,6 +81,11 @@ class Checkpoint {
   std::shared_ptr<const Impl::CheckpointContents> m_contents;
 };
 
+/// The tensors of a layer by their published names without "model.layers.<n>.", with their shapes.
+/// \param layer   its extents, complete
+/// \param qk_norm whether the heads of q and k are normalised
+std::map<std::string, std::vector<std::size_t>> layer_tensor_shapes(const ModelTable& layer, bool qk_norm);
+
 /// The tensors of a model by their published names, with their shapes; no `lm_head.weight` if it is tied.
 std::map<std::string, std::vector<std::size_t>> model_tensor_shapes(const LanguageModelTable& model);
 

@@ -17,31 +17,6 @@ constexpr std::size_t most_listed = 20;
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-/// The tensors of a layer, without "model.layers.<n>.".
-std::map<std::string, Shape> layer_shapes(const LanguageModelTable& model) {
-  const auto n = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
-  const ModelTable& layer = model.layer;
-  const std::size_t hidden = n(layer.hidden_size), inner = n(layer.intermediate_size);
-  const std::size_t q = n(layer.num_attention_heads * layer.head_dim);
-  const std::size_t kv = n(layer.num_key_value_heads * layer.head_dim);
-  std::map<std::string, Shape> shapes{
-      {"input_layernorm.weight", {hidden}},      {"self_attn.q_proj.weight", {q, hidden}},
-      {"self_attn.k_proj.weight", {kv, hidden}}, {"self_attn.v_proj.weight", {kv, hidden}},
-      {"self_attn.o_proj.weight", {hidden, q}},  {"post_attention_layernorm.weight", {hidden}},
-      {"mlp.gate_proj.weight", {inner, hidden}}, {"mlp.up_proj.weight", {inner, hidden}},
-      {"mlp.down_proj.weight", {hidden, inner}}};
-  if (layer.attention_bias) {
-    shapes["self_attn.q_proj.bias"] = {q};
-    shapes["self_attn.k_proj.bias"] = {kv};
-    shapes["self_attn.v_proj.bias"] = {kv};
-  }
-  if (model.qk_norm) {
-    shapes["self_attn.q_norm.weight"] = {n(layer.head_dim)};
-    shapes["self_attn.k_norm.weight"] = {n(layer.head_dim)};
-  }
-  return shapes;
-}
-
 /// What is wrong with a tensor that the model has, or nothing.
 std::string fault_of(const std::string& name, const Shape& shape, const CheckpointTensor* tensor) {
   if (tensor == nullptr) return fmt::format("{} is missing, expected {}", name, text_of(shape));
@@ -62,13 +37,36 @@ bool changes_layers(const std::string& name) {
 
 }  // namespace
 
+std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer, bool qk_norm) {
+  const auto n = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
+  const std::size_t hidden = n(layer.hidden_size), inner = n(layer.intermediate_size);
+  const std::size_t q = n(layer.num_attention_heads * layer.head_dim);
+  const std::size_t kv = n(layer.num_key_value_heads * layer.head_dim);
+  std::map<std::string, Shape> shapes{
+      {"input_layernorm.weight", {hidden}},      {"self_attn.q_proj.weight", {q, hidden}},
+      {"self_attn.k_proj.weight", {kv, hidden}}, {"self_attn.v_proj.weight", {kv, hidden}},
+      {"self_attn.o_proj.weight", {hidden, q}},  {"post_attention_layernorm.weight", {hidden}},
+      {"mlp.gate_proj.weight", {inner, hidden}}, {"mlp.up_proj.weight", {inner, hidden}},
+      {"mlp.down_proj.weight", {hidden, inner}}};
+  if (layer.attention_bias) {
+    shapes["self_attn.q_proj.bias"] = {q};
+    shapes["self_attn.k_proj.bias"] = {kv};
+    shapes["self_attn.v_proj.bias"] = {kv};
+  }
+  if (qk_norm) {
+    shapes["self_attn.q_norm.weight"] = {n(layer.head_dim)};
+    shapes["self_attn.k_norm.weight"] = {n(layer.head_dim)};
+  }
+  return shapes;
+}
+
 std::map<std::string, Shape> model_tensor_shapes(const LanguageModelTable& model) {
   const auto vocabulary = static_cast<std::size_t>(model.vocab_size);
   const auto hidden = static_cast<std::size_t>(model.layer.hidden_size);
   std::map<std::string, Shape> shapes{{"model.embed_tokens.weight", {vocabulary, hidden}},
                                       {"model.norm.weight", {hidden}}};
   if (!model.tie_word_embeddings) shapes["lm_head.weight"] = {vocabulary, hidden};
-  const auto of_layer = layer_shapes(model);
+  const auto of_layer = layer_tensor_shapes(model.layer, model.qk_norm);
   for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer)
     for (const auto& [name, shape] : of_layer) shapes[fmt::format("model.layers.{}.{}", layer, name)] = shape;
   return shapes;
