@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kformer/ops/quantized.hpp"
+#include "kformer/ops/ternary.hpp"
 
 #include "blocks/block_cases.hpp"
 
@@ -11,6 +11,7 @@ struct Shape {
   QuantizedFormat format;
   Activations activations;
   std::int64_t rows, in, out;
+  bool one_scale = false;  ///< for all weights, as in a ternary model
 };
 
 template <class T>
@@ -22,7 +23,14 @@ class Forward {
         m_y("kformer::perf::y", s.rows, s.out),
         m_weight("kformer::perf::weight", quantized_bytes(s.format, s.out, s.in)) {
     const auto numbers = random_array<float**>(exec, seed + 1, "kformer::perf::numbers", s.out, s.in);
-    quantize(exec, numbers, {s.format, m_weight.data(), s.out, s.in});
+    const QuantizedOutput weight{s.format, m_weight.data(), s.out, s.in};
+    if (s.one_scale) {
+      const Array<std::byte*> workspace("kformer::perf::workspace",
+                                        ternary_quantize_workspace_bytes(exec, s.out, s.in));
+      ternary_quantize(exec, numbers, weight, Workspace(workspace));
+    } else {
+      quantize(exec, numbers, weight);
+    }
     exec.fence("kformer::perf: quantized weights");
   }
   std::size_t bytes() const { return bytes_of(m_x, m_y, m_weight); }
@@ -44,7 +52,8 @@ Case make_case(DType dtype, const std::string& model, const Shape& s) {
   return {.block = is_ternary(s.format) ? "ternary" : "quantized",
           .direction = is_int8 ? "forward_int8" : "forward",
           .dtype = dtype,
-          .tail = model + '/' + to_string(s.format) + "/rows" + std::to_string(s.rows),
+          .tail = model + '/' + to_string(s.format) + (s.one_scale ? "_one_scale" : "") + "/rows" +
+                  std::to_string(s.rows),
           .limit = s.rows > 1 || is_ternary(s.format) ? Limit::arithmetic : Limit::memory,
           .flops = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out),
           .bytes = static_cast<double>(quantized_bytes(s.format, s.out, s.in)) +
@@ -60,15 +69,18 @@ std::vector<Case> quantized_cases(const BlockSizes& sizes) {
   std::vector<Case> cases;
   const std::int64_t many = sizes.tokens / 2;
   for (const auto& [name, config] : sizes.models) {
-    const auto add = [&](QuantizedFormat format, Activations activations, std::int64_t rows) {
-      cases.push_back(make_case(DType::f32, name,
-                                {format, activations, rows, config.hidden_size, config.intermediate_size}));
+    const auto add = [&](QuantizedFormat format, Activations activations, std::int64_t rows,
+                         bool one_scale = false) {
+      cases.push_back(
+          make_case(DType::f32, name,
+                    {format, activations, rows, config.hidden_size, config.intermediate_size, one_scale}));
     };
     for (const auto activations : {Activations::full, Activations::int8})
       for (const std::int64_t rows : {std::int64_t(1), std::int64_t(4), many})
         for (const QuantizedFormat format : {q8_0, q4_0, q4_1}) add(format, activations, rows);
     for (const std::int64_t rows : {1, 4})
-      for (const QuantizedFormat format : {tq2_0, tq1_0}) add(format, Activations::int8, rows);
+      for (const QuantizedFormat format : {tq2_0, tq1_0})
+        for (const bool one_scale : {true, false}) add(format, Activations::int8, rows, one_scale);
   }
   return cases;
 }

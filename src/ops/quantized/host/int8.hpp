@@ -39,10 +39,25 @@ KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) {
   return adds_four ? sums : _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return _mm256_add_epi32(a, b); }
-KFORMER_SIMD_INLINE std::int32_t total_of(IntegerSums sums) {
-  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+/// `value` as one of the sums, which are 0 otherwise.
+KFORMER_SIMD_INLINE IntegerSums one_sum(std::int32_t value) {
+  return _mm256_zextsi128_si256(_mm_cvtsi32_si128(value));
+}
+
+using DoubleSums = __m256d;
+/// Adds integers times a binary16 number, exactly.
+KFORMER_SIMD_INLINE void add_scaled(DoubleSums& total, IntegerSums sums, DoubleSums scale) {
+  const __m128i x = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  total = _mm256_fmadd_pd(_mm256_cvtepi32_pd(x), scale, total);
+}
+KFORMER_SIMD_INLINE DoubleSums splat_half_as_double(const std::uint8_t* from) {
+  std::int16_t bits;
+  std::memcpy(&bits, from, sizeof(bits));
+  return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_set1_epi16(bits)));
+}
+KFORMER_SIMD_INLINE double total_of(DoubleSums sums) {
+  const __m128d x = _mm_add_pd(_mm256_castpd256_pd128(sums), _mm256_extractf128_pd(sums, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x)));
 }
 
 /// The first number is a scale, the second one belongs to sums of codes.
@@ -79,7 +94,14 @@ KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, const Codes& weights, c
 }
 KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) { return sums; }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return a + b; }
-KFORMER_SIMD_INLINE std::int32_t total_of(IntegerSums sums) { return sums; }
+KFORMER_SIMD_INLINE IntegerSums one_sum(std::int32_t value) { return value; }
+
+using DoubleSums = double;
+KFORMER_SIMD_INLINE void add_scaled(DoubleSums& total, IntegerSums sums, DoubleSums scale) {
+  total += static_cast<double>(sums) * scale;
+}
+KFORMER_SIMD_INLINE DoubleSums splat_half_as_double(const std::uint8_t* from) { return one_half(from); }
+KFORMER_SIMD_INLINE double total_of(DoubleSums sums) { return sums; }
 
 struct NumberPair {
   float first, second;
@@ -139,12 +161,13 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
 /// Rows of ternary weights that share a pass over `rows` rows of x: enough independent sums to hide the latency
 /// of the products, and inputs are loaded once.
 template <int rows>
-inline constexpr int pass_cols = rows == 1   ? (adds_four ? 4 : 2)
-                                 : adds_four ? 2
+inline constexpr int pass_cols = rows == 1   ? 2
+                                 : adds_four ? 4
                                              : 1;
 
 /// The same of `cols` rows of ternary weights, `line` bytes apart: as long as their scales stay the same the
-/// sums are integers.
+/// sums are integers. Times a scale of 11 bits they are exact in double, and so is their total where a row has
+/// one scale.
 template <BlockKind kind, int rows, int cols>
 KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t line, const Int8Inputs<kind>& x,
                                       int row, float* to, std::int64_t ld) {
@@ -152,6 +175,8 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
   constexpr int block_weights = Blocks<kind>::units * unit_weights;
   // 32 bits hold the 256 products of up to 3·127 from each block.
   constexpr std::int64_t longest_run = std::int64_t(1) << 14;
+  // Asked for in the order of memory: the processor does not foresee that `cols` streams are one.
+  constexpr std::int64_t ahead = 4096;
   const std::int64_t blocks = x.ld / block_weights;
   const auto block_at = [&](int c, std::int64_t b) __attribute__((always_inline)) {
     return weights + c * line + b * Blocks<kind>::bytes;
@@ -161,7 +186,7 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
     std::memcpy(&bits, block_at(c, b) + Blocks<kind>::scale_at, sizeof(bits));
     return bits;
   };
-  double total[cols][rows] = {};
+  DoubleSums total[cols][rows] = {};
   for (std::int64_t begin = 0; begin < blocks;) {
     const std::int64_t most = smaller(blocks, begin + longest_run);
     const auto continues = [&](std::int64_t b) __attribute__((always_inline)) {
@@ -176,7 +201,7 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
       const std::int8_t* codes = x.codes + row * x.ld + b * block_weights;
       IntegerSums narrow[cols][rows] = {};
       KFORMER_SIMD_UNROLL
-      for (int c = 0; c < cols; ++c) __builtin_prefetch(block_at(c + cols, b), 0, 2);  // for the next columns
+      for (int c = 0; c < cols; ++c) __builtin_prefetch(weights + ahead + (b * cols + c) * Blocks<kind>::bytes);
       for_each_unit<kind>(Blocks<kind>::units, [&]<int unit>() __attribute__((always_inline)) {
         Codes w[cols];
         KFORMER_SIMD_UNROLL
@@ -199,13 +224,14 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
       ++b;
     } while (b < most && continues(b));
     KFORMER_SIMD_UNROLL
-    for (int c = 0; c < cols; ++c) {
-      const double scale = one_half(block_at(c, begin) + Blocks<kind>::scale_at);
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
+      const IntegerSums shift = one_sum(static_cast<std::int32_t>(sums_to[begin] - sums_to[b]));
       KFORMER_SIMD_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const std::int64_t* sums_to = x.sums_to + (row + r) * (blocks + 1);
+      for (int c = 0; c < cols; ++c) {
         const IntegerSums all = chains == 1 ? sum[0][c][r] : added(sum[0][c][r], sum[chains - 1][c][r]);
-        total[c][r] += scale * static_cast<double>(total_of(all) + sums_to[begin] - sums_to[b]);
+        add_scaled(total[c][r], added(all, shift),
+                   splat_half_as_double(block_at(c, begin) + Blocks<kind>::scale_at));
       }
     }
     begin = b;
@@ -213,7 +239,8 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
-    for (int c = 0; c < cols; ++c) to[r * ld + c] = static_cast<float>(total[c][r] * x.scales[row + r]);
+    for (int c = 0; c < cols; ++c)
+      to[r * ld + c] = static_cast<float>(total_of(total[c][r]) * x.scales[row + r]);
   }
 }
 
