@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: MIT
 
 # kformer_add_block(<block> <Problem>...): the checks of src/ops/<block>, and its kernel lists on every execution space of
-# Kokkos. A space with its own src/ops/<block>/list_<space>.cpp uses that; the others share src/ops/<block>/list.hpp.
+# Kokkos. A space with tuned kernels of its own has their entries in src/ops/<block>/<space>/entries.hpp; all share
+# src/ops/<block>/list.hpp.
 function(kformer_add_block block)
   target_sources(kformer PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/problem.cpp)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
-    set(source ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/list_${lower}.cpp)
-    if(NOT EXISTS ${source})
-      set(instantiations "")
-      foreach(problem IN LISTS ARGN)
-        string(APPEND instantiations
-               "template <>\nKernelList<Impl::${problem}, Kokkos::${space}> kernels<Impl::${problem}, Kokkos::${space}>() {\n"
-               "  return Impl::List<Impl::${problem}, Kokkos::${space}>::get();\n}\n")
-      endforeach()
-      set(source ${CMAKE_CURRENT_BINARY_DIR}/ops/${block}/list_${lower}.cpp)
-      configure_file(${CMAKE_CURRENT_SOURCE_DIR}/ops/list_space.cpp.in ${source} @ONLY)
+    set(entries ops/${block}/${lower}/entries.hpp)
+    set(instantiations "")
+    foreach(problem IN LISTS ARGN)
+      string(APPEND instantiations
+             "template <>\nKernelList<Impl::${problem}, Kokkos::${space}> kernels<Impl::${problem}, Kokkos::${space}>() {\n"
+             "  return Impl::List<Impl::${problem}, Kokkos::${space}>::get();\n}\n")
+    endforeach()
+    set(include_entries "")
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${entries})
+      set(include_entries "#include \"${entries}\"\n")
     endif()
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/ops/${block}/list_${lower}.cpp)
+    configure_file(${CMAKE_CURRENT_SOURCE_DIR}/ops/list_space.cpp.in ${source} @ONLY)
     target_sources(kformer PRIVATE ${source})
   endforeach()
+endfunction()
+
+# kformer_add_cuda_kernels(): src/ops/<block>/cuda/*.cpp of every block, where Kokkos has CUDA. Free of Kokkos, so that nvcc
+# takes seconds for each.
+function(kformer_add_cuda_kernels)
+  if("Cuda" IN_LIST Kformer_SPACES)
+    file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cuda/*.cpp)
+    list(FILTER kernels EXCLUDE REGEX "/common/cuda/emulat")
+    target_sources(kformer PRIVATE ${kernels})
+  endif()
 endfunction()
 
 # kformer_kokkos_sources(<target>): compiles what includes Kokkos as Kokkos wants it, as CUDA or with a precompiled header.

@@ -106,10 +106,11 @@ struct AttentionTensors {
   TestTensor<Exec, C> lse, slopes, dsinks;
   TestTensor<Exec, std::int32_t> cu_seqlens_q, cu_seqlens_kv, block_mask;
 
-  explicit AttentionTensors(const AttentionCase& problem, unsigned seed = 20260102) : c(problem) {
+  explicit AttentionTensors(const AttentionCase& problem, Rows kind = Rows::strided, unsigned seed = 20260102)
+      : c(problem) {
     std::mt19937 generator(seed);
     auto rows = [&](std::int64_t length, std::int64_t heads, std::int64_t dim) {
-      return TestTensor<Exec, T>({c.batch, length, heads, dim});
+      return TestTensor<Exec, T>({c.batch, length, heads, dim}, kind);
     };
     q = rows(c.q_len, c.q_heads, c.head_dim).random(generator, c.deviation);
     k = rows(c.kv_len, c.kv_heads, c.head_dim).random(generator, c.deviation);

@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(functors_match_a_bias_that_says_the_same, T, Scala
 template <class F>
 void check_gradients(const Case& c, const F& functor) {
   AttentionTensors<double> t(c);
-  const AttentionTensors<double> along(c, 7);
+  const AttentionTensors<double> along(c, Rows::strided, 7);
   const auto loss = [&](double h) {
     AttentionTensors<double> moved(c);
     const auto move = [h](TestTensor<Exec, double>& x, const TestTensor<Exec, double>& direction) {

@@ -27,13 +27,14 @@ using Exec = KFORMER_TEST_SPACE;
 /// Every storage type.
 using Scalars = std::tuple<float, bf16, f16, double>;
 
-/// Runs each entry of the list that accepts `problem` from freshly reset outputs, with a workspace of exactly
+/// Runs each entry of `list` that accepts `problem` from freshly reset outputs, with a workspace of exactly
 /// the bytes it asks for, and calls `verify(name)`. Also checks that guard zones stay intact and that a second
 /// run gives the same bits.
 template <class Problem, class Verify>
-void test_every_kernel(const Problem& problem, const std::vector<Output*>& outputs, Verify verify) {
+void test_kernels(KernelList<Problem, Exec> list, const Problem& problem, const std::vector<Output*>& outputs,
+                  Verify verify) {
   int ran = 0;
-  for (const auto& kernel : kernels<Problem, Exec>()) {
+  for (const auto& kernel : list) {
     if (!kernel.reject(problem).empty()) continue;
     ++ran;
     BOOST_TEST_CONTEXT(Problem::function << "[" << kernel.name << "] " << problem.operands().describe()) {
@@ -62,6 +63,12 @@ void test_every_kernel(const Problem& problem, const std::vector<Output*>& outpu
     }
   }
   BOOST_TEST(ran > 0, "no kernel accepts the problem");
+}
+
+/// The same of the list of the execution space.
+template <class Problem, class Verify>
+void test_every_kernel(const Problem& problem, const std::vector<Output*>& outputs, Verify verify) {
+  test_kernels(kernels<Problem, Exec>(), problem, outputs, verify);
 }
 
 /// Judges one output, stored as S, by the tolerance rule.

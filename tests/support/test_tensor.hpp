@@ -18,7 +18,7 @@ using kformer::Impl::for_each_element;
 using kformer::Impl::HostTensor;
 
 /// Where rows lie: back to back, or slices of a larger buffer.
-enum class Rows { packed, strided };
+enum class Rows { packed, strided, aligned };
 
 /// What the generic list test needs of an output, whatever its type.
 class Output {
@@ -41,7 +41,7 @@ class TestTensor : public Output {
   explicit TestTensor(std::vector<std::int64_t> extents, Rows rows = Rows::strided) {
     m_ref.dtype = dtype_of<T>;
     m_ref.rank = static_cast<int>(extents.size());
-    const std::int64_t pad = rows == Rows::strided ? 5 : 0;
+    const std::int64_t pad = rows == Rows::strided ? 5 : rows == Rows::aligned ? 8 : 0;
     std::int64_t stride = 1;
     for (int r = m_ref.rank - 1; r >= 0; --r) {
       m_ref.extent[r] = extents[r];

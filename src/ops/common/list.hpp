@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "kformer/core/kernel_list.hpp"
@@ -24,8 +25,15 @@ auto without_reference_on_device(const std::array<K, N>& all) {
   return std::span<const K>(all.data(), is_host_space<Exec> ? N : N - 1);
 }
 
+/// The tuned entries of a problem on a space, best first; specialised in `ops/<block>/cuda/entries.hpp` where
+/// there are some.
+template <class P, class Exec>
+struct DeviceEntries {
+  static constexpr std::array<Kernel<P, Exec>, 0> all{};
+};
+
 /// The list that most problems have: on hosts the SIMD kernels, best first, then `Parts::kokkos_entry` and
-/// `Parts::reference_entry`; elsewhere the portable kernel alone.
+/// `Parts::reference_entry`; elsewhere the entries of the device and the portable kernel.
 template <class P, class Exec, class Parts, std::size_t (*portable_workspace)(const P&), class... Simd>
 KernelList<P, Exec> simd_list() {
   static constexpr Kernel<P, Exec> portable{"kokkos", never_rejects<P>, portable_workspace,
@@ -35,7 +43,13 @@ KernelList<P, Exec> simd_list() {
         {Simd::entry()..., portable, {"reference", never_rejects<P>, no_workspace<P>, Parts::reference_entry}}};
     return all;
   } else {
-    static constexpr std::array<Kernel<P, Exec>, 1> all{portable};
+    static constexpr auto all = [] {
+      constexpr auto& tuned = DeviceEntries<P, Exec>::all;
+      std::array<Kernel<P, Exec>, tuned.size() + 1> list{};
+      std::copy(tuned.begin(), tuned.end(), list.begin());
+      list.back() = portable;
+      return list;
+    }();
     return all;
   }
 }

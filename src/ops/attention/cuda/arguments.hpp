@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "ops/common/cuda/launch.hpp"
+
+/// \file
+/// Attention as the CUDA kernels see it. Free of Kokkos.
+
+namespace kformer::Impl::cuda {
+
+/// A (batch, token, head, feature) array of 16-bit numbers whose features lie next to each other.
+struct HalfHeads {
+  std::uint16_t* data;
+  std::int64_t batch_stride;
+  int token_stride, head_stride;
+
+  KFORMER_DEVICE std::uint16_t* row(int batch, int token, int head) const {
+    return data + batch * batch_stride + static_cast<std::int64_t>(token) * token_stride +
+           static_cast<std::int64_t>(head) * head_stride;
+  }
+};
+
+/// A (batch, head, query) array of floats.
+struct HeadRows {
+  float* data;
+  std::int64_t batch_stride, head_stride, query_stride;
+
+  KFORMER_DEVICE float& at(int batch, int head, int query) const {
+    return data[batch * batch_stride + head * head_stride + query * query_stride];
+  }
+};
+
+struct AttentionArguments {
+  HalfHeads q, k, v, out;
+  HeadRows lse;
+  int q_heads, group;        ///< query heads, and how many of them share a key head
+  int head_dim, v_head_dim;  ///< multiples of 8
+  float scale, softcap;
+  int window;  ///< 0 for none
+  bool causal;
+};
+
+/// All batches alike, or the sequences packed in one: `q_starts` and `kv_starts` are read on the device.
+struct Sequences {
+  int count, q_len, kv_len;  ///< how many, and lengths: of all batches, or the sums of packed ones
+  const std::int32_t *q_starts, *kv_starts;
+};
+
+/// \throws std::runtime_error if CUDA refuses the launch
+void attention_forward(Stream stream, Half type, const AttentionArguments& a, const Sequences& sequences);
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "kformer/ops/attention.hpp"
+#include "ops/attention/cuda/arguments.hpp"
+#include "ops/common/cuda/device.hpp"
+#include "ops/common/list.hpp"
+
+/// \file
+/// The entries of CUDA kernel lists that use tensor cores.
+
+namespace kformer::Impl::cuda {
+
+inline constexpr int most_features = 256;
+/// Lengths, strides of tokens and numbers of tiles are 32-bit numbers in kernels.
+inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
+
+/// Empty if the kernels can read the array by 16 bytes, else a sentence.
+inline std::string chunk_refusal(const char* role, const TensorRef& x) {
+  const auto refuse = [&](const std::string& why) { return role + (' ' + why); };
+  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0)
+    return refuse("does not lie at a multiple of 16 bytes");
+  for (int r = 0; r < 3; ++r) {
+    if (x.extent[r] <= 1) continue;
+    if (x.stride[r] % 8 != 0)
+      return refuse("has a stride of " + std::to_string(x.stride[r]) +
+                    " elements, which is not a multiple of 8");
+    if (r > 0 && x.stride[r] > most_length) return refuse("has a stride beyond 32 bits");
+  }
+  return {};
+}
+
+/// What both directions refuse.
+template <class Problem>
+std::string tensor_core_refusal(const Problem& p) {
+  const AttentionExtraRefs& x = p.extras;
+  if (p.q.dtype != DType::bf16 && p.q.dtype != DType::f16)
+    return std::string("operands are stored as ") + to_string(p.q.dtype) + ", it takes bf16 and f16";
+  if (p.options.compute == Compute::full)
+    return "it rounds attention weights to 16 bits, and compute = full was asked for";
+  if (x.bias.present() || x.alibi_slopes.present() || x.sinks.present() || x.block_mask.present())
+    return "it has no bias, ALiBi slopes, sinks or block mask";
+  for (const std::int64_t d : {p.q.extent[3], p.v.extent[3]})
+    if (d < 8 || d > most_features || d % 8 != 0)
+      return "head_dim " + std::to_string(d) + " is not a multiple of 8 from 8 to 256";
+  if (!(attention_scale(p.options, p.q.extent[3]) > 0)) return "the scale is not positive";
+  if (p.q.extent[1] > most_length || p.k.extent[1] > most_length ||
+      p.q.extent[0] * p.q.extent[1] * p.q.extent[2] > most_length)
+    return "lengths are beyond 32 bits";
+  const std::pair<const char*, const TensorRef*> all[] = {
+      {"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"out", &p.out}};
+  for (const auto& [role, tensor] : all)
+    if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
+  return {};
+}
+
+inline HalfHeads half_heads(const TensorRef& x) {
+  return {static_cast<std::uint16_t*>(x.data), x.stride[0], static_cast<int>(x.stride[1]),
+          static_cast<int>(x.stride[2])};
+}
+
+template <class Problem>
+AttentionArguments attention_arguments(const Problem& p) {
+  AttentionArguments a{};
+  a.q = half_heads(p.q), a.k = half_heads(p.k), a.v = half_heads(p.v), a.out = half_heads(p.out);
+  a.lse = {static_cast<float*>(p.lse.data), p.lse.stride[0], p.lse.stride[1], p.lse.stride[2]};
+  a.q_heads = static_cast<int>(p.q.extent[2]);
+  a.group = p.k.extent[2] > 0 ? static_cast<int>(p.q.extent[2] / p.k.extent[2]) : 1;
+  a.head_dim = static_cast<int>(p.q.extent[3]);
+  a.v_head_dim = static_cast<int>(p.v.extent[3]);
+  a.scale = static_cast<float>(attention_scale(p.options, p.q.extent[3]));
+  a.softcap = static_cast<float>(p.options.softcap);
+  a.window = static_cast<int>(std::min(p.options.window, most_length));
+  a.causal = p.options.causal;
+  return a;
+}
+
+template <class Problem>
+Sequences sequences_of(const Problem& p) {
+  const AttentionExtraRefs& x = p.extras;
+  const auto starts = [](const TensorRef& t) { return static_cast<const std::int32_t*>(t.data); };
+  const bool packed = x.cu_seqlens_q.present();
+  return {static_cast<int>(packed ? x.cu_seqlens_q.extent[0] - 1 : p.q.extent[0]),
+          static_cast<int>(p.q.extent[1]), static_cast<int>(p.k.extent[1]),
+          packed ? starts(x.cu_seqlens_q) : nullptr, packed ? starts(x.cu_seqlens_kv) : nullptr};
+}
+
+inline Half half_of(DType dtype) { return dtype == DType::bf16 ? Half::bf16 : Half::f16; }
+
+template <class Exec>
+struct ForwardEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_mma", reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    return capability_refusal(80, Device<Exec>::capability());
+  }
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    announced("kformer::attention_forward[cuda_mma]", exec, [&] {
+      attention_forward(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
+                        sequences_of(p));
+    });
+  }
+};
+
+}  // namespace kformer::Impl::cuda
+
+#if defined(KOKKOS_ENABLE_CUDA)
+namespace kformer::Impl {
+
+template <>
+struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
+  static constexpr std::array all{cuda::ForwardEntry<Kokkos::Cuda>::entry()};
+};
+
+}  // namespace kformer::Impl
+#endif

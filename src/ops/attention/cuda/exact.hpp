@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/softmax.hpp"
+#include "ops/attention/cuda/tiles.hpp"
+
+/// \file
+/// The rows of a tile one by one, without tensor cores, with nothing in them that a row does not see: what a
+/// tile falls back to where a value is not finite and only some of its queries see it.
+
+namespace kformer::Impl::cuda {
+
+/// Product of a query and a key.
+template <Half type>
+KFORMER_DEVICE float product_of(const AttentionArguments& a, const std::uint16_t* q, const std::uint16_t* k) {
+  float sum = 0;
+  for (int i = 0; i < a.head_dim; ++i) sum += unpack<type>(q[i]) * unpack<type>(k[i]);
+  return sum;
+}
+
+template <Half type, int features>
+KFORMER_DEVICE_CALL void attend_exactly(const AttentionArguments& a, const QueryTile& tile, int head,
+                                        int queries, int warps) {
+  const int lane = thread_index() % 32;
+  const float factor = exponent_factor(a);
+  const auto key = [&](int j) { return a.k.row(tile.batch, tile.kv_begin + j, head / a.group); };
+  for (int row = tile.first + thread_index() / 32; row < tile.first + queries && row < tile.q_len;
+       row += warps) {
+    const std::uint16_t* q = a.q.row(tile.batch, tile.q_begin + row, head);
+    const Visible v = visible_keys(a, tile, row);
+    const auto score = [&](int j) {
+      return j < v.end ? capped(a, product_of<type>(a, q, key(j))) : -infinity();
+    };
+    float highest = -infinity();
+    for (int j = v.begin; j < v.end; j += 32) highest = largest(highest, score(j + lane));
+    for (int lanes = 16; lanes > 0; lanes /= 2) highest = largest(highest, shuffle_xor(highest, lanes));
+    const float from = highest == -infinity() ? 0 : highest * factor;
+    float sum = 0, result[features / 32] = {};
+    for (int first = v.begin; first < v.end; first += 32) {
+      const float mine = exp2_fast(score(first + lane) * factor - from);
+      sum += mine;
+      for (int j = 0; j < 32; ++j) {
+        const float weight = bits_as_float(shuffle(float_as_bits(mine), j));
+        if (first + j >= v.end) continue;
+        const std::uint16_t* value = a.v.row(tile.batch, tile.kv_begin + first + j, head / a.group);
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < features / 32; ++n)
+          if (n * 32 + lane < a.v_head_dim) result[n] += weight * unpack<type>(value[n * 32 + lane]);
+      }
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += shuffle_xor(sum, lanes);
+    std::uint16_t* out = a.out.row(tile.batch, tile.q_begin + row, head);
+    const float inverse = sum == 0 ? 0 : 1 / sum;
+    KFORMER_DEVICE_UNROLL
+    for (int n = 0; n < features / 32; ++n)
+      if (n * 32 + lane < a.v_head_dim)
+        out[n * 32 + lane] = static_cast<std::uint16_t>(pack<type>(result[n] * inverse, 0));
+    if (lane == 0)
+      a.lse.at(tile.batch, head, tile.q_begin + row) =
+          sum == 0 ? -infinity() : highest * factor * ln_2 + natural_log(sum);
+  }
+}
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/arguments.hpp"
+
+/// \file
+/// Softmax as keys pass by: highest score and sum of weights of each row. A thread has two rows of every tile
+/// of 16, which it shares with the three other threads of its group of four.
+
+namespace kformer::Impl::cuda {
+
+/// What a row comes to.
+struct RowSum {
+  float inverse;  ///< of the sum of weights, or 0 where nothing was seen
+  float lse;
+};
+
+inline constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+
+/// 1 − 2/(e²ˣ + 1), and an odd polynomial where that would cancel.
+KFORMER_DEVICE float hyperbolic_tangent(float x) {
+  const float magnitude = x < 0 ? -x : x, square = x * x;
+  if (magnitude < 0.125f) return x + x * square * (-1.0f / 3 + square * (2.0f / 15 + square * (-17.0f / 315)));
+  const float y = 1 - 2 / (exp2_fast(magnitude * 2 * log2_e) + 1);
+  return x < 0 ? -y : y;
+}
+
+/// What a product of query and key is multiplied with before 2 is raised to it, after the soft cap if there is
+/// one.
+KFORMER_DEVICE float exponent_factor(const AttentionArguments& a) {
+  return a.softcap > 0 ? log2_e : a.scale * log2_e;
+}
+KFORMER_DEVICE float capped(const AttentionArguments& a, float product) {
+  return a.softcap > 0 ? a.softcap * hyperbolic_tangent(product * (a.scale / a.softcap)) : product;
+}
+
+template <int row_tiles>
+class Softmax {
+ public:
+  KFORMER_DEVICE explicit Softmax(const AttentionArguments& a) : m_arguments(a), m_factor(exponent_factor(a)) {
+    KFORMER_DEVICE_UNROLL
+    for (int m = 0; m < row_tiles; ++m) {
+      KFORMER_DEVICE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        m_highest[m][half] = -infinity();
+        m_sum[m][half] = 0;
+      }
+    }
+  }
+
+  /// softcap · tanh(scale · score / softcap), if there is a soft cap.
+  template <int columns>
+  KFORMER_DEVICE void cap(float (&score)[columns][4]) const {
+    if (m_arguments.softcap <= 0) return;
+    KFORMER_DEVICE_UNROLL
+    for (int n = 0; n < columns; ++n) {
+      KFORMER_DEVICE_UNROLL
+      for (int i = 0; i < 4; ++i) score[n][i] = capped(m_arguments, score[n][i]);
+    }
+  }
+
+  /// Weights of scores, as far as is known, for the product with values; what was summed before is scaled to
+  /// them.
+  template <Half type, int columns, int features>
+  KFORMER_DEVICE void pass(int m, float (&score)[columns][4], std::uint32_t (&weight)[columns / 2][4],
+                           float (&result)[features][4]) {
+    KFORMER_DEVICE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float highest = m_highest[m][half];
+      KFORMER_DEVICE_UNROLL
+      for (int n = 0; n < columns; ++n)
+        highest = largest(highest, largest(score[n][2 * half], score[n][2 * half + 1]));
+      highest = largest(highest, shuffle_xor(highest, 1));
+      highest = largest(highest, shuffle_xor(highest, 2));
+      // A row that has seen nothing yet: any finite number does.
+      const float from = highest == -infinity() ? 0 : highest * m_factor;
+      const float correction = exp2_fast(m_highest[m][half] * m_factor - from);
+      m_highest[m][half] = highest;
+      float sum = 0;
+      KFORMER_DEVICE_UNROLL
+      for (int n = 0; n < columns; ++n) {
+        KFORMER_DEVICE_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          score[n][i] = exp2_fast(score[n][i] * m_factor - from);
+          sum += score[n][i];
+        }
+      }
+      m_sum[m][half] = m_sum[m][half] * correction + sum;
+      KFORMER_DEVICE_UNROLL
+      for (int n = 0; n < features; ++n) {
+        result[n][2 * half] *= correction;
+        result[n][2 * half + 1] *= correction;
+      }
+    }
+    KFORMER_DEVICE_UNROLL
+    for (int k = 0; k < columns / 2; ++k) {
+      weight[k][0] = pack<type>(score[2 * k][0], score[2 * k][1]);
+      weight[k][1] = pack<type>(score[2 * k][2], score[2 * k][3]);
+      weight[k][2] = pack<type>(score[2 * k + 1][0], score[2 * k + 1][1]);
+      weight[k][3] = pack<type>(score[2 * k + 1][2], score[2 * k + 1][3]);
+    }
+  }
+
+  KFORMER_DEVICE RowSum finish(int m, int half) const {
+    float sum = m_sum[m][half];
+    sum += shuffle_xor(sum, 1);
+    sum += shuffle_xor(sum, 2);
+    if (sum == 0) return {0, -infinity()};
+    return {1 / sum, m_highest[m][half] * m_factor * ln_2 + natural_log(sum)};
+  }
+
+ private:
+  const AttentionArguments& m_arguments;
+  float m_factor;
+  float m_highest[row_tiles][2], m_sum[row_tiles][2];
+};
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/forward.hpp"
+
+/// \file
+/// The tiles of each kernel. Sizes follow from registers (255 per thread) and shared memory; see docs/gpu.md
+/// for what the compiler makes of them.
+
+namespace kformer::Impl::cuda {
+
+/// `f.operator()<half>()`.
+template <class F>
+void with_half(Half type, F f) {
+  if (type == Half::bf16)
+    f.template operator()<Half::bf16>();
+  else
+    f.template operator()<Half::f16>();
+}
+
+template <Half type, int features>
+struct ForwardTableOf;
+template <Half type>
+struct ForwardTableOf<type, 64> {
+  using Tiles = ForwardTiles<type, 64, 4, 2, 64, true, 2>;
+};
+template <Half type>
+struct ForwardTableOf<type, 96> {
+  using Tiles = ForwardTiles<type, 96, 4, 1, 64, true, 2>;
+};
+template <Half type>
+struct ForwardTableOf<type, 128> {
+  using Tiles = ForwardTiles<type, 128, 4, 1, 64, true, 2>;
+};
+template <Half type>
+struct ForwardTableOf<type, 256> {
+  using Tiles = ForwardTiles<type, 256, 4, 1, 32, false, 1>;
+};
+
+template <Half type, int features>
+using ForwardTable = typename ForwardTableOf<type, features>::Tiles;
+
+}  // namespace kformer::Impl::cuda

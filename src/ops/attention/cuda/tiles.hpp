@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/arguments.hpp"
+
+/// \file
+/// Tiles of attention in shared memory and registers.
+
+namespace kformer::Impl::cuda {
+
+/// Rows of `features` 16-bit numbers in shared memory, in chunks of 16 bytes. Chunk c of row r stands where
+/// chunk c xor (r mod 8) would, so that eight rows of one column of chunks lie in different banks.
+template <int features>
+struct Swizzled {
+  static constexpr int chunks = features / 8;
+  static constexpr int row_bytes = 2 * features;
+  static_assert(features % 64 == 0 || features == 32 || features == 96);
+
+  /// The place of a chunk, in bytes from the beginning.
+  KFORMER_DEVICE static constexpr SharedAddress at(int row, int chunk) {
+    // 64 features fill all banks once; the last 32 of 96 fill half of them, and pairs of rows take turns.
+    const int group = chunk / 8 * 8;
+    const int swizzled = chunks - group >= 8 ? chunk ^ (row & 7) : group + ((chunk - group) ^ (row >> 1 & 3));
+    return static_cast<SharedAddress>(row * row_bytes + swizzled * 16);
+  }
+};
+
+/// The sequence of a tile of queries, and the first of its queries.
+struct QueryTile {
+  int batch, q_begin, q_len, kv_begin, kv_len, first;
+};
+
+/// Which queries tile `tile` of `rows` rows each has. Where there is none `q_len` is 0.
+template <int rows>
+KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int tile) {
+  if (!s.q_starts) {
+    const int tiles = (s.q_len + rows - 1) / rows;
+    // The last queries see the most keys: they come first.
+    return {tile % s.count, 0, s.q_len, 0, s.kv_len, (tiles - 1 - tile / s.count) * rows};
+  }
+  for (int n = 0; n < s.count; ++n) {
+    const int length = s.q_starts[n + 1] - s.q_starts[n], tiles = (length + rows - 1) / rows;
+    if (tile < tiles)
+      return {0,
+              s.q_starts[n],
+              length,
+              s.kv_starts[n],
+              s.kv_starts[n + 1] - s.kv_starts[n],
+              (tiles - 1 - tile) * rows};
+    tile -= tiles;
+  }
+  return {};
+}
+
+/// At least as many tiles as `find_tile` finds; the lengths of packed sequences are known to the device alone.
+template <int rows>
+std::int64_t most_tiles(const Sequences& s) {
+  const std::int64_t tiles = (s.q_len + rows - 1) / rows;
+  return s.q_starts ? tiles + s.count : tiles * s.count;
+}
+
+/// The keys that query `query` sees: [begin, end). With `causal` the last query sees the last key.
+struct Visible {
+  int begin, end;
+};
+KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile& t, int query) {
+  const int diagonal = query + t.kv_len - t.q_len;
+  Visible v{0, t.kv_len};
+  if (a.causal && diagonal + 1 < v.end) v.end = diagonal + 1;
+  if (a.window > 0) {
+    if (diagonal - a.window + 1 > v.begin) v.begin = diagonal - a.window + 1;
+    if (!a.causal && diagonal + a.window < v.end) v.end = diagonal + a.window;
+  }
+  return v;
+}
+
+/// Begins to copy rows of `features` numbers; zeros stand for rows from `rows_left` on and features from
+/// `present` on.
+template <int rows, int features, int threads>
+KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int stride, int rows_left,
+                              int present) {
+  constexpr int chunks = Swizzled<features>::chunks;
+  KFORMER_DEVICE_UNROLL
+  for (int i = thread_index(); i < rows * chunks; i += threads) {
+    const int row = i / chunks, chunk = i % chunks;
+    const bool is_there = row < rows_left && chunk * 8 < present;
+    copy_async(to + Swizzled<features>::at(row, chunk),
+               is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * 8 : from, is_there);
+  }
+}
+
+}  // namespace kformer::Impl::cuda

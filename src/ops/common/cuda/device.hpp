@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <string>
+
+#include "ops/common/cuda/launch.hpp"
+
+/// \file
+/// Where CUDA kernels run: a device of Kokkos, or the emulated block on a host space.
+
+namespace kformer::Impl::cuda {
+
+/// A compute capability, 10 · major + minor.
+inline std::string capability_refusal(int needed, int present) {
+  if (present >= needed) return {};
+  const auto text = [](int c) { return std::to_string(c / 10) + '.' + std::to_string(c % 10); };
+  return "it needs compute capability >= " + text(needed) + ", this device is " + text(present);
+}
+
+/// Of host spaces: kernels are emulated, whatever capability they need.
+template <class Exec>
+struct Device {
+  static Stream stream(const Exec&) { return {}; }
+  static int capability() { return 1000; }
+};
+
+#if defined(KOKKOS_ENABLE_CUDA) && defined(__CUDACC__)
+template <>
+struct Device<Kokkos::Cuda> {
+  static Stream stream(const Kokkos::Cuda& exec) { return exec.cuda_stream(); }
+  /// Of the device Kokkos runs on.
+  static int capability() {
+    static const int capability = [] {
+      const cudaDeviceProp& device = Kokkos::Cuda().cuda_device_prop();
+      return 10 * device.major + device.minor;
+    }();
+    return capability;
+  }
+};
+#endif
+
+/// Shows the launches of `f` to Kokkos Tools as one kernel: they are not Kokkos'.
+template <class Exec, class F>
+void announced(const char* label, const Exec& exec, F f) {
+  std::uint64_t id = 0;
+  Kokkos::Tools::beginParallelFor(label, Kokkos::Tools::Experimental::device_id(exec), &id);
+  f();
+  Kokkos::Tools::endParallelFor(id);
+}
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include "ops/common/cuda/emulation.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace kformer::Impl::cuda::emulation {
+
+namespace {
+// A fault of a kernel under test: nothing after it would mean anything.
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "kformer: emulated CUDA block: %s\n", what);
+  std::abort();
+}
+}  // namespace
+
+thread_local Block* Block::s_current = nullptr;
+
+Block::Block(int threads, std::size_t shared_bytes, const std::function<void()>& body)
+    : m_body(body),
+      m_fibers(static_cast<std::size_t>(threads)),
+      m_warps(static_cast<std::size_t>((threads + warp_threads - 1) / warp_threads)),
+      m_shared(shared_bytes) {
+  for (Fiber& fiber : m_fibers) fiber.stack.resize(stack_bytes);
+}
+
+void Block::run_grid(int blocks, int threads, std::size_t shared_bytes, const std::function<void()>& body) {
+  if (threads % warp_threads != 0) fail("its threads are not whole warps");
+  Block block(threads, shared_bytes, body);
+  s_current = &block;
+  for (int number = 0; number < blocks; ++number) block.run(number);
+  s_current = nullptr;
+}
+
+void Block::run(int number) {
+  m_number = number;
+  std::memset(m_shared.data(), 0xff, m_shared.size());
+  m_left = static_cast<int>(m_fibers.size());
+  for (Fiber& fiber : m_fibers) {
+    fiber.done = false;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = fiber.stack.size();
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, enter, 0);
+  }
+  m_running = 0;
+  swapcontext(&m_outside, &m_fibers[0].context);
+  for (Fiber& fiber : m_fibers)
+    if (!fiber.open_group.empty() || !fiber.groups.empty()) fail("it ended with copies in flight");
+}
+
+void Block::enter() {
+  Block& block = current();
+  block.m_body();
+  block.m_fibers[block.m_running].done = true;
+  ++block.m_steps;
+  if (--block.m_left == 0) setcontext(&block.m_outside);
+  block.yield();
+}
+
+void Block::yield() {
+  m_idle = m_steps == m_last_steps ? m_idle + 1 : 0;
+  m_last_steps = m_steps;
+  const int threads = static_cast<int>(m_fibers.size());
+  if (m_idle > 2 * threads) fail("all threads wait");
+  const int from = m_running;
+  do m_running = (m_running + 1) % threads;
+  while (m_fibers[m_running].done);
+  if (m_running != from) swapcontext(&m_fibers[from].context, &m_fibers[m_running].context);
+}
+
+std::byte* Block::shared(std::uint32_t address, std::size_t bytes) {
+  if (address % bytes != 0) fail("an address in shared memory is not aligned");
+  if (address + bytes > m_shared.size()) fail("an address lies outside of its shared memory");
+  return m_shared.data() + address;
+}
+
+void Block::check_global(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) fail("an address in memory is not aligned");
+}
+
+bool Block::any(bool mine) {
+  m_any = m_any || mine;
+  barrier(0, threads());
+  const bool result = m_any;
+  barrier(0, threads());
+  m_any = false;
+  barrier(0, threads());
+  return result;
+}
+
+void Block::barrier(int id, int count) {
+  Barrier& b = m_barriers[id];
+  const std::int64_t meeting = b.meetings;
+  ++m_steps;
+  if (++b.arrived == count) {
+    b.arrived = 0;
+    ++b.meetings;
+  }
+  while (b.meetings == meeting) yield();
+}
+
+const std::byte* Block::exchange_bytes(const void* mine, std::size_t bytes) {
+  Warp& warp = m_warps[static_cast<std::size_t>(m_running / warp_threads)];
+  const std::int64_t meeting = warp.meetings;
+  // Two sets of slots: who comes to the next meeting does not overwrite what others still read.
+  std::byte* slots = warp.slots[meeting % 2];
+  std::memcpy(slots + static_cast<std::size_t>(m_running % warp_threads) * bytes, mine, bytes);
+  ++m_steps;
+  if (++warp.arrived == warp_threads) {
+    warp.arrived = 0;
+    ++warp.meetings;
+  }
+  while (warp.meetings == meeting) yield();
+  return slots;
+}
+
+void Block::commit_group() {
+  Fiber& fiber = m_fibers[m_running];
+  fiber.groups.push_back(std::move(fiber.open_group));
+  fiber.open_group.clear();
+}
+
+void Block::wait_groups(int left) {
+  std::vector<Group>& groups = m_fibers[m_running].groups;
+  while (static_cast<int>(groups.size()) > left) {
+    for (const auto& f : groups.front()) f();
+    groups.erase(groups.begin());
+  }
+}
+
+}  // namespace kformer::Impl::cuda::emulation

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+/// \file
+/// A block of CUDA threads on one thread of the host, so that kernels are held against the reference where
+/// there is no device. Threads are fibers that run until they have to wait. What instructions promise is kept,
+/// and no more: a copy in flight arrives when it is waited for, shared memory starts as NaN, and a block whose
+/// threads all wait is an error.
+
+namespace kformer::Impl::cuda::emulation {
+
+inline constexpr int warp_threads = 32;
+
+class Block {
+ public:
+  /// Runs `body` once per thread of every block of the grid.
+  static void run_grid(int blocks, int threads, std::size_t shared_bytes, const std::function<void()>& body);
+
+  static Block& current() { return *s_current; }
+  int thread() const { return m_running; }
+  int number() const { return m_number; }
+  int threads() const { return static_cast<int>(m_fibers.size()); }
+  std::byte* shared(std::uint32_t address, std::size_t bytes);
+  /// A load from memory of the device has to be aligned to its size.
+  static void check_global(const void* address, std::size_t bytes);
+
+  /// Waits until `count` threads have come to barrier `id`.
+  void barrier(int id, int count);
+
+  /// Waits for all threads; whether one of them said so.
+  bool any(bool mine);
+
+  /// Waits for the other threads of the warp; what each of them brought, by lane.
+  template <class T>
+  const T* exchange(const T& mine) {
+    static_assert(sizeof(T) <= slot_bytes && alignof(T) <= 16);
+    return reinterpret_cast<const T*>(exchange_bytes(&mine, sizeof(T)));
+  }
+
+  /// `f` is done when its group is waited for.
+  void later(std::function<void()> f) { m_fibers[m_running].open_group.push_back(std::move(f)); }
+  void commit_group();
+  void wait_groups(int left);
+
+ private:
+  static constexpr std::size_t slot_bytes = 64, stack_bytes = 128 << 10;
+  using Group = std::vector<std::function<void()>>;
+  struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done = false;
+    Group open_group;
+    std::vector<Group> groups;
+  };
+  struct Warp {
+    alignas(16) std::byte slots[2][warp_threads * slot_bytes];
+    int arrived = 0;
+    std::int64_t meetings = 0;
+  };
+  struct Barrier {
+    int arrived = 0;
+    std::int64_t meetings = 0;
+  };
+
+  Block(int threads, std::size_t shared_bytes, const std::function<void()>& body);
+  void run(int number);
+  static void enter();
+  void yield();
+  const std::byte* exchange_bytes(const void* mine, std::size_t bytes);
+
+  static thread_local Block* s_current;
+  const std::function<void()>& m_body;
+  std::vector<Fiber> m_fibers;
+  std::vector<Warp> m_warps;
+  std::vector<std::byte> m_shared;
+  Barrier m_barriers[16];
+  bool m_any = false;
+  ucontext_t m_outside;
+  int m_number = 0;
+  std::int64_t m_steps = 0, m_last_steps = 0;
+  int m_running = 0, m_left = 0, m_idle = 0;
+};
+
+}  // namespace kformer::Impl::cuda::emulation

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if !defined(__CUDACC__)
+#include <cmath>
+#include <limits>
+
+#include "ops/common/cuda/emulation.hpp"
+#endif
+
+/// \file
+/// What CUDA kernels use of the machine, one function per instruction: PTX where nvcc compiles, the emulated
+/// block elsewhere. Registers of matrix fragments are laid out as the PTX ISA has them (section 9.7.14).
+
+#if defined(__CUDACC__)
+#define KFORMER_DEVICE __device__ __forceinline__
+#define KFORMER_DEVICE_CALL __device__ __noinline__
+#define KFORMER_DEVICE_UNROLL _Pragma("unroll")
+#else
+#define KFORMER_DEVICE inline
+#define KFORMER_DEVICE_CALL inline
+#define KFORMER_DEVICE_UNROLL
+#endif
+
+namespace kformer::Impl::cuda {
+
+/// The 16-bit types that tensor cores multiply.
+enum class Half { bf16, f16 };
+
+/// A place in the shared memory of the block, in bytes.
+using SharedAddress = std::uint32_t;
+
+#if defined(__CUDACC__)
+
+KFORMER_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+KFORMER_DEVICE int block_index() { return static_cast<int>(blockIdx.x); }
+/// Where the dynamic shared memory begins.
+KFORMER_DEVICE SharedAddress shared_begin() {
+  extern __shared__ __align__(128) unsigned char kformer_shared[];
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(kformer_shared));
+}
+template <class T>
+KFORMER_DEVICE T load_shared(SharedAddress from) {
+  return *static_cast<const T*>(__cvta_shared_to_generic(from));
+}
+template <class T>
+KFORMER_DEVICE void store_shared(SharedAddress to, const T& value) {
+  *static_cast<T*>(__cvta_shared_to_generic(to)) = value;
+}
+KFORMER_DEVICE void block_barrier() { __syncthreads(); }
+/// Whether it is so for any thread of the block; a barrier.
+KFORMER_DEVICE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
+
+/// Copies 16 bytes past the registers; zeros where `present` is false, and nothing is read then.
+KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, bool present) {
+  const int bytes = present ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+KFORMER_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+/// Waits for all but the last `left` groups of this thread's copies.
+template <int left>
+KFORMER_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(left) : "memory");
+}
+
+/// Four 8 × 8 matrices of 16-bit numbers; lanes 8i to 8i + 7 give the addresses of the rows of matrix i. Lane l
+/// gets elements 2(l mod 4) and 2(l mod 4) + 1 of row l/4 of matrix i in register i.
+KFORMER_DEVICE void load_matrices(std::uint32_t (&r)[4], SharedAddress row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+}
+/// The same of the transposed matrices.
+KFORMER_DEVICE void load_matrices_transposed(std::uint32_t (&r)[4], SharedAddress row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+}
+/// c (16 × 8) += a (16 × 16) · b (16 × 8), sums in float.
+template <Half type>
+KFORMER_DEVICE void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                 std::uint32_t b1) {
+  if constexpr (type == Half::bf16)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/// Two numbers rounded to nearest, `low` in the low half.
+template <Half type>
+KFORMER_DEVICE std::uint32_t pack(float low, float high) {
+  std::uint32_t r;
+  if constexpr (type == Half::bf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+template <Half type>
+KFORMER_DEVICE float unpack(std::uint16_t bits) {
+  float x;
+  if constexpr (type == Half::bf16)
+    x = __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
+  else
+    asm("cvt.f32.f16 %0, %1;\n" : "=f"(x) : "h"(bits));
+  return x;
+}
+/// 2ˣ, within 2 ulp; subnormal results are 0.
+KFORMER_DEVICE float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+KFORMER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(bits); }
+KFORMER_DEVICE std::uint32_t float_as_bits(float x) { return __float_as_uint(x); }
+KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+KFORMER_DEVICE std::uint32_t shuffle(std::uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+KFORMER_DEVICE float largest(float a, float b) { return fmaxf(a, b); }
+KFORMER_DEVICE float natural_log(float x) { return logf(x); }
+KFORMER_DEVICE constexpr float infinity() { return __builtin_huge_valf(); }
+
+#else
+
+inline int thread_index() { return emulation::Block::current().thread(); }
+inline int block_index() { return emulation::Block::current().number(); }
+inline SharedAddress shared_begin() { return 0; }
+template <class T>
+T load_shared(SharedAddress from) {
+  T value;
+  std::memcpy(&value, emulation::Block::current().shared(from, sizeof(T)), sizeof(T));
+  return value;
+}
+template <class T>
+void store_shared(SharedAddress to, const T& value) {
+  std::memcpy(emulation::Block::current().shared(to, sizeof(T)), &value, sizeof(T));
+}
+void block_barrier();
+bool any_of_block(bool mine);
+void copy_async(SharedAddress to, const void* from, bool present);
+inline void commit_copies() { emulation::Block::current().commit_group(); }
+template <int left>
+void wait_copies() {
+  emulation::Block::current().wait_groups(left);
+}
+void load_matrices(std::uint32_t (&r)[4], SharedAddress row);
+void load_matrices_transposed(std::uint32_t (&r)[4], SharedAddress row);
+template <Half type>
+std::uint32_t pack(float low, float high);
+template <Half type>
+float unpack(std::uint16_t bits);
+template <Half type>
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
+inline float exp2_fast(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;
+}
+inline float bits_as_float(std::uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+inline std::uint32_t float_as_bits(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(x));
+  return bits;
+}
+float shuffle_xor(float x, int lanes);
+std::uint32_t shuffle(std::uint32_t x, int lane);
+inline float largest(float a, float b) { return std::fmax(a, b); }
+inline float natural_log(float x) { return std::log(x); }
+constexpr float infinity() { return std::numeric_limits<float>::infinity(); }
+
+#endif
+
+}  // namespace kformer::Impl::cuda
