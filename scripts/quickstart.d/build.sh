@@ -42,7 +42,8 @@ build_options() {
   case $route-$1 in
     debian-*)
       # An RPATH serves the libraries of a program too, of which Debian's Kokkos Kernels are in need; a RUNPATH does not.
-      printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$1")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
+      printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$1")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
+        -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
       ;;
     upstream-openmp) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=OFF ;;
     upstream-serial) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=OFF ;;

@@ -2,7 +2,7 @@
 # Debian's packages: what is installed, what is only unpacked (Kokkos), and where they come from.
 
 build_packages=(
-  g++ cmake ninja-build git
+  g++ cmake ninja-build ccache git
   libhdf5-dev libtomlplusplus-dev libcli11-dev libfmt-dev nlohmann-json3-dev libboost-dev libboost-test-dev
   libpcre2-dev libsentencepiece-dev libicu-dev
   libopenblas-openmp-dev liblapack-dev

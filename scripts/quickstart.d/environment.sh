@@ -37,6 +37,8 @@ use_debian() {
   entry+=(LANG=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONPATH="$checkout/analysis")
   # The checkout may belong to another user than root; its revision goes into the results all the same.
   entry+=(GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$checkout")
+  # What does not depend on Kokkos is compiled once for both builds.
+  entry+=(CCACHE_DIR="$state/ccache" CCACHE_DEPEND=1)
   unpack_kokkos openmp
 }
 
