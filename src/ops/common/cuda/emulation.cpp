@@ -44,8 +44,10 @@ void Block::run(int number) {
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, enter, 0);
   }
-  m_running = 0;
-  swapcontext(&m_outside, &m_fibers[0].context);
+  // Who runs first may run ahead until a barrier stops it: in every other block the last thread does.
+  m_step = number % 2 == 0 ? 1 : m_left - 1;
+  m_running = number % 2 == 0 ? 0 : m_left - 1;
+  swapcontext(&m_outside, &m_fibers[m_running].context);
   for (Fiber& fiber : m_fibers)
     if (!fiber.open_group.empty() || !fiber.groups.empty()) fail("it ended with copies in flight");
 }
@@ -65,7 +67,7 @@ void Block::yield() {
   const int threads = static_cast<int>(m_fibers.size());
   if (m_idle > 2 * threads) fail("all threads wait");
   const int from = m_running;
-  do m_running = (m_running + 1) % threads;
+  do m_running = (m_running + m_step) % threads;
   while (m_fibers[m_running].done);
   if (m_running != from) swapcontext(&m_fibers[from].context, &m_fibers[m_running].context);
 }

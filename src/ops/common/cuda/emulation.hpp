@@ -86,7 +86,7 @@ class Block {
   ucontext_t m_outside;
   int m_number = 0;
   std::int64_t m_steps = 0, m_last_steps = 0;
-  int m_running = 0, m_left = 0, m_idle = 0;
+  int m_running = 0, m_step = 1, m_left = 0, m_idle = 0;
 };
 
 }  // namespace kformer::Impl::cuda::emulation
