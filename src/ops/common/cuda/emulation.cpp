@@ -45,8 +45,8 @@ void Block::run(int number) {
     makecontext(&fiber.context, enter, 0);
   }
   // Who runs first may run ahead until a barrier stops it: in every other block the last thread does.
-  m_step = number % 2 == 0 ? 1 : m_left - 1;
-  m_running = number % 2 == 0 ? 0 : m_left - 1;
+  m_forward = number % 2 == 0;
+  m_running = m_forward ? 0 : m_left - 1;
   swapcontext(&m_outside, &m_fibers[m_running].context);
   for (Fiber& fiber : m_fibers)
     if (!fiber.open_group.empty() || !fiber.groups.empty()) fail("it ended with copies in flight");
@@ -58,16 +58,16 @@ void Block::enter() {
   block.m_fibers[block.m_running].done = true;
   ++block.m_steps;
   if (--block.m_left == 0) setcontext(&block.m_outside);
-  block.yield();
+  block.yield(block.threads());
 }
 
-void Block::yield() {
+void Block::yield(int threads) {
   m_idle = m_steps == m_last_steps ? m_idle + 1 : 0;
   m_last_steps = m_steps;
-  const int threads = static_cast<int>(m_fibers.size());
-  if (m_idle > 2 * threads) fail("all threads wait");
-  const int from = m_running;
-  do m_running = (m_running + m_step) % threads;
+  if (m_idle > 4 * this->threads()) fail("all threads wait");
+  if (m_idle > 2 * threads) threads = this->threads();  // others of this group wait for something else
+  const int from = m_running, first = from / threads * threads;
+  do m_running = first + (m_running - first + (m_forward ? 1 : threads - 1)) % threads;
   while (m_fibers[m_running].done);
   if (m_running != from) swapcontext(&m_fibers[from].context, &m_fibers[m_running].context);
 }
@@ -100,7 +100,7 @@ void Block::barrier(int id, int count) {
     b.arrived = 0;
     ++b.meetings;
   }
-  while (b.meetings == meeting) yield();
+  while (b.meetings == meeting) yield(threads());
 }
 
 const std::byte* Block::exchange_bytes(const void* mine, std::size_t bytes) {
@@ -114,8 +114,15 @@ const std::byte* Block::exchange_bytes(const void* mine, std::size_t bytes) {
     warp.arrived = 0;
     ++warp.meetings;
   }
-  while (warp.meetings == meeting) yield();
+  while (warp.meetings == meeting) yield(warp_threads);
   return slots;
+}
+
+void Block::later(std::function<void()> f) {
+  if (m_number / 2 % 2 == 0)
+    m_fibers[m_running].open_group.push_back(std::move(f));
+  else
+    f();
 }
 
 void Block::commit_group() {

@@ -12,8 +12,8 @@
 /// \file
 /// A block of CUDA threads on one thread of the host, so that kernels are held against the reference where
 /// there is no device. Threads are fibers that run until they have to wait. What instructions promise is kept,
-/// and no more: a copy in flight arrives when it is waited for, shared memory starts as NaN, and a block whose
-/// threads all wait is an error.
+/// and no more: a copy in flight arrives at once or not before it is waited for, shared memory starts as NaN,
+/// and a block whose threads all wait is an error.
 
 namespace kformer::Impl::cuda::emulation {
 
@@ -45,8 +45,9 @@ class Block {
     return reinterpret_cast<const T*>(exchange_bytes(&mine, sizeof(T)));
   }
 
-  /// `f` is done when its group is waited for.
-  void later(std::function<void()> f) { m_fibers[m_running].open_group.push_back(std::move(f)); }
+  /// `f` is done at the latest when its group is waited for: then in one half of the blocks, at once in the
+  /// other.
+  void later(std::function<void()> f);
   void commit_group();
   void wait_groups(int left);
 
@@ -73,7 +74,8 @@ class Block {
   Block(int threads, std::size_t shared_bytes, const std::function<void()>& body);
   void run(int number);
   static void enter();
-  void yield();
+  /// Lets the next of this thread's group of `threads` run: a warp goes on alone until all of it waits.
+  void yield(int threads);
   const std::byte* exchange_bytes(const void* mine, std::size_t bytes);
 
   static thread_local Block* s_current;
@@ -86,7 +88,8 @@ class Block {
   ucontext_t m_outside;
   int m_number = 0;
   std::int64_t m_steps = 0, m_last_steps = 0;
-  int m_running = 0, m_step = 1, m_left = 0, m_idle = 0;
+  int m_running = 0, m_left = 0, m_idle = 0;
+  bool m_forward = true;
 };
 
 }  // namespace kformer::Impl::cuda::emulation
