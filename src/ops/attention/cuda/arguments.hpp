@@ -48,7 +48,23 @@ struct Sequences {
   const std::int32_t *q_starts, *kv_starts;
 };
 
+/// Where the parts of the keys leave what rows, (batch, query, head), come to: a (row, part, feature) array of
+/// sums of values, then for each row and part a `RowPart`.
+struct Partials {
+  float* data;
+  std::int64_t rows;
+  int parts, features;
+
+  std::int64_t bytes() const { return rows * parts * (features + 2) * std::int64_t(sizeof(float)); }
+};
+
 /// \throws std::runtime_error if CUDA refuses the launch
 void attention_forward(Stream stream, Half type, const AttentionArguments& a, const Sequences& sequences);
+
+/// Rows that decoding can give to a block: queries times heads of a group.
+inline constexpr int decode_rows[] = {16, 64};
+/// The same with keys in parts; `group` is at most `rows`, one of `decode_rows`.
+void attention_decode(Stream stream, Half type, const AttentionArguments& a, const Sequences& sequences,
+                      const Partials& partials, int rows);
 
 }  // namespace kformer::Impl::cuda

@@ -106,6 +106,63 @@ struct ForwardEntry {
   }
 };
 
+/// Few queries against many keys: the keys of a sequence are split into parts, as many as the problem says,
+/// which are combined in order. Needs a workspace for them.
+template <class Exec>
+struct DecodeEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_decode", reject, workspace_bytes, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    if (const std::int64_t rows = rows_of(p); rows > most_rows)
+      return std::to_string(rows) + " queries share a key head, it takes at most " + std::to_string(most_rows);
+    if (p.workspace_bytes < workspace_bytes(p))
+      return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
+             std::to_string(p.workspace_bytes) + " were given";
+    return capability_refusal(80, Device<Exec>::capability());
+  }
+  static std::size_t workspace_bytes(const P& p) {
+    return static_cast<std::size_t>(partials_of(p, nullptr).bytes());
+  }
+  /// Enough that there are two blocks for each multiprocessor of a large device, none of them too short. The
+  /// bits of the result depend on it: it is the same on all devices.
+  static int parts_of(const P& p) {
+    constexpr std::int64_t enough_blocks = 264, least_keys = 128;
+    const std::int64_t sequences = std::max<std::int64_t>(1, sequences_of(p).count);
+    const std::int64_t blocks = sequences * std::max<std::int64_t>(1, p.k.extent[2]);
+    std::int64_t keys = packed(p) ? ceil_div(p.k.extent[1], sequences) : p.k.extent[1];
+    if (const std::int64_t window = std::min(p.options.window, most_length); window > 0)
+      keys = std::min(keys, (p.options.causal ? window : 2 * window) + queries_of(p));
+    return static_cast<int>(
+        std::max<std::int64_t>(1, std::min(enough_blocks / blocks, ceil_div(keys, least_keys))));
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    const int rows = rows_of(p) <= decode_rows[0] ? decode_rows[0] : most_rows;
+    announced("kformer::attention_forward[cuda_decode]", exec, [&] {
+      attention_decode(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p), sequences_of(p),
+                       partials_of(p, workspace.data), rows);
+    });
+  }
+
+ private:
+  static constexpr int most_rows = decode_rows[1];
+
+  static bool packed(const P& p) { return p.extras.cu_seqlens_q.present(); }
+  /// Of a sequence; in the mean of packed ones, whose lengths are known to the device alone.
+  static std::int64_t queries_of(const P& p) {
+    return packed(p) ? ceil_div<std::int64_t>(p.q.extent[1], std::max(1, sequences_of(p).count))
+                     : p.q.extent[1];
+  }
+  static std::int64_t rows_of(const P& p) {
+    return std::max<std::int64_t>(1, queries_of(p)) * attention_arguments(p).group;
+  }
+  static Partials partials_of(const P& p, void* data) {
+    return {static_cast<float*>(data), p.q.extent[0] * p.q.extent[1] * p.q.extent[2], parts_of(p),
+            static_cast<int>(p.v.extent[3])};
+  }
+};
+
 }  // namespace kformer::Impl::cuda
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -113,7 +170,8 @@ namespace kformer::Impl {
 
 template <>
 struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::ForwardEntry<Kokkos::Cuda>::entry()};
+  static constexpr std::array all{cuda::DecodeEntry<Kokkos::Cuda>::entry(),
+                                  cuda::ForwardEntry<Kokkos::Cuda>::entry()};
 };
 
 }  // namespace kformer::Impl

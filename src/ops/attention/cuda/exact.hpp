@@ -18,46 +18,60 @@ KFORMER_DEVICE float product_of(const AttentionArguments& a, const std::uint16_t
   return sum;
 }
 
+/// A row in part of its keys: feature 32n + lane of the weighted sum of values is element n of `result`.
+template <int features>
+struct ExactRow {
+  RowPart part;
+  float result[features / 32];
+};
+
+template <Half type, int features>
+KFORMER_DEVICE ExactRow<features> attend_row(const AttentionArguments& a, const QueryTile& tile, int query,
+                                             int head, const Visible& v) {
+  const int lane = thread_index() % 32;
+  const float factor = exponent_factor(a);
+  const std::uint16_t* q = a.q.row(tile.batch, tile.q_begin + query, head);
+  const auto score = [&](int j) {
+    return j < v.end ? capped(a, product_of<type>(a, q, a.k.row(tile.batch, tile.kv_begin + j, head / a.group)))
+                     : -infinity();
+  };
+  float highest = -infinity();
+  for (int j = v.begin; j < v.end; j += 32) highest = largest(highest, score(j + lane));
+  for (int lanes = 16; lanes > 0; lanes /= 2) highest = largest(highest, shuffle_xor(highest, lanes));
+  const float from = highest == -infinity() ? 0 : highest * factor;
+  ExactRow<features> row{{highest * factor, 0}, {}};
+  for (int first = v.begin; first < v.end; first += 32) {
+    const float mine = exp2_fast(score(first + lane) * factor - from);
+    row.part.sum += mine;
+    for (int j = 0; j < 32; ++j) {
+      const float weight = bits_as_float(shuffle(float_as_bits(mine), j));
+      if (first + j >= v.end) continue;
+      const std::uint16_t* value = a.v.row(tile.batch, tile.kv_begin + first + j, head / a.group);
+      KFORMER_DEVICE_UNROLL
+      for (int n = 0; n < features / 32; ++n)
+        if (n * 32 + lane < a.v_head_dim) row.result[n] += weight * unpack<type>(value[n * 32 + lane]);
+    }
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2) row.part.sum += shuffle_xor(row.part.sum, lanes);
+  return row;
+}
+
 template <Half type, int features>
 KFORMER_DEVICE_CALL void attend_exactly(const AttentionArguments& a, const QueryTile& tile, int head,
                                         int queries, int warps) {
   const int lane = thread_index() % 32;
-  const float factor = exponent_factor(a);
-  const auto key = [&](int j) { return a.k.row(tile.batch, tile.kv_begin + j, head / a.group); };
-  for (int row = tile.first + thread_index() / 32; row < tile.first + queries && row < tile.q_len;
-       row += warps) {
-    const std::uint16_t* q = a.q.row(tile.batch, tile.q_begin + row, head);
-    const Visible v = visible_keys(a, tile, row);
-    const auto score = [&](int j) {
-      return j < v.end ? capped(a, product_of<type>(a, q, key(j))) : -infinity();
-    };
-    float highest = -infinity();
-    for (int j = v.begin; j < v.end; j += 32) highest = largest(highest, score(j + lane));
-    for (int lanes = 16; lanes > 0; lanes /= 2) highest = largest(highest, shuffle_xor(highest, lanes));
-    const float from = highest == -infinity() ? 0 : highest * factor;
-    float sum = 0, result[features / 32] = {};
-    for (int first = v.begin; first < v.end; first += 32) {
-      const float mine = exp2_fast(score(first + lane) * factor - from);
-      sum += mine;
-      for (int j = 0; j < 32; ++j) {
-        const float weight = bits_as_float(shuffle(float_as_bits(mine), j));
-        if (first + j >= v.end) continue;
-        const std::uint16_t* value = a.v.row(tile.batch, tile.kv_begin + first + j, head / a.group);
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < features / 32; ++n)
-          if (n * 32 + lane < a.v_head_dim) result[n] += weight * unpack<type>(value[n * 32 + lane]);
-      }
-    }
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += shuffle_xor(sum, lanes);
-    std::uint16_t* out = a.out.row(tile.batch, tile.q_begin + row, head);
-    const float inverse = sum == 0 ? 0 : 1 / sum;
+  for (int query = tile.first + thread_index() / 32; query < tile.first + queries && query < tile.q_len;
+       query += warps) {
+    const auto row = attend_row<type, features>(a, tile, query, head, visible_keys(a, tile, query));
+    std::uint16_t* out = a.out.row(tile.batch, tile.q_begin + query, head);
+    const float sum = row.part.sum, inverse = sum == 0 ? 0 : 1 / sum;
     KFORMER_DEVICE_UNROLL
     for (int n = 0; n < features / 32; ++n)
       if (n * 32 + lane < a.v_head_dim)
-        out[n * 32 + lane] = static_cast<std::uint16_t>(pack<type>(result[n] * inverse, 0));
+        out[n * 32 + lane] = static_cast<std::uint16_t>(pack<type>(row.result[n] * inverse, 0));
     if (lane == 0)
-      a.lse.at(tile.batch, head, tile.q_begin + row) =
-          sum == 0 ? -infinity() : highest * factor * ln_2 + natural_log(sum);
+      a.lse.at(tile.batch, head, tile.q_begin + query) =
+          sum == 0 ? -infinity() : row.part.power * ln_2 + natural_log(sum);
   }
 }
 

@@ -15,6 +15,12 @@ struct RowSum {
   float lse;
 };
 
+/// What a row comes to in a part of the keys. Values were summed with weights 2^(… − power).
+struct alignas(8) RowPart {
+  float power;  ///< of the largest weight, −∞ where nothing was seen
+  float sum;    ///< of weights
+};
+
 inline constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 /// 1 − 2/(e²ˣ + 1), and an odd polynomial where that would cancel.
@@ -99,6 +105,13 @@ class Softmax {
       weight[k][2] = pack<type>(score[2 * k + 1][0], score[2 * k + 1][1]);
       weight[k][3] = pack<type>(score[2 * k + 1][2], score[2 * k + 1][3]);
     }
+  }
+
+  KFORMER_DEVICE RowPart part(int m, int half) const {
+    float sum = m_sum[m][half];
+    sum += shuffle_xor(sum, 1);
+    sum += shuffle_xor(sum, 2);
+    return {m_highest[m][half] * m_factor, sum};
   }
 
   KFORMER_DEVICE RowSum finish(int m, int half) const {

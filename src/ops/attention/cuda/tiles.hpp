@@ -30,9 +30,8 @@ struct QueryTile {
   int batch, q_begin, q_len, kv_begin, kv_len, first;
 };
 
-/// Which queries tile `tile` of `rows` rows each has. Where there is none `q_len` is 0.
-template <int rows>
-KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int tile) {
+/// Which queries tile `tile` of `rows` queries each has. Where there is none `q_len` is 0.
+KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int rows, int tile) {
   if (!s.q_starts) {
     const int tiles = (s.q_len + rows - 1) / rows;
     // The last queries see the most keys: they come first.
@@ -52,11 +51,19 @@ KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int tile) {
   return {};
 }
 
-/// At least as many tiles as `find_tile` finds; the lengths of packed sequences are known to the device alone.
 template <int rows>
-std::int64_t most_tiles(const Sequences& s) {
+KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int tile) {
+  return find_tile(s, rows, tile);
+}
+
+/// At least as many tiles as `find_tile` finds; the lengths of packed sequences are known to the device alone.
+inline std::int64_t most_tiles(const Sequences& s, int rows) {
   const std::int64_t tiles = (s.q_len + rows - 1) / rows;
   return s.q_starts ? tiles + s.count : tiles * s.count;
+}
+template <int rows>
+std::int64_t most_tiles(const Sequences& s) {
+  return most_tiles(s, rows);
 }
 
 /// The keys that query `query` sees: [begin, end). With `causal` the last query sees the last key.
@@ -87,6 +94,18 @@ KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int s
     copy_async(to + Swizzled<features>::at(row, chunk),
                is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * 8 : from, is_there);
   }
+}
+
+/// Whether a number is not finite, of the share of the rows that a thread looks through.
+template <Half type, int rows, int features, int threads>
+KFORMER_DEVICE bool some_not_finite(SharedAddress from) {
+  constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
+  bool found = false;
+  for (int i = thread_index(); i < rows * features / 2; i += threads) {
+    const auto both = load_shared<std::uint32_t>(from + 4 * i);
+    found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
+  }
+  return found;
 }
 
 }  // namespace kformer::Impl::cuda
