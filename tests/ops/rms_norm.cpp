@@ -3,157 +3,34 @@
 
 #include <numeric>
 
-#include "ops/rms_norm/reference.hpp"
+#include "ops/rms_norm_cases.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 #include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace rms_norm_cases;
 
 BOOST_AUTO_TEST_SUITE(rms_norm)
 
-struct Shape {
-  std::int64_t rows, hidden;
+const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
+  test_every_kernel(problem, outputs, verify);
 };
+
 // Odd columns leave a part of a vector; 2100 rows are cut into more blocks than 65.
 const std::vector<Shape> shapes{{1, 1},   {3, 5},  {9, 15},   {20, 17},  {75, 113},
                                 {65, 64}, {6, 71}, {2, 1025}, {2100, 9}, {0, 8}};
 
-template <class T>
-struct Tensors {
-  TestTensor<Exec, T> x, residual, weight, sum, y, dy, dsum, dx;
-  TestTensor<Exec, compute_t<T>> rstd, dweight;
-
-  Tensors(Shape s, bool fused, unsigned seed = 20260101) {
-    std::mt19937 generator(seed);
-    auto rows = [&] { return TestTensor<Exec, T>({s.rows, s.hidden}); };
-    x = rows().random(generator);
-    if (fused) {
-      residual = rows().random(generator, 3.0);
-      sum = rows();
-      dsum = rows().random(generator);
-    }
-    weight = TestTensor<Exec, T>({s.hidden}).random(generator, 0.3, 1.0);
-    dy = rows().random(generator);
-    y = rows();
-    dx = rows();
-    rstd = TestTensor<Exec, compute_t<T>>({s.rows});
-    dweight = TestTensor<Exec, compute_t<T>>({s.hidden}).random(generator);
-  }
-
-  template <class Real, class Store>
-  auto forward() const {
-    return ref::rms_norm_forward<Real, Store>(x.template read<Real>(), residual.template read<Real>(),
-                                              weight.template read<Real>(), eps);
-  }
-  static constexpr double eps = 1e-5;
-};
-
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const bool fused : {false, true}) {
-      Tensors<T> t(shape, fused);
-      const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-      const auto naive = t.template forward<compute_t<T>, T>();
-      const Impl::RmsNormForward problem{t.x.ref(), t.residual.ref(), t.weight.ref(), t.sum.ref(),
-                                         t.y.ref(), t.rstd.ref(),     t.eps};
-      std::vector<Output*> outputs{&t.y, &t.rstd};
-      if (fused) outputs.push_back(&t.sum);
-      test_every_kernel(problem, outputs, [&](const std::string&) {
-        check_close("y", t.y, expected.y, naive.y);
-        check_close("rstd", t.rstd, expected.rstd, naive.rstd);
-        if (fused) check_close("sum", t.sum, expected.sum, naive.sum);
-      });
-    }
+    for (const bool fused : {false, true}) test_forward<T>(shape, fused, Rows::strided, every_kernel);
 }
 
-// 1 + 1/256 is a tie in bf16 and 1 + 1.5/512 below it: both sums are stored as 1, of which the norm is 1.
-BOOST_AUTO_TEST_CASE(the_norm_is_that_of_the_sum_as_stored) {
-  Tensors<bf16> t({1, 2}, true);
-  t.x.fill([](std::size_t) { return 1.0f; });
-  t.residual.fill([](std::size_t i) { return i == 0 ? 1.5f / 512 : 1.0f / 256; });
-  const Impl::RmsNormForward problem{
-      t.x.ref(), t.residual.ref(), t.weight.ref(), t.sum.ref(), t.y.ref(), t.rstd.ref(), 0};
-  test_every_kernel(problem, {&t.y, &t.rstd, &t.sum}, [&](const std::string& kernel) {
-    BOOST_TEST(t.sum.read<double>().values() == (std::vector<double>{1, 1}), boost::test_tools::per_element());
-    BOOST_TEST(t.rstd.read<double>().values()[0] == 1, kernel);
-  });
-}
+BOOST_AUTO_TEST_CASE(the_norm_is_that_of_the_sum_as_stored) { test_norm_of_the_stored_sum(2, every_kernel); }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const bool fused : {false, true}) {
-      Tensors<T> t(shape, fused);
-      const auto saved = t.template forward<oracle_t<T>, oracle_t<T>>();
-      t.rstd.fill([&](std::size_t i) { return static_cast<compute_t<T>>(saved.rstd.values()[i]); });
-      const auto initial = t.dweight.template read<oracle_t<T>>();
-      auto gradients = [&]<class Real, class Store>() {
-        auto g = ref::rms_norm_backward<Real, Store>(t.x.template read<Real>(), t.weight.template read<Real>(),
-                                                     t.rstd.template read<Real>(), t.dy.template read<Real>(),
-                                                     t.dsum.template read<Real>());
-        for (std::size_t i = 0; i < initial.values().size(); ++i)
-          g.dweight.values()[i] += Real(initial.values()[i]);
-        return g;
-      };
-      const auto expected = gradients.template operator()<oracle_t<T>, oracle_t<T>>();
-      const auto naive = gradients.template operator()<compute_t<T>, T>();
-      const Impl::RmsNormBackward problem{t.x.ref(),    t.weight.ref(), t.rstd.ref(),   t.dy.ref(),
-                                          t.dsum.ref(), t.dx.ref(),     t.dweight.ref()};
-      test_every_kernel(problem, {&t.dx, &t.dweight}, [&](const std::string&) {
-        check_close("dx", t.dx, expected.dx, naive.dx);
-        check_close("dweight", t.dweight, expected.dweight, naive.dweight);
-      });
-    }
-}
-
-/// Rows times 2^exponent, whose squares leave the range of the type of arithmetic.
-template <class T>
-void test_magnitude(int exponent, bool fused) {
-  using Real = oracle_t<T>;
-  const Shape shape{3, 37};
-  Tensors<T> t(shape, fused);
-  // The textbook has no trouble with the unscaled rows, and a power of two changes no rounding.
-  const auto naive = ref::rms_norm_forward<compute_t<T>, T>(t.x.template read<compute_t<T>>(),
-                                                            t.residual.template read<compute_t<T>>(),
-                                                            t.weight.template read<compute_t<T>>(), 0);
-  const auto scaled = [&](const HostTensor<double>& values) {
-    return [&values, exponent](std::size_t i) {
-      return T(static_cast<compute_t<T>>(std::ldexp(values.values()[i], exponent)));
-    };
-  };
-  t.x.fill(scaled(t.x.template read<double>()));
-  if (fused) t.residual.fill(scaled(t.residual.template read<double>()));
-  const auto expected = ref::rms_norm_forward<Real, Real>(
-      t.x.template read<Real>(), t.residual.template read<Real>(), t.weight.template read<Real>(), 0);
-  auto naive_rstd = naive.rstd;
-  for (auto& value : naive_rstd.values()) value = std::ldexp(value, -exponent);
-  const Impl::RmsNormForward problem{
-      t.x.ref(), t.residual.ref(), t.weight.ref(), t.sum.ref(), t.y.ref(), t.rstd.ref(), 0};
-  std::vector<Output*> outputs{&t.y, &t.rstd};
-  if (fused) outputs.push_back(&t.sum);
-  test_every_kernel(problem, outputs, [&](const std::string& name) {
-    if (name == "reference" && std::is_same_v<T, double>) return;  // its arithmetic is double as well
-    check_close("y", t.y, expected.y, naive.y);
-    check_close("rstd", t.rstd, expected.rstd, naive_rstd);
-  });
-
-  // Backward takes what forward saved, and has gradients of the unscaled rows times 2^−exponent.
-  t.rstd.fill([&](std::size_t i) { return static_cast<compute_t<T>>(expected.rstd.values()[i]); });
-  const auto gradients = [&]<class R, class Store>() {
-    return ref::rms_norm_backward<R, Store>(t.x.template read<R>(), t.weight.template read<R>(),
-                                            t.rstd.template read<R>(), t.dy.template read<R>(), {});
-  };
-  const auto dexpected = gradients.template operator()<Real, Real>();
-  const auto dnaive = gradients.template operator()<compute_t<T>, T>();
-  t.dweight.fill([](std::size_t) { return 0; });
-  const Impl::RmsNormBackward backward{t.x.ref(), t.weight.ref(), t.rstd.ref(),   t.dy.ref(),
-                                       {},        t.dx.ref(),     t.dweight.ref()};
-  test_every_kernel(backward, {&t.dx, &t.dweight}, [&](const std::string&) {
-    check_close("dx", t.dx, dexpected.dx, dnaive.dx);
-    check_close("dweight", t.dweight, dexpected.dweight, dnaive.dweight);
-  });
+    for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::strided, every_kernel);
 }
 
 using WideScalars = std::tuple<float, bf16, double>;
@@ -164,31 +41,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_any_magnitude_are_normalised, T, WideScala
                                                                : std::vector<int>{67, -67, -100, 100};
   for (const int exponent : exponents)
     for (const bool fused : {false, true}) BOOST_TEST_CONTEXT("2^" << exponent << (fused ? ", fused" : "")) {
-        test_magnitude<T>(exponent, fused);
+        test_magnitude<T>({3, 37}, exponent, fused, Rows::strided, every_kernel);
       }
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, Scalars) {
-  using C = compute_t<T>;
-  const C infinity = std::numeric_limits<C>::infinity(), nan = std::numeric_limits<C>::quiet_NaN();
-  TestTensor<Exec, T> x({4, 37}), weight({37}), y({4, 37});
-  TestTensor<Exec, C> rstd({4});
-  const C odd[] = {infinity, nan, 0, -infinity};
-  x.fill([&](std::size_t i) { return T(i / 37 == 2 ? C(0) : i % 37 == 35 ? odd[i / 37] : C(1)); });
-  weight.fill([](std::size_t) { return T(C(1)); });
-  const Impl::RmsNormForward problem{x.ref(), {}, weight.ref(), {}, y.ref(), rstd.ref(), 0};
-  test_every_kernel(problem, {&y, &rstd}, [&](const std::string&) {
-    const auto scale = rstd.template read<double>();
-    const auto out = y.template read<double>();
-    BOOST_TEST(scale(0) == 0);
-    BOOST_TEST(std::isnan(scale(1)));
-    BOOST_TEST(scale(2) == std::numeric_limits<double>::infinity());
-    BOOST_TEST(scale(3) == 0);
-    for (int h = 0; h < 37; ++h) {
-      for (const int row : {0, 3}) BOOST_TEST((h == 35 ? std::isnan(out(row, h)) : out(row, h) == 0));
-      for (const int row : {1, 2}) BOOST_TEST(std::isnan(out(row, h)));
-    }
-  });
+  test_rows_without_a_norm<T>(37, Rows::strided, every_kernel);
 }
 
 template <class T>

@@ -34,6 +34,11 @@ enum class Half { bf16, f16 };
 /// A place in the shared memory of the block, in bytes.
 using SharedAddress = std::uint32_t;
 
+/// 16 bytes of memory in registers.
+struct Chunk {
+  std::uint32_t word[4];
+};
+
 #if defined(__CUDACC__)
 
 KFORMER_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
@@ -54,6 +59,15 @@ KFORMER_DEVICE void store_shared(SharedAddress to, const T& value) {
 KFORMER_DEVICE void block_barrier() { __syncthreads(); }
 /// Whether it is so for any thread of the block; a barrier.
 KFORMER_DEVICE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
+
+/// 16 bytes of the memory of the device, at a multiple of 16 bytes.
+KFORMER_DEVICE Chunk load_chunk(const void* from) {
+  const uint4 all = *static_cast<const uint4*>(from);
+  return {{all.x, all.y, all.z, all.w}};
+}
+KFORMER_DEVICE void store_chunk(void* to, const Chunk& x) {
+  *static_cast<uint4*>(to) = make_uint4(x.word[0], x.word[1], x.word[2], x.word[3]);
+}
 
 /// Copies 16 bytes past the registers; zeros where `present` is false, and nothing is read then.
 KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, bool present) {
@@ -130,6 +144,18 @@ KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0x
 KFORMER_DEVICE std::uint32_t shuffle(std::uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 KFORMER_DEVICE float largest(float a, float b) { return fmaxf(a, b); }
 KFORMER_DEVICE float natural_log(float x) { return logf(x); }
+/// Rounded to nearest.
+KFORMER_DEVICE float square_root(float x) { return sqrtf(x); }
+/// eˣ, within 2 ulp; subnormal results are kept.
+KFORMER_DEVICE float exponential(float x) { return expf(x); }
+/// 1/x, within 1 ulp; subnormal results are 0.
+KFORMER_DEVICE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+/// a · b + c, rounded once.
+KFORMER_DEVICE float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 KFORMER_DEVICE constexpr float infinity() { return __builtin_huge_valf(); }
 
 #else
@@ -149,6 +175,8 @@ void store_shared(SharedAddress to, const T& value) {
 }
 void block_barrier();
 bool any_of_block(bool mine);
+Chunk load_chunk(const void* from);
+void store_chunk(void* to, const Chunk& x);
 void copy_async(SharedAddress to, const void* from, bool present);
 inline void commit_copies() { emulation::Block::current().commit_group(); }
 template <int left>
@@ -181,6 +209,13 @@ float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
 inline float largest(float a, float b) { return std::fmax(a, b); }
 inline float natural_log(float x) { return std::log(x); }
+inline float square_root(float x) { return std::sqrt(x); }
+inline float exponential(float x) { return std::exp(x); }
+inline float reciprocal_fast(float x) {
+  const float y = 1 / x;
+  return std::fabs(y) < std::numeric_limits<float>::min() ? std::copysign(0.0f, y) : y;
+}
+inline float fused_multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 constexpr float infinity() { return std::numeric_limits<float>::infinity(); }
 
 #endif

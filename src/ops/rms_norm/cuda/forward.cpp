@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#include "ops/rms_norm/cuda/forward.hpp"
+
+namespace kformer::Impl::cuda {
+
+void rms_norm_forward(Stream stream, Storage storage, const RmsNormForwardArguments& a, std::int64_t rows) {
+  with_storage(storage, [&]<class T>() {
+    with_row_shape(a.hidden / T::per_chunk, [&]<class Shape>() {
+      const std::int64_t blocks = (rows + Shape::rows - 1) / Shape::rows;
+      constexpr const char* label = "kformer::rms_norm_forward[cuda_vector]";
+      if (a.residual.data)
+        launch(label, stream, blocks, RmsNormForwardKernel<T, Shape, true>{a, rows});
+      else
+        launch(label, stream, blocks, RmsNormForwardKernel<T, Shape, false>{a, rows});
+    });
+  });
+}
+
+}  // namespace kformer::Impl::cuda
