@@ -40,6 +40,21 @@ if("Cuda" IN_LIST Kformer_SPACES AND Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE)
   set(Kformer_CUDA_LANGUAGE ON)
 endif()
 
+# Matrix products on CUDA.
+set(Kformer_CUBLASLT_TARGET "")
+if("Cuda" IN_LIST Kformer_SPACES)
+  find_package(CUDAToolkit REQUIRED)
+  set(Kformer_CUBLASLT_TARGET CUDA::cublasLt)
+  if(Kformer_STATIC_CUBLASLT)
+    set(Kformer_CUBLASLT_TARGET CUDA::cublasLt_static)
+  endif()
+  if(NOT TARGET ${Kformer_CUBLASLT_TARGET})
+    message(FATAL_ERROR "Kokkos has CUDA and CMake did not find ${Kformer_CUBLASLT_TARGET} in the CUDA toolkit "
+                        "${CUDAToolkit_LIBRARY_ROOT}. Install cuBLAS, or name another toolkit with -DCUDAToolkit_ROOT=PREFIX.")
+  endif()
+  message(STATUS "Kformer: cuBLASLt: ${Kformer_CUBLASLT_TARGET}")
+endif()
+
 if(Kformer_ENABLE_BLAS)
   find_package(BLAS)
   if(NOT BLAS_FOUND)

@@ -40,14 +40,15 @@ void reference_entry(const Exec& exec, const P& p, const Workspace&) {
     run_on_host(exec, label<P>("reference").c_str(), [p] { run_reference(p); });
 }
 
-/// The lists of the three products: our own kernels on what this processor has, then a BLAS. On the host the
+/// The lists of the three products: the library of the device, our own kernels on what this processor has, then
+/// a BLAS. On the host the
 /// BLAS by tiles comes before KokkosBlas: it also takes 16-bit numbers and residuals, and where the BLAS itself
 /// has one thread, KokkosBlas uses only that.
 template <class P, class Exec>
 struct ProductList {
   static KernelList<P, Exec> get() {
     static constexpr auto all = join(
-        host::linear_entries<P, Exec, host::Isa::avx512_bf16>(),
+        DeviceEntries<P, Exec>::all, host::linear_entries<P, Exec, host::Isa::avx512_bf16>(),
         host::linear_entries<P, Exec, host::Isa::avx512>(), host::linear_entries<P, Exec, host::Isa::avx2>(),
 #ifdef KFORMER_ENABLE_BLAS
         host_blas_entries<P, Exec>(),

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include "ops/linear/cuda/matmul.hpp"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "kformer/core/error.hpp"
+
+namespace kformer::Impl::cuda {
+
+namespace {
+
+void require(cublasStatus_t status, const char* label) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string text = std::string(label) + ": cuBLASLt says: " + cublasLtGetStatusString(status);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) throw NotSupported(text);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(text);
+  throw Error(text);
+}
+
+// One for each device, which any thread may use. Never destroyed: the driver may be gone before statics are.
+cublasLtHandle_t handle(const char* label) {
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;
+  int device = 0;
+  check(cudaGetDevice(&device), label);
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& found = handles[device];
+  if (found == nullptr) require(cublasLtCreate(&found), label);
+  return found;
+}
+
+cudaDataType_t data_type(Number number) {
+  switch (number) {
+    case Number::f16:
+      return CUDA_R_16F;
+    case Number::bf16:
+      return CUDA_R_16BF;
+    case Number::f32:
+      return CUDA_R_32F;
+    case Number::f64:
+      return CUDA_R_64F;
+  }
+  return CUDA_R_32F;
+}
+
+// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are only.
+std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
+  const auto inputs = [&]() -> std::uint64_t {
+    switch (plan.a.type) {
+      case Number::f16:
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+      case Number::bf16:
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+      case Number::f32:
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+      case Number::f64:
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F;
+    }
+    return 0;
+  }();
+  const std::uint64_t sums = plan.compute == Number::f64 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
+                                                         : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
+  return CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_TYPE_MASK | sums | inputs;
+}
+
+// The plan in the terms of cuBLASLt.
+struct Description {
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{}, d{};
+  cublasLtMatmulPreferenceOpaque_t preference{};
+
+  Description(const char* label, const MatmulPlan& plan, std::uint64_t workspace_bytes) {
+    require(cublasLtMatmulDescInit(&operation,
+                                   plan.compute == Number::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   data_type(plan.compute)),
+            label);
+    const auto describe = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      require(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value), label);
+    };
+    describe(CUBLASLT_MATMUL_DESC_TRANSA, plan.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    describe(CUBLASLT_MATMUL_DESC_TRANSB, plan.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (plan.bias != nullptr) {
+      describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, plan.bias);
+    }
+    const auto lay_out = [&](cublasLtMatrixLayoutOpaque_t& layout, const ColumnMajor& matrix) {
+      require(cublasLtMatrixLayoutInit(&layout, data_type(matrix.type), static_cast<std::uint64_t>(matrix.rows),
+                                       static_cast<std::uint64_t>(matrix.cols), matrix.leading),
+              label);
+    };
+    lay_out(a, plan.a), lay_out(b, plan.b), lay_out(c, plan.c), lay_out(d, plan.d);
+
+    require(cublasLtMatmulPreferenceInit(&preference), label);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      require(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value), label);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    // Other schemes would add up parts that were rounded to the type of the result.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    prefer(CUBLASLT_MATMUL_PREF_IMPL_MASK, allowed_arithmetic(plan));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(plan.a.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(plan.b.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(plan.c.alignment));
+    // A bias is read as the result is written, and has no alignment of its own here.
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+           std::uint32_t(std::min(plan.d.alignment, plan.bias ? alignment_of(plan.bias) : 256u)));
+  }
+
+  std::optional<cublasLtMatmulAlgo_t> algorithm(const char* label) {
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(label), &operation, &a, &b, &c, &d,
+                                                                 &preference, 1, &best, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    require(status, label);
+    if (found == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    return best.algo;
+  }
+};
+
+}  // namespace
+
+std::string CublasLt::refusal(const MatmulPlan& plan) {
+  if (plan.empty()) return {};
+  constexpr const char* label = "kformer::linear[cublaslt]";
+  if (Description(label, plan, 0).algorithm(label)) return {};
+  return "cuBLASLt has no algorithm for these extents, strides and types on this device";
+}
+
+void CublasLt::run(const char* label, Stream stream, const MatmulPlan& plan, void* workspace,
+                   std::size_t workspace_bytes) {
+  if (plan.empty()) return;
+  Description description(label, plan, workspace_bytes);
+  const auto algorithm = description.algorithm(label);
+  if (!algorithm) require(CUBLAS_STATUS_NOT_SUPPORTED, label);
+  const auto multiply = [&](auto alpha, auto beta) {
+    require(cublasLtMatmul(handle(label), &description.operation, &alpha, plan.a.data, &description.a,
+                           plan.b.data, &description.b, &beta, plan.c.data, &description.c, plan.d.data,
+                           &description.d, &*algorithm, workspace, workspace_bytes, stream),
+            label);
+  };
+  if (plan.compute == Number::f64)
+    multiply(plan.alpha, plan.beta);
+  else
+    multiply(static_cast<float>(plan.alpha), static_cast<float>(plan.beta));
+}
+
+}  // namespace kformer::Impl::cuda

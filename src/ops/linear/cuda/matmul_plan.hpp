@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+/// \file
+/// A row-major matrix product as a column-major library takes it. Free of Kokkos and of CUDA.
+
+namespace kformer::Impl::cuda {
+
+enum class Number { f16, bf16, f32, f64 };
+
+/// Element (index, inner) is `data[index·index_stride + inner·inner_stride]`; one of the strides is 1.
+struct MatmulFactor {
+  const void* data;
+  std::int64_t index_stride, inner_stride;
+};
+
+/// result(row, col) = scale · Σ_inner left(row, inner) · right(col, inner) + addend(row, col).
+struct MatmulArguments {
+  Number factor_type, result_type;
+  std::int64_t rows, cols, inner;
+  MatmulFactor left, right;
+  void* result;
+  std::int64_t row_stride;
+  const void* addend;              ///< null for none; may be `result`
+  std::int64_t addend_row_stride;  ///< 0 adds the same row everywhere
+  double scale;
+};
+
+/// A matrix whose columns are contiguous.
+struct ColumnMajor {
+  void* data;
+  Number type;
+  std::int64_t rows, cols, leading;  ///< elements between columns, at least `rows`
+  unsigned alignment;                ///< of the first element, a power of two up to 256 bytes
+};
+
+/// d = alpha · op(a) · op(b) + beta · c + bias, where op transposes if told to and `bias` is added to each
+/// column.
+struct MatmulPlan {
+  bool transpose_a, transpose_b;
+  ColumnMajor a, b, c, d;  ///< `c` is `d` where nothing is read from it
+  const void* bias;        ///< null for none; one element per row of `d`, stored as `d`
+  Number compute;          ///< of the sums, of alpha and of beta
+  double alpha, beta;
+
+  bool empty() const { return d.rows == 0 || d.cols == 0; }
+};
+
+/// The largest power of two, up to 256, that divides the address.
+inline unsigned alignment_of(const void* data) {
+  unsigned alignment = 256;
+  while (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+/// Contiguous lines of `length` elements as columns.
+inline ColumnMajor columns(const void* data, Number type, std::int64_t length, std::int64_t lines,
+                           std::int64_t distance) {
+  const std::int64_t leading = lines > 1 ? distance : length;
+  return {const_cast<void*>(data), type, length, lines, leading > 0 ? leading : 1, alignment_of(data)};
+}
+
+inline ColumnMajor factor_columns(const MatmulArguments& p, const MatmulFactor& f, std::int64_t indices) {
+  return f.inner_stride == 1 ? columns(f.data, p.factor_type, p.inner, indices, f.index_stride)
+                             : columns(f.data, p.factor_type, indices, p.inner, f.inner_stride);
+}
+
+/// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that lies along the
+/// sum is a column per index, and one that lies across it a column per summed index.
+inline MatmulPlan matmul_plan(const MatmulArguments& p) {
+  MatmulPlan plan{};
+  plan.a = factor_columns(p, p.right, p.cols);
+  plan.b = factor_columns(p, p.left, p.rows);
+  plan.transpose_a = p.right.inner_stride == 1;
+  plan.transpose_b = p.left.inner_stride != 1;
+  plan.d = columns(p.result, p.result_type, p.cols, p.rows, p.row_stride);
+  plan.c = plan.d;
+  plan.compute = p.factor_type == Number::f64 ? Number::f64 : Number::f32;
+  plan.alpha = p.scale;
+  if (p.addend != nullptr && p.addend_row_stride == 0) {
+    plan.bias = p.addend;
+  } else if (p.addend != nullptr) {
+    plan.c = columns(p.addend, p.result_type, p.cols, p.rows, p.addend_row_stride);
+    plan.beta = 1;
+  }
+  return plan;
+}
+
+/// Why no column-major library can do this, or nothing.
+inline std::string matmul_refusal(const MatmulPlan& plan) {
+  if (plan.empty()) return {};
+  if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is over nothing";
+  for (const ColumnMajor* matrix : {&plan.a, &plan.b, &plan.c, &plan.d})
+    if (matrix->leading < matrix->rows) return "rows of an operand overlap";
+  return {};
+}
+
+}  // namespace kformer::Impl::cuda

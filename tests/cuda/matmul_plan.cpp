@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// The plans of matrix products that a column-major library gets, carried out by a small gemm of the test.
+#include "ops/linear/cuda/matmul_plan.hpp"
+
+#include <memory>
+
+#include "ops/linear/cuda/entries.hpp"
+#include "ops/linear/reference.hpp"
+#include "support/every_kernel.hpp"
+
+namespace kformer::Testing {
+namespace ref = kformer::Impl::reference;
+
+BOOST_AUTO_TEST_SUITE(matmul_plan)
+
+using Impl::cuda::ColumnMajor;
+using Impl::cuda::MatmulPlan;
+using Impl::cuda::Number;
+
+template <class F>
+void with_number(Number number, F f) {
+  switch (number) {
+    case Number::f16:
+      return f(f16());
+    case Number::bf16:
+      return f(bf16());
+    case Number::f32:
+      return f(float());
+    case Number::f64:
+      return f(double());
+  }
+}
+
+double element(const ColumnMajor& m, std::int64_t row, std::int64_t col) {
+  double value = 0;
+  with_number(m.type, [&]<class T>(T) {
+    value = static_cast<compute_t<T>>(static_cast<const T*>(m.data)[col * m.leading + row]);
+  });
+  return value;
+}
+
+// What the documentation of cublasLtMatmul says, element by element, after the checks that it makes.
+struct ColumnMajorGemm {
+  static constexpr const char* name = "column_major_gemm";
+  static std::string refusal(const MatmulPlan&) { return {}; }
+
+  template <class Sum>
+  static void multiply(const MatmulPlan& p) {
+    const std::int64_t inner = p.transpose_a ? p.a.rows : p.a.cols;
+    for (std::int64_t col = 0; col < p.d.cols; ++col)
+      for (std::int64_t row = 0; row < p.d.rows; ++row) {
+        Sum sum = 0;
+        for (std::int64_t k = 0; k < inner; ++k)
+          sum += Sum(p.transpose_a ? element(p.a, k, row) : element(p.a, row, k)) *
+                 Sum(p.transpose_b ? element(p.b, col, k) : element(p.b, k, col));
+        sum = Sum(p.alpha) * sum;
+        if (p.beta != 0) sum += Sum(p.beta) * Sum(element(p.c, row, col));
+        if (p.bias != nullptr) sum += Sum(element({const_cast<void*>(p.bias), p.d.type, 0, 0, 0, 0}, row, 0));
+        with_number(p.d.type, [&]<class T>(T) {
+          static_cast<T*>(p.d.data)[col * p.d.leading + row] = T(static_cast<compute_t<T>>(sum));
+        });
+      }
+  }
+
+  static void run(const char*, Impl::cuda::Stream, const MatmulPlan& p, void*, std::size_t) {
+    const auto fits = [](const ColumnMajor& m, std::int64_t rows, std::int64_t cols) {
+      return m.rows == rows && m.cols == cols && m.leading >= std::max<std::int64_t>(rows, 1);
+    };
+    const std::int64_t inner = p.transpose_a ? p.a.rows : p.a.cols;
+    BOOST_TEST(fits(p.a, p.transpose_a ? inner : p.d.rows, p.transpose_a ? p.d.rows : inner));
+    BOOST_TEST(fits(p.b, p.transpose_b ? p.d.cols : inner, p.transpose_b ? inner : p.d.cols));
+    BOOST_TEST(fits(p.c, p.d.rows, p.d.cols));
+    BOOST_TEST(fits(p.d, p.d.rows, p.d.cols));
+    BOOST_TEST((p.a.type == p.b.type && p.c.type == p.d.type));
+    BOOST_TEST((p.compute == (p.a.type == Number::f64 ? Number::f64 : Number::f32)));
+    if (p.c.data == p.d.data) BOOST_TEST(p.c.leading == p.d.leading);
+    for (const ColumnMajor* m : {&p.a, &p.b, &p.c, &p.d})
+      BOOST_TEST(reinterpret_cast<std::uintptr_t>(m->data) % m->alignment == 0u);
+    if (p.compute == Number::f64)
+      multiply<double>(p);
+    else
+      multiply<float>(p);
+  }
+};
+
+template <class P>
+void test_plan(const P& problem, Output& output, const auto& verify) {
+  static constexpr auto kernel = Impl::cuda::MatmulEntry<P, Exec, ColumnMajorGemm>::entry();
+  problem.check();
+  test_kernels({&kernel, 1}, problem, {&output}, [&](const std::string&) { verify(); });
+}
+
+struct Shape {
+  std::int64_t rows, in, out;
+};
+constexpr Shape shapes[] = {{1, 1, 1},   {3, 5, 7},    {1, 113, 75}, {75, 1, 113}, {75, 113, 1},
+                            {16, 24, 8}, {65, 31, 33}, {0, 8, 3},    {4, 3, 0}};
+constexpr Rows every_rows[] = {Rows::strided, Rows::packed, Rows::aligned};
+
+enum class Added { nothing, bias, residual, to_y };
+constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
+constexpr double scale = -0.75;
+
+template <class T>
+struct Tensors {
+  TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
+  TestTensor<Exec, compute_t<T>> dweight;
+
+  // The residual lies in other strides than y.
+  Tensors(Shape s, Rows rows) {
+    std::mt19937 generator(20261122);
+    const auto tensor = [&](std::int64_t r, std::int64_t c) { return TestTensor<Exec, T>({r, c}, rows); };
+    x = tensor(s.rows, s.in).random(generator);
+    weight = tensor(s.out, s.in).random(generator, 0.5);
+    bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
+    residual = TestTensor<Exec, T>({s.rows, s.out}, rows == Rows::packed ? Rows::strided : Rows::packed)
+                   .random(generator, 3.0);
+    y = tensor(s.rows, s.out);
+    dy = tensor(s.rows, s.out).random(generator);
+    dx = tensor(s.rows, s.in);
+    dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}, rows).random(generator);
+  }
+};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_plans_match_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : every_rows)
+      for (const Added added : every_added) {
+        Tensors<T> t(shape, rows);
+        std::mt19937 generator(11);
+        if (added == Added::to_y) t.y.random(generator, 3.0);
+        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref(), {scale}};
+        if (added == Added::bias) problem.bias = t.bias.ref();
+        if (added == Added::residual) problem.residual = t.residual.ref();
+        if (added == Added::to_y) problem.residual = t.y.ref();
+        const auto forward = [&]<class Real, class Store>() {
+          return ref::linear_forward<Real, Store>(
+              Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
+              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual), Real(scale));
+        };
+        const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
+        const auto naive = forward.template operator()<compute_t<T>, T>();
+        test_plan(problem, t.y, [&] { check_close("y", t.y, expected, naive); });
+      }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_plans_match_the_oracle, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : every_rows) {
+      Tensors<T> t(shape, rows);
+      const auto gradient = [&]<class Real, class Store>() {
+        return ref::linear_backward_input<Real, Store>(t.weight.template read<Real>(),
+                                                       t.dy.template read<Real>(), Real(scale));
+      };
+      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale}};
+      if (shape.out == 0) continue;  // nothing to sum: refused below
+      const auto expected = gradient.template operator()<oracle_t<T>, oracle_t<T>>();
+      const auto naive = gradient.template operator()<compute_t<T>, T>();
+      test_plan(problem, t.dx, [&] { check_close("dx", t.dx, expected, naive); });
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_plans_accumulate, T, Scalars) {
+  for (const Shape shape : shapes)
+    for (const Rows rows : every_rows) {
+      Tensors<T> t(shape, rows);
+      const auto gradient = [&]<class Real>(Real) {
+        auto sum =
+            ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(), Real(scale));
+        const auto before = t.dweight.template read<Real>();
+        for (std::size_t i = 0; i < before.values().size(); ++i) sum.values()[i] += before.values()[i];
+        return sum;
+      };
+      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale}};
+      if (shape.rows == 0) continue;  // nothing to sum: refused below
+      const auto expected = gradient(oracle_t<T>());
+      const auto naive = gradient(compute_t<T>());
+      test_plan(problem, t.dweight, [&] { check_close("dweight", t.dweight, expected, naive); });
+    }
+}
+
+template <class P>
+std::string refusal(const P& p) {
+  return Impl::cuda::MatmulEntry<P, Exec, ColumnMajorGemm>::reject(p);
+}
+
+BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
+  const Tensors<float> none({4, 0, 3}, Rows::packed), t({4, 6, 5}, Rows::packed);
+  BOOST_TEST(refusal(Impl::LinearForward{none.x.ref(), none.weight.ref(), {}, {}, none.y.ref()}) ==
+             "the sum is over nothing");
+  BOOST_TEST(refusal(Impl::LinearBackwardInput{none.weight.ref(), none.dy.ref(), none.dx.ref()}) == "");
+
+  Impl::LinearForward p{t.x.ref(), t.weight.ref(), {}, t.residual.ref(), t.y.ref()};
+  BOOST_TEST(refusal(p) == "");
+  for (TensorRef* operand : {&p.x, &p.weight, &p.residual, &p.y}) {
+    const TensorRef kept = *operand;
+    operand->stride[0] = operand->extent[1] - 1;
+    BOOST_TEST(refusal(p) == "rows of an operand overlap");
+    *operand = kept;
+  }
+  // One row overlaps with none, whatever its stride.
+  Impl::LinearForward row{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+  row.x.extent[0] = row.y.extent[0] = 1;
+  row.x.stride[0] = row.y.stride[0] = 0;
+  BOOST_TEST(refusal(row) == "");
+}
+
+BOOST_AUTO_TEST_CASE(alignments_are_those_of_the_addresses) {
+  const std::unique_ptr<std::byte[]> memory(new std::byte[1024]);
+  std::byte* start = memory.get() + 256 - reinterpret_cast<std::uintptr_t>(memory.get()) % 256;
+  for (const unsigned power : {1u, 2u, 16u, 128u, 256u})
+    BOOST_TEST(Impl::cuda::alignment_of(start + power) == power);
+  BOOST_TEST(Impl::cuda::alignment_of(start + 512) == 256u);
+  BOOST_TEST(Impl::cuda::alignment_of(nullptr) == 256u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
