@@ -1,159 +1,45 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/swiglu.hpp"
 
-#include "ops/swiglu/reference.hpp"
+#include "ops/swiglu_cases.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 #include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace swiglu_cases;
 
 BOOST_AUTO_TEST_SUITE(swiglu)
 
-struct Shape {
-  std::int64_t rows, hidden;
-};
 // Odd columns leave a part of a vector; long rows are cut into stretches.
 const std::vector<Shape> shapes{{1, 1},    {3, 5},    {4, 15},    {5, 17}, {7, 33}, {75, 113},
                                 {2, 2048}, {2, 4099}, {2, 33001}, {0, 8},  {3, 0}};
 
-template <class T>
-struct Tensors {
-  TestTensor<Exec, T> gate, up, y, dy, dgate, dup;
-
-  explicit Tensors(Shape s, double scale = 2.0) {
-    std::mt19937 generator(20260103);
-    auto make = [&] { return TestTensor<Exec, T>({s.rows, s.hidden}); };
-    gate = make().random(generator, scale);
-    up = make().random(generator);
-    dy = make().random(generator);
-    y = make();
-    dgate = make();
-    dup = make();
-  }
-
-  template <class Real, class Store>
-  auto forward() const {
-    return ref::swiglu_forward<Real, Store>(gate.template read<Real>(), up.template read<Real>());
-  }
-  template <class Real, class Store>
-  auto backward() const {
-    return ref::swiglu_backward<Real, Store>(gate.template read<Real>(), up.template read<Real>(),
-                                             dy.template read<Real>());
-  }
+const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
+  test_every_kernel(problem, outputs, verify);
 };
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
-    for (const Shape shape : shapes) {
-      Tensors<T> t(shape, scale);
-      const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-      const auto naive = t.template forward<compute_t<T>, T>();
-      test_every_kernel(Impl::SwigluForward{t.gate.ref(), t.up.ref(), t.y.ref()}, {&t.y},
-                        [&](const std::string&) { check_close("y", t.y, expected, naive); });
-    }
+    for (const Shape shape : shapes) test_forward<T>(shape, scale, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
-    for (const Shape shape : shapes) {
-      Tensors<T> t(shape, scale);
-      const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
-      const auto naive = t.template backward<compute_t<T>, T>();
-      const Impl::SwigluBackward problem{t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()};
-      test_every_kernel(problem, {&t.dgate, &t.dup}, [&](const std::string&) {
-        check_close("dgate", t.dgate, expected.dgate, naive.dgate);
-        check_close("dup", t.dup, expected.dup, naive.dup);
-      });
-    }
+    for (const Shape shape : shapes) test_backward<T>(shape, scale, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  // In whole vectors, and in a part of one.
-  constexpr std::int64_t columns = 5 * 9;
-  const auto repeated = [](std::vector<double> values) {
-    for (std::int64_t i = 5; i < columns; ++i) values.push_back(values[i - 5]);
-    return values;
-  };
-  const std::vector<double> gates = repeated({0, 1e4, -1e4, infinity, -infinity});
-  const std::vector<double> silu = repeated({0, 1e4, 0, infinity, 0}), slope = repeated({0.5, 1, 0, 1, 0});
-  const auto row = [] { return TestTensor<Exec, T>({1, columns}); };
-  TestTensor<Exec, T> gate = row(), up = row(), dy = row(), y = row(), dgate = row(), dup = row();
-  gate.fill([&](std::size_t i) { return T(static_cast<compute_t<T>>(gates[i])); });
-  for (auto* ones : {&up, &dy}) ones->fill([](std::size_t) { return T(1.0f); });
-  const auto stored_gates = gate.template read<double>().values();
-  test_every_kernel(Impl::SwigluForward{gate.ref(), up.ref(), y.ref()}, {&y}, [&](const std::string&) {
-    const auto got = y.template read<double>().values();
-    for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(got[i] == (silu[i] == 0 ? 0 : stored_gates[i]));
-  });
-  const Impl::SwigluBackward problem{gate.ref(), up.ref(), dy.ref(), dgate.ref(), dup.ref()};
-  test_every_kernel(problem, {&dgate, &dup}, [&](const std::string&) {
-    BOOST_TEST(dgate.template read<double>().values() == slope);
-    const auto got = dup.template read<double>().values();
-    for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(got[i] == (silu[i] == 0 ? 0 : stored_gates[i]));
-  });
+  test_limits<T>(5 * 9, every_kernel);  // in whole vectors, and in a part of one
 }
 
-// Gates with each mantissa of 11 bits: what is computed before rounding must not be seen after it.
 using HalfScalars = std::tuple<bf16, f16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, HalfScalars) {
-  std::vector<T> gates;
-  for (int exponent = -30; exponent < 0; ++exponent)
-    for (int mantissa = 1024; mantissa < 2048; ++mantissa)
-      for (const int sign : {-1, 1})
-        gates.push_back(T(static_cast<compute_t<T>>(std::ldexp(sign * mantissa, exponent))));
-  const auto row = [&] { return TestTensor<Exec, T>({1, static_cast<std::int64_t>(gates.size())}); };
-  TestTensor<Exec, T> gate = row(), ones = row(), y = row(), dgate = row(), dup = row();
-  gate.fill([&](std::size_t i) { return gates[i]; });
-  ones.fill([](std::size_t) { return T(1.0f); });
-  // In units of the last place, but where a function crosses 0 also what float arithmetic leaves over.
-  const auto check = [&](const TestTensor<Exec, T>& output, auto exact) {
-    const auto got = output.template read<double>().values();
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const double g = static_cast<float>(gates[i]), value = exact(g, 1 / (1 + std::exp(-g)));
-      const double error = std::max(0.0, std::abs(got[i] - value) - 3e-7);
-      worst = std::max(worst, error / static_cast<double>(ulp(dtype_of<T>, std::abs(value))));
-    }
-    BOOST_TEST(worst <= 0.505);
-    BOOST_TEST(worst > 0.4, "nothing was measured");
-  };
-  const auto silu = [](double g, double sigmoid) { return g * sigmoid; };
-  const auto slope = [](double g, double sigmoid) { return sigmoid * (1 + g * (1 - sigmoid)); };
-  test_every_kernel(Impl::SwigluForward{gate.ref(), ones.ref(), y.ref()}, {&y},
-                    [&](const std::string&) { check(y, silu); });
-  const Impl::SwigluBackward problem{gate.ref(), ones.ref(), ones.ref(), dgate.ref(), dup.ref()};
-  test_every_kernel(problem, {&dgate, &dup}, [&](const std::string&) {
-    check(dgate, slope);
-    check(dup, silu);
-  });
+  test_rounding<T>(30, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, Scalars) {
-  const Shape shape{2, 37};
-  const auto is_odd = [](std::size_t i) { return i % 37 == 3 || i % 37 == 36; };
-  using Member = TestTensor<Exec, T> Tensors<T>::*;
-  for (const Member operand : {&Tensors<T>::gate, &Tensors<T>::up, &Tensors<T>::dy}) {
-    Tensors<T> t(shape);
-    const auto values = (t.*operand).template read<compute_t<T>>().values();
-    (t.*operand).fill([&](std::size_t i) {
-      return T(is_odd(i) ? std::numeric_limits<compute_t<T>>::quiet_NaN() : values[i]);
-    });
-    const auto nan_where_it_was = [&](const TestTensor<Exec, T>& output, bool reached) {
-      const auto got = output.template read<double>().values();
-      for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(std::isnan(got[i]) == (reached && is_odd(i)));
-    };
-    test_every_kernel(Impl::SwigluForward{t.gate.ref(), t.up.ref(), t.y.ref()}, {&t.y},
-                      [&](const std::string&) { nan_where_it_was(t.y, operand != &Tensors<T>::dy); });
-    const Impl::SwigluBackward backward{t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()};
-    test_every_kernel(backward, {&t.dgate, &t.dup}, [&](const std::string&) {
-      nan_where_it_was(t.dgate, true);
-      nan_where_it_was(t.dup, operand != &Tensors<T>::up);
-    });
-  }
+  test_nan<T>(37, Rows::strided, every_kernel);
 }
 
 // Beyond the caches outputs are written in another way.

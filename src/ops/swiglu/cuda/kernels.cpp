@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#include "ops/swiglu/cuda/kernels.hpp"
+
+namespace kformer::Impl::cuda {
+
+namespace {
+
+template <template <class> class Kernel, class Arguments>
+void launch_chunks(const char* label, Stream stream, Storage storage, const Arguments& a, std::int64_t rows,
+                   std::int64_t hidden) {
+  with_storage(storage, [&]<class T>() {
+    const std::int64_t per_row = hidden / T::per_chunk, count = rows * per_row;
+    const ChunkGrid grid{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(per_row)};
+    launch(label, stream, (count + ChunkGrid::threads - 1) / ChunkGrid::threads, Kernel<T>{a, grid});
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(Stream stream, Storage storage, const SwigluForwardArguments& a, std::int64_t rows,
+                    std::int64_t hidden) {
+  launch_chunks<SwigluForwardKernel>("kformer::swiglu_forward[cuda_vector]", stream, storage, a, rows, hidden);
+}
+
+void swiglu_backward(Stream stream, Storage storage, const SwigluBackwardArguments& a, std::int64_t rows,
+                     std::int64_t hidden) {
+  launch_chunks<SwigluBackwardKernel>("kformer::swiglu_backward[cuda_vector]", stream, storage, a, rows,
+                                      hidden);
+}
+
+}  // namespace kformer::Impl::cuda

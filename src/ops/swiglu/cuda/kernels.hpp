@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/swiglu/cuda/arguments.hpp"
+
+/// \file
+/// SwiGLU, forward and backward: a thread has one chunk of 16 bytes of each array.
+
+namespace kformer::Impl::cuda {
+
+/// silu(g) = g · σ(g) and its derivative, with σ(g) and σ(−g) both from e^(−|g|), so that nothing overflows or
+/// cancels. No infinity meets a zero: at ±∞ the limits come out. Rounding to 16 bits hides what the fast
+/// instructions lose.
+template <class T>
+struct Silu {
+  float value, slope;
+
+  KFORMER_DEVICE explicit Silu(float g) {
+    const float e = decay(largest(g, -g)), near = inverse(1 + e);
+    const bool negative = g < 0;
+    const float sigmoid = (negative ? e : 1) * near, complement = (negative ? 1 : e) * near;
+    const float not_below = g < -most ? -most : g, finite = not_below > most ? most : not_below;
+    value = not_below * sigmoid;
+    slope = sigmoid + finite * (sigmoid * complement);
+  }
+
+ private:
+  static constexpr float most = 0x1.fffffep127f, log2_e = 1.44269504088896341f;
+  static constexpr bool is_rounded = T::per_chunk == 8;
+
+  KFORMER_DEVICE static float decay(float x) {
+    if constexpr (is_rounded)
+      return exp2_fast(-log2_e * x);
+    else
+      return exponential(-x);
+  }
+  KFORMER_DEVICE static float inverse(float x) {
+    if constexpr (is_rounded)
+      return reciprocal_fast(x);
+    else
+      return 1 / x;
+  }
+};
+
+/// Which chunk a thread has: all chunks of a row, then those of the next.
+struct ChunkGrid {
+  static constexpr int threads = 256;
+  std::uint32_t count, per_row;
+
+  KFORMER_DEVICE std::uint32_t mine() const {
+    return static_cast<std::uint32_t>(block_index()) * threads + static_cast<std::uint32_t>(thread_index());
+  }
+};
+
+template <class T>
+struct SwigluForwardKernel {
+  static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
+  static constexpr int n = T::per_chunk;
+
+  SwigluForwardArguments a;
+  ChunkGrid grid;
+
+  KFORMER_DEVICE void operator()() const {
+    const std::uint32_t i = grid.mine();
+    if (i >= grid.count) return;
+    const std::uint32_t row = i / grid.per_row, chunk = i % grid.per_row;
+    float gate[n], up[n];
+    const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk);
+    T::unpack(gates, gate), T::unpack(ups, up);
+    KFORMER_DEVICE_UNROLL
+    for (int k = 0; k < n; ++k) up[k] = Silu<T>(gate[k]).value * up[k];
+    store_row_chunk<T>(a.y, row, chunk, T::pack(up));
+  }
+};
+
+template <class T>
+struct SwigluBackwardKernel {
+  static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
+  static constexpr int n = T::per_chunk;
+
+  SwigluBackwardArguments a;
+  ChunkGrid grid;
+
+  KFORMER_DEVICE void operator()() const {
+    const std::uint32_t i = grid.mine();
+    if (i >= grid.count) return;
+    const std::uint32_t row = i / grid.per_row, chunk = i % grid.per_row;
+    // All is read before anything is written, because outputs may be inputs.
+    const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk),
+                dys = load_row_chunk<T>(a.dy, row, chunk);
+    float gate[n], up[n], dy[n];
+    T::unpack(gates, gate), T::unpack(ups, up), T::unpack(dys, dy);
+    KFORMER_DEVICE_UNROLL
+    for (int k = 0; k < n; ++k) {
+      const Silu<T> silu(gate[k]);
+      gate[k] = dy[k] * up[k] * silu.slope;
+      up[k] = dy[k] * silu.value;
+    }
+    store_row_chunk<T>(a.dgate, row, chunk, T::pack(gate));
+    store_row_chunk<T>(a.dup, row, chunk, T::pack(up));
+  }
+};
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// The CUDA kernels of SwiGLU on emulated blocks, against the reference by the rule.
+#include "ops/swiglu/cuda/entries.hpp"
+#include "ops/swiglu_cases.hpp"
+
+namespace kformer::Testing {
+using namespace swiglu_cases;
+
+BOOST_AUTO_TEST_SUITE(swiglu_emulated)
+
+using Vectors = std::tuple<float, bf16, f16>;
+
+constexpr auto forward_kernel = Impl::cuda::SwigluForwardEntry<Exec>::entry();
+constexpr auto backward_kernel = Impl::cuda::SwigluBackwardEntry<Exec>::entry();
+
+struct Emulated {
+  template <class Verify>
+  void operator()(const Impl::SwigluForward& p, const std::vector<Output*>& outputs, Verify verify) const {
+    test_kernels({&forward_kernel, 1}, p, outputs, verify);
+  }
+  template <class Verify>
+  void operator()(const Impl::SwigluBackward& p, const std::vector<Output*>& outputs, Verify verify) const {
+    test_kernels({&backward_kernel, 1}, p, outputs, verify);
+  }
+};
+
+// Rows of one chunk and of more than a block has, blocks that are not full.
+const std::vector<Shape> shapes{{1, 8}, {5, 16}, {75, 120}, {3, 4104}, {0, 8}, {3, 0}};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(both_directions_match_the_oracle, T, Vectors) {
+  for (const double scale : {2.0, 300.0})
+    for (const Shape shape : shapes) {
+      test_forward<T>(shape, scale, Rows::aligned, Emulated{});
+      test_backward<T>(shape, scale, Rows::aligned, Emulated{});
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Vectors) { test_limits<T>(40, Emulated{}); }
+
+using Halves = std::tuple<bf16, f16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, Halves) {
+  test_rounding<T>(14, Emulated{});
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, Vectors) {
+  test_nan<T>(40, Rows::aligned, Emulated{});
+}
+
+BOOST_AUTO_TEST_CASE(refusals_say_why) {
+  const auto refusal = []<class T>(std::type_identity<T>, Shape shape, Rows rows) {
+    const Tensors<T> t(shape, 2.0, rows);
+    return backward_kernel.reject({t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()});
+  };
+  const std::type_identity<bf16> half;
+  BOOST_TEST(refusal(half, {3, 8}, Rows::aligned) == "");
+  BOOST_TEST(refusal(std::type_identity<double>{}, {3, 8}, Rows::aligned) ==
+             "operands are stored as f64, it takes f32, bf16 and f16");
+  BOOST_TEST(refusal(half, {3, 12}, Rows::aligned) == "a row has 24 bytes, which is not a multiple of 16");
+  BOOST_TEST(refusal(half, {3, 8}, Rows::strided) ==
+             "gate has a stride of 13 elements, which is not a multiple of 16 bytes");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
