@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/rope.hpp"
 
-#include "ops/rope/reference.hpp"
+#include "ops/rope_cases.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace rope_cases;
 
 BOOST_AUTO_TEST_SUITE(rope)
 
 constexpr RopeScaling llama3{8, 1, 4, 8192};
 
-struct Shape {
-  std::int64_t batch, seq, q_heads, kv_heads, head_dim;
-};
 // Halves of a head of whole vectors, of several, and with a part of one; tokens in one piece of work and in
 // several.
 const std::vector<Shape> shapes{{1, 1, 1, 1, 2},   {2, 7, 8, 2, 6},  {3, 5, 4, 1, 66},  {2, 3, 2, 2, 64},
@@ -23,70 +19,16 @@ const std::vector<Shape> shapes{{1, 1, 1, 1, 2},   {2, 7, 8, 2, 6},  {3, 5, 4, 1
                                 {3, 53, 5, 1, 22}, {0, 3, 2, 1, 8},  {2, 0, 2, 1, 8},   {2, 3, 0, 1, 8},
                                 {2, 3, 2, 0, 8},   {2, 3, 2, 1, 0}};
 
-enum class Positions { consecutive, shared, arbitrary };
-
-template <class T>
-struct Tensors {
-  static constexpr std::int64_t table_rows = 60;
-  static constexpr std::int64_t first_position = 3;
-  TestTensor<Exec, T> q, k;
-  TestTensor<Exec, compute_t<T>> cos, sin;
-  TestTensor<Exec, std::int32_t> positions;
-
-  Tensors(Shape s, Positions kind) {
-    std::mt19937 generator(20260102);
-    q = TestTensor<Exec, T>({s.batch, s.seq, s.q_heads, s.head_dim}).random(generator);
-    k = TestTensor<Exec, T>({s.batch, s.seq, s.kv_heads, s.head_dim}).random(generator, 3.0);
-    const auto tables = ref::rope_tables<double, double>(table_rows, s.head_dim / 2, {});
-    cos = TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
-      return tables.cos.values()[i];
-    });
-    sin = TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
-      return tables.sin.values()[i];
-    });
-    if (kind == Positions::consecutive) return;
-    std::uniform_int_distribution<std::int32_t> any(0, table_rows - 1);
-    positions = TestTensor<Exec, std::int32_t>({kind == Positions::shared ? 1 : s.batch, s.seq});
-    positions.fill([&](std::size_t) { return any(generator); });
-  }
-
-  Impl::RopeRotation rotation(RopeLayout layout) const {
-    return {q.ref(), k.ref(), cos.ref(), sin.ref(), positions.ref(), first_position, layout};
-  }
-
-  template <class Real, class Store>
-  HostTensor<Real> rotated(const HostTensor<Real>& x, RopeLayout layout, int direction) const {
-    return ref::rope_rotate<Real, Store>(x, cos.template read<Real>(), sin.template read<Real>(),
-                                         positions.template read<Real>(), first_position, layout, direction);
-  }
+const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
+  test_every_kernel(problem, outputs, verify);
 };
 
-template <class Problem, class T>
-void test_rotation(int direction) {
-  for (const Shape shape : shapes)
-    for (const auto kind : {Positions::consecutive, Positions::shared, Positions::arbitrary})
-      for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
-        Tensors<T> t(shape, kind);
-        auto expected = [&]<class Real, class Store>(const TestTensor<Exec, T>& x) {
-          return t.template rotated<Real, Store>(x.template read<Real>(), layout, direction);
-        };
-        const auto q = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.q);
-        const auto k = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.k);
-        const auto naive_q = expected.template operator()<compute_t<T>, T>(t.q);
-        const auto naive_k = expected.template operator()<compute_t<T>, T>(t.k);
-        test_every_kernel(Problem{t.rotation(layout)}, {&t.q, &t.k}, [&](const std::string&) {
-          check_close("q", t.q, q, naive_q);
-          check_close("k", t.k, k, naive_k);
-        });
-      }
-}
-
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
-  test_rotation<Impl::RopeForward, T>(+1);
+  for (const Shape shape : shapes) test_rotation<Impl::RopeForward, T>(shape, +1, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
-  test_rotation<Impl::RopeBackward, T>(-1);
+  for (const Shape shape : shapes) test_rotation<Impl::RopeBackward, T>(shape, -1, Rows::strided, every_kernel);
 }
 
 using TableScalars = std::tuple<float, double>;
@@ -162,21 +104,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_undoes_forward, T, Scalars) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_position_outside_the_table_gives_nan_in_its_row_only, T, Scalars) {
-  Tensors<T> t({1, 4, 2, 1, 6}, Positions::arbitrary);
-  const std::int32_t outside[] = {-1, 7, Tensors<T>::table_rows, 0};
-  t.positions.fill([&](std::size_t i) { return outside[i]; });
-  for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
-    const auto q = t.template rotated<double, double>(t.q.template read<double>(), layout, +1);
-    test_every_kernel(Impl::RopeForward{t.rotation(layout)}, {&t.q, &t.k}, [&](const std::string&) {
-      const auto got = t.q.template read<double>(), keys = t.k.template read<double>();
-      for (int s = 0; s < 4; ++s)
-        for (int i = 0; i < 6; ++i) {
-          BOOST_TEST(std::isnan(got(0, s, 1, i)) == (s == 0 || s == 2));
-          BOOST_TEST(std::isnan(keys(0, s, 0, i)) == (s == 0 || s == 2));
-          BOOST_TEST(std::isnan(q(0, s, 1, i)) == (s == 0 || s == 2));
-        }
-    });
-  }
+  test_positions_outside<T>(6, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE(consecutive_positions_start_where_they_are_told) {
