@@ -107,6 +107,7 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
 }
 
 float shuffle_xor(float x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
+double shuffle_xor(double x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
 std::uint32_t shuffle(std::uint32_t x, int from) { return Block::current().exchange(x)[from]; }
 
 template std::uint32_t pack<Half::bf16>(float, float);

@@ -31,6 +31,12 @@ namespace kformer::Impl::cuda {
 /// The 16-bit types that tensor cores multiply.
 enum class Half { bf16, f16 };
 
+/// 4, 8 or 16 bytes of memory: one access.
+template <int n>
+struct alignas(4 * n) Words {
+  std::uint32_t word[n];
+};
+
 /// A place in the shared memory of the block, in bytes.
 using SharedAddress = std::uint32_t;
 
@@ -55,6 +61,15 @@ KFORMER_DEVICE T load_shared(SharedAddress from) {
 template <class T>
 KFORMER_DEVICE void store_shared(SharedAddress to, const T& value) {
   *static_cast<T*>(__cvta_shared_to_generic(to)) = value;
+}
+/// At a multiple of the size.
+template <int n>
+KFORMER_DEVICE Words<n> load_words(const void* from) {
+  return *static_cast<const Words<n>*>(from);
+}
+template <int n>
+KFORMER_DEVICE void store_words(void* to, const Words<n>& words) {
+  *static_cast<Words<n>*>(to) = words;
 }
 KFORMER_DEVICE void block_barrier() { __syncthreads(); }
 /// Whether it is so for any thread of the block; a barrier.
@@ -138,6 +153,11 @@ KFORMER_DEVICE float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
+KFORMER_DEVICE float natural_exp(float x) { return expf(x); }
+KFORMER_DEVICE float accurate_tanh(float x) { return tanhf(x); }
+KFORMER_DEVICE constexpr float not_a_number() { return __builtin_nanf(""); }
+KFORMER_DEVICE double square_root(double x) { return sqrt(x); }
+KFORMER_DEVICE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 KFORMER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(bits); }
 KFORMER_DEVICE std::uint32_t float_as_bits(float x) { return __float_as_uint(x); }
 KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
@@ -173,6 +193,18 @@ template <class T>
 void store_shared(SharedAddress to, const T& value) {
   std::memcpy(emulation::Block::current().shared(to, sizeof(T)), &value, sizeof(T));
 }
+template <int n>
+Words<n> load_words(const void* from) {
+  emulation::Block::check_global(from, sizeof(Words<n>));
+  Words<n> words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+}
+template <int n>
+void store_words(void* to, const Words<n>& words) {
+  emulation::Block::check_global(to, sizeof(Words<n>));
+  std::memcpy(to, &words, sizeof(words));
+}
 void block_barrier();
 bool any_of_block(bool mine);
 Chunk load_chunk(const void* from);
@@ -195,6 +227,11 @@ inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
+inline float natural_exp(float x) { return std::exp(x); }
+inline float accurate_tanh(float x) { return std::tanh(x); }
+constexpr float not_a_number() { return std::numeric_limits<float>::quiet_NaN(); }
+inline double square_root(double x) { return std::sqrt(x); }
+double shuffle_xor(double x, int lanes);
 inline float bits_as_float(std::uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof(x));

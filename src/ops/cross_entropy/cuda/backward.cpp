@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#include "ops/cross_entropy/cuda/backward.hpp"
+
+namespace kformer::Impl::cuda {
+
+void cross_entropy_backward(Stream stream, NumberType type, std::int64_t rows, const CrossEntropyArguments& a) {
+  constexpr const char* label = "kformer::cross_entropy_backward[cuda_chunks]";
+  with_number_type(type, [&]<class T>() {
+    if constexpr (sizeof(T) < 8) {
+      if (a.softcap > 0)
+        launch(label, stream, rows, CrossEntropyBackwardKernel<T, CappedLogits>{a});
+      else
+        launch(label, stream, rows, CrossEntropyBackwardKernel<T, PlainLogits>{a});
+    }
+  });
+}
+
+}  // namespace kformer::Impl::cuda
