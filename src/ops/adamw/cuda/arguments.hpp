@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/adamw/host/arguments.hpp"
+#include "ops/common/cuda/launch.hpp"
+#include "ops/common/cuda/numbers.hpp"
+
+/// \file
+/// AdamW as the CUDA kernels see it: an argument of the launch. Free of Kokkos.
+
+namespace kformer::Impl::cuda {
+
+using host::AdamWItem;
+using host::AdamWNumbers;
+
+/// Elements of a piece, which one block takes.
+inline constexpr int adamw_piece_elements = 8192;
+inline constexpr int adamw_threads = 256;
+
+/// Parameters cut into pieces; `first_piece` is that of each.
+struct AdamWPieces {
+  static constexpr int capacity = 32;
+  int count;
+  std::int64_t pieces;
+  std::int64_t first_piece[capacity];
+  AdamWItem items[capacity];
+};
+
+/// Elements [begin, end) of one parameter.
+struct AdamWPiece {
+  int item;
+  std::int64_t begin, end;
+};
+KFORMER_DEVICE AdamWPiece piece_of(const AdamWPieces& all, int piece) {
+  int low = 0, high = all.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (all.first_piece[middle] <= piece ? low : high) = middle;
+  }
+  const std::int64_t begin = (piece - all.first_piece[low]) * adamw_piece_elements, size = all.items[low].size;
+  return {low, begin, begin + adamw_piece_elements < size ? begin + adamw_piece_elements : size};
+}
+
+/// What gradients are multiplied by, as far as the host knows, and where the norm is.
+struct AdamWScaling {
+  const void* norm;  ///< null: none
+  double scale, max_norm;
+};
+
+/// The step on weights of one type, whose states are stored in the type of arithmetic.
+/// \throws std::runtime_error if CUDA refuses the launch
+void adamw_step(Stream stream, NumberType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
+                const AdamWScaling& scaling);
+
+/// The sum of squares of each piece of gradients, f32 or f64.
+/// \throws std::runtime_error if CUDA refuses the launch
+void gradient_squares(Stream stream, NumberType type, const AdamWPieces& pieces, double* sums);
+/// The root of the sum of `count` sums.
+/// \throws std::runtime_error if CUDA refuses the launch
+void gradient_root(Stream stream, NumberType type, const double* sums, std::int64_t count, void* norm);
+
+}  // namespace kformer::Impl::cuda

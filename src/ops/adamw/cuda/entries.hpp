@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/adamw/cuda/arguments.hpp"
+#include "ops/adamw/kokkos.hpp"
+#include "ops/common/cuda/device.hpp"
+#include "ops/common/list.hpp"
+
+/// \file
+/// The entries of CUDA kernel lists that step by 16 bytes.
+
+namespace kformer::Impl::cuda {
+
+static_assert(adamw_piece == adamw_piece_elements && AdamWBatch::capacity == AdamWPieces::capacity);
+
+inline AdamWPieces pieces_of(const AdamWBatch& batch) {
+  AdamWPieces all{};
+  all.count = batch.count;
+  all.pieces = batch.pieces;
+  std::copy_n(batch.first_piece, batch.count, all.first_piece);
+  std::copy_n(batch.items, batch.count, all.items);
+  return all;
+}
+
+/// What both refuse. A batch has as many blocks as pieces.
+template <class Exec>
+std::string pieces_refusal(std::span<const AdamWParameter> parameters) {
+  if (adamw_pieces(parameters) > (std::int64_t(1) << 31) - 1) return "it numbers pieces with 32 bits";
+  return capability_refusal(80, Device<Exec>::capability());
+}
+
+template <class Exec>
+struct AdamWEntry {
+  using P = AdamW;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_chunks", reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    for (const AdamWParameter& parameter : p.parameters)
+      if (parameter.m.dtype == DType::u8) return "it has no states in 8 bits";
+    return pieces_refusal<Exec>(p.parameters);
+  }
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    const GradientScaling scaling = gradient_scaling(p);
+    for_each_kind_of_batch(p.parameters, [&]<class T>(const AdamWBatch& batch, std::type_identity<T>, auto) {
+      announced("kformer::adamw[cuda_chunks]", exec, [&] {
+        adamw_step(Device<Exec>::stream(exec), number_type_of(dtype_of<T>), pieces_of(batch),
+                   adamw_numbers(p.options), {scaling.norm, scaling.scale, scaling.max_norm});
+      });
+    });
+  }
+};
+
+template <class Exec>
+struct GradientNormEntry {
+  using P = GradientNorm;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_chunks", reject, gradient_norm_workspace, run}; }
+
+  static std::string reject(const P& p) { return pieces_refusal<Exec>(p.parameters); }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    const NumberType type = number_type_of(p.norm.dtype);
+    auto* sums = static_cast<double*>(workspace.data);
+    std::int64_t done = 0;
+    for_each_batch(
+        p.parameters, [](const AdamWParameter&) { return true; },
+        [&](const AdamWBatch& batch) {
+          announced("kformer::gradient_norm[cuda_chunks]", exec,
+                    [&] { gradient_squares(Device<Exec>::stream(exec), type, pieces_of(batch), sums + done); });
+          done += batch.pieces;
+        });
+    announced("kformer::gradient_norm_sum[cuda_chunks]", exec,
+              [&] { gradient_root(Device<Exec>::stream(exec), type, sums, done, p.norm.data); });
+  }
+};
+
+}  // namespace kformer::Impl::cuda
+
+#if defined(KOKKOS_ENABLE_CUDA)
+namespace kformer::Impl {
+
+template <>
+struct DeviceEntries<AdamW, Kokkos::Cuda> {
+  static constexpr std::array all{cuda::AdamWEntry<Kokkos::Cuda>::entry()};
+};
+template <>
+struct DeviceEntries<GradientNorm, Kokkos::Cuda> {
+  static constexpr std::array all{cuda::GradientNormEntry<Kokkos::Cuda>::entry()};
+};
+
+}  // namespace kformer::Impl
+#endif
