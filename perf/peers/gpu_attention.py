@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""PyTorch's scaled_dot_product_attention on a GPU: what scripts/gpu_check holds kformer-attention against.
+
+Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses and its flash
+path alone, forward under no_grad, backward by autograd.grad on a kept graph, each sample from an idle device to an idle
+device as kformer-attention times its own. Writes JSON: one row per shape, direction and path, with every sample.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from contextlib import nullcontext
+
+
+def cases(shapes):
+    """Every combination of the lists."""
+    axes = {key: value if isinstance(value, list) else [value] for key, value in shapes.items()}
+    for point in itertools.product(*axes.values()):
+        yield dict(zip(axes, point))
+
+
+class Timer:
+    def __init__(self, torch, device, repetitions):
+        self._synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self._repetitions = repetitions
+
+    def samples(self, call):
+        for _ in range(2):
+            call()
+        found = []
+        for _ in range(self._repetitions):
+            self._synchronize()
+            begin = time.perf_counter()
+            call()
+            self._synchronize()
+            found.append(time.perf_counter() - begin)
+        return found
+
+
+def rows_of(torch, case, device, timer):
+    """The rows of one shape; a path that PyTorch refuses has the reason in the place of times."""
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case["dtype"]]
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def normal(heads):
+        shape = (case["batch"], heads, case["seq_len"], case["head_dim"])
+        return torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
+
+    q, k, v = normal(case["num_attention_heads"]), normal(case["num_key_value_heads"]), normal(case["num_key_value_heads"])
+    grad = torch.randn_like(q)
+    call = lambda: attention(q, k, v, is_causal=case["causal"], enable_gqa=k.shape[1] != q.shape[1])
+    for path, direction in itertools.product(("free", "flash"), ("forward", "backward")):
+        row = dict(case, path=path, direction=direction)
+        try:
+            with forced(torch, path):
+                if direction == "forward":
+                    with torch.no_grad():
+                        row["seconds"] = timer.samples(call)
+                else:
+                    out = call()
+                    row["seconds"] = timer.samples(lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
+            row["median"] = statistics.median(row["seconds"])
+        except (RuntimeError, TypeError) as error:
+            row["refused"] = str(error).strip().splitlines()[0]
+        yield row
+
+
+def forced(torch, path):
+    if path == "free":
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shapes", type=json.loads, help="JSON: dtype, batch, num_attention_heads, num_key_value_heads, "
+                                                        "head_dim, seq_len, causal")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--repetitions", type=int, default=10)
+    parser.add_argument("--output", required=True, help="the JSON file")
+    arguments = parser.parse_args()
+    import torch
+
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        print("gpu_attention.py: PyTorch sees no device", file=sys.stderr)
+        return 77
+    timer = Timer(torch, arguments.device, arguments.repetitions)
+    about = {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    about["device"] = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
+    rows = []
+    for case in cases(arguments.shapes):
+        rows += rows_of(torch, case, arguments.device, timer)
+        # Whole after each shape: the time may be over before the last.
+        with open(arguments.output, "w", encoding="utf-8") as file:
+            json.dump({"about": about, "rows": rows}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

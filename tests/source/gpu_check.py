@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""scripts/gpu_check with programs that only pretend: steps, limits of time, ends, and what the files hold."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["KFORMER_SOURCE"])
+HAS_H5PY = importlib.util.find_spec("h5py") is not None
+
+# Boost.Test lists its suites on the error stream, cases indented.
+TESTS = """#!/bin/sh
+case "$1" in
+  --list_content) printf 'rms_norm*\\n    shapes*\\nattention*\\n    shapes*\\nrope*\\n    shapes*\\n' >&2 ;;
+  --run_test=attention) ATTENTION ;;
+esac
+"""
+# Leaves a result file with the limits of a machine that does not exist.
+DRIVER = f"""#!/bin/sh
+for file; do :; done
+exec {sys.executable} - "$file" "$@" <<'EOF'
+import sys
+try:
+    import h5py
+except ImportError:
+    open(sys.argv[1], "wb").close()
+else:
+    with h5py.File(sys.argv[1], "w") as file:
+        file["machine/copy_bandwidth"] = [1.5]
+        file["cases/status"] = ["ok", "unsupported"]
+E""" + "OF\n"
+SANITIZER = """#!/bin/sh
+echo "$@"
+shift 4
+exec "$@"
+"""
+PYTHON_WITH_TORCH = """#!/bin/sh
+[ "$1" = -c ] && exit 0
+for file; do :; done
+echo '{"about": {"torch": "none"}, "rows": []}' > "$file"
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.binaries, self.path, self.output = (self.folder / name for name in ("binaries", "path", "results"))
+        self.binaries.mkdir()
+        self.path.mkdir()
+        self.write(self.binaries / "kformer_tests_cuda", TESTS.replace("ATTENTION", ":"))
+        for name in ("attention", "layer"):
+            self.write(self.binaries / f"kformer-{name}", DRIVER)
+        self.write(self.path / "python3", "#!/bin/sh\nexit 1\n")
+
+    @staticmethod
+    def write(path, text):
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def attention_suite(self, does):
+        self.write(self.binaries / "kformer_tests_cuda", TESTS.replace("ATTENTION", does))
+
+    def check(self, budget=600, python_path=""):
+        """Runs it; the end, what it wrote, and the steps by name."""
+        environment = dict(os.environ, PATH=str(self.path), PYTHONPATH=str(python_path))
+        command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--binaries", self.binaries, "--output", self.output,
+                   "--budget", str(budget)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        self.assertTrue((self.output / "gpu_check.json").is_file(), done.stderr)
+        result = json.loads((self.output / "gpu_check.json").read_text(encoding="utf-8"))
+        return done, result, {step["name"]: step for step in result["steps"]}
+
+    def status(self, steps):
+        return {name: step["status"] for name, step in steps.items()}
+
+    def test_everything_passes(self):
+        self.write(self.path / "compute-sanitizer", SANITIZER)
+        self.write(self.path / "python3", PYTHON_WITH_TORCH)
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(result["ok"])
+        self.assertEqual(list(steps), ["list of tests", "tests/rms_norm", "tests/attention", "tests/rope", "sanitizer/attention",
+                                       "sanitizer/layer", "benchmark/attention", "benchmark/decode", "benchmark/layer",
+                                       "peer/attention"])
+        self.assertEqual(set(self.status(steps).values()), {"passed"})
+        self.assertEqual(result["pytorch"]["about"], {"torch": "none"})
+        self.assertEqual(set(result["result_files"]), {"attention", "decode", "layer"})
+        log = (self.output / steps["sanitizer/layer"]["log"]).read_text(encoding="utf-8")
+        self.assertIn("--tool memcheck --error-exitcode 9", log)
+        self.assertIn('sweep.execution_space="cuda"', steps["benchmark/layer"]["command"])
+        # The shapes of both are the same.
+        shapes = result["shapes"]
+        self.assertIn(f"sweep.seq_len={json.dumps(shapes['seq_len'])}", steps["benchmark/attention"]["command"])
+        self.assertIn(json.dumps(shapes), steps["peer/attention"]["command"])
+
+    @unittest.skipUnless(HAS_H5PY, "no h5py")
+    def test_figures_come_from_the_drivers(self):
+        import h5py
+
+        _, result, _ = self.check()
+        self.assertEqual(result["figures"]["decode"]["machine"], {"copy_bandwidth": [1.5]})
+        self.assertEqual(result["figures"]["layer"]["cases"], {"status": ["ok", "unsupported"]})
+        with h5py.File(self.output / "gpu_check.h5", "r") as file:
+            self.assertEqual(file["attention/machine/copy_bandwidth"][0], 1.5)
+            self.assertEqual(json.loads(file["report"][()]), result)
+
+    def test_without_h5py_there_is_no_hdf5(self):
+        hidden = self.folder / "hidden"
+        hidden.mkdir()
+        (hidden / "h5py.py").write_text("raise ImportError('hidden')\n", encoding="utf-8")
+        done, result, _ = self.check(python_path=hidden)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("no h5py", result["hdf5"])
+        self.assertNotIn("figures", result)
+        self.assertFalse((self.output / "gpu_check.h5").exists())
+
+    def test_what_is_not_installed_is_not_run(self):
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(steps["sanitizer/layer"]["status"], "not run")
+        self.assertIn("not on the PATH", steps["sanitizer/layer"]["why"])
+        self.assertEqual(steps["peer/attention"]["status"], "not run")
+        self.assertNotIn("pytorch", result)
+        self.assertIsNone(result["device"])
+
+    def test_a_failing_suite_is_an_end_of_1(self):
+        self.attention_suite("echo '2 failures'; exit 201")
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertFalse(result["ok"])
+        self.assertEqual((steps["tests/attention"]["status"], steps["tests/attention"]["exit"]), ("failed", 201))
+        self.assertEqual(steps["tests/attention"]["why"], "2 failures")
+        self.assertEqual(steps["tests/rope"]["status"], "passed")
+        self.assertEqual(steps["benchmark/layer"]["status"], "passed")
+
+    def test_a_failing_benchmark_has_no_figures(self):
+        self.write(self.binaries / "kformer-layer", "#!/bin/sh\necho out of memory\nexit 6\n")
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(steps["benchmark/layer"]["why"], "out of memory")
+        self.assertNotIn("layer", result["result_files"])
+        self.assertNotIn("layer", result.get("figures", {}))
+
+    def test_a_sanitizer_that_finds_something_fails(self):
+        self.write(self.path / "compute-sanitizer", "#!/bin/sh\necho ERROR SUMMARY: 1 error\nexit 9\n")
+        done, _, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(steps["sanitizer/attention"]["why"], "ERROR SUMMARY: 1 error")
+
+    def test_a_step_that_hangs_is_ended_with_what_it_started(self):
+        self.attention_suite("/bin/sleep 100 & wait")
+        begin = time.monotonic()
+        done, _, steps = self.check(budget=16)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(steps["tests/attention"]["status"], "timed out")
+        self.assertEqual(steps["tests/rope"]["status"], "passed")
+
+    def test_beyond_the_budget_nothing_runs(self):
+        done, result, steps = self.check(budget=0.5)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.status(steps), {"list of tests": "not run"})
+        self.assertEqual(result["result_files"], {})
+
+    def test_without_a_device_nothing_is_measured(self):
+        self.write(self.binaries / "kformer_tests_cuda", "#!/bin/sh\necho skipped: there is no device >&2\nexit 77\n")
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(list(steps), ["list of tests"])
+        self.assertEqual(steps["list of tests"]["why"], "skipped: there is no device")
+        self.assertFalse({"pytorch", "layer"} & (set(result) | set(result["result_files"])))
+
+    def test_collected_programs_have_their_libraries(self):
+        build = self.folder / "build"
+        for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer"):
+            (build / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(shutil.which("cmake") or "/bin/sh", build / name)
+        target = self.folder / "carried"
+        command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--collect", build, target]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = {path.name for path in target.iterdir()}
+        self.assertLessEqual({"gpu_check", "gpu_attention.py", "attention.toml", "decode.toml", "layer.toml",
+                              "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer"}, names)
+        self.assertFalse([path for path in (target / "lib").iterdir() if path.name.startswith(("libc.so", "libm.so"))])
+        (build / "tests/kformer_tests_cuda").unlink()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("tests/kformer_tests_cuda", done.stderr)
+
+    def test_results_are_not_overwritten(self):
+        self.check()
+        before = (self.output / "gpu_check.json").read_bytes()
+        command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--binaries", self.binaries, "--output", self.output]
+        self.assertEqual(subprocess.run(command, capture_output=True, check=False).returncode, 2)
+        self.assertEqual((self.output / "gpu_check.json").read_bytes(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
