@@ -38,7 +38,7 @@ struct ForwardTableOf<type, 128> {
 };
 template <Half type>
 struct ForwardTableOf<type, 256> {
-  using Tiles = ForwardTiles<type, 256, 4, 1, 32, false, 1>;
+  using Tiles = ForwardTiles<type, 256, 4, 1, 16, false, 1>;
 };
 
 template <Half type, int features>
