@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kformer/ops/attention.hpp"
-#include "ops/attention/cuda/arguments.hpp"
+#include "ops/attention/cuda/gradients.hpp"
 #include "ops/common/cuda/device.hpp"
 #include "ops/common/list.hpp"
 
@@ -163,6 +163,36 @@ struct DecodeEntry {
   }
 };
 
+/// δ in the workspace, then a pass for the gradients of keys and values and one for those of queries.
+template <class Exec>
+struct BackwardEntry {
+  using P = AttentionBackward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_mma", reject, workspace_bytes, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    const std::pair<const char*, const TensorRef*> more[] = {
+        {"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}};
+    for (const auto& [role, tensor] : more)
+      if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
+    return capability_refusal(80, Device<Exec>::capability());
+  }
+  static std::size_t workspace_bytes(const P& p) {
+    return static_cast<std::size_t>(p.lse.size()) * sizeof(float);
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    GradientArguments g{};
+    g.a = attention_arguments(p);
+    g.dout = half_heads(p.dout);
+    g.dq = half_heads(p.dq), g.dk = half_heads(p.dk), g.dv = half_heads(p.dv);
+    g.delta = static_cast<float*>(static_cast<void*>(workspace.data));
+    g.kv_heads = static_cast<int>(p.k.extent[2]);
+    g.q_len = static_cast<int>(p.q.extent[1]);
+    announced("kformer::attention_backward[cuda_mma]", exec,
+              [&] { attention_backward(Device<Exec>::stream(exec), half_of(p.q.dtype), g, sequences_of(p)); });
+  }
+};
+
 }  // namespace kformer::Impl::cuda
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -172,6 +202,10 @@ template <>
 struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
   static constexpr std::array all{cuda::DecodeEntry<Kokkos::Cuda>::entry(),
                                   cuda::ForwardEntry<Kokkos::Cuda>::entry()};
+};
+template <>
+struct DeviceEntries<AttentionBackward, Kokkos::Cuda> {
+  static constexpr std::array all{cuda::BackwardEntry<Kokkos::Cuda>::entry()};
 };
 
 }  // namespace kformer::Impl

@@ -162,6 +162,12 @@ KFORMER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(
 KFORMER_DEVICE std::uint32_t float_as_bits(float x) { return __float_as_uint(x); }
 KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 KFORMER_DEVICE std::uint32_t shuffle(std::uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+/// The same number, of which the compiler knows nothing: what follows from it inside a loop is not computed
+/// before the loop, where it would occupy registers throughout.
+KFORMER_DEVICE int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 KFORMER_DEVICE float largest(float a, float b) { return fmaxf(a, b); }
 KFORMER_DEVICE float natural_log(float x) { return logf(x); }
 /// Rounded to nearest.
@@ -244,6 +250,7 @@ inline std::uint32_t float_as_bits(float x) {
 }
 float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
+inline int opaque(int x) { return x; }
 inline float largest(float a, float b) { return std::fmax(a, b); }
 inline float natural_log(float x) { return std::log(x); }
 inline float square_root(float x) { return std::sqrt(x); }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "ops/attention/cuda/backward.hpp"
+
+#include "ops/attention/cuda/backward_table.hpp"
+#include "ops/attention/cuda/delta.hpp"
+#include "ops/attention/cuda/tile_table.hpp"
+
+namespace kformer::Impl::cuda {
+
+namespace {
+
+constexpr const char* label = "kformer::attention_backward[cuda_mma]";
+
+template <class Tiles>
+void launch_tiles(Stream stream, const GradientArguments& g, const Sequences& sequences) {
+  const bool of_queries = Tiles::side == Side::queries;
+  const Sequences owned = owned_first<Tiles::side>(sequences);
+  launch(label, stream, most_tiles<Tiles::rows>(owned) * (of_queries ? g.a.q_heads : g.kv_heads),
+         BackwardKernel<Tiles>{g, owned});
+}
+
+template <Half type, int features>
+void launch_sides(Stream stream, const GradientArguments& g, const Sequences& sequences) {
+  if constexpr (features <= 128) {
+    launch_tiles<BackwardTable<type, features, Side::keys, true, true>>(stream, g, sequences);
+  } else {
+    // The sums of both gradients would not fit the registers.
+    launch_tiles<BackwardTable<type, features, Side::keys, true, false>>(stream, g, sequences);
+    launch_tiles<BackwardTable<type, features, Side::keys, false, true>>(stream, g, sequences);
+  }
+  launch_tiles<BackwardTable<type, features, Side::queries, true, false>>(stream, g, sequences);
+}
+
+}  // namespace
+
+void attention_backward(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences) {
+  const int features = g.a.head_dim > g.a.v_head_dim ? g.a.head_dim : g.a.v_head_dim;
+  const std::int64_t batches = sequences.q_starts ? 1 : sequences.count;
+  with_half(type, [&]<Half half>() {
+    using Delta = DeltaKernel<half>;
+    const std::int64_t rows = batches * g.q_len * g.a.q_heads;
+    launch("kformer::attention_backward_delta[cuda_mma]", stream, (rows + Delta::rows - 1) / Delta::rows,
+           Delta{g, rows});
+    if (features <= 64)
+      launch_sides<half, 64>(stream, g, sequences);
+    else if (features <= 96)
+      launch_sides<half, 96>(stream, g, sequences);
+    else if (features <= 128)
+      launch_sides<half, 128>(stream, g, sequences);
+    else
+      launch_sides<half, 256>(stream, g, sequences);
+  });
+}
+
+}  // namespace kformer::Impl::cuda
