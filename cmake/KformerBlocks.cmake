@@ -34,6 +34,24 @@ function(kformer_add_cuda_kernels)
   endif()
 endfunction()
 
+# kformer_add_hopper_kernels(): src/ops/<block>/cuda/hopper/*.cpp, for sm_90a alone, whose instructions no other architecture
+# has. That takes CUDA as a language of CMake: else the architecture of all files is Kokkos', and the entries are left out.
+function(kformer_add_hopper_kernels)
+  if(NOT Kformer_CUDA_LANGUAGE)
+    return()
+  endif()
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cuda/hopper/*.cpp)
+  set_source_files_properties(${kernels} PROPERTIES LANGUAGE CUDA)
+  add_library(kformer_hopper OBJECT ${kernels})
+  set_target_properties(kformer_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+  target_include_directories(kformer_hopper PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(kformer_hopper PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  target_compile_definitions(kformer PRIVATE KFORMER_ENABLE_HOPPER)
+  target_sources(kformer PRIVATE $<TARGET_OBJECTS:kformer_hopper>)
+endfunction()
+
 # kformer_kokkos_sources(<target>): compiles what includes Kokkos as Kokkos wants it, as CUDA or with a precompiled header.
 function(kformer_kokkos_sources target)
   if(Kformer_CUDA_LANGUAGE)

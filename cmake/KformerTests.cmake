@@ -64,7 +64,7 @@ endfunction()
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   set(src ${PROJECT_SOURCE_DIR}/src/ops)
-  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
   kformer_test_program(kformer_tests_emulated ${sources} ${kernels} support/main.cpp)

@@ -5,6 +5,7 @@
 
 #include "kformer/ops/attention.hpp"
 #include "ops/attention/cuda/gradients.hpp"
+#include "ops/attention/cuda/hopper/arguments.hpp"
 #include "ops/common/cuda/device.hpp"
 #include "ops/common/list.hpp"
 
@@ -193,6 +194,60 @@ struct BackwardEntry {
   }
 };
 
+/// Empty if tiles of the array can be copied, else a sentence.
+inline std::string tile_refusal(const char* role, const TensorRef& x) {
+  for (int r = 0; r < 3; ++r) {
+    if (x.extent[r] == 0) return role + std::string(" is empty");
+    if (x.extent[r] > 1 && (x.stride[r] <= 0 || x.stride[r] >= std::int64_t(1) << 39))
+      return role + std::string(" has a stride of ") + std::to_string(x.stride[r]) +
+             " elements, which copies of tiles do not take";
+  }
+  return {};
+}
+
+inline TensorShape tensor_shape(const TensorRef& x) {
+  TensorShape shape{x.data, {}, {}, {}};
+  const int dimension[4] = {3, 1, 2, 0};
+  for (int i = 0; i < 4; ++i) {
+    const int r = dimension[i];
+    shape.extent[i] = static_cast<std::uint64_t>(x.extent[r]);
+    // The stride of a dimension of one may be anything.
+    shape.stride_bytes[i] = x.extent[r] > 1 ? 2 * static_cast<std::uint64_t>(x.stride[r]) : 16;
+  }
+  return shape;
+}
+
+/// For sm_90a.
+template <class Exec>
+struct WarpgroupForwardEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_wgmma", reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    if (p.extras.cu_seqlens_q.present()) return "sequences are packed, and it copies tiles of batches";
+    const std::int64_t d = p.q.extent[3];
+    if ((d != 64 && d != 128) || p.v.extent[3] != d)
+      return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(p.v.extent[3]) +
+             ", it takes 64 and 64, or 128 and 128";
+    const std::pair<const char*, const TensorRef*> copied[] = {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}};
+    for (const auto& [role, tensor] : copied)
+      if (std::string why = tile_refusal(role, *tensor); !why.empty()) return why;
+    const int capability = Device<Exec>::capability();
+    if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
+    // Emulated blocks have every capability.
+    if (!is_host_space<Exec> && capability >= 100)
+      return "it is compiled for compute capability 9.0 alone, this device is later";
+    return {};
+  }
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    announced("kformer::attention_forward[cuda_wgmma]", exec, [&] {
+      attention_forward_wgmma(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
+                              {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)}, sequences_of(p));
+    });
+  }
+};
+
 }  // namespace kformer::Impl::cuda
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -201,6 +256,9 @@ namespace kformer::Impl {
 template <>
 struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
   static constexpr std::array all{cuda::DecodeEntry<Kokkos::Cuda>::entry(),
+#if defined(KFORMER_ENABLE_HOPPER)
+                                  cuda::WarpgroupForwardEntry<Kokkos::Cuda>::entry(),
+#endif
                                   cuda::ForwardEntry<Kokkos::Cuda>::entry()};
 };
 template <>

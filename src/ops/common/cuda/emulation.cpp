@@ -6,13 +6,10 @@
 
 namespace kformer::Impl::cuda::emulation {
 
-namespace {
-// A fault of a kernel under test: nothing after it would mean anything.
-[[noreturn]] void fail(const char* what) {
+void fail(const char* what) {
   std::fprintf(stderr, "kformer: emulated CUDA block: %s\n", what);
   std::abort();
 }
-}  // namespace
 
 thread_local Block* Block::s_current = nullptr;
 
@@ -38,6 +35,7 @@ void Block::run(int number) {
   m_left = static_cast<int>(m_fibers.size());
   for (Fiber& fiber : m_fibers) {
     fiber.done = false;
+    fiber.fenced = false;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
     fiber.context.uc_stack.ss_size = fiber.stack.size();
@@ -49,7 +47,9 @@ void Block::run(int number) {
   m_running = m_forward ? 0 : m_left - 1;
   swapcontext(&m_outside, &m_fibers[m_running].context);
   for (Fiber& fiber : m_fibers)
-    if (!fiber.open_group.empty() || !fiber.groups.empty()) fail("it ended with copies in flight");
+    for (const Groups& g : fiber.in_flight)
+      if (!g.open_group.empty() || !g.groups.empty()) fail("it ended with copies or products in flight");
+  if (!m_deliveries.empty()) fail("it ended with copies of tiles in flight");
 }
 
 void Block::enter() {
@@ -82,13 +82,13 @@ void Block::check_global(const void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) fail("an address in memory is not aligned");
 }
 
-bool Block::any(bool mine) {
-  m_any = m_any || mine;
-  barrier(0, threads());
-  const bool result = m_any;
-  barrier(0, threads());
-  m_any = false;
-  barrier(0, threads());
+bool Block::any(int id, int count, bool mine) {
+  m_any[id] = m_any[id] || mine;
+  barrier(id, count);
+  const bool result = m_any[id];
+  barrier(id, count);
+  m_any[id] = false;
+  barrier(id, count);
   return result;
 }
 
@@ -118,25 +118,33 @@ const std::byte* Block::exchange_bytes(const void* mine, std::size_t bytes) {
   return slots;
 }
 
-void Block::later(std::function<void()> f) {
-  if (m_number / 2 % 2 == 0)
-    m_fibers[m_running].open_group.push_back(std::move(f));
-  else
+void Block::later(std::function<void()> f, Flight kind) {
+  if (kind == Flight::copies && m_number / 2 % 2 != 0)
     f();
+  else
+    flight(kind).open_group.push_back(std::move(f));
 }
 
-void Block::commit_group() {
-  Fiber& fiber = m_fibers[m_running];
-  fiber.groups.push_back(std::move(fiber.open_group));
-  fiber.open_group.clear();
+void Block::commit_group(Flight kind) {
+  Groups& g = flight(kind);
+  g.groups.push_back(std::move(g.open_group));
+  g.open_group.clear();
 }
 
-void Block::wait_groups(int left) {
-  std::vector<Group>& groups = m_fibers[m_running].groups;
+void Block::wait_groups(int left, Flight kind) {
+  std::vector<Group>& groups = flight(kind).groups;
   while (static_cast<int>(groups.size()) > left) {
     for (const auto& f : groups.front()) f();
     groups.erase(groups.begin());
   }
+}
+
+void Block::deliver(std::uint32_t address) {
+  std::erase_if(m_deliveries, [&](const auto& delivery) {
+    if (delivery.first != address) return false;
+    delivery.second();
+    return true;
+  });
 }
 
 }  // namespace kformer::Impl::cuda::emulation

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 /// \file
@@ -18,6 +19,12 @@
 namespace kformer::Impl::cuda::emulation {
 
 inline constexpr int warp_threads = 32;
+
+/// A fault of a kernel under test: nothing after it would mean anything.
+[[noreturn]] void fail(const char* what);
+
+/// What a thread can have in flight.
+enum class Flight { copies, products };
 
 class Block {
  public:
@@ -36,7 +43,16 @@ class Block {
   void barrier(int id, int count);
 
   /// Waits for all threads; whether one of them said so.
-  bool any(bool mine);
+  bool any(bool mine) { return any(0, threads(), mine); }
+  /// The same of the `count` threads that come to barrier `id`.
+  bool any(int id, int count, bool mine);
+
+  /// Lets other threads run until it is so.
+  template <class F>
+  void wait_until(F condition) {
+    while (!condition()) yield();
+    ++m_steps;
+  }
 
   /// Waits for the other threads of the warp; what each of them brought, by lane.
   template <class T>
@@ -46,20 +62,35 @@ class Block {
   }
 
   /// `f` is done at the latest when its group is waited for: then in one half of the blocks, at once in the
-  /// other.
-  void later(std::function<void()> f);
-  void commit_group();
-  void wait_groups(int left);
+  /// other; of products always then.
+  void later(std::function<void()> f, Flight kind = Flight::copies);
+  void commit_group(Flight kind = Flight::copies);
+  void wait_groups(int left, Flight kind = Flight::copies);
+
+  /// `f` is done when some thread asks what has come to `address`.
+  void deliver_later(std::uint32_t address, std::function<void()> f) {
+    m_deliveries.emplace_back(address, std::move(f));
+  }
+  void deliver(std::uint32_t address);
+
+  /// Of this thread: whether its registers are fenced for products, and the accumulators of those in flight.
+  bool& fenced() { return m_fibers[m_running].fenced; }
+  std::vector<const void*>& accumulators() { return m_fibers[m_running].accumulators; }
 
  private:
   static constexpr std::size_t slot_bytes = 64, stack_bytes = 128 << 10;
   using Group = std::vector<std::function<void()>>;
+  struct Groups {
+    Group open_group;
+    std::vector<Group> groups;
+  };
   struct Fiber {
     ucontext_t context;
     std::vector<char> stack;
     bool done = false;
-    Group open_group;
-    std::vector<Group> groups;
+    Groups in_flight[2];
+    bool fenced = false;
+    std::vector<const void*> accumulators;
   };
   struct Warp {
     alignas(16) std::byte slots[2][warp_threads * slot_bytes];
@@ -76,6 +107,7 @@ class Block {
   static void enter();
   /// Lets the next of this thread's group of `threads` run: a warp goes on alone until all of it waits.
   void yield(int threads);
+  Groups& flight(Flight kind) { return m_fibers[m_running].in_flight[static_cast<int>(kind)]; }
   const std::byte* exchange_bytes(const void* mine, std::size_t bytes);
 
   static thread_local Block* s_current;
@@ -84,7 +116,8 @@ class Block {
   std::vector<Warp> m_warps;
   std::vector<std::byte> m_shared;
   Barrier m_barriers[16];
-  bool m_any = false;
+  bool m_any[16] = {};
+  std::vector<std::pair<std::uint32_t, std::function<void()>>> m_deliveries;
   ucontext_t m_outside;
   int m_number = 0;
   std::int64_t m_steps = 0, m_last_steps = 0;

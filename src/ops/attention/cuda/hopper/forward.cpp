@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "ops/attention/cuda/hopper/forward.hpp"
+
+#include "ops/attention/cuda/hopper/arguments.hpp"
+
+namespace kformer::Impl::cuda {
+
+namespace {
+
+template <Half type, int features>
+void launch_forward(Stream stream, const AttentionArguments& a, const AttentionShapes& shapes,
+                    const Sequences& sequences) {
+  using Kernel = hopper::ForwardKernel<hopper::ForwardTiles<type, features>>;
+  const auto map = [](TensorShape shape, int rows) {
+    shape.box[0] = panel_features, shape.box[1] = static_cast<std::uint32_t>(rows);
+    shape.box[2] = shape.box[3] = 1;
+    return make_tensor_map(type, shape);
+  };
+  launch("kformer::attention_forward[cuda_wgmma]", stream, most_tiles<Kernel::queries>(sequences) * a.q_heads,
+         Kernel{a, sequences, map(shapes.q, Kernel::queries), map(shapes.k, Kernel::keys),
+                map(shapes.v, Kernel::keys)});
+}
+
+}  // namespace
+
+void attention_forward_wgmma(Stream stream, Half type, const AttentionArguments& a,
+                             const AttentionShapes& shapes, const Sequences& sequences) {
+  const auto with_features = [&]<Half half>() {
+    if (a.head_dim == 64)
+      launch_forward<half, 64>(stream, a, shapes, sequences);
+    else
+      launch_forward<half, 128>(stream, a, shapes, sequences);
+  };
+  if (type == Half::bf16)
+    with_features.template operator()<Half::bf16>();
+  else
+    with_features.template operator()<Half::f16>();
+}
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/exact.hpp"
+#include "ops/attention/cuda/hopper/tiles.hpp"
+#include "ops/attention/cuda/softmax.hpp"
+
+/// \file
+/// Attention forward on sm_90a, after FlashAttention-3 (Shah et al., arXiv:2407.08608): one warpgroup copies
+/// tiles, two others have 64 queries each and multiply; the scores of the next keys are on their way while the
+/// values of the last are.
+
+namespace kformer::Impl::cuda::hopper {
+
+template <Half type_, int features_>
+struct ForwardTiles {
+  static constexpr Half type = type_;
+  static constexpr int features = features_;  ///< of q, k and v
+  static constexpr int keys = 128, stages = 2, consumers = 2, queries = 64 * consumers;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+};
+
+template <class Tiles>
+struct ForwardKernel {
+  static constexpr Half type = Tiles::type;
+  static constexpr int features = Tiles::features, keys = Tiles::keys, queries = Tiles::queries,
+                       consumers = Tiles::consumers;
+  static constexpr int threads = warpgroup_threads * (consumers + 1), blocks_per_multiprocessor = 1;
+  using QueryPanels = PanelTile<queries, features>;
+  using KeyRing = Ring<PanelTile<keys, features>, Tiles::stages>;
+  static constexpr int barriers_bytes = 8 + 2 * KeyRing::barrier_bytes;
+  static constexpr int shared_bytes = tile_alignment + QueryPanels::bytes + 2 * KeyRing::bytes + barriers_bytes;
+
+  AttentionArguments a;
+  Sequences sequences;
+  TensorMap q_map, k_map, v_map;
+
+  KFORMER_DEVICE void operator()() const {
+    const Block block(*this);
+    if (thread_index() == 0) block.init_barriers();
+    block_barrier();
+    const int group = thread_index() / warpgroup_threads;
+    if (group == 0) {
+      give_registers_back<Tiles::producer_registers>();
+      if (thread_index() == 0) block.copy_tiles();
+    } else {
+      take_registers<Tiles::consumer_registers>();
+      Consumer(block, group - 1).run();
+    }
+  }
+
+ private:
+  /// What all threads of a block share.
+  struct Block {
+    const ForwardKernel& kernel;
+    const AttentionArguments& a;
+    int head;
+    QueryTile tile;
+    int first_key, passes;  ///< tiles of keys that some query sees
+    QueryPanels query;
+    SharedAddress query_full;
+    KeyRing key, value;
+
+    KFORMER_DEVICE explicit Block(const ForwardKernel& kernel_)
+        : kernel(kernel_),
+          a(kernel_.a),
+          head(block_index() % a.q_heads),
+          tile(find_tile<queries>(kernel_.sequences, block_index() / a.q_heads)) {
+      const int last_query = (tile.first + queries < tile.q_len ? tile.first + queries : tile.q_len) - 1;
+      const int end = visible_keys(a, tile, last_query).end;
+      first_key = visible_keys(a, tile, tile.first).begin / keys * keys;
+      passes = end > first_key ? (end - first_key + keys - 1) / keys : 0;
+      query.begin = (shared_begin() + tile_alignment - 1) / tile_alignment * tile_alignment;
+      key.tiles = query.begin + QueryPanels::bytes;
+      value.tiles = key.tiles + KeyRing::bytes;
+      query_full = value.tiles + KeyRing::bytes;
+      key.barriers = query_full + 8;
+      value.barriers = key.barriers + KeyRing::barrier_bytes;
+    }
+
+    KFORMER_DEVICE void init_barriers() const {
+      constexpr int warps = warpgroup_threads / 32 * consumers;
+      init_barrier(query_full, 1);
+      key.init(warps);
+      value.init(warps);
+      publish_barriers();
+    }
+
+    KFORMER_DEVICE void copy_tiles() const {
+      if (passes == 0) return;
+      arrive_and_expect(query_full, QueryPanels::bytes);
+      query.copy(kernel.q_map, query_full, tile.first, head, tile.batch);
+      for (int i = 0; i < passes; ++i) {
+        key.fill(i, kernel.k_map, first_key + i * keys, head / a.group, tile.batch);
+        value.fill(i, kernel.v_map, first_key + i * keys, head / a.group, tile.batch);
+      }
+    }
+  };
+
+  /// What a thread has of its warpgroup: scores, weights and results in the fragments of its warp.
+  struct Consumer {
+    const Block& block;
+    const AttentionArguments& a;
+    int group, thread, lane, first_row;
+    bool spoiled = false;  ///< a value that some of the queries do not see is not finite
+    float score[keys / 8][4];
+    std::uint32_t weight[keys / 16][4];
+    float result[features / 8][4];
+    Softmax<1> softmax;
+
+    KFORMER_DEVICE Consumer(const Block& block_, int group_)
+        : block(block_),
+          a(block_.a),
+          group(group_),
+          thread(thread_index() % warpgroup_threads),
+          lane(thread_index() % 32),
+          first_row(block_.tile.first + 64 * group_ + thread_index() % warpgroup_threads / 32 * 16),
+          softmax(block_.a) {
+      KFORMER_DEVICE_UNROLL
+      for (int n = 0; n < features / 8; ++n) {
+        KFORMER_DEVICE_UNROLL
+        for (int i = 0; i < 4; ++i) result[n][i] = 0;
+      }
+    }
+
+    KFORMER_DEVICE void run() {
+      if (block.passes > 0) pass_keys();
+      // Barrier 0 is that of the whole block.
+      if (any_of_threads(1 + group, warpgroup_threads, spoiled))
+        attend_rows_exactly();
+      else
+        store();
+    }
+
+    KFORMER_DEVICE void pass_keys() {
+      wait_phase(block.query_full, 0);
+      multiply_keys(0);
+      wait_products<0>();
+      block.key.release(0);
+      float correction[1][4];
+      weigh(0, weight, correction);
+      for (int i = 1; i < block.passes; ++i) {
+        multiply_keys(i);
+        multiply_values(i - 1);
+        wait_products<1>();
+        block.key.release(i);
+        std::uint32_t next[keys / 16][4];
+        weigh(i, next, correction);
+        wait_products<0>();
+        block.value.release(i - 1);
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < features / 8; ++n) {
+          KFORMER_DEVICE_UNROLL
+          for (int k = 0; k < 4; ++k) result[n][k] *= correction[0][k];
+        }
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < keys / 16; ++n) {
+          KFORMER_DEVICE_UNROLL
+          for (int k = 0; k < 4; ++k) weight[n][k] = next[n][k];
+        }
+      }
+      multiply_values(block.passes - 1);
+      wait_products<0>();
+    }
+
+    KFORMER_DEVICE void multiply_keys(int i) {
+      block.key.wait(i);
+      fence_products();
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < features / 16; ++k)
+        multiply_shared<type, keys>(score, block.query.features_of_rows(64 * group, k),
+                                    block.key.tile(i).features_of_rows(0, k), k > 0);
+      commit_products();
+    }
+
+    KFORMER_DEVICE void multiply_values(int i) {
+      block.value.wait(i);
+      if (hides(i)) {
+        // A value that a query does not see may be NaN, and 0 · NaN is not 0.
+        const bool found = block.value.tile(i).template not_finite<type>(thread, warpgroup_threads);
+        spoiled = spoiled || found;
+        fence_tile_copies();
+      }
+      fence_products();
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < keys / 16; ++k)
+        multiply_registers<type, features>(result, weight[k], block.value.tile(i).rows_of_features(k));
+      commit_products();
+    }
+
+    KFORMER_DEVICE int key_of(int i) const { return block.first_key + i * keys; }
+
+    /// Whether some query of the warpgroup does not see some key of tile i.
+    KFORMER_DEVICE bool hides(int i) const {
+      const int first = block.tile.first + 64 * group;
+      return visible_keys(a, block.tile, first + 63).begin > key_of(i) ||
+             visible_keys(a, block.tile, first).end < key_of(i) + keys;
+    }
+
+    /// Weights of scores; what was summed before has to be multiplied with `correction`.
+    KFORMER_DEVICE void weigh(int i, std::uint32_t (&into)[keys / 16][4], float (&correction)[1][4]) {
+      softmax.cap(score);
+      if (hides(i)) hide(key_of(i));
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < 4; ++k) correction[0][k] = 1;
+      softmax.template pass<type>(0, score, into, correction);
+    }
+
+    /// −∞ for keys that are not seen.
+    KFORMER_DEVICE void hide(int first) {
+      KFORMER_DEVICE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const Visible v = visible_keys(a, block.tile, first_row + lane / 4 + 8 * half);
+        const int begin = v.begin - first, end = v.end - first;
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < keys / 8; ++n) {
+          KFORMER_DEVICE_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            const int key = 8 * n + 2 * (lane % 4) + i;
+            if (key < begin || key >= end) score[n][2 * half + i] = -infinity();
+          }
+        }
+      }
+    }
+
+    KFORMER_DEVICE void attend_rows_exactly() const {
+      constexpr int warps = warpgroup_threads / 32;
+      // Warps begin with the row of their number in the block.
+      QueryTile rows = block.tile;
+      const int before = warps * (group + 1);
+      rows.first += 64 * group - before;
+      attend_exactly<type, features>(a, rows, block.head, before + 64, warps);
+    }
+
+    KFORMER_DEVICE void store() const {
+      KFORMER_DEVICE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const RowSum row = softmax.finish(0, half);
+        const int query = first_row + lane / 4 + 8 * half;
+        if (query >= block.tile.q_len) continue;
+        std::uint16_t* out = a.out.row(block.tile.batch, query, block.head);
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < features / 8; ++n)
+          *reinterpret_cast<std::uint32_t*>(out + 8 * n + 2 * (lane % 4)) =
+              pack<type>(result[n][2 * half] * row.inverse, result[n][2 * half + 1] * row.inverse);
+        if (lane % 4 == 0) a.lse.at(block.tile.batch, block.head, query) = row.lse;
+      }
+    }
+  };
+};
+
+}  // namespace kformer::Impl::cuda::hopper

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/cuda/tiles.hpp"
+#include "ops/common/cuda/hopper_instructions.hpp"
+
+/// \file
+/// Tiles of attention in shared memory as copies of tiles write them and products of warpgroups read them:
+/// panels of 64 features, rows of 128 bytes under the 128-byte swizzle.
+
+namespace kformer::Impl::cuda::hopper {
+
+/// Address bits of the swizzle: tiles begin at multiples of this.
+inline constexpr int tile_alignment = 1024;
+
+template <int rows, int features>
+struct PanelTile {
+  static constexpr int panels = features / panel_features;
+  static constexpr int panel_bytes = rows * 128, bytes = panels * panel_bytes;
+  static_assert(features % panel_features == 0 && panel_bytes % tile_alignment == 0);
+
+  SharedAddress begin;
+
+  /// Rows from `row` on (a multiple of 8) and 16 features from 16 · `step` on, k of a product: rows are 128
+  /// bytes apart, eight of them make 1024 bytes, and under the swizzle the leading offset is not used (PTX ISA,
+  /// "leading dimension byte offset" and "stride dimension byte offset", K-major).
+  KFORMER_DEVICE std::uint64_t features_of_rows(int row, int step) const {
+    const int panel = step / 4, within = step % 4;
+    return matrix_descriptor(begin + static_cast<SharedAddress>(panel * panel_bytes + row * 128 + within * 32),
+                             16, 1024);
+  }
+  /// 16 rows from 16 · `step` on, k of a product, and all features: the next 64 features stand one panel
+  /// further, the next eight rows 1024 bytes (same tables, MN-major).
+  KFORMER_DEVICE std::uint64_t rows_of_features(int step) const {
+    return matrix_descriptor(begin + static_cast<SharedAddress>(step * 16 * 128), panel_bytes, 1024);
+  }
+
+  /// Begins to copy rows from `token` on; the barrier is told of `bytes`.
+  KFORMER_DEVICE void copy(const TensorMap& map, SharedAddress barrier, int token, int head, int batch) const {
+    KFORMER_DEVICE_UNROLL
+    for (int panel = 0; panel < panels; ++panel)
+      copy_tile(begin + static_cast<SharedAddress>(panel * panel_bytes), map, barrier, panel * panel_features,
+                token, head, batch);
+  }
+
+  /// Whether one of its numbers is infinite or NaN; asked by thread `thread` of `threads`, each for its part.
+  template <Half type>
+  KFORMER_DEVICE bool not_finite(int thread, int threads) const {
+    constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
+    bool found = false;
+    for (int i = thread; i < bytes / 4; i += threads) {
+      const auto both = load_shared<std::uint32_t>(begin + static_cast<SharedAddress>(4 * i));
+      found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
+    }
+    return found;
+  }
+};
+
+/// Tiles of keys or values on their way from the thread that copies them to the warps that multiply them.
+template <class Tile_, int stages>
+struct Ring {
+  using Tile = Tile_;
+  static constexpr int bytes = stages * Tile::bytes, barrier_bytes = 2 * 8 * stages;
+  SharedAddress tiles, barriers;
+
+  KFORMER_DEVICE Tile tile(int i) const {
+    return {tiles + static_cast<SharedAddress>(i % stages * Tile::bytes)};
+  }
+  KFORMER_DEVICE SharedAddress full(int i) const {
+    return barriers + static_cast<SharedAddress>(i % stages * 8);
+  }
+  KFORMER_DEVICE SharedAddress empty(int i) const { return full(i) + 8 * stages; }
+
+  KFORMER_DEVICE void init(int consumer_warps) const {
+    for (int i = 0; i < stages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), consumer_warps);
+    }
+  }
+  /// By one thread, for i = 0, 1, …
+  KFORMER_DEVICE void fill(int i, const TensorMap& map, int token, int head, int batch) const {
+    wait_phase(empty(i), i / stages % 2 ^ 1);
+    arrive_and_expect(full(i), Tile::bytes);
+    tile(i).copy(map, full(i), token, head, batch);
+  }
+  KFORMER_DEVICE void wait(int i) const { wait_phase(full(i), i / stages % 2); }
+  /// By all threads of each warp when they are done with the tile.
+  KFORMER_DEVICE void release(int i) const {
+    warp_barrier();
+    if (thread_index() % 32 == 0) arrive(empty(i));
+  }
+};
+
+}  // namespace kformer::Impl::cuda::hopper

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "ops/common/cuda/instructions.hpp"
+
+/// \file
+/// What the Tensor Memory Accelerator (compute capability 9.0) is told of an array: 16-bit numbers in four
+/// dimensions, of which it copies boxes to shared memory with the 128-byte swizzle.
+
+namespace kformer::Impl::cuda {
+
+/// The first dimension is dense.
+struct TensorShape {
+  const void* data;
+  std::uint64_t extent[4];
+  std::uint64_t stride_bytes[4];  ///< multiples of 16; the first is not looked at
+  std::uint32_t box[4];           ///< the first is 64 numbers, which the swizzle takes
+};
+
+#if defined(__CUDACC__)
+/// As the driver encodes it; the layout is its own.
+struct alignas(128) TensorMap {
+  std::uint64_t opaque[16];
+};
+#else
+struct TensorMap {
+  TensorShape shape;
+};
+#endif
+
+/// Numbers a row of a box has: as many as 128 bytes hold.
+inline constexpr int panel_features = 64;
+
+/// Reads outside of the array give zeros.
+/// \throws std::runtime_error if the driver refuses
+TensorMap make_tensor_map(Half type, const TensorShape& shape);
+
+}  // namespace kformer::Impl::cuda
