@@ -50,7 +50,7 @@ class Block {
   /// Lets other threads run until it is so.
   template <class F>
   void wait_until(F condition) {
-    while (!condition()) yield();
+    while (!condition()) yield(threads());
     ++m_steps;
   }
 

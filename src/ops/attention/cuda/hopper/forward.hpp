@@ -138,14 +138,14 @@ struct ForwardKernel {
       wait_products<0>();
       block.key.release(0);
       float correction[1][4];
-      weigh(0, weight, correction);
+      weigh(0, correction);
+      pack_weights();
       for (int i = 1; i < block.passes; ++i) {
         multiply_keys(i);
         multiply_values(i - 1);
         wait_products<1>();
         block.key.release(i);
-        std::uint32_t next[keys / 16][4];
-        weigh(i, next, correction);
+        weigh(i, correction);
         wait_products<0>();
         block.value.release(i - 1);
         KFORMER_DEVICE_UNROLL
@@ -153,11 +153,7 @@ struct ForwardKernel {
           KFORMER_DEVICE_UNROLL
           for (int k = 0; k < 4; ++k) result[n][k] *= correction[0][k];
         }
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < keys / 16; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int k = 0; k < 4; ++k) weight[n][k] = next[n][k];
-        }
+        pack_weights();
       }
       multiply_values(block.passes - 1);
       wait_products<0>();
@@ -197,13 +193,25 @@ struct ForwardKernel {
              visible_keys(a, block.tile, first).end < key_of(i) + keys;
     }
 
-    /// Weights of scores; what was summed before has to be multiplied with `correction`.
-    KFORMER_DEVICE void weigh(int i, std::uint32_t (&into)[keys / 16][4], float (&correction)[1][4]) {
+    /// Scores become weights; what was summed before has to be multiplied with `correction`.
+    KFORMER_DEVICE void weigh(int i, float (&correction)[1][4]) {
       softmax.cap(score);
       if (hides(i)) hide(key_of(i));
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < 4; ++k) correction[0][k] = 1;
-      softmax.template pass<type>(0, score, into, correction);
+      std::uint32_t packed[keys / 16][4];
+      softmax.template pass<type>(0, score, packed, correction);
+    }
+
+    /// Not while values are multiplied: ptxas makes products wait for each other if anything between their
+    /// begin and end writes registers that a product reads.
+    KFORMER_DEVICE void pack_weights() {
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < keys / 16; ++k) {
+        KFORMER_DEVICE_UNROLL
+        for (int i = 0; i < 4; ++i)
+          weight[k][i] = pack<type>(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1]);
+      }
     }
 
     /// −∞ for keys that are not seen.
