@@ -51,6 +51,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Halves) {
   test_forward<T>({1, 66, 75, 2, 2, 24, 96});
 }
 
+// Two NaN compare equal: so NaN must be exactly where it belongs.
+BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Halves) {
+  const Case c{2, 75, 113, 2, 1, 8, 8}, longer{2, 113, 75, 2, 1, 8, 8}, wide{1, 70, 130, 2, 1, 64, 80},
+      large{1, 66, 75, 1, 1, 256, 136};
+  const Case packed = Case{1, 0, 0, 4, 2, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
+  for (const Case& of : {
+           c.window(10).poison(Poison::hidden_keys),
+           c.causal().window(10).poison(Poison::hidden_keys),
+           wide.causal().window(20).poison(Poison::hidden_keys),
+           packed.poison(Poison::hidden_keys),
+           longer.causal().poison(Poison::blind_queries),
+           packed.poison(Poison::blind_queries),
+       })
+    test_forward<T>(of);
+  for (const Poison what : {Poison::last_value, Poison::last_key})
+    for (const Case& of : {c.causal(), c.causal().window(30).softcap(3), wide.causal(), large.causal(), packed})
+      test_forward<T>(of.poison(what));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace kformer::Testing
