@@ -36,6 +36,14 @@ Table& declare_spaces(ResultFile& file) {
   return t;
 }
 
+Table& declare_devices(ResultFile& file) {
+  Table& t = file.table("memory/devices", "entry", "GPU of a case");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"used_bytes", u64, "byte",
+            "in use on the GPU by all processes while the case held its memory, as NVML reports it"});
+  return t;
+}
+
 Table& declare_regions(ResultFile& file) {
   Table& t = file.table("regions", "region", "region of the profiling pass of a case");
   t.column({"case", i32, "1", "row in /cases"});
@@ -143,6 +151,7 @@ double share_of_limit(const Measurement& m, double flop_rate, double bandwidth) 
 MeasurementTables::MeasurementTables(ResultFile& file)
     : m_classes(declare_classes(file)),
       m_spaces(declare_spaces(file)),
+      m_devices(declare_devices(file)),
       m_regions(declare_regions(file)),
       m_kernels(declare_kernels(file)),
       m_machine(declare_machine(file)) {}
@@ -160,6 +169,7 @@ void MeasurementTables::add_case(const Measurement& m, const std::string& execut
   m_classes.append({{"peak_bytes", std::vector<std::uint64_t>(m.peak.begin(), m.peak.end())}});
   for (const auto& [name, bytes] : m.witnessed)
     m_spaces.append({{"case", m_next}, {"name", name}, {"peak_bytes", bytes}});
+  if (m.device_used) m_devices.append({{"case", m_next}, {"used_bytes", *m.device_used}});
   const auto first_region = static_cast<std::int32_t>(m_regions.rows());
   for (const auto& region : m.regions)
     m_regions.append({{"case", m_next},

@@ -39,6 +39,7 @@ class MeasurementTables {
  private:
   Table& m_classes;
   Table& m_spaces;
+  Table& m_devices;
   Table& m_regions;
   Table& m_kernels;
   Table& m_machine;

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "common/nvml.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -28,6 +30,16 @@ std::optional<std::size_t> memory_available(const std::string& space) {
 #endif
   if (space == "hip" || space == "sycl") return {};
   return host_memory_available();
+}
+
+std::optional<std::uint64_t> device_memory_used() {
+#ifdef KOKKOS_ENABLE_CUDA
+  static const Nvml nvml;
+  char address[32] = {};
+  if (cudaDeviceGetPCIBusId(address, sizeof address, Kokkos::device_id()) == cudaSuccess)
+    return nvml.used_bytes(address);
+#endif
+  return {};
 }
 
 }  // namespace kformer::drivers

@@ -11,6 +11,10 @@ namespace kformer::drivers {
 /// does not say.
 std::optional<std::size_t> memory_available(const std::string& space);
 
+/// Bytes in use on the GPU that Kokkos runs on, by all processes together, as the device's own management
+/// library says; nothing where there is no such GPU or no such library.
+std::optional<std::uint64_t> device_memory_used();
+
 /// The largest length below `too_long` that fits, by bisection; 0 if none does.
 template <class Fits>
 std::int64_t largest_seq_len(std::int64_t too_long, Fits fits) {

@@ -129,6 +129,9 @@ class Results(LayerTest):
         witnessed = np.zeros(len(peaks), dtype=np.uint64)
         np.add.at(witnessed, file["memory/spaces/case"][()], file["memory/spaces/peak_bytes"][()])
         self.assertTrue((witnessed >= file["cases/peak_bytes"][()]).all())
+        # Only GPUs have a figure of their own.
+        on_gpu = np.flatnonzero(np.array(texts(file["cases/execution_space"])) == "cuda")
+        self.assertTrue(set(file["memory/devices/case"][()]) <= set(on_gpu))
 
     def check_profile(self, file):
         paths = set(texts(file["regions/path"]))
