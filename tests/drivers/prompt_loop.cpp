@@ -71,6 +71,7 @@ class Parrot final : public TextGenerator {
     g.prefill_seconds = 0.5;
     g.decode_tokens = 2;
     g.decode_seconds = 0.25;
+    if (generations == 3) g.measurement.device_used = 1000;
     return g;
   }
 
@@ -161,7 +162,10 @@ BOOST_AUTO_TEST_CASE(what_was_generated_is_in_the_file) {
   BOOST_TEST(reader.numbers("tokens/new")[3] == 1);
   BOOST_TEST(reader.numbers("tokens/time")[3] == 0.75);
   BOOST_TEST(std::isnan(reader.numbers("tokens/log_probability")[0]));
-  for (const char* group : {"cases", "generations", "tokens", "memory/classes"})
+  BOOST_TEST(reader.numbers("memory/devices/case") == std::vector<double>{1}, boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("memory/devices/used_bytes") == std::vector<double>{1000},
+             boost::test_tools::per_element());
+  for (const char* group : {"cases", "generations", "tokens", "memory/classes", "memory/devices"})
     for (const std::string& name : reader.names(group))
       BOOST_TEST(reader.has_scales(std::string(group) + "/" + name), group << "/" << name);
 }
