@@ -42,7 +42,7 @@ void backward(const Tensors& t) {
 // Moves every operand that has a gradient along a random direction.
 void check(const Case& c) {
   Tensors t(c);
-  const Tensors along(c, 7);
+  const Tensors along(c, Rows::strided, 7);
   const auto loss = [&](double h) {
     Tensors moved(c);
     const auto move = [h](TestTensor<Exec, double>& x, const TestTensor<Exec, double>& direction) {

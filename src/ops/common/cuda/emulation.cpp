@@ -34,7 +34,7 @@ void Block::run(int number) {
   std::memset(m_shared.data(), 0xff, m_shared.size());
   m_left = static_cast<int>(m_fibers.size());
   for (Fiber& fiber : m_fibers) {
-    fiber.done = false;
+    fiber.done = fiber.started = false;
     fiber.fenced = false;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
@@ -45,6 +45,7 @@ void Block::run(int number) {
   // Who runs first may run ahead until a barrier stops it: in every other block the last thread does.
   m_forward = number % 2 == 0;
   m_running = m_forward ? 0 : m_left - 1;
+  m_fibers[m_running].started = true;
   swapcontext(&m_outside, &m_fibers[m_running].context);
   for (Fiber& fiber : m_fibers)
     for (const Groups& g : fiber.in_flight)
@@ -61,6 +62,15 @@ void Block::enter() {
   block.yield(block.threads());
 }
 
+// Jumps, once a fiber has its stack: they make no system call, which contexts do.
+void Block::go_on() {
+  Fiber& fiber = m_fibers[m_running];
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
+  fail("a thread could not start");
+}
+
 void Block::yield(int threads) {
   m_idle = m_steps == m_last_steps ? m_idle + 1 : 0;
   m_last_steps = m_steps;
@@ -69,7 +79,8 @@ void Block::yield(int threads) {
   const int from = m_running, first = from / threads * threads;
   do m_running = first + (m_running - first + (m_forward ? 1 : threads - 1)) % threads;
   while (m_fibers[m_running].done);
-  if (m_running != from) swapcontext(&m_fibers[from].context, &m_fibers[m_running].context);
+  if (m_running == from || _setjmp(m_fibers[from].place) != 0) return;
+  go_on();
 }
 
 std::byte* Block::shared(std::uint32_t address, std::size_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -86,8 +87,9 @@ class Block {
   };
   struct Fiber {
     ucontext_t context;
+    jmp_buf place;
     std::vector<char> stack;
-    bool done = false;
+    bool started = false, done = false;
     Groups in_flight[2];
     bool fenced = false;
     std::vector<const void*> accumulators;
@@ -105,6 +107,7 @@ class Block {
   Block(int threads, std::size_t shared_bytes, const std::function<void()>& body);
   void run(int number);
   static void enter();
+  [[noreturn]] void go_on();
   /// Lets the next of this thread's group of `threads` run: a warp goes on alone until all of it waits.
   void yield(int threads);
   Groups& flight(Flight kind) { return m_fibers[m_running].in_flight[static_cast<int>(kind)]; }
