@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace kformer::Impl::cuda::emulation {
 
@@ -16,10 +17,9 @@ thread_local Block* Block::s_current = nullptr;
 Block::Block(int threads, std::size_t shared_bytes, const std::function<void()>& body)
     : m_body(body),
       m_fibers(static_cast<std::size_t>(threads)),
+      m_stacks(new char[m_fibers.size() * stack_bytes]),  // most of it is never touched
       m_warps(static_cast<std::size_t>((threads + warp_threads - 1) / warp_threads)),
-      m_shared(shared_bytes) {
-  for (Fiber& fiber : m_fibers) fiber.stack.resize(stack_bytes);
-}
+      m_shared(shared_bytes) {}
 
 void Block::run_grid(int blocks, int threads, std::size_t shared_bytes, const std::function<void()>& body) {
   if (threads % warp_threads != 0) fail("its threads are not whole warps");
@@ -33,12 +33,13 @@ void Block::run(int number) {
   m_number = number;
   std::memset(m_shared.data(), 0xff, m_shared.size());
   m_left = static_cast<int>(m_fibers.size());
+  char* stack = m_stacks.get();
   for (Fiber& fiber : m_fibers) {
     fiber.done = fiber.started = false;
     fiber.fenced = false;
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
+    fiber.context.uc_stack.ss_sp = std::exchange(stack, stack + stack_bytes);
+    fiber.context.uc_stack.ss_size = stack_bytes;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, enter, 0);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -88,7 +89,6 @@ class Block {
   struct Fiber {
     ucontext_t context;
     jmp_buf place;
-    std::vector<char> stack;
     bool started = false, done = false;
     Groups in_flight[2];
     bool fenced = false;
@@ -116,6 +116,7 @@ class Block {
   static thread_local Block* s_current;
   const std::function<void()>& m_body;
   std::vector<Fiber> m_fibers;
+  std::unique_ptr<char[]> m_stacks;
   std::vector<Warp> m_warps;
   std::vector<std::byte> m_shared;
   Barrier m_barriers[16];
