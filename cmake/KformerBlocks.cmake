@@ -44,7 +44,8 @@ function(kformer_add_hopper_kernels)
   set_source_files_properties(${kernels} PROPERTIES LANGUAGE CUDA)
   add_library(kformer_hopper OBJECT ${kernels})
   set_target_properties(kformer_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
-  # Before that it does not know nvcc's flag, which is then in CMAKE_CUDA_FLAGS.
+  target_compile_features(kformer_hopper PRIVATE cxx_std_20)
+  # Before that CMake does not know nvcc's flag, which is then in CMAKE_CUDA_FLAGS.
   if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.25.2)
     target_compile_features(kformer_hopper PRIVATE cuda_std_20)
   endif()
