@@ -31,10 +31,11 @@ void with_number(Number number, F f) {
   }
 }
 
-double element(const ColumnMajor& m, std::int64_t row, std::int64_t col) {
+double element(const ColumnMajor& m, std::int64_t batch, std::int64_t row, std::int64_t col) {
   double value = 0;
   with_number(m.type, [&]<class T>(T) {
-    value = static_cast<compute_t<T>>(static_cast<const T*>(m.data)[col * m.leading + row]);
+    value = static_cast<compute_t<T>>(
+        static_cast<const T*>(m.data)[batch * m.batch_stride + col * m.leading + row]);
   });
   return value;
 }
@@ -46,18 +47,25 @@ struct ColumnMajorGemm {
 
   template <class Sum>
   static void multiply(const MatmulPlan& p) {
+    for (std::int64_t batch = 0; batch < p.batches; ++batch) multiply<Sum>(p, batch);
+  }
+
+  template <class Sum>
+  static void multiply(const MatmulPlan& p, std::int64_t batch) {
     const std::int64_t inner = p.transpose_a ? p.a.rows : p.a.cols;
     for (std::int64_t col = 0; col < p.d.cols; ++col)
       for (std::int64_t row = 0; row < p.d.rows; ++row) {
         Sum sum = 0;
         for (std::int64_t k = 0; k < inner; ++k)
-          sum += Sum(p.transpose_a ? element(p.a, k, row) : element(p.a, row, k)) *
-                 Sum(p.transpose_b ? element(p.b, col, k) : element(p.b, k, col));
+          sum += Sum(p.transpose_a ? element(p.a, batch, k, row) : element(p.a, batch, row, k)) *
+                 Sum(p.transpose_b ? element(p.b, batch, col, k) : element(p.b, batch, k, col));
         sum = Sum(p.alpha) * sum;
-        if (p.beta != 0) sum += Sum(p.beta) * Sum(element(p.c, row, col));
-        if (p.bias != nullptr) sum += Sum(element({const_cast<void*>(p.bias), p.d.type, 0, 0, 0, 0}, row, 0));
+        if (p.beta != 0) sum += Sum(p.beta) * Sum(element(p.c, batch, row, col));
+        if (p.bias != nullptr)
+          sum += Sum(element({const_cast<void*>(p.bias), p.d.type, 0, 0, 0, 0, 0}, 0, row, 0));
         with_number(p.d.type, [&]<class T>(T) {
-          static_cast<T*>(p.d.data)[col * p.d.leading + row] = T(static_cast<compute_t<T>>(sum));
+          static_cast<T*>(p.d.data)[batch * p.d.batch_stride + col * p.d.leading + row] =
+              T(static_cast<compute_t<T>>(sum));
         });
       }
   }
@@ -75,7 +83,11 @@ struct ColumnMajorGemm {
     BOOST_TEST((p.compute == (p.a.type == Number::f64 ? Number::f64 : Number::f32)));
     if (p.c.data == p.d.data) BOOST_TEST(p.c.leading == p.d.leading);
     for (const ColumnMajor* m : {&p.a, &p.b, &p.c, &p.d})
-      BOOST_TEST(reinterpret_cast<std::uintptr_t>(m->data) % m->alignment == 0u);
+      for (std::int64_t batch = 0; batch < p.batches; ++batch)
+        BOOST_TEST((reinterpret_cast<std::uintptr_t>(m->data) +
+                    static_cast<std::uintptr_t>(batch * m->batch_stride * Impl::cuda::bytes_of(m->type))) %
+                       m->alignment ==
+                   0u);
     if (p.compute == Number::f64)
       multiply<double>(p);
     else
@@ -91,10 +103,10 @@ void test_plan(const P& problem, Output& output, const auto& verify) {
 }
 
 struct Shape {
-  std::int64_t rows, in, out;
+  std::int64_t rows, in, out, batch = -1;  ///< without a batch the operands are matrices
 };
-constexpr Shape shapes[] = {{1, 1, 1},   {3, 5, 7},    {1, 113, 75}, {75, 1, 113}, {75, 113, 1},
-                            {16, 24, 8}, {65, 31, 33}, {0, 8, 3},    {4, 3, 0}};
+constexpr Shape shapes[] = {{1, 1, 1},    {3, 5, 7}, {1, 113, 75}, {75, 1, 113}, {75, 113, 1},  {16, 24, 8},
+                            {65, 31, 33}, {0, 8, 3}, {4, 3, 0},    {3, 5, 7, 1}, {9, 16, 5, 3}, {1, 8, 4, 4}};
 constexpr Rows every_rows[] = {Rows::strided, Rows::packed, Rows::aligned};
 
 enum class Added { nothing, bias, residual, to_y };
@@ -109,16 +121,19 @@ struct Tensors {
   // The residual lies in other strides than y.
   Tensors(Shape s, Rows rows) {
     std::mt19937 generator(20261122);
-    const auto tensor = [&](std::int64_t r, std::int64_t c) { return TestTensor<Exec, T>({r, c}, rows); };
+    const auto tensor_of = [&]<class S>(S, std::int64_t r, std::int64_t c, Rows stored) {
+      return s.batch < 0 ? TestTensor<Exec, S>({r, c}, stored) : TestTensor<Exec, S>({s.batch, r, c}, stored);
+    };
+    const auto tensor = [&](std::int64_t r, std::int64_t c) { return tensor_of(T(), r, c, rows); };
     x = tensor(s.rows, s.in).random(generator);
     weight = tensor(s.out, s.in).random(generator, 0.5);
     bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
-    residual = TestTensor<Exec, T>({s.rows, s.out}, rows == Rows::packed ? Rows::strided : Rows::packed)
+    residual = tensor_of(T(), s.rows, s.out, rows == Rows::packed ? Rows::strided : Rows::packed)
                    .random(generator, 3.0);
     y = tensor(s.rows, s.out);
     dy = tensor(s.rows, s.out).random(generator);
     dx = tensor(s.rows, s.in);
-    dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}, rows).random(generator);
+    dweight = tensor_of(compute_t<T>(), s.out, s.in, rows).random(generator);
   }
 };
 
@@ -203,6 +218,15 @@ BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
   row.x.extent[0] = row.y.extent[0] = 1;
   row.x.stride[0] = row.y.stride[0] = 0;
   BOOST_TEST(refusal(row) == "");
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(tf32_is_for_floats_that_may_be_rounded, T, Scalars) {
+  const Tensors<T> t({4, 6, 5}, Rows::packed);
+  for (const bool allowed : {false, true}) {
+    Impl::LinearForward p{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+    p.options.allow_tf32 = allowed;
+    BOOST_TEST(Impl::cuda::plan_of(p).tf32 == (allowed && std::is_same_v<T, float>));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(alignments_are_those_of_the_addresses) {

@@ -119,6 +119,10 @@ void add_linear(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const Exec& exec) {
     linear_rope_forward(exec, x, weight, bias, y, cos, sin, {.heads = 1, .seq_len = 5});
   }));
+  const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, 5, 12), weights("weights", 2, 7, 12),
+      ys("ys", 2, 5, 7);
+  table.push_back(row<Impl::LinearForward>("linear_forward of a batch",
+                                           [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
   table.push_back(row<Impl::LinearBiasBackward>(

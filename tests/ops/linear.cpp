@@ -15,12 +15,13 @@ namespace ref = kformer::Impl::reference;
 BOOST_AUTO_TEST_SUITE(linear)
 
 struct Shape {
-  std::int64_t rows, in, out;
+  std::int64_t rows, in, out, batch = -1;  ///< without a batch the operands are matrices
 };
 // The larger ones cross the borders of the tiles and of the steps of the sum of every kernel.
-const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},    {1, 113, 75},  {75, 1, 113}, {75, 113, 1},
-                                {65, 129, 130}, {3, 1025, 5}, {70, 33, 300}, {17, 67, 99}, {32, 48, 34},
-                                {300, 40, 53},  {0, 8, 3},    {4, 0, 3},     {4, 3, 0}};
+const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},        {1, 113, 75},  {75, 1, 113}, {75, 113, 1},
+                                {65, 129, 130}, {3, 1025, 5},     {70, 33, 300}, {17, 67, 99}, {32, 48, 34},
+                                {300, 40, 53},  {0, 8, 3},        {4, 0, 3},     {4, 3, 0},    {3, 5, 7, 1},
+                                {4, 9, 6, 3},   {33, 130, 65, 2}, {3, 5, 7, 0},  {0, 5, 7, 4}};
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
 enum class Added { nothing, bias, residual, to_y };
@@ -36,7 +37,9 @@ struct Tensors {
 
   explicit Tensors(Shape s, Rows rows = Rows::strided, unsigned seed = 20260103) {
     std::mt19937 generator(seed);
-    auto tensor = [&](std::int64_t r, std::int64_t c) { return TestTensor<Exec, T>({r, c}, rows); };
+    auto tensor = [&]<class S = T>(std::int64_t r, std::int64_t c) {
+      return s.batch < 0 ? TestTensor<Exec, S>({r, c}, rows) : TestTensor<Exec, S>({s.batch, r, c}, rows);
+    };
     x = tensor(s.rows, s.in).random(generator);
     weight = tensor(s.out, s.in).random(generator, 0.5);
     bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
@@ -44,7 +47,7 @@ struct Tensors {
     y = tensor(s.rows, s.out);
     dy = tensor(s.rows, s.out).random(generator);
     dx = tensor(s.rows, s.in);
-    dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}, rows).random(generator);
+    dweight = tensor.template operator()<compute_t<T>>(s.out, s.in).random(generator);
     dbias = TestTensor<Exec, compute_t<T>>({s.out}).random(generator);
   }
 };
@@ -115,6 +118,52 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_matches_the_oracle, T, Scalars) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(one_weight_may_serve_a_batch) {
+  std::mt19937 generator(5);
+  const auto x = TestTensor<Exec, float>({3, 4, 6}).random(generator);
+  const auto weight = TestTensor<Exec, float>({5, 6}, Rows::packed).random(generator);
+  auto weights = weight.ref();
+  weights.rank = 3;
+  weights.extent = {3, 5, 6};
+  weights.stride = {0, 6, 1};
+  TestTensor<Exec, float> y({3, 4, 5});
+  const auto forward = [&]<class Real, class Store>() {
+    return ref::linear_forward<Real, Store>(x.read<Real>(), Impl::read_tensor<Real>(weights), {}, {});
+  };
+  const auto expected = forward.operator()<double, double>();
+  const auto naive = forward.operator()<float, float>();
+  const Impl::LinearForward problem{x.ref(), weights, {}, {}, y.ref()};
+  problem.check();
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });
+}
+
+// Integers have few enough bits for every product and sum to be exact; factors of 24 bits are rounded to 11.
+BOOST_AUTO_TEST_CASE(tf32_rounds_factors_and_nothing_else) {
+  std::mt19937 generator(7);
+  for (const bool integers : {true, false}) {
+    const Shape s{33, 70, 40};
+    const auto make = [&](std::int64_t rows, std::int64_t cols) {
+      TestTensor<Exec, float> t({rows, cols});
+      return t.fill([&](std::size_t) {
+        return integers ? std::uniform_int_distribution<int>(-9, 9)(generator)
+                        : std::uniform_real_distribution<double>(0.5, 1)(generator);
+      });
+    };
+    const auto x = make(s.rows, s.in), weight = make(s.out, s.in);
+    TestTensor<Exec, float> y({s.rows, s.out});
+    linear_forward(Exec(), x.template view<2>(), weight.template view<2>(), y.template view<2>(),
+                   {.allow_tf32 = true});
+    Exec().fence("kformer::Testing::linear");
+    const auto expected =
+        ref::linear_forward<double, double>(x.template read<double>(), weight.template read<double>(), {}, {});
+    const auto found = y.template read<double>();
+    // All terms are positive: two factors rounded or cut to 10 bits of fraction, and the sum in float.
+    const double bound = integers ? 0 : 2 * 0x1p-10 + 0x1p-20 + 70 * 0x1p-24;
+    for (std::size_t i = 0; i < expected.values().size(); ++i)
+      BOOST_REQUIRE(std::abs(found.values()[i] - expected.values()[i]) <= bound * expected.values()[i]);
+  }
+}
+
 // Large enough for the large tiles of the SIMD kernels, on few threads.
 BOOST_AUTO_TEST_CASE_TEMPLATE(large_weight_gradients_match_the_oracle, T, Scalars) {
   const Tensors<T> t({3, 2310, 2100});
@@ -132,6 +181,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_weight_gradients_match_the_oracle, T, Scalar
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) {
+    if (shape.batch >= 0) continue;
     Tensors<T> t(shape);
     const auto expected = sum_of(ref::linear_bias_backward(t.dy.template read<oracle_t<T>>()), t.dbias);
     const auto naive = sum_of(ref::linear_bias_backward(t.dy.template read<compute_t<T>>()), t.dbias);
@@ -259,6 +309,19 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::linear_backward: extents do not match: x[3,5] weight[4,5] dy[3,4] dx[3,4] dweight[4,5]; "
       "expected dx "
       "to have the rows of dy and one column per column of weight");
+  TestTensor<Exec, float> xs({2, 3, 5}), weights({2, 4, 5}), ys({6, 3, 4}), residuals({2, 3, 3});
+  check_error<DimensionMismatch>(
+      [&] { linear_forward(Exec(), xs.view<3>(), weights.view<3>(), ys.view<3>()); },
+      "kformer::linear_forward: extents do not match: x[2,3,5] weight[2,4,5] y[6,3,4]; expected all matrices "
+      "alone, or all in batches of the same size");
+  check_error<DimensionMismatch>(
+      [&] { linear_forward(Exec(), xs.view<3>(), weight.view<2>(), ys.view<3>()); },
+      "kformer::linear_forward: extents do not match: x[2,3,5] weight[4,5] y[6,3,4]; expected all matrices "
+      "alone, or all in batches of the same size");
+  check_error<DimensionMismatch>(
+      [&] { linear_backward_weight(Exec(), xs.view<3>(), residuals.view<3>(), weights.view<3>()); },
+      "kformer::linear_backward_weight: extents do not match: x[2,3,5] dy[2,3,3] dweight[2,4,5]; expected "
+      "dweight to have one row per column of dy and one column per column of x");
   TestTensor<Exec, bf16> x16({3, 5}), dy16({3, 4}), dweight16({4, 5});
   check_error<DimensionMismatch>(
       [&] { linear_backward_weight(Exec(), x16.view<2>(), dy16.view<2>(), dweight16.view<2>()); },

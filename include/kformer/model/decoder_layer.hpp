@@ -173,7 +173,10 @@ class DecoderLayer {
             m_config.head_dim,
             m_config.head_dim};
   }
-  LinearRopeOptions rope_options() const { return {rotated_heads(), m_shape.seq_len, 0, m_config.rope.layout}; }
+  LinearOptions product_options() const { return {.workspace = m_product_workspace}; }
+  LinearRopeOptions rope_options() const {
+    return {rotated_heads(), m_shape.seq_len, 0, m_config.rope.layout, product_options()};
+  }
   RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
 
   LlamaConfig m_config;
@@ -197,7 +200,7 @@ class DecoderLayer {
 
   // Workspace: a norm's output, and in backward the gradients on their way.
   Matrix<T> m_normed, m_product, m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh;
-  Vector<std::byte> m_norm_workspace, m_attention_workspace;
+  Vector<std::byte> m_product_workspace, m_norm_workspace, m_attention_workspace;
 };
 
 }  // namespace kformer

@@ -76,6 +76,8 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   const bool training = m_mode == LayerMode::training;
   MemoryLayout layout;
   const auto normed = layout.reserve<T>(rows * hidden);
+  const auto products = static_cast<std::int64_t>(linear_workspace_bytes<Exec>());
+  const auto products_at = layout.reserve<std::byte>(products);
   std::size_t first = 0, second = 0, dh = 0, norm_at = 0, attention_at = 0, norm_bytes = 0, attention_bytes = 0;
   if (training) {
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with
@@ -97,6 +99,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   m_workspace_block = allocate(ledger, MemoryClass::workspace, "workspace", layout, shared);
   const auto& base = *m_workspace_block;
   m_normed = Impl::matrix_in<T>(base, normed, rows, hidden);
+  m_product_workspace = Impl::vector_in<std::byte>(base, products_at, products);
   // In inference the product overwrites the gate.
   m_product = training ? Impl::matrix_in<T>(base, second, rows, inner) : Matrix<T>(Impl::gate_half(m_gate_up));
   if (!training) return;
@@ -142,7 +145,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("out_projection");
-    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h);
+    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, product_options());
   }
   {
     Region region("mlp_norm");
@@ -150,10 +153,10 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("gate_up");
-    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product);
+    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, product_options());
   }
   Region region("down");
-  linear_residual_forward(exec, m_product, m_weight.down, m_h, y);
+  linear_residual_forward(exec, m_product, m_weight.down, m_h, y, product_options());
 }
 
 template <class Exec, Scalar T>
@@ -169,8 +172,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("down");
-    linear_backward_weight(exec, m_product, dy, m_gradient.down);
-    linear_backward_input(exec, m_weight.down, dy, m_d_product);
+    linear_backward_weight(exec, m_product, dy, m_gradient.down, product_options());
+    linear_backward_input(exec, m_weight.down, dy, m_d_product, product_options());
   }
   {
     Region region("swiglu");
@@ -183,8 +186,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("gate_up");
-    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up);
-    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed);
+    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, product_options());
+    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, product_options());
   }
   {
     Region region("mlp_norm");
@@ -193,8 +196,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("out_projection");
-    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out);
-    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention);
+    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, product_options());
+    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, product_options());
   }
   {
     Region region("attention");
@@ -211,9 +214,9 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("qkv");
-    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv);
+    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, product_options());
     if (m_config.attention_bias) linear_bias_backward(exec, m_d_qkv, m_gradient.bias);
-    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed);
+    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, product_options());
   }
   Region region("attention_norm");
   rms_norm_residual_backward(exec, x, m_weight.norm1, m_rstd1, m_d_normed, m_dh, dx, m_gradient.norm1,
@@ -232,9 +235,9 @@ void DecoderLayer<Exec, T>::project(const Exec& exec) const {
     return;
   }
   if (m_config.attention_bias)
-    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv);
+    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, product_options());
   else
-    linear_forward(exec, m_normed, m_weight.qkv, m_qkv);
+    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, product_options());
   for (std::int64_t h = 0; h < rotated_heads(); ++h)
     rms_norm_forward(exec, head_of(m_qkv, h),
                      h < m_config.num_attention_heads ? m_weight.q_norm : m_weight.k_norm,

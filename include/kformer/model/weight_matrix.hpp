@@ -105,7 +105,7 @@ class WeightMatrix {
   template <class Exec>
   std::size_t workspace_bytes(const Exec& exec, std::int64_t rows,
                               const QuantizedLinearOptions& options) const {
-    std::size_t bytes = 0;
+    std::size_t bytes = linear_workspace_bytes<Exec>();
     for (const Piece& piece : m_pieces)
       if (piece.format)
         bytes = std::max(bytes, quantized_linear_workspace_bytes<T>(exec, rows, piece.quantized, options));
@@ -121,7 +121,7 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_forward(exec, x, piece.quantized, part, options, workspace);
       else
-        linear_forward(exec, x, piece.dense, part);
+        linear_forward(exec, x, piece.dense, part, {.workspace = workspace});
     }
   }
 
@@ -134,7 +134,7 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_residual_forward(exec, x, piece.quantized, added, part, options, workspace);
       else
-        linear_residual_forward(exec, x, piece.dense, added, part);
+        linear_residual_forward(exec, x, piece.dense, added, part, {.workspace = workspace});
     }
   }
 

@@ -40,10 +40,13 @@ struct LogitChunks {
 
   LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
               const LinearCrossEntropyOptions& options);
+
+  /// The products may have what they leave over.
+  LinearOptions product_options(const Workspace& workspace) const;
 };
 
-/// The loss chunk by chunk. `gradients(rows, logits, lse)` comes after the loss of each: `rows` is the pair of
-/// the first row and the one behind the last.
+/// The loss chunk by chunk. `gradients(rows, logits, lse, product options)` comes after the loss of each:
+/// `rows` is the pair of the first row and the one behind the last.
 template <class Exec, class X, class W, class I, class O, class F>
 void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weight, const I& targets,
                                     const O& loss, const LinearCrossEntropyOptions& options,
@@ -63,23 +66,24 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
                                                                            count, vocabulary);
     const Kokkos::View<compute_t<T>*, Kokkos::LayoutRight, Memory, Unmanaged> lse(
         reinterpret_cast<compute_t<T>*>(begin_of_lse), count);
-    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits);
+    const LinearOptions product = chunks.product_options(workspace);
+    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits, product);
     cross_entropy_forward(exec, logits, Kokkos::subview(targets, rows), Kokkos::subview(loss, rows), lse,
                           options.cross_entropy);
-    gradients(rows, logits, lse);
+    gradients(rows, logits, lse, product);
   }
 }
 
 }  // namespace Impl
 
 /// Bytes of workspace both forms of `linear_cross_entropy` need for storage type `T`: the logits of one chunk
-/// of rows and their lse, `O(chunk · vocabulary)`.
+/// of rows and their lse, `O(chunk · vocabulary)`, and `linear_workspace_bytes`.
 ///
 /// \throws NotSupported if `options.chunk_rows` is negative
 template <class T, class Exec>
 std::size_t linear_cross_entropy_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary,
                                                  const LinearCrossEntropyOptions& options = {}) {
-  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes;
+  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes + linear_workspace_bytes<Exec>();
 }
 
 /// `logits = x · weightᵀ` by `linear_forward` and `loss` of each row by `cross_entropy_forward`, chunk by
@@ -102,7 +106,7 @@ void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I
   Impl::LinearCrossEntropy{erase(x), erase(weight), erase(targets), erase(loss), {}, {}, {}, options}.check(
       workspace);
   Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace,
-                                       [](const auto&, const auto&, const auto&) {});
+                                       [](const auto&...) {});
 }
 
 /// The same with its gradients in the same pass: while the logits of a chunk exist they become
@@ -132,11 +136,12 @@ void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I
   Impl::LinearCrossEntropy{erase(x),     erase(weight), erase(targets), erase(loss),
                            erase(dloss), erase(dx),     erase(dweight), options}
       .check(workspace);
-  const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse) {
+  const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse,
+                             const LinearOptions& product) {
     cross_entropy_backward(exec, logits, Kokkos::subview(targets, rows), lse, Kokkos::subview(dloss, rows),
                            logits, options.cross_entropy);
-    linear_backward_weight(exec, Kokkos::subview(x, rows, Kokkos::ALL), logits, dweight);
-    linear_backward_input(exec, weight, logits, Kokkos::subview(dx, rows, Kokkos::ALL));
+    linear_backward_weight(exec, Kokkos::subview(x, rows, Kokkos::ALL), logits, dweight, product);
+    linear_backward_input(exec, weight, logits, Kokkos::subview(dx, rows, Kokkos::ALL), product);
   };
   Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace, gradients);
 }

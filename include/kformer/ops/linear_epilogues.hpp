@@ -21,6 +21,7 @@ struct LinearRopeOptions {
   std::int64_t seq_len;                        ///< rows of one sequence
   std::int64_t first_position = 0;             ///< position of the first row of every sequence
   RopeLayout layout = RopeLayout::half_split;  ///< which components form a pair
+  LinearOptions linear{};                      ///< of the product
 };
 
 namespace Impl {
@@ -29,10 +30,11 @@ struct LinearSwigluForward {
   static constexpr const char* op = "linear_swiglu";
   static constexpr const char* function = "linear_swiglu_forward";
   TensorRef x, weight, gate_up, product;
+  LinearOptions options{};
   Operands operands() const;
   void check() const;
   /// Its parts.
-  LinearForward linear() const { return {x, weight, {}, {}, gate_up}; }
+  LinearForward linear() const { return {x, weight, {}, {}, gate_up, options}; }
   SwigluForward swiglu() const;
 };
 
@@ -45,7 +47,7 @@ struct LinearRopeForward {
   void check() const;
   std::int64_t head_dim() const { return 2 * cos.extent[1]; }
   /// Its parts.
-  LinearForward linear() const { return {x, weight, bias, {}, y}; }
+  LinearForward linear() const { return {x, weight, bias, {}, y, options.linear}; }
   RopeForward rope() const;
 };
 
@@ -64,25 +66,28 @@ auto up_half(const V& gate_up) {
 
 }  // namespace Impl
 
-/// `gate_up = x · weightᵀ` by `linear_forward` and `product = silu(gate) · up` by `swiglu_forward`, gate and up
-/// being the first and the second half of the columns of `gate_up` as it is stored.
+/// `gate_up = scale · x · weightᵀ` by `linear_forward` and `product = silu(gate) · up` by `swiglu_forward`,
+/// gate and up being the first and the second half of the columns of `gate_up` as it is stored.
 ///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param x       (rows, in), T
 /// \param weight  (2 · intermediate, in), T; the rows of gate first
 /// \param gate_up (rows, 2 · intermediate), T, overwritten; what the gradients need
 /// \param product (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
+/// \param options of the product
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws NotSupported      if an option is out of its range
 template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> GU, ViewOf<2> P>
-void linear_swiglu_forward(const Exec& exec, const X& x, const W& weight, const GU& gate_up, const P& product) {
+void linear_swiglu_forward(const Exec& exec, const X& x, const W& weight, const GU& gate_up, const P& product,
+                           LinearOptions options = {}) {
   static_assert(Impl::all_accessible<Exec, X, W, GU, P>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::LinearSwigluForward problem{erase(x), erase(weight), erase(gate_up), erase(product)};
+  const Impl::LinearSwigluForward problem{erase(x), erase(weight), erase(gate_up), erase(product), options};
   problem.check();
-  Impl::run_best(exec, problem);
+  Impl::run_best(exec, problem, options.workspace);
 }
 
-/// `y = x · weightᵀ` by `linear_forward`, whose first `options.heads` heads are then rotated as by
+/// `y = scale · x · weightᵀ` by `linear_forward`, whose first `options.heads` heads are then rotated as by
 /// `rope_forward`: queries and keys of one product, the values after them left alone. A head has twice the
 /// columns of `cos`. Rows are tokens, sequence after sequence.
 ///
@@ -102,7 +107,7 @@ void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const Y&
                 "kformer: Views must be accessible from the execution space");
   const Impl::LinearRopeForward problem{erase(x), erase(weight), {}, erase(y), erase(cos), erase(sin), options};
   problem.check();
-  Impl::run_best(exec, problem);
+  Impl::run_best(exec, problem, options.linear.workspace);
 }
 
 /// The same with a bias that is added before the rotation: `linear_bias_forward`, then `rope_forward`.
@@ -125,7 +130,7 @@ void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const B&
   const Impl::LinearRopeForward problem{erase(x),   erase(weight), erase(bias), erase(y),
                                         erase(cos), erase(sin),    options};
   problem.check();
-  Impl::run_best(exec, problem);
+  Impl::run_best(exec, problem, options.linear.workspace);
 }
 
 }  // namespace kformer

@@ -199,7 +199,7 @@ constexpr auto host_blas_entries() {
           },
           no_workspace<P>,
           [](const Exec& exec, const P& p, const Workspace&) {
-            with_product(p, [&](const auto& q) { blas_matmul(label<P>("host_blas"), exec, q); });
+            with_each_product(p, [&](const auto& q) { blas_matmul(label<P>("host_blas"), exec, q); });
           }}}};
   else
     return std::array<Kernel<P, Exec>, 0>{};

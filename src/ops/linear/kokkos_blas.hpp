@@ -55,7 +55,7 @@ constexpr auto kokkos_blas_entries() {
         [](const P& p) { return with_product(p, [](const auto& q) { return kokkos_blas_refusal(q); }); },
         no_workspace<P>,
         [](const Exec& exec, const P& p, const Workspace&) {
-          with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
+          with_each_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
             if constexpr (sizeof(T) > 2) kokkos_blas_matmul(exec, q);
           });
         }}}};

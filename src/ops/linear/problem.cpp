@@ -6,10 +6,22 @@
 namespace kformer::Impl {
 
 namespace {
-void check_scale(const Operands& all, const LinearOptions& options) {
-  all.require_option(std::isfinite(options.scale), "scale must be finite");
+// Of a matrix, or of each matrix of a batch.
+std::int64_t rows(const TensorRef& t) { return t.extent[static_cast<std::size_t>(t.rank - 2)]; }
+std::int64_t cols(const TensorRef& t) { return t.extent[static_cast<std::size_t>(t.rank - 1)]; }
+
+void check_batches(const Operands& all, std::initializer_list<TensorRef> matrices) {
+  const TensorRef& first = *matrices.begin();
+  for (const TensorRef& t : matrices)
+    all.require_extents(
+        !t.present() || (t.rank == first.rank && (t.rank == 2 || t.extent[0] == first.extent[0])),
+        "all matrices alone, or all in batches of the same size");
 }
 }  // namespace
+
+void check_linear_options(const Operands& all, const LinearOptions& options) {
+  all.require_option(std::isfinite(options.scale), "scale must be finite");
+}
 
 Operands LinearForward::operands() const {
   const char* called = bias.present()       ? "linear_bias_forward"
@@ -21,15 +33,16 @@ Operands LinearForward::operands() const {
 void LinearForward::check() const {
   const Operands all = operands();
   check_linear_forward(all, *this).require_unit_stride();
-  check_scale(all, options);
 }
 
 const Operands& check_linear_forward(const Operands& all, const LinearForward& p) {
   for (const char* role : {"weight", "bias", "residual", "y"}) all.require_dtype(role, p.x.dtype);
-  return all.require_extents(p.weight.extent[1] == p.x.extent[1], "weight to have one column per column of x")
-      .require_extents(p.y.has_extents({p.x.extent[0], p.weight.extent[0]}),
+  check_linear_options(all, p.options);
+  check_batches(all, {p.x, p.weight, p.y, p.residual});
+  return all.require_extents(cols(p.weight) == cols(p.x), "weight to have one column per column of x")
+      .require_extents(rows(p.y) == rows(p.x) && cols(p.y) == rows(p.weight),
                        "y to have the rows of x and one column per row of weight")
-      .require_extents(!p.bias.present() || p.bias.has_extents({p.weight.extent[0]}),
+      .require_extents(!p.bias.present() || p.bias.has_extents({rows(p.weight)}),
                        "bias to have one element per row of weight")
       .require_extents(!p.residual.present() || p.residual.same_extents(p.y),
                        "residual to have the extents of y");
@@ -42,21 +55,23 @@ Operands LinearBackwardInput::operands() const {
 namespace {
 void check_input(const Operands& all, const LinearBackwardInput& p) {
   for (const char* role : {"dy", "dx"}) all.require_dtype(role, p.weight.dtype);
-  all.require_extents(p.dy.extent[1] == p.weight.extent[0], "dy to have one column per row of weight")
-      .require_extents(p.dx.has_extents({p.dy.extent[0], p.weight.extent[1]}),
+  check_batches(all, {p.weight, p.dy, p.dx});
+  all.require_extents(cols(p.dy) == rows(p.weight), "dy to have one column per row of weight")
+      .require_extents(rows(p.dx) == rows(p.dy) && cols(p.dx) == cols(p.weight),
                        "dx to have the rows of dy and one column per column of weight")
       .require_unit_stride();
-  check_scale(all, p.options);
+  check_linear_options(all, p.options);
 }
 
 void check_weight(const Operands& all, const LinearBackwardWeight& p) {
   all.require_dtype("dy", p.x.dtype);
+  check_batches(all, {p.x, p.dy, p.dweight});
   all.require_dtype("dweight", compute_dtype(p.x.dtype))
-      .require_extents(p.dy.extent[0] == p.x.extent[0], "dy to have the rows of x")
-      .require_extents(p.dweight.has_extents({p.dy.extent[1], p.x.extent[1]}),
+      .require_extents(rows(p.dy) == rows(p.x), "dy to have the rows of x")
+      .require_extents(rows(p.dweight) == cols(p.dy) && cols(p.dweight) == cols(p.x),
                        "dweight to have one row per column of dy and one column per column of x")
       .require_unit_stride();
-  check_scale(all, p.options);
+  check_linear_options(all, p.options);
 }
 }  // namespace
 

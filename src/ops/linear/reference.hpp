@@ -8,51 +8,79 @@
 
 namespace kformer::Impl::reference {
 
+/// A matrix or a batch of matrices by batch, row and column.
+template <class Tensor>
+struct MatricesOf {
+  Tensor& tensor;
+  std::int64_t rows = tensor.extent(tensor.rank() - 2), cols = tensor.extent(tensor.rank() - 1),
+               count = tensor.rank() == 3 ? tensor.extent(0) : 1;
+
+  auto& operator()(std::int64_t batch, std::int64_t row, std::int64_t col) const {
+    return tensor.values()[static_cast<std::size_t>((batch * rows + row) * cols + col)];
+  }
+};
+template <class Tensor>
+MatricesOf(Tensor&) -> MatricesOf<Tensor>;
+
+/// As many matrices as in `like`, of other extents.
+template <class Real>
+HostTensor<Real> matrices(const HostTensor<Real>& like, std::int64_t rows, std::int64_t cols) {
+  if (like.rank() == 2) return HostTensor<Real>({rows, cols});
+  return HostTensor<Real>({like.extent(0), rows, cols});
+}
+
 /// y = scale · x Wᵀ [+ bias] [+ residual]; `bias` and `residual` may be absent.
 template <class Real, class Store>
-HostTensor<Real> linear_forward(const HostTensor<Real>& x, const HostTensor<Real>& weight,
-                                const HostTensor<Real>& bias, const HostTensor<Real>& residual,
+HostTensor<Real> linear_forward(const HostTensor<Real>& x_, const HostTensor<Real>& weight_,
+                                const HostTensor<Real>& bias, const HostTensor<Real>& residual_,
                                 Real scale = 1) {
-  const auto rows = x.extent(0), in = x.extent(1), out = weight.extent(0);
-  HostTensor<Real> y({rows, out});
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t o = 0; o < out; ++o) {
-      Real sum = 0;
-      for (std::int64_t i = 0; i < in; ++i) sum += x(r, i) * weight(o, i);
-      sum = stored<Store>(scale * sum);
-      if (bias.present()) sum = stored<Store>(sum + bias(o));
-      if (residual.present()) sum = stored<Store>(residual(r, o) + sum);
-      y(r, o) = sum;
-    }
-  return y;
+  const MatricesOf x{x_}, weight{weight_};
+  HostTensor<Real> result = matrices(x_, x.rows, weight.rows);
+  const MatricesOf y{result};
+  for (std::int64_t b = 0; b < y.count; ++b)
+    for (std::int64_t r = 0; r < y.rows; ++r)
+      for (std::int64_t o = 0; o < y.cols; ++o) {
+        Real sum = 0;
+        for (std::int64_t i = 0; i < x.cols; ++i) sum += x(b, r, i) * weight(b, o, i);
+        sum = stored<Store>(scale * sum);
+        if (bias.present()) sum = stored<Store>(sum + bias(o));
+        if (residual_.present()) sum = stored<Store>(MatricesOf{residual_}(b, r, o) + sum);
+        y(b, r, o) = sum;
+      }
+  return result;
 }
 
 /// dx = scale · dy W.
 template <class Real, class Store>
-HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight, const HostTensor<Real>& dy,
+HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight_, const HostTensor<Real>& dy_,
                                        Real scale = 1) {
-  const auto rows = dy.extent(0), out = weight.extent(0), in = weight.extent(1);
-  HostTensor<Real> dx({rows, in});
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t i = 0; i < in; ++i) {
-      Real sum = 0;
-      for (std::int64_t o = 0; o < out; ++o) sum += dy(r, o) * weight(o, i);
-      dx(r, i) = stored<Store>(scale * sum);
-    }
-  return dx;
+  const MatricesOf weight{weight_}, dy{dy_};
+  HostTensor<Real> result = matrices(dy_, dy.rows, weight.cols);
+  const MatricesOf dx{result};
+  for (std::int64_t b = 0; b < dx.count; ++b)
+    for (std::int64_t r = 0; r < dx.rows; ++r)
+      for (std::int64_t i = 0; i < dx.cols; ++i) {
+        Real sum = 0;
+        for (std::int64_t o = 0; o < dy.cols; ++o) sum += dy(b, r, o) * weight(b, o, i);
+        dx(b, r, i) = stored<Store>(scale * sum);
+      }
+  return result;
 }
 
 /// dweight = scale · dyᵀ x, kept in the type of arithmetic.
 template <class Real>
-HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy, Real scale = 1) {
-  const auto rows = x.extent(0), in = x.extent(1), out = dy.extent(1);
-  HostTensor<Real> dweight({out, in});
-  for (std::int64_t o = 0; o < out; ++o)
-    for (std::int64_t i = 0; i < in; ++i) {
-      for (std::int64_t r = 0; r < rows; ++r) dweight(o, i) += dy(r, o) * x(r, i);
-      dweight(o, i) *= scale;
-    }
-  return dweight;
+HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x_, const HostTensor<Real>& dy_,
+                                        Real scale = 1) {
+  const MatricesOf x{x_}, dy{dy_};
+  HostTensor<Real> result = matrices(x_, dy.cols, x.cols);
+  const MatricesOf dweight{result};
+  for (std::int64_t b = 0; b < dweight.count; ++b)
+    for (std::int64_t o = 0; o < dweight.rows; ++o)
+      for (std::int64_t i = 0; i < dweight.cols; ++i) {
+        for (std::int64_t r = 0; r < x.rows; ++r) dweight(b, o, i) += dy(b, r, o) * x(b, r, i);
+        dweight(b, o, i) *= scale;
+      }
+  return result;
 }
 
 /// dbias = Σ_rows dy, kept in the type of arithmetic.

@@ -30,6 +30,13 @@ LogitChunks::LogitChunks(DType storage, std::int64_t all_rows, std::int64_t voca
   bytes = lse_offset + static_cast<std::size_t>(rows) * lse_size;
 }
 
+LinearOptions LogitChunks::product_options(const Workspace& workspace) const {
+  LinearOptions options;
+  options.workspace.data = static_cast<std::byte*>(workspace.data) + bytes;
+  options.workspace.bytes = workspace.bytes - bytes;
+  return options;
+}
+
 Operands LinearCrossEntropy::operands() const {
   return Operands(function, {{"x", x},
                              {"weight", weight},

@@ -11,8 +11,8 @@ namespace kformer::Impl {
 
 inline void run_parts_in_order(const LinearSwigluForward& p) {
   const SwigluForward part = p.swiglu();
-  write_tensor(reference::linear_forward<double, double>(read_tensor<double>(p.x),
-                                                         read_tensor<double>(p.weight), {}, {}),
+  write_tensor(reference::linear_forward<double, double>(
+                   read_tensor<double>(p.x), read_tensor<double>(p.weight), {}, {}, p.options.scale),
                p.gate_up);
   write_tensor(
       reference::swiglu_forward<double, double>(read_tensor<double>(part.gate), read_tensor<double>(part.up)),
@@ -21,9 +21,10 @@ inline void run_parts_in_order(const LinearSwigluForward& p) {
 
 inline void run_parts_in_order(const LinearRopeForward& p) {
   const RopeForward part = p.rope();
-  write_tensor(reference::linear_forward<double, double>(
-                   read_tensor<double>(p.x), read_tensor<double>(p.weight), read_tensor<double>(p.bias), {}),
-               p.y);
+  write_tensor(
+      reference::linear_forward<double, double>(read_tensor<double>(p.x), read_tensor<double>(p.weight),
+                                                read_tensor<double>(p.bias), {}, p.options.linear.scale),
+      p.y);
   write_tensor(reference::rope_rotate<double, double>(
                    read_tensor<double>(part.q), read_tensor<double>(part.cos), read_tensor<double>(part.sin),
                    {}, part.first_position, part.layout, +1),
@@ -50,8 +51,8 @@ struct EpilogueList {
       return all;
     }
   }
-  static void separate_entry(const Exec& exec, const P& p, const Workspace&) {
-    run_best(exec, p.linear());
+  static void separate_entry(const Exec& exec, const P& p, const Workspace& workspace) {
+    run_best(exec, p.linear(), workspace);
     if constexpr (std::is_same_v<P, LinearSwigluForward>)
       run_best(exec, p.swiglu());
     else

@@ -10,6 +10,7 @@ Operands LinearSwigluForward::operands() const {
 void LinearSwigluForward::check() const {
   const Operands all = operands();
   for (const char* role : {"weight", "gate_up", "product"}) all.require_dtype(role, x.dtype);
+  check_linear_options(all, options);
   const std::int64_t rows = x.extent[0], intermediate = product.extent[1];
   all.require_extents(weight.has_extents({2 * intermediate, x.extent[1]}),
                       "weight to have two rows per column of product and one column per column of x")

@@ -43,8 +43,9 @@ struct MatrixProduct {
   Factor<T> left, right;
   O* result;
   std::int64_t row_stride, batch_stride = 0, head_stride = 0;
-  const O* addend = nullptr;           ///< null for none; may be `result`; the same for all batches and heads
+  const O* addend = nullptr;           ///< null for none; may be `result`; the same for all heads
   std::int64_t addend_row_stride = 0;  ///< 0 adds the same row everywhere
+  std::int64_t addend_batch_stride = 0;
   compute_t<T> alpha = 1;
 };
 
@@ -188,7 +189,9 @@ void matmul(const std::string& label, const Exec& exec, const MatrixProduct<T, O
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
           O* KOKKOS_RESTRICT to =
               p.result + batch * p.batch_stride + head * p.head_stride + (row0 + i) * p.row_stride + col0;
-          const O* more = p.addend ? p.addend + (row0 + i) * p.addend_row_stride + col0 : nullptr;
+          const O* more =
+              p.addend ? p.addend + batch * p.addend_batch_stride + (row0 + i) * p.addend_row_stride + col0
+                       : nullptr;
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
             const C value = p.alpha * sum[i * Tile::result_stride + j];
             to[j] = O(more ? value + static_cast<C>(more[j]) : value);

@@ -21,19 +21,24 @@ inline constexpr Number number_of = dtype_of<T> == DType::f16    ? Number::f16
 
 template <class P>
 MatmulPlan plan_of(const P& p) {
-  return with_product(p, []<class T, class O>(const MatrixProduct<T, O>& q) {
-    return matmul_plan({.factor_type = number_of<T>,
-                        .result_type = number_of<O>,
-                        .rows = q.rows,
-                        .cols = q.cols,
-                        .inner = q.inner,
-                        .left = {q.left.data, q.left.index_stride, q.left.inner_stride},
-                        .right = {q.right.data, q.right.index_stride, q.right.inner_stride},
-                        .result = q.result,
-                        .row_stride = q.row_stride,
-                        .addend = q.addend,
-                        .addend_row_stride = q.addend_row_stride,
-                        .scale = q.alpha});
+  return with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
+    return matmul_plan(
+        {.factor_type = number_of<T>,
+         .result_type = number_of<O>,
+         .batches = q.batches,
+         .rows = q.rows,
+         .cols = q.cols,
+         .inner = q.inner,
+         .left = {q.left.data, q.left.index_stride, q.left.inner_stride, q.left.batch_stride},
+         .right = {q.right.data, q.right.index_stride, q.right.inner_stride, q.right.batch_stride},
+         .result = q.result,
+         .row_stride = q.row_stride,
+         .batch_stride = q.batch_stride,
+         .addend = q.addend,
+         .addend_row_stride = q.addend_row_stride,
+         .addend_batch_stride = q.addend_batch_stride,
+         .scale = q.alpha,
+         .allow_tf32 = p.options.allow_tf32});
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -48,7 +49,8 @@ cudaDataType_t data_type(Number number) {
   return CUDA_R_32F;
 }
 
-// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are only.
+// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are, but for
+// TF32.
 std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
   const auto inputs = [&]() -> std::uint64_t {
     switch (plan.a.type) {
@@ -57,7 +59,8 @@ std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
       case Number::bf16:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
       case Number::f32:
-        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
+               (plan.tf32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
       case Number::f64:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F;
     }
@@ -75,10 +78,10 @@ struct Description {
   cublasLtMatmulPreferenceOpaque_t preference{};
 
   Description(const char* label, const MatmulPlan& plan, std::uint64_t workspace_bytes) {
-    require(cublasLtMatmulDescInit(&operation,
-                                   plan.compute == Number::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                   data_type(plan.compute)),
-            label);
+    const cublasComputeType_t compute = plan.compute == Number::f64 ? CUBLAS_COMPUTE_64F
+                                        : plan.tf32                 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                    : CUBLAS_COMPUTE_32F;
+    require(cublasLtMatmulDescInit(&operation, compute, data_type(plan.compute)), label);
     const auto describe = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
       require(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value), label);
     };
@@ -92,6 +95,11 @@ struct Description {
       require(cublasLtMatrixLayoutInit(&layout, data_type(matrix.type), static_cast<std::uint64_t>(matrix.rows),
                                        static_cast<std::uint64_t>(matrix.cols), matrix.leading),
               label);
+      const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+        require(cublasLtMatrixLayoutSetAttribute(&layout, attribute, &value, sizeof value), label);
+      };
+      set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(plan.batches));
+      set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.batch_stride);
     };
     lay_out(a, plan.a), lay_out(b, plan.b), lay_out(c, plan.c), lay_out(d, plan.d);
 
@@ -136,6 +144,8 @@ std::string CublasLt::refusal(const MatmulPlan& plan) {
 void CublasLt::run(const char* label, Stream stream, const MatmulPlan& plan, void* workspace,
                    std::size_t workspace_bytes) {
   if (plan.empty()) return;
+  constexpr std::size_t alignment = 256;
+  if (!std::align(alignment, 1, workspace, workspace_bytes)) workspace_bytes = 0;
   Description description(label, plan, workspace_bytes);
   const auto algorithm = description.algorithm(label);
   if (!algorithm) require(CUBLAS_STATUS_NOT_SUPPORTED, label);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 /// \file
@@ -14,27 +15,30 @@ enum class Number { f16, bf16, f32, f64 };
 /// Element (index, inner) is `data[index·index_stride + inner·inner_stride]`; one of the strides is 1.
 struct MatmulFactor {
   const void* data;
-  std::int64_t index_stride, inner_stride;
+  std::int64_t index_stride, inner_stride, batch_stride;
 };
 
-/// result(row, col) = scale · Σ_inner left(row, inner) · right(col, inner) + addend(row, col).
+/// result(row, col) = scale · Σ_inner left(row, inner) · right(col, inner) + addend(row, col), of each batch.
 struct MatmulArguments {
   Number factor_type, result_type;
-  std::int64_t rows, cols, inner;
+  std::int64_t batches, rows, cols, inner;
   MatmulFactor left, right;
   void* result;
-  std::int64_t row_stride;
+  std::int64_t row_stride, batch_stride;
   const void* addend;              ///< null for none; may be `result`
-  std::int64_t addend_row_stride;  ///< 0 adds the same row everywhere
+  std::int64_t addend_row_stride;  ///< 0 adds the same row everywhere, in all batches
+  std::int64_t addend_batch_stride;
   double scale;
+  bool allow_tf32;  ///< of float factors
 };
 
-/// A matrix whose columns are contiguous.
+/// A matrix whose columns are contiguous, and those of the other batches.
 struct ColumnMajor {
   void* data;
   Number type;
   std::int64_t rows, cols, leading;  ///< elements between columns, at least `rows`
-  unsigned alignment;                ///< of the first element, a power of two up to 256 bytes
+  std::int64_t batch_stride;         ///< elements between batches
+  unsigned alignment;                ///< of the first element in each batch, a power of two up to 256 bytes
 };
 
 /// d = alpha · op(a) · op(b) + beta · c + bias, where op transposes if told to and `bias` is added to each
@@ -43,10 +47,12 @@ struct MatmulPlan {
   bool transpose_a, transpose_b;
   ColumnMajor a, b, c, d;  ///< `c` is `d` where nothing is read from it
   const void* bias;        ///< null for none; one element per row of `d`, stored as `d`
-  Number compute;          ///< of the sums, of alpha and of beta
+  std::int64_t batches;
+  Number compute;  ///< of the sums, of alpha and of beta
+  bool tf32;       ///< whether float factors may be rounded to TF32
   double alpha, beta;
 
-  bool empty() const { return d.rows == 0 || d.cols == 0; }
+  bool empty() const { return batches == 0 || d.rows == 0 || d.cols == 0; }
 };
 
 /// The largest power of two, up to 256, that divides the address.
@@ -56,16 +62,24 @@ inline unsigned alignment_of(const void* data) {
   return alignment;
 }
 
+/// Bytes of one number.
+constexpr std::int64_t bytes_of(Number type) { return type == Number::f64 ? 8 : type == Number::f32 ? 4 : 2; }
+
 /// Contiguous lines of `length` elements as columns.
 inline ColumnMajor columns(const void* data, Number type, std::int64_t length, std::int64_t lines,
-                           std::int64_t distance) {
+                           std::int64_t distance, std::int64_t batches, std::int64_t batch_stride) {
   const std::int64_t leading = lines > 1 ? distance : length;
-  return {const_cast<void*>(data), type, length, lines, leading > 0 ? leading : 1, alignment_of(data)};
+  const auto next = reinterpret_cast<const void*>(
+      reinterpret_cast<std::uintptr_t>(data) |
+      static_cast<std::uintptr_t>(batches > 1 ? batch_stride * bytes_of(type) : 0));
+  return {const_cast<void*>(data), type, length, lines, leading > 0 ? leading : 1, batch_stride,
+          alignment_of(next)};
 }
 
 inline ColumnMajor factor_columns(const MatmulArguments& p, const MatmulFactor& f, std::int64_t indices) {
-  return f.inner_stride == 1 ? columns(f.data, p.factor_type, p.inner, indices, f.index_stride)
-                             : columns(f.data, p.factor_type, indices, p.inner, f.inner_stride);
+  const bool along = f.inner_stride == 1;
+  return columns(f.data, p.factor_type, along ? p.inner : indices, along ? indices : p.inner,
+                 along ? f.index_stride : f.inner_stride, p.batches, f.batch_stride);
 }
 
 /// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that lies along the
@@ -76,14 +90,17 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   plan.b = factor_columns(p, p.left, p.rows);
   plan.transpose_a = p.right.inner_stride == 1;
   plan.transpose_b = p.left.inner_stride != 1;
-  plan.d = columns(p.result, p.result_type, p.cols, p.rows, p.row_stride);
+  plan.d = columns(p.result, p.result_type, p.cols, p.rows, p.row_stride, p.batches, p.batch_stride);
   plan.c = plan.d;
+  plan.batches = p.batches;
+  plan.tf32 = p.allow_tf32 && p.factor_type == Number::f32;
   plan.compute = p.factor_type == Number::f64 ? Number::f64 : Number::f32;
   plan.alpha = p.scale;
   if (p.addend != nullptr && p.addend_row_stride == 0) {
     plan.bias = p.addend;
   } else if (p.addend != nullptr) {
-    plan.c = columns(p.addend, p.result_type, p.cols, p.rows, p.addend_row_stride);
+    plan.c =
+        columns(p.addend, p.result_type, p.cols, p.rows, p.addend_row_stride, p.batches, p.addend_batch_stride);
     plan.beta = 1;
   }
   return plan;
@@ -93,6 +110,7 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
 inline std::string matmul_refusal(const MatmulPlan& plan) {
   if (plan.empty()) return {};
   if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is over nothing";
+  if (plan.batches > std::numeric_limits<std::int32_t>::max()) return "there are more than 2^31 - 1 matrices";
   for (const ColumnMajor* matrix : {&plan.a, &plan.b, &plan.c, &plan.d})
     if (matrix->leading < matrix->rows) return "rows of an operand overlap";
   return {};

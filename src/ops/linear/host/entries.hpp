@@ -66,7 +66,7 @@ struct LinearEntry {
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const LinearKernels& kernels = linear_kernels<built<isa>>(storage_type(p));
-    with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
+    with_each_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
       for_each_product_tile(
           label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
