@@ -13,6 +13,8 @@ namespace ref = kformer::Impl::reference;
 BOOST_AUTO_TEST_SUITE(linear_epilogues)
 
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
+// A kernel that forgets it is far off.
+constexpr double scale = -0.75;
 
 template <class Real>
 HostTensor<Real> columns(const HostTensor<Real>& x, std::int64_t first, std::int64_t count) {
@@ -35,15 +37,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
       const auto weight = TestTensor<Exec, T>({2 * s.intermediate, s.in}, rows).random(generator, 0.5);
       TestTensor<Exec, T> gate_up({s.rows, 2 * s.intermediate}, rows), product({s.rows, s.intermediate}, rows);
       auto forward = [&]<class Real, class Store>() {
-        auto sums =
-            ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(), {}, {});
+        auto sums = ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(), {},
+                                                     {}, Real(scale));
         auto result = ref::swiglu_forward<Real, Store>(columns(sums, 0, s.intermediate),
                                                        columns(sums, s.intermediate, s.intermediate));
         return std::pair(std::move(sums), std::move(result));
       };
       const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
       const auto naive = forward.template operator()<compute_t<T>, T>();
-      const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref()};
+      const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref(), {scale}};
       problem.check();
       test_every_kernel(problem, {&gate_up, &product}, [&](const std::string&) {
         check_close("gate_up", gate_up, expected.first, naive.first);
@@ -86,12 +88,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
                                           y.ref(),
                                           cos.ref(),
                                           sin.ref(),
-                                          {s.heads, s.seq, first_position, layout}};
+                                          {s.heads, s.seq, first_position, layout, {scale}}};
           if (with_bias) problem.bias = bias.ref();
           problem.check();
           auto forward = [&]<class Real, class Store>() {
-            auto sums = ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(),
-                                                         Impl::read_tensor<Real>(problem.bias), {});
+            auto sums =
+                ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(),
+                                                 Impl::read_tensor<Real>(problem.bias), {}, Real(scale));
             HostTensor<Real> heads({s.batch, s.seq, s.heads, s.head_dim});
             const auto each = [&](auto f) {
               for (std::int64_t token = 0; token < tokens; ++token)
