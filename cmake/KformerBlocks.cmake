@@ -24,13 +24,13 @@ function(kformer_add_block block)
   endforeach()
 endfunction()
 
-# kformer_add_cuda_kernels(): src/ops/<block>/cuda/*.cpp of every block, where Kokkos has CUDA. Free of Kokkos, so that nvcc
-# takes seconds for each.
+# kformer_add_cuda_kernels(): src/ops/<block>/cuda/*.cpp of every block and the device's memory pool, where Kokkos has CUDA.
+# Free of Kokkos, so that nvcc takes seconds for each.
 function(kformer_add_cuda_kernels)
   if("Cuda" IN_LIST Kformer_SPACES)
     file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cuda/*.cpp)
     list(FILTER kernels EXCLUDE REGEX "/common/cuda/emulat")
-    target_sources(kformer PRIVATE ${kernels})
+    target_sources(kformer PRIVATE ${kernels} memory/cuda/device_pool.cpp)
   endif()
 endfunction()
 

@@ -59,15 +59,17 @@ function(kformer_add_host_tests)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
-# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks; see src/ops/common/cuda/emulation.hpp. The
-# kernels are compiled for the host, whatever Kokkos was built for.
+# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/ops/common/cuda/emulation.hpp, and the
+# memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   set(src ${PROJECT_SOURCE_DIR}/src/ops)
   file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
-  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} support/main.cpp)
+  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp
+                       support/main.cpp)
+  target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
   kformer_kokkos_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)

@@ -99,12 +99,13 @@ class StandardAttentionRun final : public AttentionRunOn<Exec, T> {
     Arena<typename Exec::memory_space> arena, workspace;
     this->reserve(arena);
     arena.add(m_probabilities, s.batch, s.q_heads, s.q_len, s.kv_len);
-    this->m_block = arena.allocate(ledger, MemoryClass::activations, "kformer-attention::standard");
+    this->m_block =
+        arena.allocate(this->m_exec, ledger, MemoryClass::activations, "kformer-attention::standard");
     if (!task.backward) return;
     workspace.add(this->m_workspace, standard_attention_backward_workspace_bytes<T>(
                                          this->m_exec, s.batch, s.q_heads, s.q_len, s.kv_len));
     this->m_workspace_block =
-        workspace.allocate(ledger, MemoryClass::workspace, "kformer-attention::workspace");
+        workspace.allocate(this->m_exec, ledger, MemoryClass::workspace, "kformer-attention::workspace");
   }
 
   void forward() override {
@@ -140,12 +141,13 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
       arena.add(m_cu_seqlens_q, starts->values.size());
       arena.add(m_cu_seqlens_kv, starts->values.size());
     }
-    this->m_block = arena.allocate(ledger, MemoryClass::activations, "kformer-attention::flash");
+    this->m_block = arena.allocate(this->m_exec, ledger, MemoryClass::activations, "kformer-attention::flash");
     if (task.backward) {
       const HostArray* bias = task.tensor("bias");
       if (bias) gradients.add(m_dbias, bias->shape[0], bias->shape[1], bias->shape[2], bias->shape[3]);
       if (task.tensor("sinks")) gradients.add(m_dsinks, s.q_heads);
-      m_gradients_block = gradients.allocate(ledger, MemoryClass::gradients, "kformer-attention::gradients");
+      m_gradients_block =
+          gradients.allocate(this->m_exec, ledger, MemoryClass::gradients, "kformer-attention::gradients");
     }
     std::size_t bytes = attention_forward_workspace_bytes(this->m_exec, s, task.options, extras());
     if (task.backward)
@@ -153,7 +155,7 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
                                                                  extra_gradients()));
     workspace.add(this->m_workspace, bytes);
     this->m_workspace_block =
-        workspace.allocate(ledger, MemoryClass::workspace, "kformer-attention::workspace");
+        workspace.allocate(this->m_exec, ledger, MemoryClass::workspace, "kformer-attention::workspace");
   }
 
   void prepare(const std::function<bool()>& stop) override {

@@ -23,9 +23,11 @@ class Arena {
     });
   }
 
-  /// Allocates the block and sets the Views; they live as long as the block.
-  MemoryBlock<MemorySpace> allocate(Ledger& ledger, MemoryClass memory_class, const std::string& label) {
-    auto block = ledger.allocate<MemorySpace>(memory_class, label, m_layout.bytes());
+  /// Allocates the block for work on `exec` and sets the Views; they live as long as the block.
+  template <class Exec>
+  MemoryBlock<MemorySpace> allocate(const Exec& exec, Ledger& ledger, MemoryClass memory_class,
+                                    const std::string& label) {
+    auto block = ledger.allocate(exec, memory_class, label, m_layout.bytes());
     for (const auto& bind : m_bind) bind(block);
     return block;
   }

@@ -5,7 +5,6 @@
 
 #include "common/allocation_witness.hpp"
 #include "common/kernel_names.hpp"
-#include "common/memory_available.hpp"
 #include "kformer/core/region.hpp"
 
 namespace kformer::drivers {
@@ -67,7 +66,7 @@ HostArrays measure(const MakeRun& make, const MeasuringPlan& plan, Measurement& 
         run->sample(plan.direction, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
     measurement.kernels = names.text();
     run->report(measurement);
-    if (witness) measurement.device_used = device_memory_used();
+    if (witness) measurement.on_device = device_memory();
   }
   for (int c = 0; c < memory_classes; ++c)
     measurement.peak[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));

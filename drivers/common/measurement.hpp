@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory_available.hpp"
 #include "common/profiler.hpp"
 #include "common/run.hpp"
 #include "kformer/io/deck.hpp"
@@ -39,8 +40,8 @@ struct Measurement {
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting
   std::map<std::string, std::uint64_t>
-      witnessed;                             ///< peak bytes by memory space, as Kokkos reports its allocations
-  std::optional<std::uint64_t> device_used;  ///< bytes in use on the GPU while the case held its memory
+      witnessed;                          ///< peak bytes by memory space, as Kokkos reports its allocations
+  std::optional<DeviceMemory> on_device;  ///< memory of the GPU while the case held its own
   double max_abs_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double max_rel_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double mean_abs_err = std::numeric_limits<double>::quiet_NaN();  ///< NaN if unchecked

@@ -41,6 +41,8 @@ Table& declare_devices(ResultFile& file) {
   t.column({"case", i32, "1", "row in /cases"});
   t.column({"used_bytes", u64, "byte",
             "in use on the GPU by all processes while the case held its memory, as NVML reports it"});
+  t.column({"pool_reserved_bytes", u64, "byte",
+            "of these, held by the memory pool of the library's blocks, in use or not"});
   return t;
 }
 
@@ -169,7 +171,10 @@ void MeasurementTables::add_case(const Measurement& m, const std::string& execut
   m_classes.append({{"peak_bytes", std::vector<std::uint64_t>(m.peak.begin(), m.peak.end())}});
   for (const auto& [name, bytes] : m.witnessed)
     m_spaces.append({{"case", m_next}, {"name", name}, {"peak_bytes", bytes}});
-  if (m.device_used) m_devices.append({{"case", m_next}, {"used_bytes", *m.device_used}});
+  if (m.on_device)
+    m_devices.append({{"case", m_next},
+                      {"used_bytes", m.on_device->used},
+                      {"pool_reserved_bytes", m.on_device->pool_reserved}});
   const auto first_region = static_cast<std::int32_t>(m_regions.rows());
   for (const auto& region : m.regions)
     m_regions.append({{"case", m_next},

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "common/nvml.hpp"
+#include "kformer/memory/pool.hpp"
 
 namespace kformer::drivers {
 
@@ -23,6 +24,7 @@ std::optional<std::size_t> host_memory_available() {
 std::optional<std::size_t> memory_available(const std::string& space) {
 #ifdef KOKKOS_ENABLE_CUDA
   if (space == "cuda") {
+    Pool<Kokkos::CudaSpace>::trim();
     std::size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) == cudaSuccess) return free;
     return {};
@@ -32,12 +34,13 @@ std::optional<std::size_t> memory_available(const std::string& space) {
   return host_memory_available();
 }
 
-std::optional<std::uint64_t> device_memory_used() {
+std::optional<DeviceMemory> device_memory() {
 #ifdef KOKKOS_ENABLE_CUDA
   static const Nvml nvml;
   char address[32] = {};
   if (cudaDeviceGetPCIBusId(address, sizeof address, Kokkos::device_id()) == cudaSuccess)
-    return nvml.used_bytes(address);
+    if (const auto used = nvml.used_bytes(address))
+      return DeviceMemory{*used, Pool<Kokkos::CudaSpace>::reserved_bytes().value_or(0)};
 #endif
   return {};
 }

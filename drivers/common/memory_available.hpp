@@ -8,12 +8,18 @@
 namespace kformer::drivers {
 
 /// Bytes that can still be had on the space of that name without swapping or failing; nothing if the system
-/// does not say.
+/// does not say. Of a GPU, after its memory pool gave back what no block uses.
 std::optional<std::size_t> memory_available(const std::string& space);
 
-/// Bytes in use on the GPU that Kokkos runs on, by all processes together, as the device's own management
-/// library says; nothing where there is no such GPU or no such library.
-std::optional<std::uint64_t> device_memory_used();
+/// The memory of a GPU at one moment.
+struct DeviceMemory {
+  std::uint64_t used = 0;           ///< bytes in use by all processes together
+  std::uint64_t pool_reserved = 0;  ///< of these, bytes that the memory pool of blocks holds, in use or not
+};
+
+/// The memory of the GPU that Kokkos runs on, as the device's own management library says and as its pool says;
+/// nothing where there is no such GPU or no such library.
+std::optional<DeviceMemory> device_memory();
 
 /// The largest length below `too_long` that fits, by bisection; 0 if none does.
 template <class Fits>

@@ -19,7 +19,7 @@ class TextEngineOn final : public TextEngine {
       : m_decoder(task.config, task.decoder, ledger),
         m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
         m_generator(m_decoder, *m_cache, task.generator, ledger),
-        m_staging(ledger.allocate<memory_space>(MemoryClass::io, "TextEngine::staging", task.staging_bytes)) {
+        m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", task.staging_bytes)) {
     if (task.logits_after) m_anew.emplace(task, m_decoder, ledger);
   }
 

@@ -294,7 +294,7 @@ void DeckGenerator::note_memory(Measurement& measurement) const {
   const AllocationWitness& witness = AllocationWitness::install();
   if (witness.installed())
     for (const auto& [name, space] : witness.spaces()) measurement.witnessed[name] = space.peak;
-  measurement.device_used = device_memory_used();
+  measurement.on_device = device_memory();
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ class LayerRunOn final : public Run {
     const std::int64_t count = task.shape.rows() * task.config.hidden_size;
     const auto x = layout.reserve<T>(count), y = layout.reserve<T>(count);
     const auto dy = layout.reserve<T>(training ? count : 0), dx = layout.reserve<T>(training ? count : 0);
-    m_block = ledger.allocate<memory_space>(MemoryClass::activations, "kformer-layer::inputs_and_outputs",
-                                            layout.bytes());
+    m_block =
+        ledger.allocate(m_exec, MemoryClass::activations, "kformer-layer::inputs_and_outputs", layout.bytes());
     const auto at = [&](std::size_t offset) {
       return Matrix(m_block.template at<T>(offset), task.shape.rows(), task.config.hidden_size);
     };

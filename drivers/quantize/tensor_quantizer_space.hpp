@@ -29,7 +29,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
         format && is_ternary(*format) ? rows : std::clamp<std::int64_t>(weights_in_a_band / cols, 1, rows);
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t count = std::min(most, rows - first);
-      const Band band(*m_ledger, rows_of(tensor, first, count), count, cols, format);
+      const Band band(m_exec, *m_ledger, rows_of(tensor, first, count), count, cols, format);
       load_dense<Exec, double>(m_exec, band.source, erase(band.before), band.staging);
       if (format) quantize_band(band, result.blocks.data() + first * quantized_row_bytes(*format, cols));
       const auto errors = row_errors(m_exec, band.before, format ? band.after : band.before);
@@ -52,7 +52,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
     QuantizedOutput packed{};
     Workspace workspace;
 
-    Band(Ledger& ledger, CheckpointTensor rows_of_it, std::int64_t rows, std::int64_t cols,
+    Band(const Exec& exec, Ledger& ledger, CheckpointTensor rows_of_it, std::int64_t rows, std::int64_t cols,
          std::optional<QuantizedFormat> format)
         : source(std::move(rows_of_it)) {
       MemoryLayout layout;
@@ -60,11 +60,11 @@ class TensorQuantizerOn final : public TensorQuantizer {
       const std::size_t after_at = layout.reserve<double>(format ? rows * cols : 0);
       const auto bytes = format ? static_cast<std::int64_t>(quantized_bytes(*format, rows, cols)) : 0;
       const std::size_t packed_at = layout.reserve<std::byte>(bytes);
-      if (format && is_ternary(*format)) workspace.bytes = ternary_quantize_workspace_bytes(Exec(), rows, cols);
+      if (format && is_ternary(*format)) workspace.bytes = ternary_quantize_workspace_bytes(exec, rows, cols);
       const std::size_t workspace_at = layout.reserve<std::byte>(static_cast<std::int64_t>(workspace.bytes));
-      memory = ledger.allocate<Space>(MemoryClass::workspace, "kformer-quantize::band", layout.bytes());
+      memory = ledger.allocate(exec, MemoryClass::workspace, "kformer-quantize::band", layout.bytes());
       if (quantized_format_named(source.type))
-        staging = ledger.allocate<Space>(MemoryClass::io, "kformer-quantize::staging", source.bytes.size());
+        staging = ledger.allocate(exec, MemoryClass::io, "kformer-quantize::staging", source.bytes.size());
       before = kformer::Impl::matrix_in<double>(memory, before_at, rows, cols);
       if (!format) return;
       after = kformer::Impl::matrix_in<double>(memory, after_at, rows, cols);

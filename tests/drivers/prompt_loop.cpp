@@ -71,7 +71,7 @@ class Parrot final : public TextGenerator {
     g.prefill_seconds = 0.5;
     g.decode_tokens = 2;
     g.decode_seconds = 0.25;
-    if (generations == 3) g.measurement.device_used = 1000;
+    if (generations == 3) g.measurement.on_device = {1000, 600};
     return g;
   }
 
@@ -164,6 +164,8 @@ BOOST_AUTO_TEST_CASE(what_was_generated_is_in_the_file) {
   BOOST_TEST(std::isnan(reader.numbers("tokens/log_probability")[0]));
   BOOST_TEST(reader.numbers("memory/devices/case") == std::vector<double>{1}, boost::test_tools::per_element());
   BOOST_TEST(reader.numbers("memory/devices/used_bytes") == std::vector<double>{1000},
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("memory/devices/pool_reserved_bytes") == std::vector<double>{600},
              boost::test_tools::per_element());
   for (const char* group : {"cases", "generations", "tokens", "memory/classes", "memory/devices"})
     for (const std::string& name : reader.names(group))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/memory/ledger.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,11 @@ using Block = MemoryBlock<Space>;
 
 Block take(Ledger& ledger, MemoryClass memory_class, std::size_t bytes) {
   return ledger.allocate<Space>(memory_class, "block", bytes);
+}
+
+// For work on one instance.
+Block take(const Exec& exec, Ledger& ledger, MemoryClass memory_class, std::size_t bytes) {
+  return ledger.allocate(exec, memory_class, "block", bytes);
 }
 
 static_assert(!std::is_copy_constructible_v<Block> && !std::is_copy_assignable_v<Block>);
@@ -122,23 +128,33 @@ BOOST_AUTO_TEST_CASE(a_counting_ledger_books_without_memory) {
   BOOST_TEST(ledger->counts_only());
   BOOST_TEST(ledger->current_total() == 0u);
   BOOST_TEST(ledger->peak(MemoryClass::weights) == huge);
+  {
+    const Block block = take(Exec(), *ledger, MemoryClass::io, huge);
+    BOOST_TEST(block.data() == nullptr);
+    BOOST_TEST(ledger->current_total() == huge);
+  }
+  BOOST_TEST(ledger->current_total() == 0u);
   BOOST_TEST(recorder.allocations().size() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
   const auto ledger = Ledger::create();
   const Block held = take(*ledger, MemoryClass::weights, 1536);
-  check_error<OutOfMemory>(
-      [&] { ledger->allocate<Space>(MemoryClass::activations, "too much", std::size_t(1) << 60); },
-      std::string("kformer: 1048576.00 TiB for 'too much' (activations) could not be had in "
-                  "memory space ") +
-          Space::name() +
-          "; held so far:\n"
-          "class          current       peak\n"
-          "weights         1.50 KiB   1.50 KiB\n"
-          "total           1.50 KiB   1.50 KiB\n");
+  const std::size_t huge = std::size_t(1) << 60;
+  const std::string text = std::string(
+                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be had in "
+                               "memory space ") +
+                           Space::name() +
+                           "; held so far:\n"
+                           "class          current       peak\n"
+                           "weights         1.50 KiB   1.50 KiB\n"
+                           "total           1.50 KiB   1.50 KiB\n";
+  const ToolsRecorder recorder;
+  check_error<OutOfMemory>([&] { ledger->allocate<Space>(MemoryClass::activations, "too much", huge); }, text);
+  check_error<OutOfMemory>([&] { ledger->allocate(Exec(), MemoryClass::activations, "too much", huge); }, text);
   BOOST_TEST(ledger->current_total() == 1536u);
   BOOST_TEST(ledger->peak(MemoryClass::activations) == 0u);
+  BOOST_TEST(recorder.current_bytes() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(the_report_lists_the_classes_in_use) {
@@ -189,23 +205,106 @@ BOOST_AUTO_TEST_CASE(a_rewound_layout_needs_the_larger_of_both) {
 // Kokkos keeps a header of its own before each allocation; its callbacks report the bytes that were asked for,
 // so the witness and the ledger agree to the byte.
 BOOST_AUTO_TEST_CASE(kokkos_tools_see_the_bytes_that_are_booked) {
-  const ToolsRecorder witness;
+  const Exec exec;
   const auto ledger = Ledger::create();
-  std::vector<Block> blocks;
-  for (const std::size_t bytes : {1u, 63u, 64u, 65u, 0u, 4096u, 1000003u}) {
-    blocks.push_back(take(*ledger, MemoryClass::activations, bytes));
+  const auto see = [&](auto take_block) {
+    ledger->reset_peaks();
+    const ToolsRecorder witness;
+    std::vector<Block> blocks;
+    for (const std::size_t bytes : {1u, 63u, 64u, 65u, 0u, 4096u, 1000003u}) {
+      blocks.push_back(take_block(MemoryClass::activations, bytes));
+      BOOST_TEST(witness.current_bytes() == ledger->current_total());
+    }
+    blocks.erase(blocks.begin() + 3);
     BOOST_TEST(witness.current_bytes() == ledger->current_total());
+    blocks[0] = take_block(MemoryClass::workspace, 500000);
+    BOOST_TEST(witness.current_bytes() == ledger->current_total());
+    blocks.clear();
+    BOOST_TEST(witness.current_bytes() == 0u);
+    BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
+    BOOST_TEST(witness.allocations().size() == 7u);  // none for the empty block
+    for (const auto& allocation : witness.allocations()) {
+      BOOST_TEST(allocation.label == "kformer::block");
+      BOOST_TEST(allocation.space == Space::name());
+    }
+    BOOST_TEST(std::ranges::is_permutation(witness.allocations(), witness.deallocations()));
+  };
+  see([&](MemoryClass memory_class, std::size_t bytes) { return take(*ledger, memory_class, bytes); });
+  see([&](MemoryClass memory_class, std::size_t bytes) { return take(exec, *ledger, memory_class, bytes); });
+}
+
+BOOST_AUTO_TEST_CASE(blocks_of_an_instance_are_booked_and_move_like_others) {
+  const Exec exec;
+  const auto ledger = Ledger::create();
+  Block a = take(exec, *ledger, MemoryClass::activations, 10);
+  std::byte* const data = a.data();
+  BOOST_TEST(data != nullptr);
+  BOOST_TEST(ledger->current(MemoryClass::activations) == 10u);
+  Block b = take(*ledger, MemoryClass::workspace, 20);
+  b = std::move(a);
+  BOOST_TEST(b.data() == data);
+  BOOST_TEST(a.data() == nullptr);
+  BOOST_TEST(ledger->current_total() == 10u);
+  b = {};
+  BOOST_TEST(ledger->current_total() == 0u);
+  BOOST_TEST(ledger->peak_total() == 30u);
+}
+
+// Each block dies while its kernels may still run, and the next one may get its memory.
+BOOST_AUTO_TEST_CASE(work_that_was_launched_before_may_use_a_block_that_has_died) {
+  constexpr int blocks = 20, size = 100000;
+  const std::vector<Exec> instances{Exec(), Kokkos::Experimental::partition_space(Exec(), 1)[0]};
+  for (const Exec& exec : instances) {
+    const auto ledger = Ledger::create();
+    Kokkos::View<std::int64_t[blocks], Space> sums("sums");
+    for (int n = 0; n < blocks; ++n) {
+      const Block block = take(exec, *ledger, MemoryClass::workspace, size * sizeof(std::int32_t));
+      std::int32_t* const values = block.at<std::int32_t>(0);
+      Kokkos::parallel_for(
+          "kformer::test::fill", Kokkos::RangePolicy<Exec>(exec, 0, size),
+          KOKKOS_LAMBDA(int i) { values[i] = i % 7 + n; });
+      Kokkos::parallel_reduce(
+          "kformer::test::sum", Kokkos::RangePolicy<Exec>(exec, 0, size),
+          KOKKOS_LAMBDA(int i, std::int64_t& sum) { sum += values[i]; }, Kokkos::subview(sums, n));
+    }
+    exec.fence("kformer::test");
+    BOOST_TEST(ledger->peak_total() == size * sizeof(std::int32_t));
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), sums);
+    std::int64_t first = 0;
+    for (int i = 0; i < size; ++i) first += i % 7;
+    for (int n = 0; n < blocks; ++n) BOOST_TEST(host(n) == first + std::int64_t(n) * size);
   }
-  blocks.erase(blocks.begin() + 3);
-  BOOST_TEST(witness.current_bytes() == ledger->current_total());
-  blocks[0] = take(*ledger, MemoryClass::workspace, 500000);
-  BOOST_TEST(witness.current_bytes() == ledger->current_total());
-  blocks.clear();
-  BOOST_TEST(witness.current_bytes() == 0u);
-  BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
-  BOOST_TEST(witness.allocations().size() == 7u);  // none for the empty block
-  BOOST_TEST(witness.allocations().front().label == "kformer::block");
-  BOOST_TEST(witness.allocations().front().space == Space::name());
+}
+
+// A pool knows the order of an instance's work; for other memory the instance is waited for.
+BOOST_AUTO_TEST_CASE(blocks_of_an_instance_are_not_waited_for_where_there_is_a_pool) {
+  const Exec exec;
+  const auto ledger = Ledger::create();
+  const bool pool = Pool<Space>::reserved_bytes().has_value();
+  const ToolsRecorder recorder;
+  take(exec, *ledger, MemoryClass::workspace, 64);
+  const auto waits = std::ranges::count(recorder.fences(), "kformer::Pool::give_back");
+  if (pool)
+    BOOST_TEST(recorder.fences().empty());
+  else
+    BOOST_TEST(waits == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_pool_keeps_memory_until_it_is_trimmed) {
+  constexpr std::size_t bytes = std::size_t(64) << 20;
+  const auto ledger = Ledger::create();
+  Pool<Space>::trim();
+  const auto before = Pool<Space>::reserved_bytes();
+  const auto held = [&] { return Pool<Space>::reserved_bytes().value() - before.value(); };
+  Block block = take(Exec(), *ledger, MemoryClass::workspace, bytes);
+  BOOST_TEST(Pool<Space>::reserved_bytes().has_value() == before.has_value());
+  if (!before) return;
+  BOOST_TEST(held() >= bytes);
+  block = {};
+  Exec().fence("kformer::test");
+  BOOST_TEST(held() >= bytes);
+  Pool<Space>::trim();
+  BOOST_TEST(held() == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -23,10 +23,11 @@ class ToolsRecorder {
     std::string label;
     std::uint32_t device;  ///< device and instance, as Kokkos::Tools::Experimental::device_id numbers them
   };
-  /// An allocation.
+  /// An allocation, or the end of one.
   struct Allocation {
     std::string space, label;
     std::uint64_t bytes;
+    bool operator==(const Allocation&) const = default;
   };
 
   ToolsRecorder() : m_previous(Kokkos::Tools::Experimental::get_callbacks()) {
@@ -45,8 +46,10 @@ class ToolsRecorder {
         [](Kokkos::Tools::SpaceHandle space, const char* label, const void* pointer, std::uint64_t bytes) {
           active->allocate(space.name, label, pointer, bytes);
         });
-    Tools::set_deallocate_data_callback([](Kokkos::Tools::SpaceHandle, const char*, const void* pointer,
-                                           std::uint64_t) { active->deallocate(pointer); });
+    Tools::set_deallocate_data_callback(
+        [](Kokkos::Tools::SpaceHandle space, const char* label, const void* pointer, std::uint64_t bytes) {
+          active->deallocate(space.name, label, pointer, bytes);
+        });
     Tools::set_begin_deep_copy_callback(
         [](Kokkos::Tools::SpaceHandle, const char* to, const void*, Kokkos::Tools::SpaceHandle,
            const char* from, const void*,
@@ -63,6 +66,8 @@ class ToolsRecorder {
   /// Names, without those that Kokkos adds for the tool's sake.
   const std::vector<std::string>& fences() const { return m_fences; }
   const std::vector<Allocation>& allocations() const { return m_allocations; }
+  /// The ends of allocations that began since the recorder was made.
+  const std::vector<Allocation>& deallocations() const { return m_deallocations; }
   const std::vector<std::string>& deep_copies() const { return m_deep_copies; }
   /// Bytes allocated since the recorder was made and not freed.
   std::uint64_t current_bytes() const { return m_current; }
@@ -79,9 +84,10 @@ class ToolsRecorder {
     m_current += bytes;
     m_peak = std::max(m_peak, m_current);
   }
-  void deallocate(const void* pointer) {
+  void deallocate(const char* space, const char* label, const void* pointer, std::uint64_t bytes) {
     const auto live = m_live.find(pointer);
     if (live == m_live.end()) return;  // allocated before the recorder was made
+    m_deallocations.push_back({space, label, bytes});
     m_current -= live->second;
     m_live.erase(live);
   }
@@ -90,7 +96,7 @@ class ToolsRecorder {
   Kokkos::Tools::Experimental::EventSet m_previous;
   std::vector<Kernel> m_kernels;
   std::vector<std::string> m_fences, m_deep_copies;
-  std::vector<Allocation> m_allocations;
+  std::vector<Allocation> m_allocations, m_deallocations;
   std::map<const void*, std::uint64_t> m_live;
   std::uint64_t m_current = 0, m_peak = 0;
 };

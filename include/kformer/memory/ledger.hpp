@@ -13,6 +13,7 @@
 
 #include "kformer/core/error.hpp"
 #include "kformer/core/scalar.hpp"
+#include "kformer/memory/pool.hpp"
 
 /// \file
 /// The memory ledger: every byte the library takes is booked under a class, and given back when its block dies.
@@ -47,11 +48,11 @@ class MemoryBlock {
   MemoryBlock& operator=(const MemoryBlock&) = delete;  ///< a byte is booked once
 
   /// First byte; null if the ledger only counts.
-  std::byte* data() const { return m_data; }
+  std::byte* data() const { return m_memory.get(); }
   /// An array of type T that starts `offset` bytes into the block; null if the ledger only counts.
   template <class T>
   T* at(std::size_t offset) const {
-    return m_data == nullptr ? nullptr : reinterpret_cast<T*>(m_data + offset);
+    return data() == nullptr ? nullptr : reinterpret_cast<T*>(data() + offset);
   }
   /// Booked bytes.
   std::size_t bytes() const { return m_bytes; }
@@ -63,13 +64,13 @@ class MemoryBlock {
     std::swap(m_ledger, other.m_ledger);
     std::swap(m_class, other.m_class);
     std::swap(m_bytes, other.m_bytes);
-    std::swap(m_data, other.m_data);
+    std::swap(m_memory, other.m_memory);
   }
 
   std::shared_ptr<Ledger> m_ledger;
   MemoryClass m_class = MemoryClass::workspace;
   std::size_t m_bytes = 0;
-  std::byte* m_data = nullptr;
+  PooledMemory m_memory;
 };
 
 /// Bytes held now and at most, by class and in all. Shared by the blocks booked in it, so it outlives them.
@@ -86,23 +87,25 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   /// Whether blocks are only counted.
   bool counts_only() const { return m_mode == Mode::count; }
 
-  /// A block of `bytes` bytes, labelled for Kokkos Tools. Its content is undefined.
+  /// A block of `bytes` bytes for work that is launched on `exec` after the call, labelled for Kokkos Tools.
+  /// Its content is undefined. When it dies, work that was launched on `exec` before may still use it; on CUDA
+  /// nothing waits for that.
+  /// \throws OutOfMemory with the ledger, if the memory cannot be had
+  template <class Exec>
+  MemoryBlock<typename Exec::memory_space> allocate(const Exec& exec, MemoryClass memory_class,
+                                                    const std::string& label, std::size_t bytes) {
+    using Space = typename Exec::memory_space;
+    return allocate_by<Space>(memory_class, label, bytes,
+                              [&](const std::string& name) { return Pool<Space>::take(exec, name, bytes); });
+  }
+
+  /// The same for work on any instance. When it dies, the call waits for the work of the device.
   /// \throws OutOfMemory with the ledger, if the memory cannot be had
   template <class MemorySpace>
   MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
-    MemoryBlock<MemorySpace> block;
-    if (m_mode == Mode::allocate && bytes > 0) {
-      try {
-        block.m_data = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("kformer::" + label, bytes));
-      } catch (const std::exception&) {
-        throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
-      }
-    }
-    book(memory_class, bytes);
-    block.m_ledger = shared_from_this();
-    block.m_class = memory_class;
-    block.m_bytes = bytes;
-    return block;
+    return allocate_by<MemorySpace>(memory_class, label, bytes, [&](const std::string& name) {
+      return Pool<MemorySpace>::take(name, bytes);
+    });
   }
 
   /// Bytes of a class held now.
@@ -123,6 +126,20 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   friend class MemoryBlock;
   explicit Ledger(Mode mode) : m_mode(mode) {}
   static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
+  template <class MemorySpace, class Take>
+  MemoryBlock<MemorySpace> allocate_by(MemoryClass memory_class, const std::string& label, std::size_t bytes,
+                                       Take take) {
+    MemoryBlock<MemorySpace> block;
+    if (m_mode == Mode::allocate && bytes > 0) {
+      block.m_memory = take("kformer::" + label);
+      if (!block.m_memory) throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
+    }
+    book(memory_class, bytes);
+    block.m_ledger = shared_from_this();
+    block.m_class = memory_class;
+    block.m_bytes = bytes;
+    return block;
+  }
   void book(MemoryClass memory_class, std::size_t bytes);
   void give_back(MemoryClass memory_class, std::size_t bytes);
   [[noreturn]] void throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
@@ -136,8 +153,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 template <class MemorySpace>
 void MemoryBlock<MemorySpace>::release() {
   if (!m_ledger) return;
-  if (m_data) Kokkos::kokkos_free<MemorySpace>(m_data);
-  m_data = nullptr;
+  m_memory.reset();
   m_ledger->give_back(m_class, m_bytes);
   m_ledger.reset();
 }
