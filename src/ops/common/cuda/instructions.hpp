@@ -168,6 +168,10 @@ KFORMER_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+KFORMER_DEVICE Chunk opaque(Chunk x) {
+  asm volatile("" : "+r"(x.word[0]), "+r"(x.word[1]), "+r"(x.word[2]), "+r"(x.word[3]));
+  return x;
+}
 KFORMER_DEVICE float largest(float a, float b) { return fmaxf(a, b); }
 KFORMER_DEVICE float natural_log(float x) { return logf(x); }
 /// Rounded to nearest.
@@ -251,6 +255,7 @@ inline std::uint32_t float_as_bits(float x) {
 float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
 inline int opaque(int x) { return x; }
+inline Chunk opaque(const Chunk& x) { return x; }
 inline float largest(float a, float b) { return std::fmax(a, b); }
 inline float natural_log(float x) { return std::log(x); }
 inline float square_root(float x) { return std::sqrt(x); }
