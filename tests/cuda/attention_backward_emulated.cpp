@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The tensor-core kernels of attention backward on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "ops/attention/cuda/entries.hpp"
-#include "ops/attention_cases.hpp"
 
 namespace kformer::Testing {
 
@@ -88,6 +88,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Halves) {
       c.packed(std::vector<int>(9, 3), std::vector<int>(9, 5)).causal(),
       Case{1, 0, 0, 2, 1, 24, 40}.packed(lengths, others).causal().softcap(2),
   });
+}
+
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
+  for (const WrongStarts& starts : wrong_starts) {
+    AttentionTensors<bf16> t(case_of_wrong_starts(), Rows::aligned);
+    t.save(
+        ref::AttentionResult<double>{HostTensor<double>({1, 12, 4, 16}), HostTensor<double>({1, 4, 12}), {}});
+    const SequenceStarts& own = starts.understood;
+    check_wrong_starts(kernel, t, t.backward_problem(), starts, t.gradients(),
+                       {{&t.dq, &own.q}, {&t.dk, &own.kv}, {&t.dv, &own.kv}});
+  }
 }
 
 // The oracle computes nothing from hidden keys, and two NaN compare equal: so NaN must be exactly where it

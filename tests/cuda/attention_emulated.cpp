@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The tensor-core kernels of attention on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_forward.hpp"
 #include "ops/attention/cuda/entries.hpp"
-#include "ops/attention_cases.hpp"
 
 namespace kformer::Testing {
 
@@ -49,6 +49,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Halves) {
     test_forward<T>(Case{1, 66, 75, 2, 1, dim, dim}.causal());
   test_forward<T>({1, 66, 75, 2, 1, 192, 128});
   test_forward<T>({1, 66, 75, 2, 2, 24, 96});
+}
+
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
+  static constexpr auto kernel = Impl::cuda::ForwardEntry<Exec>::entry();
+  check_wrong_starts_of_forward(kernel);
 }
 
 // Two NaN compare equal: so NaN must be exactly where it belongs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Decoding on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/wrong_starts.hpp"
 #include "ops/attention/cuda/entries.hpp"
-#include "ops/attention_cases.hpp"
 
 namespace kformer::Testing {
 
@@ -73,6 +73,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Halves) {
            Case{1, 1, 1, 4, 1, 8, 8}.packed({0, 0}, {0, 3}),
        })
     test_decode<T>(c);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
+  static constexpr auto kernel = Entry::entry();
+  check_wrong_starts_of_forward(kernel);
 }
 
 // Two NaN compare equal: so NaN must be exactly where it belongs.

@@ -87,6 +87,7 @@ struct CombineKernel {
     const PartialRow row{partials, block_index()};
     const int head = block_index() % a.q_heads, token = block_index() / a.q_heads % sequences.q_len,
               batch = block_index() / a.q_heads / sequences.q_len;
+    if (!has_tile(sequences, token)) return;
     float highest = -infinity();
     for (int n = 0; n < partials.parts; ++n) highest = largest(highest, row.sum(n).power);
     const int feature = 2 * thread_index();

@@ -30,6 +30,8 @@ struct QueryTile {
   int batch, q_begin, q_len, kv_begin, kv_len, first;
 };
 
+KFORMER_DEVICE int clamped(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+
 /// Which queries tile `tile` of `rows` queries each has. Where there is none `q_len` is 0.
 KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int rows, int tile) {
   if (!s.q_starts) {
@@ -37,18 +39,26 @@ KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int rows, int tile) {
     // The last queries see the most keys: they come first.
     return {tile % s.count, 0, s.q_len, 0, s.kv_len, (tiles - 1 - tile / s.count) * rows};
   }
+  // Starts that decrease or exceed the whole must not lead out of it.
+  int q_end = clamped(s.q_starts[0], 0, s.q_len), kv_end = clamped(s.kv_starts[0], 0, s.kv_len);
   for (int n = 0; n < s.count; ++n) {
-    const int length = s.q_starts[n + 1] - s.q_starts[n], tiles = (length + rows - 1) / rows;
-    if (tile < tiles)
-      return {0,
-              s.q_starts[n],
-              length,
-              s.kv_starts[n],
-              s.kv_starts[n + 1] - s.kv_starts[n],
-              (tiles - 1 - tile) * rows};
+    const int q_begin = q_end, kv_begin = kv_end;
+    q_end = clamped(s.q_starts[n + 1], q_begin, s.q_len);
+    kv_end = clamped(s.kv_starts[n + 1], kv_begin, s.kv_len);
+    const int length = q_end - q_begin, tiles = (length + rows - 1) / rows;
+    if (tile < tiles) return {0, q_begin, length, kv_begin, kv_end - kv_begin, (tiles - 1 - tile) * rows};
     tile -= tiles;
   }
   return {};
+}
+
+/// Whether some tile has this query. All do unless the starts of packed sequences are wrong.
+KFORMER_DEVICE bool has_tile(const Sequences& s, int query) {
+  if (!s.q_starts) return true;
+  if (query < s.q_starts[0]) return false;
+  for (int n = s.count; n > 0; --n)
+    if (query < s.q_starts[n]) return true;
+  return false;
 }
 
 template <int rows>
