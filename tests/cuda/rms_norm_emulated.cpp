@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The CUDA kernels of RMSNorm on emulated blocks, against the reference by the rule.
+#include "cuda/aliasing.hpp"
 #include "ops/rms_norm/cuda/entries.hpp"
 #include "ops/rms_norm_cases.hpp"
 
@@ -38,6 +39,30 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Vectors) {
     for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::aligned, Emulated{});
   // More rows in a block than it has warps.
   test_backward<T>({2100, 8}, false, Rows::aligned, Emulated{});
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Vectors) {
+  for (const Shape shape : {Shape{9, 16}, Shape{67, 1160}, Shape{2, 8192}}) {
+    Tensors<T> plain(shape, false, Rows::aligned), fused(shape, true, Rows::aligned);
+    Impl::RmsNormForward forward = plain.forward_problem();
+    forward.y = forward.x;
+    check_aliasing(forward_kernel, plain.forward_problem(), plain.y, forward, plain.x, {&plain.rstd});
+    for (auto* input : {&fused.x, &fused.residual}) {
+      Impl::RmsNormForward problem = fused.forward_problem();
+      problem.sum = input->ref();
+      check_aliasing(forward_kernel, fused.forward_problem(), fused.sum, problem, *input,
+                     {&fused.y, &fused.rstd});
+    }
+    for (Tensors<T>* t : {&plain, &fused}) t->rstd.fill([](std::size_t) { return 0.5f; });
+    Impl::RmsNormBackward backward = plain.backward_problem();
+    backward.dx = backward.dy;
+    check_aliasing(backward_kernel, plain.backward_problem(), plain.dx, backward, plain.dy, {&plain.dweight});
+    for (auto* input : {&fused.dy, &fused.dsum}) {
+      Impl::RmsNormBackward problem = fused.backward_problem();
+      problem.dx = input->ref();
+      check_aliasing(backward_kernel, fused.backward_problem(), fused.dx, problem, *input, {&fused.dweight});
+    }
+  }
 }
 
 using WideScalars = std::tuple<float, bf16>;

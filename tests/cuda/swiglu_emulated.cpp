@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The CUDA kernels of SwiGLU on emulated blocks, against the reference by the rule.
+#include "cuda/aliasing.hpp"
 #include "ops/swiglu/cuda/entries.hpp"
 #include "ops/swiglu_cases.hpp"
 
@@ -33,6 +34,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(both_directions_match_the_oracle, T, Vectors) {
       test_forward<T>(shape, scale, Rows::aligned, Emulated{});
       test_backward<T>(shape, scale, Rows::aligned, Emulated{});
     }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Vectors) {
+  for (const Shape shape : {Shape{5, 16}, Shape{3, 4104}}) {
+    Tensors<T> t(shape, 2.0, Rows::aligned);
+    const Impl::SwigluForward forward{t.gate.ref(), t.up.ref(), t.y.ref()};
+    for (auto* input : {&t.gate, &t.up}) {
+      Impl::SwigluForward problem = forward;
+      problem.y = input->ref();
+      check_aliasing(forward_kernel, forward, t.y, problem, *input, {});
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Vectors) { test_limits<T>(40, Emulated{}); }
