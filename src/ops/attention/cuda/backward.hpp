@@ -170,8 +170,8 @@ struct BackwardKernel {
         const int partner = partner_of(pass);
         const bool hides = last_range.begin > partner || first_range.end < partner + partners;
         // 0 · NaN is not 0.
-        if (hides && any_of_block((Tiles::first && copied_not_finite(partner_first)) ||
-                                  (Tiles::second && copied_not_finite(partner_second))))
+        if (hides && any_of_block((Tiles::first && partners_not_finite(partner_first)) ||
+                                  (Tiles::second && partners_not_finite(partner_second))))
           return false;
         Factor weight, slope;
         finish(differentiate, hides, partner, own, score, gradient, weight, slope);
@@ -254,20 +254,8 @@ struct BackwardKernel {
       }
     }
 
-    /// Of what this thread copied.
-    KFORMER_DEVICE static bool copied_not_finite(SharedAddress operand) {
-      constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
-      constexpr int chunks = Swizzled<features>::chunks;
-      bool found = false;
-      for (int i = thread_index(); i < partners * chunks; i += threads) {
-        const SharedAddress chunk = operand + Swizzled<features>::at(i / chunks, i % chunks);
-        KFORMER_DEVICE_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          const auto both = load_shared<std::uint32_t>(chunk + 4 * j);
-          found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
-        }
-      }
-      return found;
+    KFORMER_DEVICE static bool partners_not_finite(SharedAddress operand) {
+      return copied_not_finite<type, partners, features, threads>(operand);
     }
 
     KFORMER_DEVICE void store() const {

@@ -137,12 +137,12 @@ struct DecodeKernel {
         const int end = key + keys < part.end ? key + keys : part.end;
         const bool differs = last.begin > key || first.end < end;
         // A value that a row does not see may be NaN, and 0 · NaN is not 0.
-        if (differs && any_of_block(some_not_finite<type, keys, features, threads>(here + key_bytes)))
+        if (differs && any_of_block(copied_not_finite<type, keys, features, threads>(here + key_bytes)))
           return wait_copies<0>(), false;
         float score[warp_keys / 8][4];
         multiply_keys(here, score);
         softmax.cap(score);
-        if (differs || end < key + keys) hide(score, key + key_group * warp_keys);
+        if (differs || end < key + keys) hide(score, seen, key + key_group * warp_keys);
         std::uint32_t weight[warp_keys / 16][4];
         softmax.template pass<type>(0, score, weight, result);
         multiply_values(here + key_bytes, weight);
@@ -172,18 +172,6 @@ struct DecodeKernel {
                                                       2 * k + lane / 8 % 2));
           multiply_add<type>(score[2 * n], query, b[0], b[1]);
           multiply_add<type>(score[2 * n + 1], query, b[2], b[3]);
-        }
-      }
-    }
-
-    /// −∞ for keys that are not seen.
-    KFORMER_DEVICE void hide(float (&score)[warp_keys / 8][4], int first_key) const {
-      KFORMER_DEVICE_UNROLL
-      for (int n = 0; n < warp_keys / 8; ++n) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int key = first_key + 8 * n + 2 * (lane % 4) + i % 2;
-          if (key < seen[i / 2].begin || key >= seen[i / 2].end) score[n][i] = -infinity();
         }
       }
     }

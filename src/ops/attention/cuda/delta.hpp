@@ -32,20 +32,17 @@ struct DeltaKernel {
   }
 
  private:
-  struct alignas(16) Chunk {
-    std::uint32_t pairs[4];
-  };
   /// A zero of `out` annihilates: a query that sees nothing has out = 0, whatever dout holds.
   KFORMER_DEVICE static float product(std::uint32_t out, std::uint32_t dout) {
     const float o = unpack<type>(static_cast<std::uint16_t>(out));
     return o == 0 ? 0 : o * unpack<type>(static_cast<std::uint16_t>(dout));
   }
   KFORMER_DEVICE static float chunk_product(const std::uint16_t* out, const std::uint16_t* dout) {
-    const Chunk x = *reinterpret_cast<const Chunk*>(out), y = *reinterpret_cast<const Chunk*>(dout);
+    const Chunk x = load_words<4>(out), y = load_words<4>(dout);
     float sum = 0;
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < 4; ++i)
-      sum += product(x.pairs[i], y.pairs[i]) + product(x.pairs[i] >> 16, y.pairs[i] >> 16);
+      sum += product(x.word[i], y.word[i]) + product(x.word[i] >> 16, y.word[i] >> 16);
     return sum;
   }
 };

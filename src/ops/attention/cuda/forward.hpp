@@ -141,13 +141,14 @@ struct ForwardKernel {
         KFORMER_DEVICE_UNROLL
         for (int m = 0; m < row_tiles; ++m) {
           softmax.cap(score[m]);
-          if (hides) hide(score[m], m, key);
+          if (hides) hide_unseen(score[m], m, key);
           softmax.template pass<type>(m, score[m], weight[m], result[m]);
         }
         wait_copies<1>();
         // A value that a query does not see may be NaN, and 0 · NaN is not 0.
         if (hides) {
-          if (any_of_block(copied_values_not_finite())) return wait_copies<0>(), false;
+          if (any_of_block(copied_not_finite<type, keys, features, threads>(shared_values)))
+            return wait_copies<0>(), false;
         } else {
           block_barrier();
         }
@@ -194,21 +195,10 @@ struct ForwardKernel {
       }
     }
 
-    /// −∞ for keys that are not seen.
-    KFORMER_DEVICE void hide(float (&score)[keys / 8][4], int m, int first_key) const {
-      KFORMER_DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Visible v = visible_keys(a, tile, tile.first + first_row(m) + lane / 4 + 8 * half);
-        const int begin = v.begin - first_key, end = v.end - first_key;
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < keys / 8; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            const int key = 8 * n + 2 * (lane % 4) + i;
-            if (key < begin || key >= end) score[n][2 * half + i] = -infinity();
-          }
-        }
-      }
+    /// By this thread's rows of tile m.
+    KFORMER_DEVICE void hide_unseen(float (&score)[keys / 8][4], int m, int first_key) const {
+      const int row = tile.first + first_row(m) + lane / 4;
+      hide(score, {visible_keys(a, tile, row), visible_keys(a, tile, row + 8)}, first_key);
     }
 
     KFORMER_DEVICE void multiply_values(const std::uint32_t (&weight)[row_tiles][keys / 16][4]) {
@@ -226,22 +216,6 @@ struct ForwardKernel {
           }
         }
       }
-    }
-
-    /// Of the values this thread copied.
-    KFORMER_DEVICE bool copied_values_not_finite() const {
-      constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
-      bool found = false;
-      for (int i = thread_index(); i < keys * Swizzled<features>::chunks; i += threads) {
-        const SharedAddress chunk = shared_values + Swizzled<features>::at(i / Swizzled<features>::chunks,
-                                                                           i % Swizzled<features>::chunks);
-        KFORMER_DEVICE_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          const auto both = load_shared<std::uint32_t>(chunk + 4 * j);
-          found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
-        }
-      }
-      return found;
     }
 
     KFORMER_DEVICE void store() {

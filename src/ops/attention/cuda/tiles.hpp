@@ -106,16 +106,42 @@ KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int s
   }
 }
 
-/// Whether a number is not finite, of the share of the rows that a thread looks through.
-template <Half type, int rows, int features, int threads>
-KFORMER_DEVICE bool some_not_finite(SharedAddress from) {
+/// Whether one of two numbers is infinite or NaN.
+template <Half type>
+KFORMER_DEVICE bool some_not_finite(std::uint32_t both) {
   constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
+  return (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
+}
+/// Whether one of the numbers that this thread copied by `copy_rows` is.
+template <Half type, int rows, int features, int threads>
+KFORMER_DEVICE bool copied_not_finite(SharedAddress rows_begin) {
+  constexpr int chunks = Swizzled<features>::chunks;
   bool found = false;
-  for (int i = thread_index(); i < rows * features / 2; i += threads) {
-    const auto both = load_shared<std::uint32_t>(from + 4 * i);
-    found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
+  for (int i = thread_index(); i < rows * chunks; i += threads) {
+    const auto chunk = load_shared<Chunk>(rows_begin + Swizzled<features>::at(i / chunks, i % chunks));
+    KFORMER_DEVICE_UNROLL
+    for (int j = 0; j < 4; ++j) found = found || some_not_finite<type>(chunk.word[j]);
   }
   return found;
+}
+
+/// −∞ for keys that are not seen, of scores in the fragments of a warp: `seen` by a thread's two rows of 16,
+/// the scores from key `first` on.
+template <int columns>
+KFORMER_DEVICE void hide(float (&score)[columns][4], const Visible (&seen)[2], int first) {
+  const int lane = thread_index() % 32;
+  KFORMER_DEVICE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int begin = seen[half].begin - first, end = seen[half].end - first;
+    KFORMER_DEVICE_UNROLL
+    for (int n = 0; n < columns; ++n) {
+      KFORMER_DEVICE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int key = 8 * n + 2 * (lane % 4) + i;
+        if (key < begin || key >= end) score[n][2 * half + i] = -infinity();
+      }
+    }
+  }
 }
 
 }  // namespace kformer::Impl::cuda

@@ -33,17 +33,6 @@ void block_barrier() {
 
 bool any_of_block(bool mine) { return Block::current().any(mine); }
 
-Chunk load_chunk(const void* from) {
-  Block::check_global(from, 16);
-  Chunk x;
-  std::memcpy(&x, from, 16);
-  return x;
-}
-void store_chunk(void* to, const Chunk& x) {
-  Block::check_global(to, 16);
-  std::memcpy(to, &x, 16);
-}
-
 void copy_async(SharedAddress to, const void* from, bool present) {
   Block& block = Block::current();
   block.check_global(from, 16);

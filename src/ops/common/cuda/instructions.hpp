@@ -37,13 +37,10 @@ struct alignas(4 * n) Words {
   std::uint32_t word[n];
 };
 
+using Chunk = Words<4>;
+
 /// A place in the shared memory of the block, in bytes.
 using SharedAddress = std::uint32_t;
-
-/// 16 bytes of memory in registers.
-struct Chunk {
-  std::uint32_t word[4];
-};
 
 #if defined(__CUDACC__)
 
@@ -74,15 +71,6 @@ KFORMER_DEVICE void store_words(void* to, const Words<n>& words) {
 KFORMER_DEVICE void block_barrier() { __syncthreads(); }
 /// Whether it is so for any thread of the block; a barrier.
 KFORMER_DEVICE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
-
-/// 16 bytes of the memory of the device, at a multiple of 16 bytes.
-KFORMER_DEVICE Chunk load_chunk(const void* from) {
-  const uint4 all = *static_cast<const uint4*>(from);
-  return {{all.x, all.y, all.z, all.w}};
-}
-KFORMER_DEVICE void store_chunk(void* to, const Chunk& x) {
-  *static_cast<uint4*>(to) = make_uint4(x.word[0], x.word[1], x.word[2], x.word[3]);
-}
 
 /// Copies 16 bytes past the registers; zeros where `present` is false, and nothing is read then.
 KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, bool present) {
@@ -153,7 +141,6 @@ KFORMER_DEVICE float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
-KFORMER_DEVICE float natural_exp(float x) { return expf(x); }
 KFORMER_DEVICE float accurate_tanh(float x) { return tanhf(x); }
 KFORMER_DEVICE constexpr float not_a_number() { return __builtin_nanf(""); }
 KFORMER_DEVICE double square_root(double x) { return sqrt(x); }
@@ -217,8 +204,6 @@ void store_words(void* to, const Words<n>& words) {
 }
 void block_barrier();
 bool any_of_block(bool mine);
-Chunk load_chunk(const void* from);
-void store_chunk(void* to, const Chunk& x);
 void copy_async(SharedAddress to, const void* from, bool present);
 inline void commit_copies() { emulation::Block::current().commit_group(); }
 template <int left>
@@ -237,7 +222,6 @@ inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
-inline float natural_exp(float x) { return std::exp(x); }
 inline float accurate_tanh(float x) { return std::tanh(x); }
 constexpr float not_a_number() { return std::numeric_limits<float>::quiet_NaN(); }
 inline double square_root(double x) { return std::sqrt(x); }

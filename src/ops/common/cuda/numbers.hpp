@@ -6,7 +6,7 @@
 #include "ops/common/cuda/instructions.hpp"
 
 /// \file
-/// Numbers as memory has them, several per access: rows that are read once are read by 16 bytes.
+/// Numbers as memory has them, several per access: what memory limits is read by 16 bytes.
 
 namespace kformer::Impl::cuda {
 
@@ -28,17 +28,9 @@ NumberType number_type_of(DType dtype) {
                                : NumberType::f32;
 }
 
-template <class T>
-struct ArithmeticOf {
-  using type = float;
-};
-template <>
-struct ArithmeticOf<double> {
-  using type = double;
-};
 /// The type of arithmetic of numbers stored as T.
 template <class T>
-using Arithmetic = typename ArithmeticOf<T>::type;
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// Numbers in 16 bytes.
 template <class T>
@@ -70,6 +62,7 @@ KFORMER_DEVICE void widen(const Words<words_of<T, n>>& words, Arithmetic<T> (&x)
     memcpy(x, words.word, sizeof(x));
   }
 }
+/// Rounds to nearest.
 template <class T, int n>
 KFORMER_DEVICE Words<words_of<T, n>> narrowed(const Arithmetic<T> (&x)[n]) {
   Words<words_of<T, n>> words;
@@ -109,19 +102,23 @@ struct ChunkedRow {
   KFORMER_DEVICE int loose(int i) const { return i < head ? i : i + chunks * per_chunk<T>; }
 };
 
-/// `f.template operator()<T>()` with the type of stored numbers.
+/// `f.template operator()<T>()` with the type of stored numbers, of which the arithmetic is float.
+template <class F>
+void with_float_number(NumberType type, F f) {
+  if (type == NumberType::f32)
+    f.template operator()<float>();
+  else if (type == NumberType::bf16)
+    f.template operator()<Bf16>();
+  else
+    f.template operator()<F16>();
+}
+/// With any.
 template <class F>
 void with_number_type(NumberType type, F f) {
-  switch (type) {
-    case NumberType::f32:
-      return f.template operator()<float>();
-    case NumberType::bf16:
-      return f.template operator()<Bf16>();
-    case NumberType::f16:
-      return f.template operator()<F16>();
-    case NumberType::f64:
-      return f.template operator()<double>();
-  }
+  if (type == NumberType::f64)
+    f.template operator()<double>();
+  else
+    with_float_number(type, f);
 }
 
 }  // namespace kformer::Impl::cuda

@@ -20,10 +20,6 @@ inline constexpr int vector_capability = 80;
 /// Threads and blocks are numbered by 32 bits.
 inline constexpr std::int64_t most_pieces = std::int64_t(1) << 30;
 
-inline Storage storage_of(DType dtype) {
-  return dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
-}
-
 inline std::string storage_refusal(DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16) return {};
   return std::string("operands are stored as ") + to_string(dtype) + ", it takes f32, bf16 and f16";

@@ -1,72 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/common/cuda/instructions.hpp"
+#include "ops/common/cuda/numbers.hpp"
 #include "ops/common/simd/rows.hpp"
 
 /// \file
-/// Arrays as kernels that memory limits see them: 16 bytes per access, arithmetic in float, and sums over the
-/// threads of a row in a fixed order.
+/// Rows of a matrix by 16 bytes, and sums over the threads of a row in a fixed order.
 
 namespace kformer::Impl::cuda {
-
-/// A storage type in chunks of 16 bytes.
-template <Half type>
-struct HalfStorage {
-  using Element = std::uint16_t;
-  static constexpr int per_chunk = 8;
-
-  KFORMER_DEVICE static void unpack(const Chunk& chunk, float (&x)[per_chunk]) {
-    KFORMER_DEVICE_UNROLL
-    for (int i = 0; i < per_chunk; ++i)
-      x[i] = cuda::unpack<type>(static_cast<std::uint16_t>(chunk.word[i / 2] >> 16 * (i % 2)));
-  }
-  /// Rounds to nearest.
-  KFORMER_DEVICE static Chunk pack(const float (&x)[per_chunk]) {
-    Chunk chunk;
-    KFORMER_DEVICE_UNROLL
-    for (int i = 0; i < 4; ++i) chunk.word[i] = cuda::pack<type>(x[2 * i], x[2 * i + 1]);
-    return chunk;
-  }
-};
-struct FloatStorage {
-  using Element = float;
-  static constexpr int per_chunk = 4;
-
-  KFORMER_DEVICE static void unpack(const Chunk& chunk, float (&x)[per_chunk]) {
-    KFORMER_DEVICE_UNROLL
-    for (int i = 0; i < per_chunk; ++i) x[i] = bits_as_float(chunk.word[i]);
-  }
-  KFORMER_DEVICE static Chunk pack(const float (&x)[per_chunk]) {
-    Chunk chunk;
-    KFORMER_DEVICE_UNROLL
-    for (int i = 0; i < per_chunk; ++i) chunk.word[i] = float_as_bits(x[i]);
-    return chunk;
-  }
-};
-
-enum class Storage { f32, bf16, f16 };
-
-/// `f.operator()<the storage type>()`.
-template <class F>
-void with_storage(Storage storage, F f) {
-  if (storage == Storage::f32)
-    f.template operator()<FloatStorage>();
-  else if (storage == Storage::bf16)
-    f.template operator()<HalfStorage<Half::bf16>>();
-  else
-    f.template operator()<HalfStorage<Half::f16>>();
-}
 
 /// Chunk `chunk` of row `row`.
 template <class T>
 KFORMER_DEVICE Chunk load_row_chunk(const host::InputRows& x, std::int64_t row, std::int64_t chunk) {
-  return load_chunk(static_cast<const typename T::Element*>(x.data) + row * x.stride + chunk * T::per_chunk);
+  return load_words<4>(static_cast<const T*>(x.data) + row * x.stride + chunk * per_chunk<T>);
 }
 template <class T>
 KFORMER_DEVICE void store_row_chunk(const host::OutputRows& x, std::int64_t row, std::int64_t chunk,
                                     const Chunk& value) {
-  store_chunk(static_cast<typename T::Element*>(x.data) + row * x.stride + chunk * T::per_chunk, value);
+  store_words(static_cast<T*>(x.data) + row * x.stride + chunk * per_chunk<T>, value);
 }
 
 /// A sum, and what its roundings lost.

@@ -5,13 +5,11 @@ namespace kformer::Impl::cuda {
 
 void cross_entropy_backward(Stream stream, NumberType type, std::int64_t rows, const CrossEntropyArguments& a) {
   constexpr const char* label = "kformer::cross_entropy_backward[cuda_chunks]";
-  with_number_type(type, [&]<class T>() {
-    if constexpr (sizeof(T) < 8) {
-      if (a.softcap > 0)
-        launch(label, stream, rows, CrossEntropyBackwardKernel<T, CappedLogits>{a});
-      else
-        launch(label, stream, rows, CrossEntropyBackwardKernel<T, PlainLogits>{a});
-    }
+  with_float_number(type, [&]<class T>() {
+    if (a.softcap > 0)
+      launch(label, stream, rows, CrossEntropyBackwardKernel<T, CappedLogits>{a});
+    else
+      launch(label, stream, rows, CrossEntropyBackwardKernel<T, PlainLogits>{a});
   });
 }
 

@@ -26,7 +26,7 @@ struct LogitGradient {
   }
   KFORMER_DEVICE float operator()(float x, int token) const {
     const float z = logits(x);
-    return (natural_exp(z - lse) * pull - (token == target ? own : other)) * logits.slope(z) * dloss;
+    return (exponential(z - lse) * pull - (token == target ? own : other)) * logits.slope(z) * dloss;
   }
 };
 

@@ -22,13 +22,11 @@ void launch_forward(Stream stream, std::int64_t rows, const CrossEntropyArgument
 }  // namespace
 
 void cross_entropy_forward(Stream stream, NumberType type, std::int64_t rows, const CrossEntropyArguments& a) {
-  with_number_type(type, [&]<class T>() {
-    if constexpr (sizeof(T) < 8) {
-      if (a.softcap > 0)
-        launch_forward<T, CappedLogits>(stream, rows, a);
-      else
-        launch_forward<T, PlainLogits>(stream, rows, a);
-    }
+  with_float_number(type, [&]<class T>() {
+    if (a.softcap > 0)
+      launch_forward<T, CappedLogits>(stream, rows, a);
+    else
+      launch_forward<T, PlainLogits>(stream, rows, a);
   });
 }
 

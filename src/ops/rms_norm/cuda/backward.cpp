@@ -3,9 +3,9 @@
 
 namespace kformer::Impl::cuda {
 
-void rms_norm_backward(Stream stream, Storage storage, const RmsNormBackwardArguments& a) {
-  with_storage(storage, [&]<class T>() {
-    with_row_shape(a.hidden / T::per_chunk, [&]<class Shape>() {
+void rms_norm_backward(Stream stream, NumberType type, const RmsNormBackwardArguments& a) {
+  with_float_number(type, [&]<class T>() {
+    with_row_shape(a.hidden / per_chunk<T>, [&]<class Shape>() {
       constexpr const char* label = "kformer::rms_norm_backward[cuda_vector]";
       if (a.dsum.data)
         launch(label, stream, a.blocks, RmsNormBackwardKernel<T, Shape, true>{a});

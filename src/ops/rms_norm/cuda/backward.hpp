@@ -18,7 +18,7 @@ namespace kformer::Impl::cuda {
 template <class T, class Shape, bool fused>
 struct RmsNormBackwardKernel {
   static constexpr int threads = Shape::threads, blocks_per_multiprocessor = 512 / threads;
-  static constexpr int n = T::per_chunk;
+  static constexpr int n = per_chunk<T>;
   static constexpr int slot_bytes = 4 * Shape::warps;
   static constexpr int shared_bytes = Shape::warps > 1 ? 2 * slot_bytes : 4 * n* Shape::most_chunks;
 
@@ -39,7 +39,7 @@ struct RmsNormBackwardKernel {
   }
 
   /// Both times from the caches: in registers it would not leave room for the rest.
-  KFORMER_DEVICE void load_weight(int j, float (&w)[n]) const { T::unpack(load({a.weight, 0}, 0, j), w); }
+  KFORMER_DEVICE void load_weight(int j, float (&w)[n]) const { widen<T>(load({a.weight, 0}, 0, j), w); }
 
   KFORMER_DEVICE void pass(std::int64_t row, float (&gradient)[Shape::chunks][n]) const {
     Chunk x[Shape::chunks], dy[Shape::chunks], dsum[Shape::chunks];
@@ -54,7 +54,7 @@ struct RmsNormBackwardKernel {
     KFORMER_DEVICE_UNROLL
     for (int j = 0; j < Shape::chunks; ++j) {
       float value[n], g[n], w[n];
-      T::unpack(x[j], value), T::unpack(dy[j], g), load_weight(j, w);
+      widen<T>(x[j], value), widen<T>(dy[j], g), load_weight(j, w);
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < n; ++i) dot += g[i] * w[i] * (value[i] * scale);
     }
@@ -65,8 +65,8 @@ struct RmsNormBackwardKernel {
     for (int j = 0; j < Shape::chunks; ++j) {
       float value[n], g[n], w[n], through[n];
       // Unpacked again: all numbers of the row, kept from the dot product, would not leave room for the rest.
-      T::unpack(opaque(x[j]), value), T::unpack(opaque(dy[j]), g), load_weight(j, w);
-      if constexpr (fused) T::unpack(dsum[j], through);
+      widen<T>(opaque(x[j]), value), widen<T>(opaque(dy[j]), g), load_weight(j, w);
+      if constexpr (fused) widen<T>(dsum[j], through);
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < n; ++i) {
         const float xhat = value[i] * scale;
@@ -75,7 +75,7 @@ struct RmsNormBackwardKernel {
         through[i] = fused ? through[i] + mine : mine;
         gradient[j][i] += g[i] * xhat;
       }
-      if (has(j)) store_row_chunk<T>(a.dx, row, Shape::chunk(j), T::pack(through));
+      if (has(j)) store_row_chunk<T>(a.dx, row, Shape::chunk(j), narrowed<T>(through));
     }
   }
 
@@ -101,7 +101,7 @@ struct RmsNormBackwardKernel {
         part[k] = is_first ? gradient[i + k] : load_shared<float>(at) + gradient[i + k];
         if (!is_last) store_shared(at, part[k]);
       }
-      if (is_last) store_chunk(to + i, FloatStorage::pack(part));
+      if (is_last) store_words(to + i, narrowed<float>(part));
     }
   }
 };
@@ -111,7 +111,7 @@ struct RmsNormBackwardKernel {
 struct RmsNormWeightKernel {
   static constexpr int chunks = 8, slices = 32;  // 128 bytes of each row of partial sums
   static constexpr int threads = chunks * slices, blocks_per_multiprocessor = 4;
-  static constexpr int columns = chunks * FloatStorage::per_chunk;
+  static constexpr int columns = chunks * per_chunk<float>;
   static constexpr int shared_bytes = 16 * threads;
 
   RmsNormBackwardArguments a;
@@ -122,24 +122,24 @@ struct RmsNormWeightKernel {
     float sum[4] = {};
     if (column < a.hidden) {
       for (std::int64_t block = slice; block < a.blocks; block += slices)
-        add(sum, load_chunk(static_cast<const float*>(a.partial) + block * a.hidden + column));
+        add(sum, load_words<4>(static_cast<const float*>(a.partial) + block * a.hidden + column));
     }
-    store_shared(shared_begin() + static_cast<SharedAddress>(16 * thread_index()), FloatStorage::pack(sum));
+    store_shared(shared_begin() + static_cast<SharedAddress>(16 * thread_index()), narrowed<float>(sum));
     block_barrier();
     if (slice > 0 || column >= a.hidden) return;
     for (int other = 1; other < slices; ++other)
       add(sum, load_shared<Chunk>(shared_begin() + static_cast<SharedAddress>(16 * (other * chunks + chunk))));
     float* const to = static_cast<float*>(a.dweight) + column;
     float total[4];
-    FloatStorage::unpack(load_chunk(to), total);
-    add(total, FloatStorage::pack(sum));
-    store_chunk(to, FloatStorage::pack(total));
+    widen<float>(load_words<4>(to), total);
+    add(total, narrowed<float>(sum));
+    store_words(to, narrowed<float>(total));
   }
 
  private:
   KFORMER_DEVICE static void add(float (&sum)[4], const Chunk& chunk) {
     float x[4];
-    FloatStorage::unpack(chunk, x);
+    widen<float>(chunk, x);
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) sum[i] += x[i];
   }

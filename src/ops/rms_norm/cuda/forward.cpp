@@ -3,9 +3,9 @@
 
 namespace kformer::Impl::cuda {
 
-void rms_norm_forward(Stream stream, Storage storage, const RmsNormForwardArguments& a, std::int64_t rows) {
-  with_storage(storage, [&]<class T>() {
-    with_row_shape(a.hidden / T::per_chunk, [&]<class Shape>() {
+void rms_norm_forward(Stream stream, NumberType type, const RmsNormForwardArguments& a, std::int64_t rows) {
+  with_float_number(type, [&]<class T>() {
+    with_row_shape(a.hidden / per_chunk<T>, [&]<class Shape>() {
       const std::int64_t blocks = (rows + Shape::rows - 1) / Shape::rows;
       constexpr const char* label = "kformer::rms_norm_forward[cuda_vector]";
       if (a.residual.data)

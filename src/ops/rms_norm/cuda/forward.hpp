@@ -11,7 +11,7 @@ namespace kformer::Impl::cuda {
 template <class T, class Shape, bool fused>
 struct RmsNormForwardKernel {
   static constexpr int threads = Shape::threads, blocks_per_multiprocessor = 1024 / threads;
-  static constexpr int n = T::per_chunk;
+  static constexpr int n = per_chunk<T>;
   /// A set of slots per sum over a row.
   static constexpr int slot_bytes = static_cast<int>(sizeof(ExactSum)) * Shape::warps;
   static constexpr int shared_bytes = Shape::warps > 1 ? 3 * slot_bytes : 0;
@@ -45,11 +45,11 @@ struct RmsNormForwardKernel {
     const Chunk x = load_row_chunk<T>(a.x, row, chunk);
     if constexpr (!fused) return x;
     float sum[n], residual[n];
-    T::unpack(x, sum);
-    T::unpack(load_row_chunk<T>(a.residual, row, chunk), residual);
+    widen<T>(x, sum);
+    widen<T>(load_row_chunk<T>(a.residual, row, chunk), residual);
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < n; ++i) sum[i] += residual[i];
-    const Chunk stored = T::pack(sum);
+    const Chunk stored = narrowed<T>(sum);
     store_row_chunk<T>(a.sum, row, chunk, stored);
     return stored;
   }
@@ -60,7 +60,7 @@ struct RmsNormForwardKernel {
     KFORMER_DEVICE_UNROLL
     for (int j = 0; j < Shape::chunks; ++j) {
       float value[n];
-      T::unpack(x[j], value);
+      widen<T>(x[j], value);
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < n; ++i) result = combine(result, f(value[i]));
     }
@@ -109,11 +109,11 @@ struct RmsNormForwardKernel {
 
   KFORMER_DEVICE void store(std::int64_t row, int chunk, const Chunk& x, const Scale& scale) const {
     float value[n], weight[n];
-    T::unpack(x, value);
-    T::unpack(load_row_chunk<T>({a.weight, 0}, 0, chunk), weight);
+    widen<T>(x, value);
+    widen<T>(load_row_chunk<T>({a.weight, 0}, 0, chunk), weight);
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < n; ++i) value[i] = value[i] * scale.power * scale.rest * weight[i];
-    store_row_chunk<T>(a.y, row, chunk, T::pack(value));
+    store_row_chunk<T>(a.y, row, chunk, narrowed<T>(value));
   }
 
   /// The mean square from which on squares that underflow do not count.

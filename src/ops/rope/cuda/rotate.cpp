@@ -3,10 +3,10 @@
 
 namespace kformer::Impl::cuda {
 
-void rope_rotate(const char* label, Stream stream, Storage storage, bool half_split, const RopeArguments& a,
+void rope_rotate(const char* label, Stream stream, NumberType type, bool half_split, const RopeArguments& a,
                  std::int64_t tokens) {
-  with_storage(storage, [&]<class T>() {
-    const std::int64_t units = a.half / T::per_chunk, groups = rope_groups(a.q.heads + a.k.heads),
+  with_float_number(type, [&]<class T>() {
+    const std::int64_t units = a.half / per_chunk<T>, groups = rope_groups(a.q.heads + a.k.heads),
                        count = tokens * groups * units;
     const auto launch_kernel = [&](auto kernel) {
       kernel.a = a;

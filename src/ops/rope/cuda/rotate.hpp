@@ -16,7 +16,7 @@ namespace kformer::Impl::cuda {
 template <class T, bool half_split>
 struct RopeKernel {
   static constexpr int threads = 128, blocks_per_multiprocessor = 6, shared_bytes = 0;
-  static constexpr int n = T::per_chunk;  // pairs
+  static constexpr int n = per_chunk<T>;  // pairs
   static constexpr int heads = rope_heads_per_thread;
 
   RopeArguments a;
@@ -28,14 +28,14 @@ struct RopeKernel {
     if (i >= count) return;
     const int unit = static_cast<int>(i % units), group = static_cast<int>(i / units % groups);
     const std::int64_t token = i / units / groups, batch = token / a.seq, place = token % a.seq;
-    Element* at[heads];
+    T* at[heads];
     Chunk first[heads], second[heads];
     KFORMER_DEVICE_UNROLL
     for (int h = 0; h < heads; ++h) {
       at[h] = pairs(batch, place, group + h * static_cast<std::int64_t>(groups), unit);
       if (!at[h]) continue;
-      first[h] = load_chunk(at[h]);
-      second[h] = load_chunk(at[h] + distance());
+      first[h] = load_words<4>(at[h]);
+      second[h] = load_words<4>(at[h] + distance());
     }
     float cos[n], sin[n];
     load_angles(batch, place, unit, cos, sin);
@@ -45,17 +45,15 @@ struct RopeKernel {
   }
 
  private:
-  using Element = typename T::Element;
-
   /// From one chunk of a thread to the other.
   KFORMER_DEVICE std::int64_t distance() const { return half_split ? a.half : n; }
 
   /// The thread's pairs of a head, those of k after those of q; null where there is none.
-  KFORMER_DEVICE Element* pairs(std::int64_t batch, std::int64_t place, std::int64_t head, int unit) const {
+  KFORMER_DEVICE T* pairs(std::int64_t batch, std::int64_t place, std::int64_t head, int unit) const {
     if (head >= a.q.heads + a.k.heads) return nullptr;
     const bool is_query = head < a.q.heads;
     const RopeHeads& x = is_query ? a.q : a.k;
-    return static_cast<Element*>(x.data) + batch * x.batch_stride + place * x.token_stride +
+    return static_cast<T*>(x.data) + batch * x.batch_stride + place * x.token_stride +
            (is_query ? head : head - a.q.heads) * x.head_stride + (half_split ? n : 2 * n) * unit;
   }
 
@@ -71,18 +69,18 @@ struct RopeKernel {
       float c[4] = {outside, outside, outside, outside}, s[4] = {outside, outside, outside, outside};
       if (inside) {
         const std::int64_t chunk = (unit * n + i) / 4;
-        FloatStorage::unpack(load_row_chunk<FloatStorage>(a.cos, position, chunk), c);
-        FloatStorage::unpack(load_row_chunk<FloatStorage>(a.sin, position, chunk), s);
+        widen<float>(load_row_chunk<float>(a.cos, position, chunk), c);
+        widen<float>(load_row_chunk<float>(a.sin, position, chunk), s);
       }
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < 4; ++k) cos[i + k] = c[k], sin[i + k] = static_cast<float>(a.direction) * s[k];
     }
   }
 
-  KFORMER_DEVICE void rotate(Element* at, const Chunk& first, const Chunk& second, const float (&cos)[n],
+  KFORMER_DEVICE void rotate(T* at, const Chunk& first, const Chunk& second, const float (&cos)[n],
                              const float (&sin)[n]) const {
     float x[2][n];
-    T::unpack(first, x[0]), T::unpack(second, x[1]);
+    widen<T>(first, x[0]), widen<T>(second, x[1]);
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < n; ++i) {
       float& u = half_split ? x[0][i] : x[2 * i / n][2 * i % n];
@@ -91,8 +89,8 @@ struct RopeKernel {
       v = v * cos[i] + u * sin[i];
       u = turned;
     }
-    store_chunk(at, T::pack(x[0]));
-    store_chunk(at + distance(), T::pack(x[1]));
+    store_words(at, narrowed<T>(x[0]));
+    store_words(at + distance(), narrowed<T>(x[1]));
   }
 };
 

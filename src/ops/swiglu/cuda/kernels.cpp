@@ -6,10 +6,10 @@ namespace kformer::Impl::cuda {
 namespace {
 
 template <template <class> class Kernel, class Arguments>
-void launch_chunks(const char* label, Stream stream, Storage storage, const Arguments& a, std::int64_t rows,
+void launch_chunks(const char* label, Stream stream, NumberType type, const Arguments& a, std::int64_t rows,
                    std::int64_t hidden) {
-  with_storage(storage, [&]<class T>() {
-    const std::int64_t per_row = hidden / T::per_chunk, count = rows * per_row;
+  with_float_number(type, [&]<class T>() {
+    const std::int64_t per_row = hidden / per_chunk<T>, count = rows * per_row;
     const ChunkGrid grid{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(per_row)};
     launch(label, stream, (count + ChunkGrid::threads - 1) / ChunkGrid::threads, Kernel<T>{a, grid});
   });
@@ -17,15 +17,14 @@ void launch_chunks(const char* label, Stream stream, Storage storage, const Argu
 
 }  // namespace
 
-void swiglu_forward(Stream stream, Storage storage, const SwigluForwardArguments& a, std::int64_t rows,
+void swiglu_forward(Stream stream, NumberType type, const SwigluForwardArguments& a, std::int64_t rows,
                     std::int64_t hidden) {
-  launch_chunks<SwigluForwardKernel>("kformer::swiglu_forward[cuda_vector]", stream, storage, a, rows, hidden);
+  launch_chunks<SwigluForwardKernel>("kformer::swiglu_forward[cuda_vector]", stream, type, a, rows, hidden);
 }
 
-void swiglu_backward(Stream stream, Storage storage, const SwigluBackwardArguments& a, std::int64_t rows,
+void swiglu_backward(Stream stream, NumberType type, const SwigluBackwardArguments& a, std::int64_t rows,
                      std::int64_t hidden) {
-  launch_chunks<SwigluBackwardKernel>("kformer::swiglu_backward[cuda_vector]", stream, storage, a, rows,
-                                      hidden);
+  launch_chunks<SwigluBackwardKernel>("kformer::swiglu_backward[cuda_vector]", stream, type, a, rows, hidden);
 }
 
 }  // namespace kformer::Impl::cuda

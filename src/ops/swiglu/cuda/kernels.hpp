@@ -26,7 +26,7 @@ struct Silu {
 
  private:
   static constexpr float most = 0x1.fffffep127f, log2_e = 1.44269504088896341f;
-  static constexpr bool is_rounded = T::per_chunk == 8;
+  static constexpr bool is_rounded = per_chunk<T> == 8;
 
   KFORMER_DEVICE static float decay(float x) {
     if constexpr (is_rounded)
@@ -55,7 +55,7 @@ struct ChunkGrid {
 template <class T>
 struct SwigluForwardKernel {
   static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
-  static constexpr int n = T::per_chunk;
+  static constexpr int n = per_chunk<T>;
 
   SwigluForwardArguments a;
   ChunkGrid grid;
@@ -66,17 +66,17 @@ struct SwigluForwardKernel {
     const std::uint32_t row = i / grid.per_row, chunk = i % grid.per_row;
     float gate[n], up[n];
     const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk);
-    T::unpack(gates, gate), T::unpack(ups, up);
+    widen<T>(gates, gate), widen<T>(ups, up);
     KFORMER_DEVICE_UNROLL
     for (int k = 0; k < n; ++k) up[k] = Silu<T>(gate[k]).value * up[k];
-    store_row_chunk<T>(a.y, row, chunk, T::pack(up));
+    store_row_chunk<T>(a.y, row, chunk, narrowed<T>(up));
   }
 };
 
 template <class T>
 struct SwigluBackwardKernel {
   static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
-  static constexpr int n = T::per_chunk;
+  static constexpr int n = per_chunk<T>;
 
   SwigluBackwardArguments a;
   ChunkGrid grid;
@@ -89,15 +89,15 @@ struct SwigluBackwardKernel {
     const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk),
                 dys = load_row_chunk<T>(a.dy, row, chunk);
     float gate[n], up[n], dy[n];
-    T::unpack(gates, gate), T::unpack(ups, up), T::unpack(dys, dy);
+    widen<T>(gates, gate), widen<T>(ups, up), widen<T>(dys, dy);
     KFORMER_DEVICE_UNROLL
     for (int k = 0; k < n; ++k) {
       const Silu<T> silu(gate[k]);
       gate[k] = dy[k] * up[k] * silu.slope;
       up[k] = dy[k] * silu.value;
     }
-    store_row_chunk<T>(a.dgate, row, chunk, T::pack(gate));
-    store_row_chunk<T>(a.dup, row, chunk, T::pack(up));
+    store_row_chunk<T>(a.dgate, row, chunk, narrowed<T>(gate));
+    store_row_chunk<T>(a.dup, row, chunk, narrowed<T>(up));
   }
 };
 

@@ -202,7 +202,10 @@ struct ForwardKernel {
     /// Scores become weights; what was summed before has to be multiplied with `correction`.
     KFORMER_DEVICE void weigh(int i, float (&correction)[1][4]) {
       softmax.cap(score);
-      if (hides(i)) hide(key_of(i));
+      if (hides(i)) {
+        const int row = first_row + lane / 4;
+        hide(score, {visible_keys(a, block.tile, row), visible_keys(a, block.tile, row + 8)}, key_of(i));
+      }
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < 4; ++k) correction[0][k] = 1;
       std::uint32_t packed[keys / 16][4];
@@ -217,23 +220,6 @@ struct ForwardKernel {
         KFORMER_DEVICE_UNROLL
         for (int i = 0; i < 4; ++i)
           weight[k][i] = pack<type>(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1]);
-      }
-    }
-
-    /// −∞ for keys that are not seen.
-    KFORMER_DEVICE void hide(int first) {
-      KFORMER_DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Visible v = visible_keys(a, block.tile, first_row + lane / 4 + 8 * half);
-        const int begin = v.begin - first, end = v.end - first;
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < keys / 8; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            const int key = 8 * n + 2 * (lane % 4) + i;
-            if (key < begin || key >= end) score[n][2 * half + i] = -infinity();
-          }
-        }
       }
     }
 

@@ -46,11 +46,10 @@ struct PanelTile {
   /// Whether one of its numbers is infinite or NaN; asked by thread `thread` of `threads`, each for its part.
   template <Half type>
   KFORMER_DEVICE bool not_finite(int thread, int threads) const {
-    constexpr std::uint32_t exponent = type == Half::bf16 ? 0x7f80 : 0x7c00;
     bool found = false;
     for (int i = thread; i < bytes / 4; i += threads) {
       const auto both = load_shared<std::uint32_t>(begin + static_cast<SharedAddress>(4 * i));
-      found = found || (both & exponent) == exponent || (both >> 16 & exponent) == exponent;
+      found = found || some_not_finite<type>(both);
     }
     return found;
   }
