@@ -67,9 +67,10 @@ function(kformer_add_emulated_tests)
   file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
-  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp
-                       support/main.cpp)
-  target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
+  set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
+  set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
+                                                                      ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
+  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/main.cpp)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
   kformer_kokkos_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)
