@@ -69,6 +69,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Halves) {
   test_all<T>(cases);
 }
 
+// Where tiles differ: those of each machine.
+BOOST_AUTO_TEST_CASE_TEMPLATE(machines, T, Halves) {
+  int& capability = Impl::cuda::Device<Exec>::emulated_capability;
+  const int before = capability;
+  for (const Impl::cuda::Machine& m : Impl::cuda::machines) {
+    capability = m.capability;
+    test_backward<T>(Case{1, 66, 75, 2, 1, 192, 256}.causal());
+  }
+  capability = before;
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(soft_caps, T, Halves) {
   test_all<T>({
       Case{1, 75, 113, 4, 2, 8, 8}.softcap(1),

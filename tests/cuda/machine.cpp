@@ -74,12 +74,25 @@ BOOST_AUTO_TEST_CASE(presets) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(devices_that_are_not_in_the_table) {
+  using cuda::shared_memory, cuda::SharedMemory;
+  const std::tuple<int, int, SharedMemory> expected[] = {
+      {80, 80, SharedMemory::large},  {86, 86, SharedMemory::small},   {87, 86, SharedMemory::small},
+      {89, 89, SharedMemory::small},  {90, 90, SharedMemory::large},   {100, 90, SharedMemory::large},
+      {103, 90, SharedMemory::large}, {120, 120, SharedMemory::small}, {121, 120, SharedMemory::small}};
+  for (const auto& [capability, like, memory] : expected) {
+    const cuda::Machine& m = cuda::machine_of_device(capability);
+    BOOST_TEST(m.capability == like);
+    BOOST_TEST((shared_memory(m) == memory));
+  }
+}
+
 template <int threads_, int blocks_, int bytes_>
 struct AnyKernel {
   static constexpr int threads = threads_, blocks_per_multiprocessor = blocks_, shared_bytes = bytes_;
 };
 struct HopperKernel : AnyKernel<384, 1, 200 * 1024> {
-  static constexpr cuda::CapabilityRange capabilities{90, 90};
+  static constexpr bool runs_on(const cuda::Machine& m) { return m.capability == 90; }
 };
 
 BOOST_AUTO_TEST_CASE(kernels_that_fit) {

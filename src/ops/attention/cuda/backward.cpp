@@ -20,20 +20,25 @@ void launch_tiles(Stream stream, const GradientArguments& g, const Sequences& se
 }
 
 template <Half type, int features>
-void launch_sides(Stream stream, const GradientArguments& g, const Sequences& sequences) {
+void launch_sides(Stream stream, const Machine& machine, const GradientArguments& g,
+                  const Sequences& sequences) {
   if constexpr (features <= 128) {
     launch_tiles<BackwardTable<type, features, Side::keys, true, true>>(stream, g, sequences);
   } else {
     // The sums of both gradients would not fit the registers.
     launch_tiles<BackwardTable<type, features, Side::keys, true, false>>(stream, g, sequences);
-    launch_tiles<BackwardTable<type, features, Side::keys, false, true>>(stream, g, sequences);
+    if (shared_memory(machine) == SharedMemory::large)
+      launch_tiles<ValueTable<type, features, SharedMemory::large>>(stream, g, sequences);
+    else
+      launch_tiles<ValueTable<type, features, SharedMemory::small>>(stream, g, sequences);
   }
   launch_tiles<BackwardTable<type, features, Side::queries, true, false>>(stream, g, sequences);
 }
 
 }  // namespace
 
-void attention_backward(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences) {
+void attention_backward(Stream stream, const Machine& machine, Half type, const GradientArguments& g,
+                        const Sequences& sequences) {
   const int features = g.a.head_dim > g.a.v_head_dim ? g.a.head_dim : g.a.v_head_dim;
   const std::int64_t batches = sequences.q_starts ? 1 : sequences.count;
   with_half(type, [&]<Half half>() {
@@ -42,13 +47,13 @@ void attention_backward(Stream stream, Half type, const GradientArguments& g, co
     launch("kformer::attention_backward_delta[cuda_mma]", stream, (rows + Delta::rows - 1) / Delta::rows,
            Delta{g, rows});
     if (features <= 64)
-      launch_sides<half, 64>(stream, g, sequences);
+      launch_sides<half, 64>(stream, machine, g, sequences);
     else if (features <= 96)
-      launch_sides<half, 96>(stream, g, sequences);
+      launch_sides<half, 96>(stream, machine, g, sequences);
     else if (features <= 128)
-      launch_sides<half, 128>(stream, g, sequences);
+      launch_sides<half, 128>(stream, machine, g, sequences);
     else
-      launch_sides<half, 256>(stream, g, sequences);
+      launch_sides<half, 256>(stream, machine, g, sequences);
   });
 }
 

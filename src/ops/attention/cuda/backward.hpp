@@ -27,6 +27,7 @@ struct BackwardKernel {
   static constexpr int statistics_bytes = side == Side::keys ? partners * int(sizeof(QueryStatistics)) : 0;
   static constexpr int shared_bytes = (Tiles::first ? 2 : 1) * own_bytes + 2 * partner_bytes + statistics_bytes;
   static_assert(side == Side::queries || partners <= threads);
+  static constexpr bool runs_on(const Machine& m) { return Tiles::runs_on(m); }
 
   GradientArguments g;
   Sequences owned;  ///< what is owned in the place of queries

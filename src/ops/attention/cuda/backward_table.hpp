@@ -12,7 +12,8 @@
 /// | 64 | 64 | 33280 | 32768 |
 /// | 96 | 64 | 49664 | 49152 |
 /// | 128 | 32 | 49408 | 49152 |
-/// | 256 | 16, 32 for dv | 82048 (dk), 65792 (dv) | 81920 |
+/// | 256 | 16 | 82048 (dk) | 81920 |
+/// | 256, dv alone | 32, or 16 where a multiprocessor has 100 KB | 65792, 49280 | |
 
 namespace kformer::Impl::cuda {
 
@@ -29,21 +30,28 @@ struct BackwardTiles {
   static constexpr int blocks_per_multiprocessor = blocks_per_multiprocessor_;
   static constexpr int rows = 16 * warps;
   static_assert(side == Side::keys || !second);
+
+  static constexpr bool runs_on(const Machine&) { return true; }
 };
 
-// Occupancy of BackwardKernel: registers limit it to two blocks; for 256 features shared memory does, to one
-// where a multiprocessor has 100 KB. A thread keeps the sums of one gradient or two in registers (32 to 128 of
-// them) beside scores and their gradients, so that nothing is added up in memory and every gradient is written
-// once. A third block would leave it 168 registers, which is less than that takes. As in forward, independent
-// products and the copies of the next partners are to hide latencies in place of more warps. Not measured on a
-// GPU.
-inline constexpr int backward_partners(int features, bool first) {
-  return features <= 96 ? 64 : features <= 128 || !first ? 32 : 16;
-}
+// Occupancy of BackwardKernel: registers limit it to two blocks; for dq and dk of 256 features shared memory
+// does, to one where a multiprocessor has 100 KB. A thread keeps the sums of one gradient or two in registers
+// (32 to 128 of them) beside scores and their gradients, so that nothing is added up in memory and every
+// gradient is written once. A third block would leave it 168 registers, which is less than that takes. As in
+// forward, independent products and the copies of the next partners are to hide latencies in place of more
+// warps. Not measured on a GPU.
+inline constexpr int backward_partners(int features) { return features <= 96 ? 64 : features <= 128 ? 32 : 16; }
 
 template <Half type, int features, Side side, bool first, bool second>
-using BackwardTable = BackwardTiles<type, features, side, first, second, 4, backward_partners(features, first),
-                                    features <= 128 ? 2 : 1>;
+using BackwardTable =
+    BackwardTiles<type, features, side, first, second, 4, backward_partners(features), features <= 128 ? 2 : 1>;
+
+/// The gradient of v by itself: as many partners as leave room for two blocks on a multiprocessor.
+template <Half type, int features, SharedMemory memory>
+struct ValueTable
+    : BackwardTiles<type, features, Side::keys, false, true, 4, memory == SharedMemory::large ? 32 : 16, 2> {
+  static constexpr bool runs_on(const Machine& m) { return shared_memory(m) == memory; }
+};
 
 template <class Tiles>
 inline constexpr int backward_shared_bytes = BackwardKernel<Tiles>::shared_bytes;
@@ -51,7 +59,8 @@ static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 64, Side::keys, tr
 static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 96, Side::keys, true, true>> == 49664);
 static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 128, Side::keys, true, true>> == 49408);
 static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 256, Side::keys, true, false>> == 82048);
-static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 256, Side::keys, false, true>> == 65792);
+static_assert(backward_shared_bytes<ValueTable<Half::bf16, 256, SharedMemory::large>> == 65792);
+static_assert(backward_shared_bytes<ValueTable<Half::bf16, 256, SharedMemory::small>> == 49280);
 static_assert(backward_shared_bytes<BackwardTable<Half::bf16, 256, Side::queries, true, false>> == 81920);
 
 }  // namespace kformer::Impl::cuda

@@ -189,8 +189,10 @@ struct BackwardEntry {
     g.delta = static_cast<float*>(static_cast<void*>(workspace.data));
     g.kv_heads = static_cast<int>(p.k.extent[2]);
     g.q_len = static_cast<int>(p.q.extent[1]);
-    announced("kformer::attention_backward[cuda_mma]", exec,
-              [&] { attention_backward(Device<Exec>::stream(exec), half_of(p.q.dtype), g, sequences_of(p)); });
+    announced("kformer::attention_backward[cuda_mma]", exec, [&] {
+      attention_backward(Device<Exec>::stream(exec), machine_of_device(Device<Exec>::capability()),
+                         half_of(p.q.dtype), g, sequences_of(p));
+    });
   }
 };
 

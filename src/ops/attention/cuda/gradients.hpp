@@ -16,8 +16,10 @@ struct GradientArguments {
   int kv_heads, q_len;
 };
 
+/// \param machine  the device's, by which tiles are chosen
 /// \throws std::runtime_error if CUDA refuses a launch
-void attention_backward(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences);
+void attention_backward(Stream stream, const Machine& machine, Half type, const GradientArguments& g,
+                        const Sequences& sequences);
 
 KFORMER_DEVICE float& delta_of(const GradientArguments& g, int batch, int head, int query) {
   return g.delta[(static_cast<std::int64_t>(batch) * g.a.q_heads + head) * g.q_len + query];

@@ -19,11 +19,14 @@ inline std::string capability_refusal(int needed, int present) {
   return "it needs compute capability >= " + text(needed) + ", this device is " + text(present);
 }
 
-/// Of host spaces: kernels are emulated, whatever capability they need.
+/// Of host spaces: kernels are emulated, whatever capability they need. Tests set the capability by which tiles
+/// are chosen.
 template <class Exec>
 struct Device {
+  static inline int emulated_capability = 1000;
+
   static Stream stream(const Exec&) { return {}; }
-  static int capability() { return 1000; }
+  static int capability() { return emulated_capability; }
 };
 
 #if defined(KOKKOS_ENABLE_CUDA) && defined(__CUDACC__)

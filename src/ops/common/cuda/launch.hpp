@@ -10,7 +10,7 @@
 /// \file
 /// Launches of CUDA kernels. A kernel is a struct with `threads`, `blocks_per_multiprocessor` (the least that
 /// have to fit), `shared_bytes`, and `operator()() const` for one thread; it is the argument of the launch. One
-/// that does not run on every machine of machine.hpp says so with `capabilities`.
+/// that does not run on every machine of machine.hpp says so with `runs_on`.
 
 namespace kformer::Impl::cuda {
 

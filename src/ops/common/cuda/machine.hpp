@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <iterator>
-
 /// \file
 /// What a multiprocessor has, by compute capability, and how much of it the blocks of a kernel fill. From the
 /// "Technical Specifications per Compute Capability" of the CUDA programming guide; granularities as in the
@@ -43,6 +41,21 @@ constexpr const Machine& machine(int capability) {
   return machines[i];
 }
 
+/// What is known of a device of compute capability 8.0 or later: the machine of its capability, or the last one
+/// before it.
+constexpr const Machine& machine_of_device(int capability) {
+  const Machine* found = machines;
+  for (const Machine& m : machines)
+    if (m.capability <= capability) found = &m;
+  return *found;
+}
+
+/// Machines by the shared memory of a multiprocessor, for tables of tiles: 100 KB, or 164 KB and more.
+enum class SharedMemory { small, large };
+constexpr SharedMemory shared_memory(const Machine& m) {
+  return m.shared_bytes >= 164 * 1024 ? SharedMemory::large : SharedMemory::small;
+}
+
 /// Cards by the names they are bought under.
 struct Preset {
   const char* name;
@@ -78,18 +91,13 @@ constexpr Occupancy occupancy(const Machine& m, int threads, int registers, int 
   return {blocks, blocks * warps, static_cast<double>(blocks * warps) / most_warps};
 }
 
-/// Compute capabilities from `least` to `most`.
-struct CapabilityRange {
-  int least, most;
-};
-
-/// Where kernel K runs: everywhere, unless it has `capabilities` of its own.
+/// Whether kernel K runs there: everywhere, unless it has a `runs_on` of its own.
 template <class K>
-constexpr CapabilityRange capabilities_of() {
-  if constexpr (requires { K::capabilities; })
-    return K::capabilities;
+constexpr bool runs_on(const Machine& m) {
+  if constexpr (requires { K::runs_on(m); })
+    return K::runs_on(m);
   else
-    return {machines[0].capability, std::rbegin(machines)->capability};
+    return true;
 }
 
 /// Whether a multiprocessor holds as many blocks of K as K promises the compiler, with the registers that it
@@ -106,9 +114,8 @@ constexpr bool fits(const Machine& m) {
 /// The same on every machine that K runs on.
 template <class K>
 constexpr bool fits_its_machines() {
-  constexpr CapabilityRange range = capabilities_of<K>();
   for (const Machine& m : machines)
-    if (m.capability >= range.least && m.capability <= range.most && !fits<K>(m)) return false;
+    if (runs_on<K>(m) && !fits<K>(m)) return false;
   return true;
 }
 

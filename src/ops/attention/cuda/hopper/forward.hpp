@@ -30,7 +30,7 @@ struct ForwardKernel {
   static constexpr Half type = Tiles::type;
   static constexpr int features = Tiles::features, keys = Tiles::keys, queries = Tiles::queries,
                        consumers = Tiles::consumers;
-  static constexpr CapabilityRange capabilities{90, 90};
+  static constexpr bool runs_on(const Machine& m) { return m.capability == 90; }
   static constexpr int threads = warpgroup_threads * (consumers + 1), blocks_per_multiprocessor = 1;
   using QueryPanels = PanelTile<queries, features>;
   using KeyRing = Ring<PanelTile<keys, features>, Tiles::stages>;
