@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <initializer_list>
+
 /// \file
 /// What a multiprocessor has, by compute capability, and how much of it the blocks of a kernel fill. From the
 /// "Technical Specifications per Compute Capability" of the CUDA programming guide; granularities as in the
