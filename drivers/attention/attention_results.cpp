@@ -5,6 +5,8 @@
 
 #include <iterator>
 
+#include "common/spaces.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -15,8 +17,15 @@ double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
   return dtype_of_name(point.dtype) == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
 }
 
+// 16-bit types have instructions of their own on devices, far above the multiply-adds in float.
+double flop_limit(const AttentionCase& point, const MachineLimits& limits) {
+  const DType dtype = dtype_of_name(point.dtype);
+  return size_of(dtype) == 2 && !runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
+                                                                     : fma_rate(point, limits);
+}
+
 double share_of_limit(const AttentionResult& result, const MachineLimits& limits) {
-  return share_of_limit(result, fma_rate(result.point, limits), limits.copy_bandwidth);
+  return share_of_limit(result, flop_limit(result.point, limits), limits.copy_bandwidth);
 }
 
 void declare_shape_columns(Table& t, const char* q_len) {
@@ -55,7 +64,7 @@ Table& declare_cases(ResultFile& file) {
   t.attribute(
       "share_of_limit_formula",
       "max(flops / fma_rate, bytes_min / copy_bandwidth) / time_median, see /machine; fma_rate_f64 for f64, "
-      "else fma_rate_f32");
+      "else fma_rate_f32; on devices matmul_rate of 16-bit types");
   return t;
 }
 

@@ -14,25 +14,48 @@
 
 namespace kformer::drivers {
 
-/// Seconds of the best of a few calls.
+/// Whether a space computes in host memory.
+template <class Exec>
+inline constexpr bool is_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+
+/// Seconds of the best of a few calls, after a first one that loads what they need.
 template <class Exec, class Launch>
 double shortest_time(const Exec& exec, Launch launch) {
+  launch();
   const double warm = seconds_of(exec, launch);
   return sample(exec, {.repeats = 5, .min_time_s = 0.02, .max_time_s = 2}, warm, launch, [] { return false; })
       .quantile(0);
 }
 
-/// FLOP/s of C = A Bᵀ with n × n matrices, the best of a few.
+/// C = A Bᵀ with n × n matrices, by the library's best kernel.
 template <class Exec, class T>
-double matmul_rate(const Exec& exec, std::int64_t n) {
+class SquareProduct {
+ public:
+  static constexpr std::int64_t n = is_host<Exec> ? 1024 : sizeof(T) == 2 ? 8192 : 4096;  ///< fills the machine
+  static constexpr double flops = 2.0 * n * n * n;                                        ///< of one launch
+
+  explicit SquareProduct(const Exec& exec) {
+    fill_random(exec, m_a.data(), n * n, 1, 1);
+    fill_random(exec, m_b.data(), n * n, 2, 1);
+  }
+  void launch(const Exec& exec) const { linear_forward(exec, m_a, m_b, m_c); }
+
+ private:
   using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, typename Exec::memory_space>;
-  const Matrix a("kformer::drivers::a", n, n), b("kformer::drivers::b", n, n), c("kformer::drivers::c", n, n);
-  fill_random(exec, a.data(), n * n, 1, 1);
-  fill_random(exec, b.data(), n * n, 2, 1);
-  const auto launch = [&] { linear_forward(exec, a, b, c); };
-  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
-         shortest_time(exec, launch);
+  Matrix m_a{"kformer::drivers::a", n, n}, m_b{"kformer::drivers::b", n, n}, m_c{"kformer::drivers::c", n, n};
+};
+
+/// FLOP/s of a matrix product, the best of a few.
+template <class Exec, class T>
+double matmul_rate(const Exec& exec) {
+  const SquareProduct<Exec, T> product(exec);
+  const auto launch = [&] { product.launch(exec); };
+  return product.flops / shortest_time(exec, launch);
 }
+
+/// Elements of the arrays that are copied: far more than the caches hold.
+template <class Exec>
+inline constexpr std::int64_t copied_doubles = std::int64_t(1) << (is_host<Exec> ? 24 : 26);
 
 template <class Exec, class Array>
 void copy(const Exec& exec, const Array& from, const Array& to) {
@@ -41,10 +64,10 @@ void copy(const Exec& exec, const Array& from, const Array& to) {
       KOKKOS_LAMBDA(std::int64_t i) { to(i) = from(i); });
 }
 
-/// byte/s of a copy of arrays far larger than the caches, reads and writes counted, the best of a few.
+/// byte/s of a copy, reads and writes counted, the best of a few.
 template <class Exec>
 double copy_bandwidth(const Exec& exec) {
-  const std::int64_t n = std::int64_t(1) << 24;
+  constexpr std::int64_t n = copied_doubles<Exec>;
   using Array = Kokkos::View<double*, typename Exec::memory_space>;
   const Array from("kformer::drivers::from", n), to("kformer::drivers::to", n);
   const auto launch = [&] { copy(exec, from, to); };
@@ -75,10 +98,9 @@ void launch_device_fma(const Exec& exec, const Sums& sums, std::int64_t iteratio
 template <class Exec, class T>
 double fma_rate(const Exec& exec) {
   constexpr std::int64_t iterations = 1 << 20;
-  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-  const std::int64_t threads = std::int64_t(exec.concurrency()) * (host ? 1 : 4);
+  const std::int64_t threads = std::int64_t(exec.concurrency()) * (is_host<Exec> ? 1 : 4);
   const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::drivers::sums", threads);
-  if constexpr (host) {
+  if constexpr (is_host<Exec>) {
     const auto& burst = host_fma().template burst<T>();
     const auto launch = [&] {
       Kokkos::parallel_for("kformer::drivers::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, threads),
@@ -94,8 +116,13 @@ double fma_rate(const Exec& exec) {
 template <class Exec>
 MachineLimits measure_machine_on() {
   const Exec exec;
-  return {matmul_rate<Exec, float>(exec, 1024), matmul_rate<Exec, double>(exec, 1024),
-          fma_rate<Exec, float>(exec), fma_rate<Exec, double>(exec), copy_bandwidth(exec)};
+  return {.matmul_rate_f32 = matmul_rate<Exec, float>(exec),
+          .matmul_rate_f64 = matmul_rate<Exec, double>(exec),
+          .matmul_rate_bf16 = matmul_rate<Exec, bf16>(exec),
+          .matmul_rate_f16 = matmul_rate<Exec, f16>(exec),
+          .fma_rate_f32 = fma_rate<Exec, float>(exec),
+          .fma_rate_f64 = fma_rate<Exec, double>(exec),
+          .copy_bandwidth = copy_bandwidth(exec)};
 }
 
 }  // namespace kformer::drivers

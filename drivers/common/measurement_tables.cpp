@@ -82,12 +82,18 @@ Table& declare_machine(ResultFile& file) {
   Table& t = file.table("machine", "space", "execution space");
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"matmul_rate_f32", f64, "1/s",
-            "FLOP/s of a 1024x1024x1024 product in float by the library's best kernel"});
+            "FLOP/s of a product of square matrices in float by the library's best kernel"});
   t.column({"matmul_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
+  t.column({"matmul_rate_bf16", f64, "1/s", "FLOP/s of the same with factors and result in bf16"});
+  t.column({"matmul_rate_f16", f64, "1/s", "FLOP/s of the same with factors and result in f16"});
   t.column({"fma_rate_f32", f64, "1/s",
             "FLOP/s of independent multiply-adds in registers on all threads, in float"});
   t.column({"fma_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
-  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy of 128 MiB"});
+  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy beyond the caches"});
+  t.attribute(
+      "sizes",
+      "on hosts products of 1024x1024 matrices and a copy of 128 MiB; on devices 4096x4096, 8192x8192 in "
+      "16 bits, and 512 MiB");
   return t;
 }
 
@@ -162,6 +168,8 @@ void MeasurementTables::add_machine(const std::string& space, const MachineLimit
   m_machine.append({{"execution_space", space},
                     {"matmul_rate_f32", limits.matmul_rate_f32},
                     {"matmul_rate_f64", limits.matmul_rate_f64},
+                    {"matmul_rate_bf16", limits.matmul_rate_bf16},
+                    {"matmul_rate_f16", limits.matmul_rate_f16},
                     {"fma_rate_f32", limits.fma_rate_f32},
                     {"fma_rate_f64", limits.fma_rate_f64},
                     {"copy_bandwidth", limits.copy_bandwidth}});

@@ -26,16 +26,14 @@ Table& declare_cases(ResultFile& file) {
               "pair with half "
               "the square when causal; backward 2 times linear and 2.5 times attention");
   t.attribute("share_of_limit_formula",
-              "max(flops / matmul_rate, bytes_min / copy_bandwidth) / time_median, see /machine");
+              "max(flops / matmul_rate of dtype, bytes_min / copy_bandwidth) / time_median, see /machine");
   return t;
 }
 
 }  // namespace
 
 double share_of_limit(const CaseResult& result, const MachineLimits& limits) {
-  const bool in_double = dtype_of_name(result.point.dtype) == DType::f64;
-  return share_of_limit(result, in_double ? limits.matmul_rate_f64 : limits.matmul_rate_f32,
-                        limits.copy_bandwidth);
+  return share_of_limit(result, limits.matmul_rate(dtype_of_name(result.point.dtype)), limits.copy_bandwidth);
 }
 
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)

@@ -104,7 +104,11 @@ class Results(LayerTest):
             self.assertIn('kind = "layer_sweep"', file["provenance/deck_text"][()].decode())
             spaces = set(texts(cases["execution_space"]))
             self.assertEqual(set(texts(file["machine/execution_space"])), spaces)
-            self.assertTrue((file["machine/matmul_rate_f32"][()] > 0).all())
+            for dtype in ("f32", "f64", "bf16", "f16"):
+                rate = file[f"machine/matmul_rate_{dtype}"]
+                self.assertTrue((rate[()] > 1e6).all(), dtype)
+                self.assertEqual(np.asarray(rate.attrs["units"]).astype(str), "1/s")
+                self.assertIn("FLOP/s", str(rate.attrs["long_name"]))
             if "kernels = true" in deck.read_text():
                 self.check_profile(file)
 
