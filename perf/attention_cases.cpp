@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "attention_cases.hpp"
 
+#include "run.hpp"
+
 namespace kformer::perf {
 
 namespace {
 
-constexpr std::int64_t hidden_size = 512, tokens = 8192;
+// Enough work for the machine.
+constexpr std::int64_t hidden_size = on_host ? 512 : 2048, tokens = on_host ? 8192 : 16384;
 
 AttentionShape self_attention(DType dtype, std::int64_t batch, std::int64_t seq_len, std::int64_t q_heads,
                               std::int64_t kv_heads, std::int64_t head_dim) {
@@ -67,7 +70,9 @@ double AttentionCase::forward_bytes() const {
   return static_cast<double>(elements) * static_cast<double>(size_of(shape.dtype));
 }
 
-std::vector<AttentionCase> attention_cases() {
+namespace {
+
+std::vector<AttentionCase> host_cases() {
   CaseList list;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     list.add_lengths(dtype, 512, 8192, Algorithm::chosen);
@@ -84,6 +89,32 @@ std::vector<AttentionCase> attention_cases() {
   list.add_lengths(DType::f32, 512, 4096, Algorithm::standard);
   return std::move(list).cases();
 }
+
+std::vector<AttentionCase> device_cases() {
+  CaseList list;
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+    list.add_lengths(dtype, 512, dtype == DType::f32 ? 4096 : 16384, Algorithm::chosen);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    list.add_both_directions("llama-3.1-8b", self_attention(dtype, 1, 4096, 32, 8, 128), {.causal = true});
+    list.add_both_directions("llama-3.1-70b/S8192", self_attention(dtype, 1, 8192, 64, 8, 128),
+                             {.causal = true});
+    list.add_both_directions("D64/S8192/window1024", self_attention(dtype, 2, 8192, 32, 32, 64),
+                             {.causal = true, .window = 1024});
+    for (const std::int64_t batch : {1, 64}) {
+      AttentionShape decode = self_attention(dtype, batch, 8192, 32, 8, 128);
+      decode.q_len = 1;
+      for (const Algorithm algorithm : {Algorithm::chosen, Algorithm::portable})
+        list.add("decode8192/B" + std::to_string(batch), false, decode, {}, algorithm);
+    }
+  }
+  list.add_lengths(DType::bf16, 1024, 4096, Algorithm::portable);
+  list.add_lengths(DType::bf16, 1024, 4096, Algorithm::standard);
+  return std::move(list).cases();
+}
+
+}  // namespace
+
+std::vector<AttentionCase> attention_cases() { return on_host ? host_cases() : device_cases(); }
 
 std::vector<AttentionCase> attention_smoke_cases() {
   CaseList list;

@@ -13,7 +13,7 @@ namespace kformer::perf {
 namespace {
 
 const char* share_name(Limit limit) {
-  static constexpr const char* names[] = {"% of peak", "% of copy", "% of limit"};
+  static constexpr const char* names[] = {on_host ? "% of peak" : "% of matmul", "% of copy", "% of limit"};
   return names[static_cast<int>(limit)];
 }
 
@@ -23,12 +23,14 @@ class Benchmarks {
   void run(benchmark::State& state, const Case& c) {
     if (!prepare(c)) return state.SkipWithError(m_error.c_str());
     const double least_before = m_limits.least_seconds(c);
+    const std::int64_t launches = m_run->launches();
+    const auto count = static_cast<double>(launches);
     double total = 0, blas_total = 0;
-    for (auto _ : state) {
-      const double seconds = m_run->seconds();
+    while (state.KeepRunningBatch(launches)) {
+      const double seconds = count * m_run->seconds();
       state.SetIterationTime(seconds);
       total += seconds;
-      blas_total += m_run->blas_seconds().value_or(0);
+      blas_total += count * m_run->blas_seconds().value_or(0);
     }
     const double least = 0.5 * (least_before + m_limits.least_seconds(c));
     const double seconds = total / static_cast<double>(state.iterations());
@@ -36,6 +38,7 @@ class Benchmarks {
     if (c.flops > 0) state.counters["GFLOP/s"] = 1e-9 * c.flops / seconds;
     if (c.limit == Limit::memory) state.counters["GB/s"] = 1e-9 * c.bytes / seconds;
     state.counters[share_name(c.limit)] = 100 * least / seconds;
+    if (!on_host) state.counters["launches"] = count;
     if (blas_total > 0) state.counters["% of BLAS"] = 100 * blas_total / total;
   }
 
@@ -68,6 +71,7 @@ int run_benchmarks(const std::string& program, const std::vector<Case>& cases, s
   benchmark::Initialize(&argc, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(argc, arguments.data())) return 2;
   benchmark::AddCustomContext("kformer", drivers::version_line(program));
+  benchmark::AddCustomContext("device", device_name());
   benchmark::AddCustomContext("threads", std::to_string(Space().concurrency()));
   benchmark::AddCustomContext("peak_isa", drivers::host_fma().instructions);
   Benchmarks benchmarks;

@@ -21,15 +21,17 @@ LlamaConfig config(std::int64_t hidden, std::int64_t intermediate, std::int64_t 
   return c;
 }
 
-LlamaConfig language_model(LlamaConfig c, std::int64_t layers, std::int64_t vocabulary) {
+LlamaConfig language_model(LlamaConfig c, std::int64_t layers, std::int64_t vocabulary, bool tied = true) {
   c.num_hidden_layers = layers;
   c.vocab_size = vocabulary;
-  c.tie_word_embeddings = true;
+  c.tie_word_embeddings = tied;
   return c;
 }
 
+const LlamaConfig llama_8b = config(4096, 14336, 32, 8, 128);
+
 // Arrays of 64 MiB in float.
-const BlockSizes full{
+const BlockSizes of_host{
     .dtypes = {DType::f32, DType::bf16},
     .more_dtypes = {DType::f16},
     .elements = 1 << 24,
@@ -41,12 +43,28 @@ const BlockSizes full{
     .output_rows = 4096,
     .output_vocabulary = 32000,
     .table = 1 << 26,
-    .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)},
-               {"llama-3.1-8b", config(4096, 14336, 32, 8, 128)}},
+    .models = {{"llama-3.2-1b", config(2048, 8192, 32, 8, 64)}, {"llama-3.1-8b", llama_8b}},
     .language_models = {{"smollm2-135m", language_model(config(576, 1536, 9, 3, 64), 30, 49152)},
                         {"llama-3.2-1b", language_model(config(2048, 8192, 32, 8, 64), 16, 128256)}},
     .batch = 2,
     .tokens = 1024};
+
+// Of a data-centre GPU: 16384 tokens of a model of 4096 features, logits of 4096 tokens.
+const BlockSizes of_device{.dtypes = {DType::f32, DType::bf16},
+                           .more_dtypes = {DType::f16},
+                           .elements = 16384 * 4096,
+                           .hidden_sizes = {1024, 4096},
+                           .more_hidden_size = 4096,
+                           .seq_len = 4096,
+                           .logits = std::int64_t(4096) * 128256,
+                           .vocabularies = {32768, 128256},
+                           .output_rows = 4096,
+                           .output_vocabulary = 128256,
+                           .table = std::int64_t(128256) * 4096,
+                           .models = {{"llama-3.1-8b", llama_8b}},
+                           .language_models = {{"llama-3.1-8b", language_model(llama_8b, 32, 128256, false)}},
+                           .batch = 2,
+                           .tokens = 4096};
 
 const BlockSizes tiny{.dtypes = {DType::f32, DType::bf16},
                       .more_dtypes = {DType::f16},
@@ -77,5 +95,6 @@ std::vector<Case> cases_of(const BlockSizes& sizes) {
 
 int main(int argc, char** argv) {
   return run_program(
-      "kformer-perf-blocks", argc, argv, [] { return cases_of(full); }, [] { return cases_of(tiny); });
+      "kformer-perf-blocks", argc, argv, [] { return cases_of(on_host ? of_host : of_device); },
+      [] { return cases_of(tiny); });
 }

@@ -15,7 +15,7 @@ namespace kformer::perf {
 
 /// What a call cannot be faster than.
 enum class Limit {
-  arithmetic,  ///< its operations at the rate of multiply-adds
+  arithmetic,  ///< its operations at the rate of multiply-adds, on a device of a matrix product in its type
   memory,      ///< its bytes at the bandwidth of a copy
   sum          ///< both, one after the other: parts of either kind
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <tuple>
 
 #include "case.hpp"
 #include "common/fma_peak.hpp"
@@ -45,6 +46,22 @@ class FmaRate {
   std::int64_t m_iterations = 1024;
 };
 
+/// The rate of a matrix product in T.
+template <class T>
+class MatmulRate {
+ public:
+  MatmulRate() { sample(); }
+  /// FLOP/s.
+  double sample() const {
+    const auto launch = [this] { m_product.launch(m_exec); };
+    return m_product.flops / drivers::seconds_of(m_exec, launch);
+  }
+
+ private:
+  Space m_exec;
+  drivers::SquareProduct<Space, T> m_product{m_exec};
+};
+
 /// The bandwidth of a copy far larger than the caches.
 class CopyRate {
  public:
@@ -52,11 +69,12 @@ class CopyRate {
   /// byte/s, reads and writes counted.
   double sample() const {
     const auto launch = [this] { drivers::copy(m_exec, m_from, m_to); };
-    return 2.0 * sizeof(double) * static_cast<double>(m_to.size()) / drivers::seconds_of(m_exec, launch);
+    return calls * 2.0 * sizeof(double) * count / drivers::seconds_of(m_exec, launch, calls);
   }
 
  private:
-  static constexpr std::size_t count = std::size_t(1) << 24;
+  static constexpr int calls = on_host ? 1 : 4;  // beside which a fence of a device is short
+  static constexpr std::size_t count = drivers::copied_doubles<Space>;
   Space m_exec;
   Kokkos::View<double*, Space> m_from{"kformer::perf::from", count}, m_to{"kformer::perf::to", count};
 };
@@ -67,21 +85,32 @@ class LimitSamples {
   /// Seconds that a call of the case takes at least.
   double least_seconds(const Case& c) {
     double seconds = 0;
-    if (c.limit != Limit::memory)
-      seconds += c.flops / (compute_dtype(c.dtype) == DType::f64 ? sample(m_fma_f64) : sample(m_fma_f32));
+    if (c.limit != Limit::memory) seconds += c.flops / flop_rate(c.dtype);
     if (c.limit != Limit::arithmetic) seconds += c.bytes / sample(m_copy);
     return seconds;
   }
 
  private:
+  // A host's multiply-adds, a device's products of matrices: what its kernels are written in.
+  template <class T>
+  using ArithmeticRate = std::conditional_t<on_host, FmaRate<compute_t<T>>, MatmulRate<T>>;
+
+  double flop_rate(DType dtype) {
+    return dispatch_dtype(dtype, [&]<class T>(std::type_identity<T>) {
+      return sample(std::get<std::unique_ptr<ArithmeticRate<T>>>(m_arithmetic));
+    });
+  }
   template <class Rate>
   static double sample(std::unique_ptr<Rate>& rate) {
     if (!rate) rate = std::make_unique<Rate>();
     return rate->sample();
   }
 
-  std::unique_ptr<FmaRate<float>> m_fma_f32;
-  std::unique_ptr<FmaRate<double>> m_fma_f64;
+  template <class... Rates>
+  using Made = std::tuple<std::unique_ptr<Rates>...>;
+  std::conditional_t<on_host, Made<FmaRate<float>, FmaRate<double>>,
+                     Made<MatmulRate<float>, MatmulRate<double>, MatmulRate<bf16>, MatmulRate<f16>>>
+      m_arithmetic;
   std::unique_ptr<CopyRate> m_copy;
 };
 

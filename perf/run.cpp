@@ -7,11 +7,23 @@
 
 namespace kformer::perf {
 
+std::string device_name() {
+#if defined(KOKKOS_ENABLE_CUDA)
+  return Space().cuda_device_prop().name;
+#else
+  return Space::name();
+#endif
+}
+
 std::size_t last_level_cache_bytes() {
+#if defined(KOKKOS_ENABLE_CUDA)
+  return static_cast<std::size_t>(Space().cuda_device_prop().l2CacheSize);
+#else
   std::size_t largest = 0;
   for (const auto& cache : benchmark::CPUInfo::Get().caches)
     largest = std::max(largest, static_cast<std::size_t>(cache.size));
   return largest;
+#endif
 }
 
 std::string label_of(const drivers::KernelNames& names) {
@@ -24,11 +36,12 @@ Array<std::int32_t*> random_integers(const Space& exec, std::uint64_t seed, std:
                                      std::int64_t end) {
   const Array<std::int32_t*> array("kformer::perf::integers", count);
   const std::uint64_t base = drivers::mix(seed);
-  Kokkos::parallel_for("kformer::perf::random_integers", Kokkos::RangePolicy<Space>(exec, 0, count),
-                       [=](std::int64_t i) {
-                         const std::uint64_t bits = drivers::mix(base + static_cast<std::uint64_t>(i));
-                         array(i) = static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(end));
-                       });
+  Kokkos::parallel_for(
+      "kformer::perf::random_integers", Kokkos::RangePolicy<Space>(exec, 0, count),
+      KOKKOS_LAMBDA(std::int64_t i) {
+        const std::uint64_t bits = drivers::mix(base + static_cast<std::uint64_t>(i));
+        array(i) = static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(end));
+      });
   return array;
 }
 

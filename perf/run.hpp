@@ -13,14 +13,20 @@
 
 namespace kformer::perf {
 
-/// The machine's host space, in which everything is timed.
-using Space = Kokkos::DefaultHostExecutionSpace;
+/// Where everything is timed: the GPU where Kokkos has one, otherwise the host.
+using Space = Kokkos::DefaultExecutionSpace;
 
-/// A dense array of the host.
+/// Whether that is the host.
+inline constexpr bool on_host = Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible;
+
+/// A dense array there.
 template <class DataType>
 using Array = Kokkos::View<DataType, Kokkos::LayoutRight, Space>;
 
-/// Bytes of the largest cache; more than these lie between two uses of the same operand.
+/// The name of the GPU, or of the host space.
+std::string device_name();
+
+/// Bytes of its largest cache; more than these lie between two uses of the same operand.
 std::size_t last_level_cache_bytes();
 
 /// `kokkos` if one function was called, `linear_forward:host_blas rope_forward:kokkos …` if several were,
@@ -31,9 +37,12 @@ std::string label_of(const drivers::KernelNames& names);
 class Run {
  public:
   virtual ~Run() = default;
-  /// Seconds of one call, from an idle instance to an idle instance. Each call takes the operands that have
-  /// been out of the caches for longest.
+  /// Seconds of one call: of `launches()` calls from an idle instance to an idle instance, divided by their
+  /// number. Each call takes the operands that have been out of the caches for longest.
   virtual double seconds() = 0;
+  /// Calls between two fences: one on the host; on a device as many as take a millisecond, beside which a fence
+  /// is short.
+  virtual std::int64_t launches() const = 0;
   /// The same computed by the BLAS of this build alone, if it has one that can.
   virtual std::optional<double> blas_seconds() = 0;
   /// The names of the kernels that run.
@@ -61,6 +70,7 @@ class RotatingRun final : public Run {
     for (const Call& call : m_calls) call.launch(m_exec);
     m_exec.fence("kformer::perf: warm-up");
     m_kernel = kernel.empty() ? label_of(names) : kernel;
+    if (!on_host) m_launches = static_cast<std::int64_t>(1e-3 / seconds()) + 1;
   }
 
   double seconds() override {
@@ -73,20 +83,23 @@ class RotatingRun final : public Run {
     return {};
   }
 
+  std::int64_t launches() const override { return m_launches; }
   const std::string& kernel() const override { return m_kernel; }
 
  private:
   template <class Launch>
   double seconds_of_next(const Launch& launch) {
-    const Call& call = m_calls[m_next];
-    m_next = (m_next + 1) % m_calls.size();
-    const auto once = [&] { launch(call); };
-    return drivers::seconds_of(m_exec, once);
+    const auto next = [&] {
+      launch(m_calls[m_next]);
+      m_next = (m_next + 1) % m_calls.size();
+    };
+    return drivers::seconds_of(m_exec, next, m_launches) / static_cast<double>(m_launches);
   }
 
   Space m_exec;
   std::vector<Call> m_calls;
   std::size_t m_next = 0;
+  std::int64_t m_launches = 1;
   std::string m_kernel;
 };
 

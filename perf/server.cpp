@@ -52,6 +52,7 @@ class Server {
   Json about() const {
     return {{"version", drivers::version_line(m_program)},
             {"isa", drivers::host_fma().instructions},
+            {"device", device_name()},
             {"threads", Space().concurrency()},
             {"cache_bytes", last_level_cache_bytes()}};
   }
@@ -71,7 +72,7 @@ class Server {
     }
     std::vector<double> seconds;
     for (std::int64_t i = 0; i < count; ++i) seconds.push_back(m_run->seconds());
-    return {{"kernel", m_run->kernel()}, {"seconds", seconds}};
+    return {{"kernel", m_run->kernel()}, {"launches", m_run->launches()}, {"seconds", seconds}};
   }
 
   const Case& find(const std::string& name) const {

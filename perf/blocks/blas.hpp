@@ -4,8 +4,8 @@
 #include <cstdint>
 
 /// \file
-/// The BLAS that the library was built with, called as any program would: once per product, with its own
-/// threads.
+/// The BLAS that the library was built with, where everything is timed on a host: called as any program would:
+/// once per product, with its own threads.
 
 namespace kformer::perf {
 

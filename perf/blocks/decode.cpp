@@ -18,6 +18,12 @@ struct Shape {
   Activations activations = Activations::full;
 };
 
+void count_up(const Space& exec, const Array<std::int32_t*>& numbers) {
+  Kokkos::parallel_for(
+      "kformer::perf::count_up", Kokkos::RangePolicy<Space>(exec, 0, static_cast<std::int64_t>(numbers.size())),
+      KOKKOS_LAMBDA(std::int64_t i) { numbers(i) = static_cast<std::int32_t>(i); });
+}
+
 /// A model of random weights and one more token for it.
 template <class T>
 class Call {
@@ -33,14 +39,13 @@ class Call {
     for (const WeightSlot& slot : m_decoder->weights()) write(exec, seed++, slot);
     m_decoder->prepare(exec);
     m_ids = random_integers(exec, seed, context, s.config.vocab_size);
-    for (std::int64_t i = 0; i < context; ++i) m_positions(i) = static_cast<std::int32_t>(i);
-    step(exec, context);
+    count_up(exec, m_positions);
+    step(exec, 0, context);
   }
   std::size_t bytes() const { return m_ledger->current_total(); }
   void launch(const Space& exec) const {
     if (m_cache->length(0) == 2 * context) m_cache->truncate(0, context);
-    m_positions(0) = static_cast<std::int32_t>(m_cache->length(0));
-    step(exec, 1);
+    step(exec, m_cache->length(0), 1);
     m_decoder->logits(exec, m_row);
   }
 
@@ -68,10 +73,11 @@ class Call {
     drivers::fill_random(exec, static_cast<T*>(w.data), w.size(), seed, norm ? 0.125 : scale(w.extent[1]),
                          norm ? 1 : 0);
   }
-  void step(const Space& exec, std::int64_t tokens) const {
-    const std::pair<std::int64_t, std::int64_t> first(0, tokens);
+  void step(const Space& exec, std::int64_t first_position, std::int64_t tokens) const {
+    const auto range = [&](std::int64_t first) { return std::pair(first, first + tokens); };
     m_cache->begin_step(exec, std::span(&tokens, 1));
-    m_decoder->step(exec, Kokkos::subview(m_ids, first), Kokkos::subview(m_positions, first), *m_cache);
+    m_decoder->step(exec, Kokkos::subview(m_ids, range(0)), Kokkos::subview(m_positions, range(first_position)),
+                    *m_cache);
     m_cache->end_step(exec);
   }
 
@@ -79,7 +85,7 @@ class Call {
   std::shared_ptr<LlamaDecoder<Space, T>> m_decoder;
   std::shared_ptr<KvCache<Space, T>> m_cache;
   Array<std::int32_t*> m_ids;
-  Array<std::int32_t*> m_positions{"kformer::perf::positions", context};
+  Array<std::int32_t*> m_positions{"kformer::perf::positions", 2 * context};
   Array<std::int32_t*> m_row{"kformer::perf::row", 1};
 };
 

@@ -33,7 +33,7 @@ class Forward {
   void launch(const Space& exec) const {
     if (m_form == Form::residual)
       return rms_norm_residual_forward(exec, m_x, m_residual, m_weight, m_sum, m_y, m_rstd);
-    if (m_form == Form::unfused) combine(exec, m_x, m_residual, m_sum, [](auto a, auto b) { return a + b; });
+    if (m_form == Form::unfused) combine(exec, m_x, m_residual, m_sum, Sum());
     rms_norm_forward(exec, m_form == Form::plain ? m_x : m_sum, m_weight, m_y, m_rstd);
   }
 
