@@ -25,11 +25,10 @@ class PyTorch:
 
     paths = PATHS
 
-    def __init__(self, torch, case, cache_bytes):
+    def __init__(self, torch, case, cache_bytes, clock):
         if case["window"] or (case["causal"] and case["q_len"] != case["kv_len"]):
-            raise turns.CannotMeasure(
-                f"{case['name']}: scaled_dot_product_attention has no such mask without storing it")
-        self._torch = torch
+            raise turns.CannotMeasure("scaled_dot_product_attention has no such mask without storing it")
+        self._torch, self._clock = torch, clock
         self._case = case
         self._backward = case["direction"] == "backward"
         self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
@@ -46,10 +45,10 @@ class PyTorch:
         operands = self._sets.all[i]
         if self._backward:
             out = self._graphs[path][i]
-            return turns.seconds_of(
+            return self._clock.seconds(
                 lambda: torch.autograd.grad(out, operands["qkv"], operands["grad_out"], retain_graph=True))
         with torch.no_grad(), self._forced(path):
-            return turns.seconds_of(lambda: self._attention(operands))
+            return self._clock.seconds(lambda: self._attention(operands))
 
     def _make_set(self, needs_graph=False):
         torch, c = self._torch, self._case

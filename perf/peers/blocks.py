@@ -21,37 +21,42 @@ PATHS = ("eager", "compile")
 class PyTorch:
     """One case with its operands in memory, warmed up."""
 
-    def __init__(self, torch, case, cache_bytes):
+    def __init__(self, torch, case, cache_bytes, clock):
         from torch_blocks import BLOCKS
 
         if case["block"] not in BLOCKS:
-            raise turns.CannotMeasure(f"{case['name']}: PyTorch has no such form; leave it out with --filter")
-        self._torch = torch
+            raise turns.CannotMeasure("PyTorch has no such form; leave it out with --filter")
+        self._torch, self._clock = torch, clock
         self._direction = case["direction"]
-        self._block = BLOCKS[case["block"]](case)
-        self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
+        with torch.device(clock.device):
+            self._block = BLOCKS[case["block"]](case)
+            self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
         self._forward = {"eager": self._block.forward, "compile": self._compiled()}
-        self._graphs = {}
+        self._graphs, self._counts = {}, {}
         self.paths, self.notes = ["eager"], {}
         self._warm_up("eager")
         try:
             self._warm_up("compile")
             self.paths.append("compile")
         except Exception as error:  # whatever its compilers throw
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = turns.first_line(error)
             self.notes = {"compile_failed": reason}
             print(f"{case['name']}: torch.compile failed: {reason}", flush=True)
 
     def seconds(self, path):
         """Seconds of one call."""
-        torch, i = self._torch, self._sets.next()
+        with self._torch.set_grad_enabled(self._direction not in ("forward", "step")):
+            return self._clock.seconds(lambda: self._call(path), self._counts[path])
+
+    def _call(self, path):
+        i = self._sets.next()
         operands = self._sets.all[i]
         if self._direction in ("forward", "step"):
-            with torch.no_grad():
-                return turns.seconds_of(lambda: self._forward[path](**operands["inputs"]))
-        if self._direction == "forward_backward":
-            return turns.seconds_of(lambda: self._gradients(operands, self._forward[path](**operands["inputs"])))
-        return turns.seconds_of(lambda: self._gradients(operands, self._graphs[path][i], retain_graph=True))
+            self._forward[path](**operands["inputs"])
+        elif self._direction == "forward_backward":
+            self._gradients(operands, self._forward[path](**operands["inputs"]))
+        else:
+            self._gradients(operands, self._graphs[path][i], retain_graph=True)
 
     def _gradients(self, operands, results, retain_graph=False):
         return self._torch.autograd.grad(results, operands["wanted"], operands["grads"], retain_graph=retain_graph)
@@ -89,9 +94,11 @@ class PyTorch:
     def _warm_up(self, path):
         if self._direction.startswith("backward"):
             self._graphs[path] = [self._forward[path](**operands["inputs"]) for operands in self._sets.all]
+        self._counts[path] = 1
         for _ in self._sets.all:
             self.seconds(path)
+        self._counts[path] = 1 + int(self._clock.sample_s / self.seconds(path))
 
 
 if __name__ == "__main__":
-    turns.main(__doc__, "kformer-perf-blocks", r"^(?!.*(unfused|8bit))(?!.*/f16/)", PATHS, PyTorch)
+    turns.main(__doc__, "kformer-perf-blocks", r"^(?!.*(unfused|8bit))(?!.*/f16/)", PATHS, PyTorch, ("cpu", "cuda"))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 # Threads of the program whose turn it is not must sleep.
 SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+SKIPPED = 77  # the end without a device
 
 
 class CannotMeasure(Exception):
@@ -67,10 +68,23 @@ class RotatingSets:
         return index
 
 
-def seconds_of(call):
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+class Clock:
+    """Times PyTorch's calls on a device: on a GPU several between two waits, as many as take a millisecond, as the program
+    does."""
+
+    def __init__(self, torch, device):
+        self.device = device
+        self._wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self.sample_s = 1e-3 if device == "cuda" else 0  # what a sample takes at least
+
+    def seconds(self, call, count=1):
+        """Seconds of one of `count` calls."""
+        self._wait()
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        self._wait()
+        return (time.perf_counter() - begin) / count
 
 
 def torch_dtype(torch, name):
@@ -108,11 +122,32 @@ def print_row(row, paths):
           f"{row['ratio']:6.2f} x", flush=True)
 
 
-def parse_arguments(description, program, default_filter):
+def first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def measure_all(ours, cases, make_peer, arguments, keep):
+    """Calls `keep` with the row of each case; one that cannot be measured has the reason as `failed`, and the others go on."""
+    end = time.monotonic() + arguments.seconds
+    for case in cases:
+        if time.monotonic() > end:
+            print(f"not begun within {arguments.seconds:g} s: {case['name']} and what follows", flush=True)
+            return
+        try:
+            keep(measure(ours, case, make_peer(case), arguments.repetitions))
+        except (CannotMeasure, RuntimeError) as error:  # PyTorch's for too little memory is a RuntimeError
+            print(f"{case['name']}: {first_line(error)}", flush=True)
+            keep({**case, "failed": first_line(error)})
+
+
+def parse_arguments(description, program, default_filter, devices):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help=f"the program {program}")
     parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
     parser.add_argument("--repetitions", type=int, default=7, help="calls of each per case (default 7)")
+    parser.add_argument("--device", default="cpu", choices=devices,
+                        help="where the program computes, and PyTorch shall (default cpu)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after these no case begins (default: all do)")
     parser.add_argument("--filter", default=default_filter, help="regular expression of cases (default %(default)s)")
     parser.add_argument("--output", type=Path, help="JSON with every sample")
     parser.add_argument("--smoke", action="store_true", help="the program's tiny cases")
@@ -120,7 +155,7 @@ def parse_arguments(description, program, default_filter):
 
 
 def run(arguments, paths, make_peer):
-    """Measures the chosen cases; `make_peer(torch, case, cache_bytes)` makes what PyTorch does in a case, with `paths`,
+    """Measures the chosen cases; `make_peer(torch, case, cache_bytes, clock)` makes what PyTorch does in a case, with `paths`,
     `seconds(path)` and `notes` for the row."""
     # Before anything loads OpenMP; the other program inherits them.
     os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
@@ -131,24 +166,35 @@ def run(arguments, paths, make_peer):
     except ImportError as error:
         raise CannotMeasure(f"{error}; perf/peers/make_environment makes an environment that has PyTorch") from error
 
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        print("PyTorch sees no device", file=sys.stderr)
+        return SKIPPED
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     ours = Ours(arguments.program, arguments.threads, ["--smoke"] if arguments.smoke else [])
     about = {**ours.ask("about"), "pytorch": torch.__version__, "repetitions": arguments.repetitions}
-    print(f"{about['version']} beside PyTorch {about['pytorch']}; threads: {about['threads']}; milliseconds, medians of "
-          f"{arguments.repetitions}; peak by {about['isa']}")
+    print(f"{about['version']} on {about['device']} beside PyTorch {about['pytorch']}; threads: {about['threads']}; "
+          f"milliseconds, medians of {arguments.repetitions}; peak by {about['isa']}")
     columns = " ".join(f"{path:>9}" for path in paths)
     print(f"{'case':<50} {'kernel':<11} {'ours':>9} {'limit':>7} {columns} {'faster':>8}")
-    rows = []
-    for case in ours.ask("cases"):
-        if re.search(arguments.filter, case["name"]):
-            rows.append(measure(ours, case, make_peer(torch, case, about["cache_bytes"]), arguments.repetitions))
-            print_row(rows[-1], paths)
-            if arguments.output:
-                arguments.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1), encoding="utf-8")
+    rows, clock = [], Clock(torch, arguments.device)
+
+    def make(case):
+        torch.cuda.empty_cache()  # what the last case held is the program's now
+        return make_peer(torch, case, about["cache_bytes"], clock)
+
+    def keep(row):
+        rows.append(row)
+        if "failed" not in row:
+            print_row(row, paths)
+        if arguments.output:
+            arguments.output.write_text(json.dumps({"about": about, "rows": rows}, indent=1), encoding="utf-8")
+
+    measure_all(ours, [case for case in ours.ask("cases") if re.search(arguments.filter, case["name"])], make, arguments, keep)
     ours.close()
+    rows = [row for row in rows if "failed" not in row]
     if not rows:
-        print(f"no case matches {arguments.filter}", file=sys.stderr)
+        print(f"no case that matches {arguments.filter} was measured", file=sys.stderr)
         return 1
     slowest = min(rows, key=lambda row: row["ratio"])
     faster = sum(row["ratio"] > 1 for row in rows)
@@ -156,9 +202,9 @@ def run(arguments, paths, make_peer):
     return 0
 
 
-def main(description, program, default_filter, paths, make_peer):
+def main(description, program, default_filter, paths, make_peer, devices=("cpu",)):
     """The program; ends the process."""
     try:
-        sys.exit(run(parse_arguments(description, program, default_filter), paths, make_peer))
+        sys.exit(run(parse_arguments(description, program, default_filter, devices), paths, make_peer))
     except CannotMeasure as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")

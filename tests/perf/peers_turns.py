@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """perf/peers/turns.py: how turns are taken and rows are made, with a peer that needs no PyTorch."""
 
+import argparse
 import os
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(os.environ["KFORMER_SOURCE"]) / "perf/peers"))
 import turns
@@ -52,6 +54,52 @@ class Measure(unittest.TestCase):
 
     def test_the_row_says_what_it_is_about(self):
         self.assertEqual((self.row["name"], self.row["kernel"], self.row["note"]), (CASE["name"], "k", 1))
+
+
+class Waits:
+    """PyTorch, as far as a clock knows it."""
+
+    def __init__(self):
+        self.happened = []
+        self.cuda = self
+
+    def synchronize(self):
+        self.happened.append("wait")
+
+
+class Clock(unittest.TestCase):
+    def times(self, device, count):
+        torch = Waits()
+        with mock.patch.object(turns.time, "perf_counter", side_effect=[1.0, 7.0]):
+            seconds = turns.Clock(torch, device).seconds(lambda: torch.happened.append("call"), count)
+        return torch.happened, seconds
+
+    def test_a_gpu_is_waited_for_around_all_calls(self):
+        self.assertEqual(self.times("cuda", 3), (["wait", "call", "call", "call", "wait"], 2.0))
+
+    def test_a_host_is_not_waited_for(self):
+        self.assertEqual(self.times("cpu", 1), (["call"], 6.0))
+        self.assertEqual(turns.Clock(Waits(), "cpu").sample_s, 0)
+
+
+class MeasureAll(unittest.TestCase):
+    def rows(self, seconds):
+        def make_peer(case):
+            if case["name"] == "large":
+                raise RuntimeError("out of memory\nmore words")
+            return Scripted()
+
+        rows, cases = [], [{"name": "large"}, CASE]
+        turns.measure_all(Scripted(), cases, make_peer, argparse.Namespace(seconds=seconds, repetitions=3), rows.append)
+        return rows
+
+    def test_a_case_that_cannot_be_measured_stops_no_other(self):
+        failed, measured = self.rows(float("inf"))
+        self.assertEqual(failed, {"name": "large", "failed": "out of memory"})
+        self.assertEqual(measured["median"]["a"], 7.0)
+
+    def test_when_time_is_over_no_case_begins(self):
+        self.assertEqual(self.rows(-1.0), [])
 
 
 class RotatingSets(unittest.TestCase):
