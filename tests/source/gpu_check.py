@@ -37,6 +37,21 @@ else:
         file["machine/copy_bandwidth"] = [1.5]
         file["cases/status"] = ["ok", "unsupported"]
 E""" + "OF\n"
+# Leaves what Google Benchmark would: a case that memory limits, one that arithmetic does, one that is refused.
+PERF = f"""#!/bin/sh
+for word; do case $word in --benchmark_out=*) file=${{word#*=}} ;; --benchmark_filter=*) block=${{word#*=^}} ;; esac; done
+exec {sys.executable} - "$file" "$block" <<'EOF'
+import json, sys
+def case(name, **more):
+    common = dict(run_name=f"{{name}}/manual_time", real_time=2.0, time_unit="ms", label="cuda_x", launches=5.0)
+    return [dict(common, run_type="iteration", **more), dict(common, run_type="aggregate", aggregate_name="median", **more)]
+block = sys.argv[2].rstrip("/")
+rows = case(f"{{block}}/forward/bf16/a", **{{"GB/s": 3000.0, "% of copy": 75.0}})
+rows += case(f"{{block}}/forward/bf16/b", **{{"GFLOP/s": 6e5, "% of matmul": 80.0}})
+rows += 3 * [dict(run_name=f"{{block}}/backward/f32/c/manual_time", run_type="iteration", error_occurred=True,
+                  error_message="too large")]
+json.dump(dict(context=dict(), benchmarks=rows), open(sys.argv[1], "w"))
+E""" + "OF\n"
 SANITIZER = """#!/bin/sh
 echo "$@"
 shift 4
@@ -47,6 +62,8 @@ PYTHON_WITH_TORCH = """#!/bin/sh
 for file; do :; done
 echo '{"about": {"torch": "none"}, "rows": []}' > "$file"
 """
+BLOCKS = ["attention", "attention_portable", "rms_norm", "rope", "swiglu", "cross_entropy", "linear", "linear_cross_entropy",
+          "embedding", "adamw", "layer", "decode"]
 
 
 class GpuCheck(unittest.TestCase):
@@ -60,6 +77,8 @@ class GpuCheck(unittest.TestCase):
         self.write(self.binaries / "kformer_tests_cuda", TESTS.replace("ATTENTION", ":"))
         for name in ("attention", "layer"):
             self.write(self.binaries / f"kformer-{name}", DRIVER)
+        for name in ("attention", "blocks"):
+            self.write(self.binaries / f"kformer-perf-{name}", PERF)
         self.write(self.path / "python3", "#!/bin/sh\nexit 1\n")
 
     @staticmethod
@@ -89,11 +108,13 @@ class GpuCheck(unittest.TestCase):
         done, result, steps = self.check()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue(result["ok"])
-        self.assertEqual(list(steps), ["list of tests", "tests/rms_norm", "tests/attention", "tests/rope", "sanitizer/attention",
-                                       "sanitizer/layer", "benchmark/attention", "benchmark/decode", "benchmark/layer",
-                                       "peer/attention"])
+        self.assertEqual(list(steps), ["list of tests", "tests/rms_norm", "tests/attention", "tests/rope",
+                                       "sanitizer/attention", "sanitizer/layer",
+                                       "benchmark/attention", "benchmark/decode", "benchmark/layer",
+                                       *(f"blocks/{block}" for block in BLOCKS), "peer/attention", "peer/blocks"])
         self.assertEqual(set(self.status(steps).values()), {"passed"})
-        self.assertEqual(result["pytorch"]["about"], {"torch": "none"})
+        self.assertEqual({peer: found["about"] for peer, found in result["pytorch"].items()},
+                         {"attention": {"torch": "none"}, "blocks": {"torch": "none"}})
         self.assertEqual(set(result["result_files"]), {"attention", "decode", "layer"})
         log = (self.output / steps["sanitizer/layer"]["log"]).read_text(encoding="utf-8")
         self.assertIn("--tool memcheck --error-exitcode 9", log)
@@ -102,6 +123,52 @@ class GpuCheck(unittest.TestCase):
         shapes = result["shapes"]
         self.assertIn(f"sweep.seq_len={json.dumps(shapes['seq_len'])}", steps["benchmark/attention"]["command"])
         self.assertIn(json.dumps(shapes), steps["peer/attention"]["command"])
+        peer = steps["peer/blocks"]["command"]
+        self.assertEqual(Path(peer[2]).name, "kformer-perf-blocks")
+        self.assertEqual(peer[peer.index("--device") + 1], "cuda")
+        self.assertLess(float(peer[peer.index("--seconds") + 1]), 150)
+
+    def test_every_block_has_its_share_of_the_limit(self):
+        done, result, _ = self.check()
+        self.assertEqual(list(result["blocks"]), BLOCKS)
+        memory, arithmetic, refused = result["blocks"]["rms_norm"]
+        self.assertEqual(memory, {"name": "rms_norm/forward/bf16/a", "kernel": "cuda_x", "seconds": 2e-3, "bandwidth": 3e12,
+                                  "launches": 5, "limit": "copy bandwidth", "share_of_limit": 0.75, "limit_rate": 4e12})
+        self.assertEqual((arithmetic["limit"], arithmetic["flop_rate"]), ("matrix product", 6e14))
+        self.assertAlmostEqual(arithmetic["limit_rate"] / 7.5e14, 1)
+        self.assertEqual(refused, {"name": "rms_norm/backward/f32/c", "refused": "too large"})
+        self.assertRegex(done.stdout, r"rms_norm/forward/bf16/a +cuda_x +2\.0000 ms +75\.0 % of copy bandwidth\n")
+        self.assertRegex(done.stdout, r"rms_norm/backward/f32/c +too large\n")
+
+    def test_a_build_without_perf(self):
+        for name in ("attention", "blocks"):
+            (self.binaries / f"kformer-perf-{name}").unlink()
+        self.write(self.path / "python3", PYTHON_WITH_TORCH)
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("blocks", result)
+        for name in ("blocks/rms_norm", "peer/blocks"):
+            self.assertEqual((steps[name]["status"], steps[name]["why"]), ("not run", "kformer-perf-blocks was not built"))
+        self.assertEqual(list(result["pytorch"]), ["attention"])
+
+    def test_a_block_that_ends_early_takes_no_other_with_it(self):
+        self.write(self.binaries / "kformer-perf-blocks",
+                   '#!/bin/sh\ncase "$*" in *=^rope*) printf "{" > blocks_rope.json; echo lost; exit 1 ;; esac\n'
+                   + PERF.removeprefix("#!/bin/sh\n"))
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual((steps["blocks/rope"]["status"], steps["blocks/rope"]["why"]), ("failed", "lost"))
+        self.assertEqual(list(result["blocks"]), [block for block in BLOCKS if block != "rope"])
+
+    def test_pytorch_that_does_not_load(self):
+        self.write(self.path / "python3", "#!/bin/sh\n/bin/sleep 100 & wait\n")
+        begin = time.monotonic()
+        done, result, steps = self.check(budget=20)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(steps["peer/attention"]["status"], "not run")
+        self.assertRegex(steps["peer/attention"]["why"], r"import torch took more than \d+ s")
+        self.assertNotIn("pytorch", result)
 
     @unittest.skipUnless(HAS_H5PY, "no h5py")
     def test_figures_come_from_the_drivers(self):
@@ -113,6 +180,12 @@ class GpuCheck(unittest.TestCase):
         with h5py.File(self.output / "gpu_check.h5", "r") as file:
             self.assertEqual(file["attention/machine/copy_bandwidth"][0], 1.5)
             self.assertEqual(json.loads(file["report"][()]), result)
+            rows = [row for rows in result["blocks"].values() for row in rows]
+            self.assertEqual([name.decode() for name in file["blocks/name"][()]], [row["name"] for row in rows])
+            self.assertEqual(file["blocks/share_of_limit"][()].tolist()[:2], [0.75, 0.8])
+            self.assertEqual([refused != b"" for refused in file["blocks/refused"][()]],
+                             [seconds != seconds for seconds in file["blocks/seconds"][()]])
+            self.assertEqual(file["blocks/bandwidth"].attrs["units"], "byte/s")
 
     def test_without_h5py_there_is_no_hdf5(self):
         hidden = self.folder / "hidden"
@@ -178,11 +251,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(list(steps), ["list of tests"])
         self.assertEqual(steps["list of tests"]["why"], "skipped: there is no device")
-        self.assertFalse({"pytorch", "layer"} & (set(result) | set(result["result_files"])))
+        self.assertFalse({"pytorch", "blocks", "layer"} & (set(result) | set(result["result_files"])))
 
     def test_collected_programs_have_their_libraries(self):
         build = self.folder / "build"
-        for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer"):
+        for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer",
+                     "perf/kformer-perf-attention", "perf/kformer-perf-blocks"):
             (build / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(shutil.which("cmake") or "/bin/sh", build / name)
         target = self.folder / "carried"
@@ -191,8 +265,18 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         names = {path.name for path in target.iterdir()}
         self.assertLessEqual({"gpu_check", "gpu_attention.py", "attention.toml", "decode.toml", "layer.toml",
-                              "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer"}, names)
+                              "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer",
+                              "kformer-perf-blocks", "kformer-perf-attention", "blocks.py", "torch_blocks.py",
+                              "turns.py"}, names)
+        self.assertNotIn("single blocks", done.stdout)
         self.assertFalse([path for path in (target / "lib").iterdir() if path.name.startswith(("libc.so", "libm.so"))])
+        # The programs of perf/ may be absent, the others may not.
+        (build / "perf/kformer-perf-blocks").unlink()
+        shutil.rmtree(target)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("single blocks will not be timed", done.stdout)
+        self.assertFalse((target / "kformer-perf-blocks").exists())
         (build / "tests/kformer_tests_cuda").unlink()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
