@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "run.hpp"
+
 /// \file
 /// The BLAS that the library was built with, where everything is timed on a host: called as any program would:
 /// once per product, with its own threads.
@@ -24,6 +26,11 @@ struct BlasFactor {
 
 /// Whether it can run on `threads` threads.
 bool blas_can_use(int threads);
+
+/// Of a call that it can do in float.
+struct BlasCall {
+  static bool blas_can() { return blas_can_use(Space().concurrency()); }
+};
 
 /// `result = left · right + beta · result` on `threads` threads, with (rows, columns) the extents of `result`
 /// and `inner` the length of the sums.

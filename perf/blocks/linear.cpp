@@ -12,11 +12,6 @@ struct Shape {
   std::int64_t rows, in, out;
 };
 
-// Of a call that BLAS can do in float.
-struct BlasCall {
-  static bool blas_can() { return blas_can_use(Space().concurrency()); }
-};
-
 template <class T>
 class Forward : public BlasCall {
  public:
