@@ -149,10 +149,16 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
       m_gradients_block =
           gradients.allocate(this->m_exec, ledger, MemoryClass::gradients, "kformer-attention::gradients");
     }
-    std::size_t bytes = attention_forward_workspace_bytes(this->m_exec, s, task.options, extras());
+    AttentionExtras<Exec> planned = extras();
+    // Nothing is in them yet, and a forecast has no memory for them.
+    if (task.tensor("cu_seqlens_q")) {
+      const Array<std::int32_t*> none(nullptr, m_cu_seqlens_q.size());
+      planned.sequences(none, none);
+    }
+    std::size_t bytes = attention_forward_workspace_bytes(this->m_exec, s, task.options, planned);
     if (task.backward)
-      bytes = std::max(bytes, attention_backward_workspace_bytes(this->m_exec, s, task.options, extras(),
-                                                                 extra_gradients()));
+      bytes = std::max(
+          bytes, attention_backward_workspace_bytes(this->m_exec, s, task.options, planned, extra_gradients()));
     workspace.add(this->m_workspace, bytes);
     this->m_workspace_block =
         workspace.allocate(this->m_exec, ledger, MemoryClass::workspace, "kformer-attention::workspace");

@@ -212,6 +212,18 @@ BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
   }
 }
 
+// As a forecast has it, that takes no memory.
+BOOST_AUTO_TEST_CASE(a_workspace_is_planned_without_the_starts_of_sequences) {
+  const Kokkos::View<std::int32_t*, Kokkos::LayoutRight, Exec::memory_space,
+                     Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+      none(nullptr, 4);
+  const AttentionShape shape{DType::bf16, 1, 3, 1 << 20, 8, 2, 64, 64};
+  const std::size_t packed =
+      attention_forward_workspace_bytes(Exec(), shape, {}, AttentionExtras<Exec>().sequences(none, none));
+  BOOST_TEST(packed > 0u);
+  if (Impl::is_host_space<Exec>) BOOST_TEST(packed == attention_forward_workspace_bytes(Exec(), shape));
+}
+
 // A device cannot refuse them: that would need a fence. They must not lead out of the operands.
 BOOST_AUTO_TEST_CASE(wrong_sequence_lengths_stay_inside) {
   AttentionTensors<float> t(Case{1, 0, 0, 2, 1, 8, 8}.packed({30, 40, 50}, {50, 40, 30}).causal());

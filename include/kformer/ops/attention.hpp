@@ -74,7 +74,8 @@ void check_attention(const Problem& problem) {
 }  // namespace Impl
 
 /// Bytes of workspace with which `attention_forward` is fastest. It works with none: few queries against many
-/// keys are then not split along the keys.
+/// keys are then not split along the keys. On host spaces the starts of packed sequences are read, if they have
+/// memory; without, as many queries as there are count as one sequence.
 ///
 /// \throws DimensionMismatch, NotSupported as `attention_forward` would
 template <class Exec>
