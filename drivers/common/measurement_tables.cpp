@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/spaces.hpp"
-
 namespace kformer::drivers {
 
 namespace {
@@ -181,7 +179,7 @@ void MeasurementTables::add_case(const Measurement& m, const std::string& execut
   m_classes.append({{"peak_bytes", std::vector<std::uint64_t>(m.peak.begin(), m.peak.end())}});
   for (const auto& [name, bytes] : m.witnessed)
     m_spaces.append({{"case", m_next}, {"name", name}, {"peak_bytes", bytes}});
-  if (m.on_device && !runs_on_host(execution_space))
+  if (m.on_device && execution_space == "cuda")
     m_devices.append({{"case", m_next},
                       {"used_bytes", m.on_device->used},
                       {"pool_reserved_bytes", m.on_device->pool_reserved}});

@@ -105,7 +105,7 @@ struct Prompts {
     {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
       ResultFile results(file());
-      GenerateResults tables(results, deck, "serial");
+      GenerateResults tables(results, deck, "cuda");
       code = run_prompts({&deck, &parrot, &tables, [this] { return stop_reason; }}, results);
     }
     out = contents_of(directory / "out");
