@@ -152,7 +152,7 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
     AttentionExtras<Exec> planned = extras();
     // Nothing is in them yet, and a forecast has no memory for them.
     if (task.tensor("cu_seqlens_q")) {
-      const Array<std::int32_t*> none(nullptr, m_cu_seqlens_q.size());
+      const Array<std::int32_t*> none(nullptr, m_cu_seqlens_q.extent(0));
       planned.sequences(none, none);
     }
     std::size_t bytes = attention_forward_workspace_bytes(this->m_exec, s, task.options, planned);
