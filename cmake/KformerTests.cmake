@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: MIT
 
+# What a test prints that lacks something: real data, or in a build for GPUs a device (or its driver).
+set(Kformer_TEST_SKIPPED "skipped: KFORMER_DATA")
+if("Cuda" IN_LIST Kformer_SPACES)
+  list(APPEND Kformer_TEST_SKIPPED "there is no such device here" "libcuda.so.1: cannot open shared object")
+endif()
+
 # kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...] [PROCESSORS <n>]): one ctest <room>/<name><suffix> for each name, which runs the
 # Boost.Test suite <name> of the program.
@@ -14,7 +20,7 @@ function(kformer_add_suites program)
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
     set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
-                                            SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "skipped: KFORMER_DATA")
+                                            SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "${Kformer_TEST_SKIPPED}")
   endforeach()
 endfunction()
 
