@@ -213,6 +213,13 @@ BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
     BOOST_TEST(refusal(p) == "rows of an operand overlap");
     *operand = kept;
   }
+  const Tensors<float> batch({4, 6, 5, 3}, Rows::packed);
+  Impl::LinearForward same_row{batch.x.ref(), batch.weight.ref(), {}, batch.residual.ref(), batch.y.ref()};
+  same_row.residual.stride[1] = 0;
+  BOOST_TEST(refusal(same_row) == "rows of an operand overlap");
+  BOOST_TEST(Impl::cuda::plan_of(same_row).bias == nullptr);
+  same_row.residual.stride[0] = 0;
+  BOOST_TEST(refusal(same_row) == "");
   // One row overlaps with none, whatever its stride.
   Impl::LinearForward row{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
   row.x.extent[0] = row.y.extent[0] = 1;

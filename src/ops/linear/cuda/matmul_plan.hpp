@@ -96,7 +96,8 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   plan.tf32 = p.allow_tf32 && p.factor_type == Number::f32;
   plan.compute = p.factor_type == Number::f64 ? Number::f64 : Number::f32;
   plan.alpha = p.scale;
-  if (p.addend != nullptr && p.addend_row_stride == 0) {
+  // A row that differs between the matrices of a batch is no bias.
+  if (p.addend != nullptr && p.addend_row_stride == 0 && (p.batches <= 1 || p.addend_batch_stride == 0)) {
     plan.bias = p.addend;
   } else if (p.addend != nullptr) {
     plan.c =
