@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
 /// What a published checkpoint says about its model, with the keys of config.json files.
 

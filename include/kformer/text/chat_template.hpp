@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
 /// Conversations as the text that a chat model was trained on.
 
