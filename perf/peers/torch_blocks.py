@@ -25,7 +25,7 @@ class Block:
         return torch.randint(end, (count,))
 
     def tensors(self, inputs):
-        """The differentiable inputs and parameters."""
+        """The tensors among the inputs, and the parameters of a module."""
         return list(inputs.values())
 
 
