@@ -511,7 +511,7 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_every_key_of_the_resolved_deck) {
                              {"minimum", 1},
                              {"maximum", 100000},
                              {"default", 10},
-                             {"description", "samples of a case; every one is stored"}}));
+                             {"description", "samples per case; every sample is stored"}}));
   const auto& dtype = tables.at("sweep").at("properties").at("dtype").at("oneOf");
   BOOST_TEST((dtype.at(0).at("enum") == nlohmann::json{"f32", "bf16", "f16", "f64"}));
   BOOST_TEST(dtype.at(1).at("uniqueItems") == true);

@@ -40,7 +40,7 @@ Table cases_table() {
   Table table("cases", "case", "number of the case");
   table.dimension("repeat", "timed repetition")
       .dimension("memory_class", "use of the memory", {"weights", "workspace"});
-  table.column({.name = "impl", .type = ColumnType::text, .long_name = "how attention is computed"});
+  table.column({.name = "impl", .type = ColumnType::text, .long_name = "implementation of attention"});
   table.column({.name = "seq_len", .type = ColumnType::i64, .long_name = "sequence length"});
   table.column({.name = "time", .units = "s", .long_name = "time of one call", .along = "repeat"});
   table.column({.name = "energy", .units = "J", .long_name = "energy of one call"});

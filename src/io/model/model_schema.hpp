@@ -27,20 +27,20 @@ void describe_model(V& v, LanguageModelTable& t, const char* needed = nullptr) {
          .required = required},
         t.vocab_size);
   v.key({.name = "max_position_embeddings",
-         .help = "context length of the training",
+         .help = "context length of training",
          .range = {.min = 1, .max = most_tokens},
          .default_text = default_text,
          .required = required},
         t.max_position_embeddings);
-  v.key({.name = "tie_word_embeddings", .help = "the embedding is the last projection, too"},
+  v.key({.name = "tie_word_embeddings", .help = "the embedding is also the output matrix"},
         t.tie_word_embeddings);
   v.key({.name = "bos_token_id",
-         .help = "what a text begins with",
+         .help = "token at the beginning of a text",
          .range = {.min = 0, .max = most_tokens},
          .default_text = "none"},
         t.bos_token_ids);
   v.key({.name = "eos_token_id",
-         .help = "what a text ends with",
+         .help = "tokens that end a text",
          .range = {.min = 0, .max = most_tokens},
          .default_text = "none"},
         t.eos_token_ids);
