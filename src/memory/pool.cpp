@@ -22,7 +22,7 @@ PooledMemory take_in_order(const DevicePool& pool, const Kokkos::Cuda& exec, con
   return {static_cast<std::byte*>(data), [=](std::byte* memory) {
             if (!Kokkos::is_initialized())
               Kokkos::abort(
-                  ("kformer::MemoryBlock: '" + label + "' is given back after Kokkos::finalize\n").c_str());
+                  ("kformer::MemoryBlock: '" + label + "' is released after Kokkos::finalize\n").c_str());
             Kokkos::Tools::deallocateData(space, label, memory, bytes);
             before_free();
             pool.free(memory, exec.cuda_stream());

@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
           "recent 25 must not exceed budget 24");
   refused(
       with(KvCacheKind::contiguous, [](auto& o) { o.capacity = o.batch = 1 << 20; }),
-      "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; make several "
+      "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; use several "
       "caches");
 }
 

@@ -78,7 +78,7 @@ constexpr std::array<std::string_view, 2> names_of(ActivationStorage) { return {
 struct GenerateTable {
   std::string execution_space = "default";  ///< lower-case name of a Kokkos execution space, or "default"
   std::string dtype = "f32";                ///< activations and dense weights: f32, bf16, f16, f64
-  ActivationStorage activations = ActivationStorage::full;  ///< operands of products with quantised weights
+  ActivationStorage activations = ActivationStorage::full;  ///< activations in products with quantised weights
   std::int64_t max_new_tokens = 256;                        ///< of a sequence
   std::int64_t batch = 1;                                   ///< sequences that start with each prompt
   KvCacheImpl kv_cache = KvCacheImpl::contiguous;           ///< what is kept between tokens

@@ -65,7 +65,7 @@ struct MemorySweepTable {
 /// The table [plan]: what holds for all cases.
 struct PlanTable {
   std::int64_t device_bytes = 0;                            ///< what there is, 0 = what is free now
-  ActivationStorage activations = ActivationStorage::full;  ///< operands of products with quantised weights
+  ActivationStorage activations = ActivationStorage::full;  ///< activations in products with quantised weights
   KvCacheTable cache;                                       ///< sizes of the cache; its keys stand in [plan]
   bool operator==(const PlanTable&) const = default;        ///< all keys equal
 };
