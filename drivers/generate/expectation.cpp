@@ -102,9 +102,8 @@ std::optional<std::string> difference_from(std::span<const TokenRecord> tokens,
       tokens.begin());
   if (same == tokens.size() && same == expected.size()) return {};
   if (same == tokens.size())
-    return fmt::format("the sequence ends after {} tokens, but id {} should follow, for {} tokens in "
-                       "total", same,
-                       expected[same], expected.size());
+    return fmt::format("the sequence ends after {} tokens, but id {} should follow, for {} tokens in total",
+                       same, expected[same], expected.size());
   const std::string there = same == expected.size() ? "the end" : fmt::format("id {}", expected[same]);
   return fmt::format("token {} of {} (id {}, {}) is the first that differs: expected {}", same + 1,
                      tokens.size(), tokens[same].id, excerpt(tokens[same].bytes), there);

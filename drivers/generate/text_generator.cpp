@@ -246,7 +246,7 @@ void DeckGenerator::judge_ends(Generation& generation) const {
     if (s.end != SequenceEnd::no_token) continue;
     generation.measurement.status = CaseStatus::error;
     generation.measurement.message = fmt::format(
-        "row {} ends after {} tokens: every logit is NaN or −∞; check the weights", r, s.tokens.size());
+        "row {} ends after {} tokens: every logit is NaN or -inf; check the weights", r, s.tokens.size());
     return;
   }
 }

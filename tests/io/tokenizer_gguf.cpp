@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(broken_vocabularies_are_refused) {
   GgufVocabulary vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.merges.push_back("1 x9");
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is not a valid tokenizer: merge 3 of '1' and 'x9': 'x9' is no token");
+             "'m.gguf' is not a valid tokenizer: merge 3 of '1' and 'x9': 'x9' is not a token");
   vocabulary.merges = {"12"};
   BOOST_TEST(refusal(vocabulary) ==
              "'m.gguf' is not a valid tokenizer: tokenizer.ggml.merges has '12', which is not a pair of "

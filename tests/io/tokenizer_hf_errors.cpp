@@ -50,13 +50,13 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}})",
                 "token 'b' with id 0: 'a' has that id already");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})",
-                "merge 0 of 'a' and 'b': 'ab' is no token");
+                "merge 0 of 'a' and 'b': 'ab' is not a token");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"ax":1},"merges":["a x"]}})", "'x' is no token");
   for (const char* merge : {"1", R"("ab")", R"("a b c")", R"(["a"])", R"(["a",1])", "null"})
     check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[)" + std::string(merge) + "]}}",
                   "model.merges[0] is not a pair of tokens");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{},"unk_token":"u"}})",
-                "model.unk_token 'u' is no token");
+                "model.unk_token 'u' is not a token");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{}}})", "model.merges is object");
   check_refused(std::string(100000, '['), "nested deeper than 64 levels");
   std::string deep;
