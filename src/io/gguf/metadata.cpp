@@ -101,7 +101,7 @@ const GgufValue* GgufFile::find_value(std::string_view key, bool is_array, bool 
   if (place == m_metadata.end()) return nullptr;
   const GgufValue& value = place->second;
   if (value.is_array != is_array || !fits(value.type))
-    refuse(m_source, key, std::string("is of another type, expected ") + expected);
+    refuse(m_source, key, std::string("has another type, expected ") + expected);
   return &value;
 }
 
