@@ -52,7 +52,7 @@ Table& declare_cases(ResultFile& file) {
   Table& t = file.table("cases", "case", "case of the sweep, in running order");
   declare_leading_columns(t);
   declare_shape_columns(t, "queries of a sequence");
-  t.column({"seq_len", i64, "1", "keys of a sequence"});
+  t.column({"seq_len", i64, "1", "keys per sequence"});
   declare_measured_columns(t);
   t.column({"share_of_fma_peak", f64, "1", "flop_rate over the machine's rate of multiply-adds"});
   t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
@@ -70,7 +70,7 @@ Table& declare_cases(ResultFile& file) {
 
 Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
   Table& t = file.table("comparison", "configuration", "cases that differ only in seq_len and impl");
-  t.numbered_dimension("seq_len", "keys of a sequence", comparison.lengths());
+  t.numbered_dimension("seq_len", "keys per sequence", comparison.lengths());
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward"}});

@@ -18,7 +18,7 @@ struct AttentionPoint {
   Slot<std::string>
       execution_space{};  ///< lower-case name of a Kokkos execution space; "all" and "default" in decks only
   Slot<DType> dtype{};    ///< storage type: f32, bf16, f16, f64
-  Slot<Direction> direction{};               ///< pass that is measured
+  Slot<Direction> direction{};               ///< which pass to measure
   Slot<bool> causal{};                       ///< later keys are hidden
   Slot<std::int64_t> window{};               ///< keys at this distance or more are hidden, 0 = none
   Slot<std::int64_t> num_attention_heads{};  ///< query heads
@@ -27,8 +27,8 @@ struct AttentionPoint {
   Slot<std::int64_t> v_head_dim{};           ///< features of a value; 0 in decks: head_dim
   Slot<std::int64_t> batch{};                ///< sequences
   Slot<std::int64_t> q_len{};                ///< queries of a sequence, 0 = seq_len
-  Slot<std::int64_t> seq_len{};              ///< keys of a sequence
-  Slot<AttentionAlgorithm> impl{};           ///< how attention is computed
+  Slot<std::int64_t> seq_len{};              ///< keys per sequence
+  Slot<AttentionAlgorithm> impl{};           ///< implementation of attention
   bool operator==(const AttentionPoint&) const = default;  ///< all axes equal
 };
 

@@ -142,7 +142,7 @@ void describe(V& v, GenerateTable& t) {
   describe(v, t.cache);
   v.key(prefill_chunk_key(), t.prefill_chunk);
   v.key({.name = "max_seq_len",
-         .help = "most tokens of a sequence, 0 = as many as prompt and new tokens need",
+         .help = "maximum tokens per sequence, 0 = as many as prompt and new tokens need",
          .range = {.min = 0, .max = most_tokens},
          .unit = "tokens"},
         t.max_seq_len);
