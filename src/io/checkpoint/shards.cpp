@@ -29,8 +29,8 @@ json parse_index(const std::filesystem::path& index) {
     throw FileError("'" + index.string() + "' is not a safetensors index: " + reason);
   };
   const MappedFile file = map_file(index);
-  if (file.size > largest_index) refuse("it has " + std::to_string(file.size) + " bytes, too many for an "
-                                                                                "index");
+  if (file.size > largest_index)
+    refuse("it has " + std::to_string(file.size) + " bytes, too many for an index");
   // A tree keeps only the last of two equal keys, so they are noticed before.
   std::set<std::string> names;
   const auto watch = [&](int depth, json::parse_event_t event, const json& node) {

@@ -54,8 +54,8 @@ To number_at(const GgufValue& value, std::size_t index, const std::string& sourc
     if constexpr (std::is_integral_v<To>)
       if constexpr (std::is_integral_v<decltype(number)>)
         if (!std::in_range<To>(number))
-          refuse(source, key, "is " + std::to_string(number) + ", which does not fit into a signed 64-bit "
-                                                               "integer");
+          refuse(source, key,
+                 "is " + std::to_string(number) + ", which does not fit into a signed 64-bit integer");
     return static_cast<To>(number);
   });
 }

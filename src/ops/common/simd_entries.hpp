@@ -78,8 +78,8 @@ template <class Exec>
 std::string too_big(std::size_t bytes) {
   const auto most = static_cast<std::size_t>(DynamicTeams<Exec>::scratch_size_max(1));
   if (bytes + scratch_alignment <= most) return {};
-  return "its tiles need " + std::to_string(bytes + scratch_alignment) + " bytes of scratch memory, but "
-                                                                         "Kokkos has " +
+  return "its tiles need " + std::to_string(bytes + scratch_alignment) +
+         " bytes of scratch memory, but Kokkos has " +
          std::to_string(most);
 }
 

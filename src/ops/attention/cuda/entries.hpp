@@ -38,8 +38,8 @@ template <class Problem>
 std::string tensor_core_refusal(const Problem& p) {
   const AttentionExtraRefs& x = p.extras;
   if (p.q.dtype != DType::bf16 && p.q.dtype != DType::f16)
-    return std::string("operands are stored as ") + to_string(p.q.dtype) + ", but it supports only bf16 and "
-                                                                           "f16";
+    return std::string("operands are stored as ") + to_string(p.q.dtype) +
+           ", but it supports only bf16 and f16";
   if (p.options.compute == Compute::full)
     return "it rounds attention weights to 16 bits, but compute = full was requested";
   if (x.bias.present() || x.alibi_slopes.present() || x.sinks.present() || x.block_mask.present())
