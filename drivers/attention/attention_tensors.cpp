@@ -56,7 +56,8 @@ class TensorChecks {
 
   void throw_if_any(const std::filesystem::path& file) const {
     if (!m_faults.empty())
-      throw FileError(fmt::format("{}: the tensors are not valid inputs of attention:{}", file.string(), m_faults));
+      throw FileError(
+          fmt::format("{}: the tensors are not valid inputs of attention:{}", file.string(), m_faults));
   }
 
  private:

@@ -135,10 +135,9 @@ void describe(V& v, AttentionCompareDeck& d) {
   v.table({.name = "attention", .help = "Options of all cases."}, d.attention);
   describe_sweep_tables(v, d);
   v.table({.name = "limits", .help = "Cases not to try."}, d.limits);
-  v.table(
-      {.name = "tensors",
-       .help = "Optional: run on tensors from a file, which also define the storage type and all extents."},
-      d.tensors);
+  v.table({.name = "tensors",
+           .help = "Optional: run on tensors from a file, which also define the storage type and all extents."},
+          d.tensors);
 }
 
 }  // namespace kformer::Impl::schema

@@ -146,8 +146,7 @@ void describe(V& v, GenerateTable& t) {
          .range = {.min = 0, .max = most_tokens},
          .unit = "tokens"},
         t.max_seq_len);
-  v.key({.name = "share_prefix", .help = "compute a shared prefix of prompts once"},
-        t.share_prefix);
+  v.key({.name = "share_prefix", .help = "compute a shared prefix of prompts once"}, t.share_prefix);
   v.key({.name = "stop_at_eos", .help = "end a sequence after an end-of-text token"}, t.stop_at_eos);
   v.key({.name = "stop",
          .help = "end a sequence when its new text contains one of these; not empty",
@@ -155,12 +154,11 @@ void describe(V& v, GenerateTable& t) {
         t.stop);
   v.key({.name = "log_probabilities", .help = "record the log-probability of each new token"},
         t.log_probabilities);
-  v.key(
-      {.name = "score_prompt",
-       .help =
-           "also record it for the prompt tokens; this slows prefill, because it needs the logits of all of "
-           "them"},
-      t.score_prompt);
+  v.key({.name = "score_prompt",
+         .help =
+             "also record it for the prompt tokens; this slows prefill, because it needs the logits of all of "
+             "them"},
+        t.score_prompt);
   v.key({.name = "last_logits", .help = "record the logits after the last token of each sequence"},
         t.last_logits);
 }
@@ -181,8 +179,7 @@ void describe(V& v, PromptTable& t) {
          .default_text = "see `text`"},
         t.chat);
   v.key({.name = "system", .help = "a system message before `chat`", .default_text = "none"}, t.system);
-  v.key({.name = "special_tokens",
-         .help = "read special tokens in the prompt text as special tokens"},
+  v.key({.name = "special_tokens", .help = "read special tokens in the prompt text as special tokens"},
         t.special_tokens);
   v.key({.name = "expect_file",
          .help = "file with the expected prompt and continuation, relative to the deck; white space at the "
@@ -204,19 +201,16 @@ void describe(V& v, GenerateTimingTable& t) {
          .help = "generations of each prompt before the first that is recorded",
          .range = {.min = 0, .max = 100000}},
         t.warmup);
-  v.key({.name = "repeats",
-         .help = "recorded generations of each prompt",
-         .range = {.min = 1, .max = 100000}},
+  v.key({.name = "repeats", .help = "recorded generations of each prompt", .range = {.min = 1, .max = 100000}},
         t.repeats);
 }
 
 template <class V>
 void describe(V& v, GenerateCheckTable& t) {
-  v.key(
-      {.name = "reference",
-       .help = "compare the logits of each step with a recomputation of the whole sequence (exit code 5 on a "
-               "difference), or not at all"},
-      t.reference);
+  v.key({.name = "reference",
+         .help = "compare the logits of each step with a recomputation of the whole sequence (exit code 5 on a "
+                 "difference), or not at all"},
+        t.reference);
 }
 
 constexpr std::string_view generate_kind = "generate";

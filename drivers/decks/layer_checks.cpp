@@ -16,7 +16,8 @@ void check_model(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& di
       if (!has(loaded, {"model", key}))
         diagnostics.error(place_of(loaded, {"model", key}),
                           fmt::format("missing key '{}' in [model]; set it, set 'config', or add "
-                                      "[tensors]", key));
+                                      "[tensors]",
+                                      key));
   const auto faults = deck.tensors ? model_faults(deck.model) : complete_model(deck.model);
   for (const auto& fault : faults)
     diagnostics.error(place_of(loaded, {"model", fault.key}),

@@ -13,14 +13,13 @@ namespace kformer::Impl::schema {
 template <class V>
 void describe(V& v, PrecisionTable& t) {
   v.key(compute_key(), t.compute);
-  v.key(
-      {.name = "master", .help = "type of the weights that the optimizer updates, if those of the layer have "
-                                 "16 bits"},
-      t.master);
-  v.key(
-      {.name = "loss_scaling",
-       .help = "factor on the gradient of the output; gradients in results are divided by it"},
-      t.loss_scaling);
+  v.key({.name = "master",
+         .help = "type of the weights that the optimizer updates, if those of the layer have "
+                 "16 bits"},
+        t.master);
+  v.key({.name = "loss_scaling",
+         .help = "factor on the gradient of the output; gradients in results are divided by it"},
+        t.loss_scaling);
   v.key({.name = "initial_loss_scale",
          .help = "the first scale; with `static`, the only one",
          .range = {.min = 0, .max = 1e38, .above = true}},
@@ -137,9 +136,8 @@ void describe(V& v, LayerSweepDeck& d) {
   v.table({.name = "optimizer", .help = "AdamW, for direction `step`."}, d.optimizer);
   v.table(
       {.name = "tensors",
-       .help =
-           "Optional: run on tensors from a file. Batch, sequence length and the keys of [model] come from "
-           "the file unless the deck sets them."},
+       .help = "Optional: run on tensors from a file. Batch, sequence length and the keys of [model] come from "
+               "the file unless the deck sets them."},
       d.tensors);
 }
 

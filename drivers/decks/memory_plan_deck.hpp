@@ -39,7 +39,7 @@ struct MemoryPoint {
   Slot<KvCacheKind> kv_cache{};        ///< what is kept between tokens; none in training
   Slot<std::int64_t> prefill_chunk{};  ///< prompt tokens per step, 0 = the whole prompt; 0 in training
   Slot<std::int64_t> batch{};          ///< sequences
-  Slot<std::int64_t> context{};  ///< tokens per sequence; 0 in decks: as many as the model was trained on
+  Slot<std::int64_t> context{};        ///< tokens per sequence; 0 in decks: as many as the model was trained on
   auto operator<=>(const MemoryPoint&) const = default;  ///< axis by axis
 };
 

@@ -25,8 +25,7 @@ template <class F, class... Points>
   requires(PointOfPlan<std::remove_const_t<Points>> && ...)
 void for_each_axis(F&& f, Points&... points) {
   f(execution_space_axis(), points.execution_space...);
-  f(Key{.name = "purpose",
-        .help = "generation with a KV cache, or a training step on whole sequences"},
+  f(Key{.name = "purpose", .help = "generation with a KV cache, or a training step on whole sequences"},
     points.purpose...);
   f(Key{.name = "dtype",
         .help = "type of activations, KV cache and unquantised weights",
@@ -77,11 +76,14 @@ void describe(V& v, MemoryPlanDeck& d) {
   describe_header(v, header, {memory_plan_kind});
   v.table({.name = "run", .help = "General settings."}, d.run);
   v.table({.name = "output", .help = "The result file."}, d.output);
-  v.table({.name = "model", .help = "The model; keys as in published config.json files. Alternative to "
-                                    "[weights]."},
+  v.table({.name = "model",
+           .help = "The model; keys as in published config.json files. Alternative to "
+                   "[weights]."},
           d.model);
-  v.table({.name = "weights", .help = "A checkpoint, which defines model and types. Alternative to "
-                                      "[model]."}, d.weights);
+  v.table({.name = "weights",
+           .help = "A checkpoint, which defines model and types. Alternative to "
+                   "[model]."},
+          d.weights);
   v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
           d.sweep);
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);

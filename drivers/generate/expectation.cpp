@@ -82,8 +82,8 @@ std::optional<std::string> difference_from(std::span<const TokenRecord> tokens, 
   if (got == wanted) return {};
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(got, wanted).in1 - got.begin());
   if (same == got.size())
-    return fmt::format("the text ends after token {} of {}, but {} should follow", tokens.size(),
-                       tokens.size(), excerpt(wanted, same));
+    return fmt::format("the text ends after token {} of {}, but {} should follow", tokens.size(), tokens.size(),
+                       excerpt(wanted, same));
   const std::size_t leading = got.empty() ? 0 : static_cast<std::size_t>(got.data() - whole.data());
   const std::size_t token = token_at(tokens, leading + same);
   const std::string there = same == wanted.size() ? "the end" : excerpt(wanted, same);

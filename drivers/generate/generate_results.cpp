@@ -61,10 +61,9 @@ Table& declare_generations(ResultFile& file) {
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
   t.column({"new_tokens", i64, "1", "tokens that were generated"});
   t.column({"end", flag, "1", "why the sequence ended", "", sequence_end_names});
-  t.column(
-      {"mean_nll", f64, "1",
-       "mean negative log-likelihood of all tokens except the first, in nats; of the new tokens if the "
-       "prompt was not scored"});
+  t.column({"mean_nll", f64, "1",
+            "mean negative log-likelihood of all tokens except the first, in nats; of the new tokens if the "
+            "prompt was not scored"});
   t.column({"mean_nll_new", f64, "1", "mean negative log-likelihood of the new tokens, in nats"});
   t.column({"prompt_text", text, "1", "prompt as the deck has it"});
   t.column({"text", text, "1", "text of the new tokens"});

@@ -39,8 +39,7 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
     ids.insert(ids.begin(), *m_begin);
   if (ids.empty())
     throw NotSupported(
-        fmt::format("prompt '{}' is empty, and the tokenizer has no beginning-of-text token",
-                    prompt.name));
+        fmt::format("prompt '{}' is empty, and the tokenizer has no beginning-of-text token", prompt.name));
   for (const std::int32_t id : ids)
     if (id >= m_vocab_size)
       throw NotSupported(

@@ -53,8 +53,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_option("-f,--format", format, "Format of the layer matrices")
       ->required()
       ->check(CLI::IsMember(layer_formats));
-  app.add_option("-e,--embedding", embedding,
-                 "Format of the token embedding and of lm_head; same: as stored")
+  app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
   std::vector<std::string> space_names = spaces;

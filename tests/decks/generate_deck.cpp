@@ -131,8 +131,8 @@ BOOST_AUTO_TEST_CASE(a_deck_names_weights_and_prompts) {
   BOOST_TEST(number_of_faults(missing) == 2u);
   BOOST_TEST(contains(faults(header + "[weights]\nformat = \"gguf\"\n" + prompt),
                       "deck.toml:3:2: error: missing key 'path' in [weights]: a path"));
-  BOOST_TEST(contains(faults(header + "prompt = []\n" + weights),
-                      "deck.toml:3:10: error: no prompt to continue"));
+  BOOST_TEST(
+      contains(faults(header + "prompt = []\n" + weights), "deck.toml:3:10: error: no prompt to continue"));
   BOOST_TEST(contains(faults(header + "prompt = \"hello\"\n" + weights),
                       "'prompt' must be an array of tables, got string \"hello\"; write [[prompt]]"));
 }

@@ -114,8 +114,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_says_its_model) {
 }
 
 BOOST_AUTO_TEST_CASE(there_is_one_model) {
-  BOOST_TEST(contains(faults(header),
-                      "deck.toml:1:1: error: no model to plan for; add [model] or [weights]"));
+  BOOST_TEST(contains(faults(header), "deck.toml:1:1: error: no model to plan for; add [model] or [weights]"));
   BOOST_TEST(contains(faults(header + model + "[weights]\npath = \"x\"\n"),
                       "[model] and [weights] both define the model"));
 }

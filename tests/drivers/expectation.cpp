@@ -38,21 +38,18 @@ BOOST_AUTO_TEST_CASE(white_space_at_the_ends_is_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(white_space_inside_counts) {
-  BOOST_TEST(
-      message(tokens({"a", "  b"}), "a b") ==
-      "token 3 of 3 (id 11, \"  b\") is the first that differs: after 2 bytes of text, expected \"b\", "
-      "got \" b\"");
+  BOOST_TEST(message(tokens({"a", "  b"}), "a b") ==
+             "token 3 of 3 (id 11, \"  b\") is the first that differs: after 2 bytes of text, expected \"b\", "
+             "got \" b\"");
 }
 
 BOOST_AUTO_TEST_CASE(the_first_token_that_differs_is_named) {
-  BOOST_TEST(
-      message(tokens({" Once", " upon", " a", " tree"}), "Once upon a time") ==
-      "token 5 of 5 (id 13, \" tree\") is the first that differs: after 13 bytes of text, expected "
-      "\"ime\", got \"ree\"");
-  BOOST_TEST(
-      message(tokens({"x"}), "y") ==
-      "token 2 of 2 (id 10, \"x\") is the first that differs: after 0 bytes of text, expected \"y\", "
-      "got \"x\"");
+  BOOST_TEST(message(tokens({" Once", " upon", " a", " tree"}), "Once upon a time") ==
+             "token 5 of 5 (id 13, \" tree\") is the first that differs: after 13 bytes of text, expected "
+             "\"ime\", got \"ree\"");
+  BOOST_TEST(message(tokens({"x"}), "y") ==
+             "token 2 of 2 (id 10, \"x\") is the first that differs: after 0 bytes of text, expected \"y\", "
+             "got \"x\"");
 }
 
 BOOST_AUTO_TEST_CASE(tokens_without_text_are_passed_over) {
@@ -66,8 +63,7 @@ BOOST_AUTO_TEST_CASE(tokens_without_text_are_passed_over) {
 BOOST_AUTO_TEST_CASE(a_text_that_ends_early_or_late_differs) {
   BOOST_TEST(message(tokens({"Once"}), "Once upon") ==
              "the text ends after token 2 of 2, but \" upon\" should follow");
-  BOOST_TEST(message(tokens({}), "Once") ==
-             "the text ends after token 1 of 1, but \"Once\" should follow");
+  BOOST_TEST(message(tokens({}), "Once") == "the text ends after token 1 of 1, but \"Once\" should follow");
   BOOST_TEST(message(tokens({"Once", " upon"}), "Once") ==
              "token 3 of 3 (id 11, \" upon\") is the first that differs: after 4 bytes of text, expected the "
              "end, got \" upon\"");
@@ -81,10 +77,9 @@ BOOST_AUTO_TEST_CASE(excerpts_are_short_and_on_one_line) {
 
 BOOST_AUTO_TEST_CASE(characters_are_shown_whole) {
   // The same first byte: the second one, a token of its own, differs.
-  BOOST_TEST(
-      message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
-      "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, expected "
-      "\"\u00f6h\", got \"\u00e4h\"");
+  BOOST_TEST(message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
+             "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, expected "
+             "\"\u00f6h\", got \"\u00e4h\"");
   const std::string text = message(tokens({"a"}), "a" + std::string(39, 'z') + "\u00f6\u00f6");
   BOOST_TEST(text.ends_with("z\u00f6\"..."), text);
 }

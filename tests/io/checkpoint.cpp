@@ -113,8 +113,7 @@ BOOST_AUTO_TEST_CASE(an_index_that_lies_is_refused) {
   BOOST_TEST(refusal(replaced(index(), "norm.weight\":\"a", "norm.weight\":\"b"))
                  .find("is in shard 'a.safetensors'") != std::string::npos);
   BOOST_TEST(refusal(replaced(index(), "\"lm_head.weight\":", "\"head\":")) ==
-             place +
-                 ": tensor 'lm_head.weight' is in shard 'a.safetensors', but the index has no such tensor");
+             place + ": tensor 'lm_head.weight' is in shard 'a.safetensors', but the index has no such tensor");
   BOOST_TEST(refusal(replaced(index(), "{\"lm_head", "{\"extra\":\"a.safetensors\",\"lm_head")) ==
              place + ": tensor 'extra' is not in its shard 'a.safetensors'");
   BOOST_TEST(refusal(replaced(index(), "a.safetensors", "c.safetensors")) ==
@@ -149,8 +148,7 @@ BOOST_AUTO_TEST_CASE(folders_that_are_no_checkpoint_are_refused) {
   put_contents(directory / "notes.txt", "hello");
   BOOST_TEST(fault(directory / "notes.txt")
                  .starts_with(in_folder("notes.txt") + " is not a checkpoint: expected a folder"));
-  BOOST_TEST(fault(directory / "none") ==
-             "cannot read " + in_folder("none") + ": no such file or folder");
+  BOOST_TEST(fault(directory / "none") == "cannot read " + in_folder("none") + ": no such file or folder");
   put_contents(directory / "model.safetensors", "");
   BOOST_TEST(fault().starts_with(in_folder("model.safetensors") + " is not a valid safetensors file"));
   fs::remove(directory / "config.json");

@@ -183,12 +183,12 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
       fault(with("llama.feed_forward_length", array_value(4, 2, raw(48) + raw(32)))) ==
       "metadata 'llama.feed_forward_length' has different values for different layers, which is not supported");
   BOOST_TEST(fault(with("llama.feed_forward_length", array_value(4, 2, raw(48) + raw(48)))) == "no error");
-  BOOST_TEST(fault(with("split.count", u32_value(2)))
-                 .ends_with("is one part of a split file; merge the parts first"));
+  BOOST_TEST(
+      fault(with("split.count", u32_value(2))).ends_with("is one part of a split file; merge the parts first"));
   BOOST_TEST(fault(with_tensor({"blk.0.ffn_gate_inp.weight", {1}, 0, "1234"})) ==
              "tensor 'blk.0.ffn_gate_inp.weight' belongs to no supported model");
-  BOOST_TEST(fault(with_tensor({"blk.00.attn_q.weight", {1}, 0, "1234"}))
-                 .ends_with("belongs to no supported model"));
+  BOOST_TEST(
+      fault(with_tensor({"blk.00.attn_q.weight", {1}, 0, "1234"})).ends_with("belongs to no supported model"));
   BOOST_TEST(fault(with_tensor({"blk.0.attn_output.bias", {32}, 0, floats(32)})).find("would ignore it") !=
              std::string::npos);
 }

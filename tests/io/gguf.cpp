@@ -152,15 +152,13 @@ BOOST_AUTO_TEST_CASE(lying_counts_and_lengths_are_refused) {
   BOOST_TEST(reason({.alignment = 1, .tensor_count = huge}) == "the length of the name of a tensor" + nothing);
   BOOST_TEST(reason({.alignment = 1, .metadata_count = huge}) ==
              "the length of the key of a metadata value" + nothing);
-  BOOST_TEST(
-      reason(with_metadata("k", raw<std::uint32_t>(8) + raw(huge) + "ab")) ==
-      "the value of 'k' at byte 45 takes 18446744073709551615 bytes, but only 19 follow; is the file "
-      "truncated?");
+  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(8) + raw(huge) + "ab")) ==
+             "the value of 'k' at byte 45 takes 18446744073709551615 bytes, but only 19 follow; is the file "
+             "truncated?");
   for (const std::uint32_t type : {0U, 4U, 7U, 8U, 9U, 12U})
     BOOST_TEST(reason(with_metadata("k", array_value(type, huge / 2, ""))).find("is the file truncated?") !=
                std::string::npos);
-  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(13))) ==
-             "the value of 'k' has the unknown type 13");
+  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(13))) == "the value of 'k' has the unknown type 13");
   BOOST_TEST(reason(with_metadata("k", bool_value(2))) == "the value of 'k' is a bool, but neither 0 nor 1");
   BOOST_TEST(reason(with_metadata("", u32_value(1))) == "the key of a metadata value is empty");
   BOOST_TEST(reason(with_metadata(std::string(70000, 'k'), u32_value(1))) ==
@@ -187,8 +185,7 @@ BOOST_AUTO_TEST_CASE(lying_tensors_are_refused) {
   BOOST_TEST(reason(with_tensor({"t", {1, 1, 1, 1, 1}, 0, "1234"})) ==
              "tensor 't' has 5 dimensions, but at most 4 are allowed");
   BOOST_TEST(reason(with_tensor({"t", {huge, 8}, 0, ""})) == "tensor 't' is too large to address");
-  BOOST_TEST(reason(with_tensor({"t", {}, 8, std::string(34, 'x')})) ==
-             "tensor 't' is too large to address");
+  BOOST_TEST(reason(with_tensor({"t", {}, 8, std::string(34, 'x')})) == "tensor 't' is too large to address");
   BOOST_TEST(reason(with_tensor({"t", {33}, 8, std::string(68, 'x')})) ==
              "tensor 't' of type Q8_0 has rows of 33 elements, which is not a whole number of blocks of 32");
   BOOST_TEST(reason(with_tensor({"t", {2}, 0, "1234"})) ==

@@ -161,7 +161,8 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
   BOOST_TEST(fault_text("{}").find("missing key 'hidden_size' at the top level") != std::string::npos);
   BOOST_TEST(fault(llama + R"(, "bos_token_id": 1000)") ==
              "'bos_token_id' = 1000 is not below vocab_size = 1000");
-  BOOST_TEST(fault(llama + R"(, "head_dim": 7)") == "'head_dim' = 7 is odd, but RoPE rotates pairs of features");
+  BOOST_TEST(fault(llama + R"(, "head_dim": 7)") ==
+             "'head_dim' = 7 is odd, but RoPE rotates pairs of features");
   BOOST_TEST(fault(llama + R"(, "rms_norm_eps": 1e999)") ==
              "the file has a number beyond the range of doubles");
 }

@@ -246,8 +246,9 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   const auto path = scratch / "run.h5";
   kformer::Testing::put_contents(path, "precious");
   BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
-             "'" + path.string() + "' exists already; choose another name, or allow overwriting (in a deck, "
-                                   "output.overwrite = true)");
+             "'" + path.string() +
+                 "' exists already; choose another name, or allow overwriting (in a deck, "
+                 "output.overwrite = true)");
   BOOST_TEST(!std::filesystem::exists(path.string() + ".part"));
   {
     ResultFile unfinished(path, {.overwrite = true});
@@ -330,9 +331,9 @@ BOOST_AUTO_TEST_CASE(rows_are_checked_and_a_refused_row_changes_nothing) {
   BOOST_TEST(with("tme", 1.0) == start + "no column 'tme'; did you mean 'time'?");
   BOOST_TEST(with("status", "okay") ==
              start + "column 'status' has no meaning 'okay'; known: ok, out_of_memory");
-  BOOST_TEST(
-      with("seq_len", 2.5) ==
-      start + "column 'seq_len' holds 64-bit integers, and the value given is not one or is out of range");
+  BOOST_TEST(with("seq_len", 2.5) ==
+             start +
+                 "column 'seq_len' holds 64-bit integers, and the value given is not one or is out of range");
   BOOST_TEST(contains(with("seq_len", std::numeric_limits<std::uint64_t>::max()), "is out of range"));
   BOOST_TEST(contains(with("peak_bytes", std::vector{1, -1}), "unsigned 64-bit integers"));
   BOOST_TEST(with("peak_bytes", std::vector{1}) ==

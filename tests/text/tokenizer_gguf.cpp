@@ -168,7 +168,8 @@ BOOST_AUTO_TEST_CASE(files_hold_vocabularies) {
   put_contents(folder / "none.gguf", small_gguf_model().bytes());
   BOOST_TEST(file_error([&] {
                open_tokenizer(TokenizerFormat::gguf, folder / "none.gguf");
-             }).find("none.gguf' is not a valid tokenizer: it has no tokenizer.ggml.model") != std::string::npos);
+             }).find("none.gguf' is not a valid tokenizer: it has no tokenizer.ggml.model") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

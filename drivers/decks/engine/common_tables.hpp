@@ -21,8 +21,9 @@ struct DeckHeader {
 /// \param kinds the kinds this program reads
 template <class V>
 void describe_header(V& v, DeckHeader& h, const std::vector<std::string_view>& kinds) {
-  v.key({.name = "schema", .help = "version of the deck format", .range = {.min = 1, .max = 1}, .required = true},
-        h.schema);
+  v.key(
+      {.name = "schema", .help = "version of the deck format", .range = {.min = 1, .max = 1}, .required = true},
+      h.schema);
   v.key({.name = "kind", .help = "kind of run", .choices = kinds, .required = true}, h.kind);
   v.key({.name = "include",
          .help = "base deck, read first; keys here override it, arrays as a whole",
@@ -40,9 +41,8 @@ void describe(V& v, RunTable& t) {
   v.key({.name = "seed", .help = "seed of all random numbers", .range = {.min = 0}}, t.seed);
   v.key({.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 65536}},
         t.threads);
-  v.key(
-      {.name = "on_oom", .help = "a case that runs out of memory: record it and continue, or abort the run"},
-      t.on_oom);
+  v.key({.name = "on_oom", .help = "a case that runs out of memory: record it and continue, or abort the run"},
+        t.on_oom);
   v.key({.name = "walltime_s",
          .help = "stop after the case during which this time runs out, 0 = never",
          .range = {.min = 0},
@@ -54,9 +54,10 @@ template <class V>
 void describe(V& v, TimingTable& t) {
   v.key({.name = "warmup", .help = "untimed calls before the first sample", .range = {.min = 0, .max = 100000}},
         t.warmup);
-  v.key(
-      {.name = "repeats", .help = "samples per case; every sample is stored", .range = {.min = 1, .max = 100000}},
-      t.repeats);
+  v.key({.name = "repeats",
+         .help = "samples per case; every sample is stored",
+         .range = {.min = 1, .max = 100000}},
+        t.repeats);
   v.key({.name = "min_time_s",
          .help = "a sample repeats calls for this long, 0 = one call",
          .range = {.min = 0, .max = 3600},
@@ -71,8 +72,7 @@ void describe(V& v, TimingTable& t) {
 
 template <class V>
 void describe(V& v, ProfileTable& t) {
-  v.key({.name = "kernels",
-         .help = "time every kernel and region in a second pass, with a fence around each"},
+  v.key({.name = "kernels", .help = "time every kernel and region in a second pass, with a fence around each"},
         t.kernels);
   v.key({.name = "memory", .help = "record the peak bytes of every case, by memory class"}, t.memory);
 }
@@ -84,7 +84,8 @@ void describe(V& v, OutputTable& t) {
                  "`{jobid}` are "
                  "replaced"},
         t.file);
-  v.key({.name = "overwrite", .help = "replace an existing file; otherwise the run refuses to start"}, t.overwrite);
+  v.key({.name = "overwrite", .help = "replace an existing file; otherwise the run refuses to start"},
+        t.overwrite);
   v.key({.name = "compression", .help = "deflate level, 0 = none", .range = {.min = 0, .max = 9}},
         t.compression);
 }

@@ -31,9 +31,8 @@ template <class V, class SweepTable>
 void describe_sweep(V& v, SweepTable& t) {
   v.key(
       {.name = "mode",
-       .help =
-           "`product`: every combination of values, the first axis varying slowest; `zip`: the n-th values "
-           "together (axes with one value repeat it)"},
+       .help = "`product`: every combination of values, the first axis varying slowest; `zip`: the n-th values "
+               "together (axes with one value repeat it)"},
       t.mode);
   describe(v, t.axes);
   v.list({.name = "exclude",
@@ -44,8 +43,7 @@ void describe_sweep(V& v, SweepTable& t) {
 
 template <class V>
 void describe(V& v, CheckTable& t) {
-  v.key({.name = "reference", .help = "compare with double precision, or not at all"},
-        t.reference);
+  v.key({.name = "reference", .help = "compare with double precision, or not at all"}, t.reference);
   v.key({.name = "fail",
          .help = "fail (exit code 5) if the error breaks the tolerance rule, instead of only recording it"},
         t.fail);

@@ -43,8 +43,7 @@ void require_format(const Impl::CheckpointContents& contents, CheckpointFormat w
 
 Checkpoint Checkpoint::open(const fs::path& path, CheckpointFormat format) {
   try {
-    if (!fs::exists(path))
-      throw FileError("cannot read '" + path.string() + "': no such file or folder");
+    if (!fs::exists(path)) throw FileError("cannot read '" + path.string() + "': no such file or folder");
     const CheckpointFormat read_as = format == CheckpointFormat::automatic ? format_of(path) : format;
     auto contents = read_as == CheckpointFormat::gguf ? Impl::read_gguf_checkpoint(path)
                                                       : Impl::read_safetensors_checkpoint(path);

@@ -38,8 +38,7 @@ void PackedCheckpointWriter::add(const std::string& name, const CheckpointTensor
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor '" + name + "' ";
   const auto block = Impl::tensor_block(tensor.type);
   if (!block)
-    throw Error(what + "is of type '" + tensor.type +
-                "', expected F64, F32, F16, BF16 or a quantised type");
+    throw Error(what + "is of type '" + tensor.type + "', expected F64, F32, F16, BF16 or a quantised type");
   if (Impl::is_quantized(tensor.type) && tensor.shape.size() != 2)
     throw Error(what + "is quantised and has " + std::to_string(tensor.shape.size()) +
                 " extents, expected 2: (out, in)");

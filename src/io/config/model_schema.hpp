@@ -17,13 +17,12 @@ void describe(V& v, RopeScalingTable& t) {
          .help = "wavelengths above `original_max_position_embeddings` / this are fully scaled",
          .range = {.min = 0, .above = true}},
         t.low_freq_factor);
-  v.key(
-      {.name = "high_freq_factor",
-       .help =
-           "wavelengths below `original_max_position_embeddings` / this are kept; in between the scaling is "
-           "interpolated",
-       .range = {.min = 0, .above = true}},
-      t.high_freq_factor);
+  v.key({.name = "high_freq_factor",
+         .help =
+             "wavelengths below `original_max_position_embeddings` / this are kept; in between the scaling is "
+             "interpolated",
+         .range = {.min = 0, .above = true}},
+        t.high_freq_factor);
   v.key({.name = "original_max_position_embeddings",
          .help = "context length of the original training",
          .range = {.min = 1, .max = 1 << 30},
@@ -37,9 +36,8 @@ void describe(V& v, ModelTable& t) {
   constexpr double most_features = 1 << 24;
   constexpr double most_heads = 1 << 16;
   v.key({.name = "config",
-         .help =
-             "published config.json, read first; keys of this table override it, and its other keys are "
-             "ignored",
+         .help = "published config.json, read first; keys of this table override it, and its other keys are "
+                 "ignored",
          .default_text = "none",
          .consumed = true},
         t.config);

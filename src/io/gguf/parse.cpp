@@ -75,8 +75,7 @@ TensorInfo take_tensor_info(GgufCursor& cursor) {
   if (!info.tensor.shape.empty() && info.tensor.shape.back() % block.elements != 0)
     cursor.refuse(what + " of type " + info.tensor.type + " has rows of " +
                   std::to_string(info.tensor.shape.back()) +
-                      " elements, which is not a whole number of blocks of " +
-                  std::to_string(block.elements));
+                  " elements, which is not a whole number of blocks of " + std::to_string(block.elements));
   const auto bytes = Impl::block_tensor_bytes(block, info.tensor.shape);
   if (!bytes || (info.tensor.shape.empty() && block.elements > 1))
     cursor.refuse(what + " is too large to address");

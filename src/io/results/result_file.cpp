@@ -37,8 +37,9 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   m_contents->path = std::move(path);
   m_contents->options = options;
   if (!options.overwrite) {
-    refuse_existing(m_contents->path, "choose another name, or allow overwriting (in a deck, "
-                                      "output.overwrite = true)");
+    refuse_existing(m_contents->path,
+                    "choose another name, or allow overwriting (in a deck, "
+                    "output.overwrite = true)");
     refuse_existing(
         part_path(),
         "it holds the finished cases of an unfinished run; move it away, or allow overwriting (in a deck, "

@@ -79,8 +79,7 @@ std::string too_big(std::size_t bytes) {
   const auto most = static_cast<std::size_t>(DynamicTeams<Exec>::scratch_size_max(1));
   if (bytes + scratch_alignment <= most) return {};
   return "its tiles need " + std::to_string(bytes + scratch_alignment) +
-         " bytes of scratch memory, but Kokkos has " +
-         std::to_string(most);
+         " bytes of scratch memory, but Kokkos has " + std::to_string(most);
 }
 
 /// `f(begin, end)` for pieces of [0, count) of `length` each, in turn to the threads: work of even cost that

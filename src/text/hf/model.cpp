@@ -58,7 +58,8 @@ void read_bpe_model(const Node& root, Pipeline& parts) {
   Bpe::Options options;
   if (const auto unknown = model.find("unk_token")) {
     options.unknown = parts.pieces->find(unknown->text());
-    if (!options.unknown) refuse(root.file(), "model.unk_token " + in_quotes(unknown->text()) + " is not a token");
+    if (!options.unknown)
+      refuse(root.file(), "model.unk_token " + in_quotes(unknown->text()) + " is not a token");
   }
   options.fuse_unknown = model.boolean_of("fuse_unk", false);
   options.byte_fallback = model.boolean_of("byte_fallback", false);

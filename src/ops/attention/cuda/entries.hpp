@@ -21,8 +21,7 @@ inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
 /// Empty if the kernels can read the array by 16 bytes, else a sentence.
 inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   const auto refuse = [&](const std::string& why) { return role + (' ' + why); };
-  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0)
-    return refuse("is not aligned to 16 bytes");
+  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0) return refuse("is not aligned to 16 bytes");
   for (int r = 0; r < 3; ++r) {
     if (x.extent[r] <= 1) continue;
     if (x.stride[r] % 8 != 0)
@@ -118,7 +117,8 @@ struct DecodeEntry {
   static std::string reject(const P& p) {
     if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
     if (const std::int64_t rows = rows_of(p); rows > most_rows)
-      return std::to_string(rows) + " queries share a key head, but it supports at most " + std::to_string(most_rows);
+      return std::to_string(rows) + " queries share a key head, but it supports at most " +
+             std::to_string(most_rows);
     if (p.workspace_bytes < workspace_bytes(p))
       return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
              std::to_string(p.workspace_bytes) + " were given";
