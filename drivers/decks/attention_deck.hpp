@@ -100,7 +100,7 @@ AttentionAxes filled_axes(const AttentionCompareDeck& deck);
 /// \param deck  the deck; excluded points are left out
 /// \param axes  those of `filled_axes`, completed from the tensor file where the deck has one
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<AttentionCase> expand(const AttentionCompareDeck& deck, const AttentionAxes& axes,
                                   const std::vector<std::string>& built_spaces);

@@ -35,8 +35,8 @@ struct PrecisionTable {
   double growth_factor = 2;               ///< after `growth_interval` good steps
   double backoff_factor = 0.5;            ///< after a step with gradients not finite
   std::int64_t growth_interval = 2000;    ///< good steps in a row before the scale grows
-  double least_loss_scale = 1;            ///< it does not fall below this
-  double greatest_loss_scale = 16777216;  ///< it does not grow beyond this
+  double least_loss_scale = 1;            ///< lower bound
+  double greatest_loss_scale = 16777216;  ///< upper bound
   bool operator==(const PrecisionTable&) const = default;  ///< all keys equal
 };
 
@@ -105,7 +105,7 @@ LayerSweepDeck load_layer_deck(const DeckSource& source);
 /// says.
 /// \param sweep the table; excluded points are left out
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<LayerCase> expand(const LayerSweepTable& sweep, const std::vector<std::string>& built_spaces);
 

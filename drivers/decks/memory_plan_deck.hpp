@@ -93,7 +93,7 @@ MemoryPlanDeck load_memory_plan_deck(const DeckSource& source);
 /// \param sweep the table; excluded points are left out
 /// \param model the model, whose context stands for 0
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<MemoryCase> expand(const MemorySweepTable& sweep, const LanguageModelTable& model,
                                const std::vector<std::string>& built_spaces);
