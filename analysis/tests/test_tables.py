@@ -99,4 +99,4 @@ class Tables(WithFile, WithMain):
     def test_there_is_nothing_to_draw(self):
         code, _, error = self.run_main("plot", self.generated())
         self.assertEqual(code, 4)
-        self.assertIn("nothing is drawn of kind 'generate'; 'summary' prints a table", error)
+        self.assertIn("no plots for kind 'generate'; 'summary' prints a table", error)

@@ -8,7 +8,7 @@
 namespace kformer::Impl::tokenizers {
 
 void refuse(const std::string& file, const std::string& reason) {
-  throw FileError("'" + file + "' is no valid tokenizer: " + reason);
+  throw FileError("'" + file + "' is not a valid tokenizer: " + reason);
 }
 
 void unsupported(const std::string& file, const std::string& what, const std::string& why) {

@@ -58,7 +58,7 @@ struct DecodeEntry {
       rows = std::max(rows, s.q_len * a.group);
     });
     if (rows > kernels.decode_rows)
-      return std::to_string(rows) + " queries share a key head, it takes at most " +
+      return std::to_string(rows) + " queries share a key head, but it supports at most " +
              std::to_string(kernels.decode_rows);
     if (p.workspace_bytes < workspace_bytes(p))
       return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
