@@ -40,11 +40,11 @@ class AttentionRunOn : public Run {
 
   HostArrays results(bool gradients) override {
     fence();
-    HostArrays all{{"out", download<Exec>(erase(m_out))}};
+    HostArrays all{{"out", download<Exec>(tensor_ref(m_out))}};
     if (!gradients) return all;
-    all["grad.q"] = download<Exec>(erase(m_dq));
-    all["grad.k"] = download<Exec>(erase(m_dk));
-    all["grad.v"] = download<Exec>(erase(m_dv));
+    all["grad.q"] = download<Exec>(tensor_ref(m_dq));
+    all["grad.k"] = download<Exec>(tensor_ref(m_dk));
+    all["grad.v"] = download<Exec>(tensor_ref(m_dv));
     return all;
   }
 
@@ -78,7 +78,7 @@ class AttentionRunOn : public Run {
   template <class V>
   void write(const V& view, const std::string& name, std::uint64_t stream, double scale) {
     if (const HostArray* given = m_task.tensor(name))
-      upload<Exec>(*given, erase(view));
+      upload<Exec>(*given, tensor_ref(view));
     else
       fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()), mix(m_task.seed) + stream,
                   scale);
@@ -167,8 +167,8 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
   void prepare(const std::function<bool()>& stop) override {
     AttentionRunOn<Exec, T>::prepare(stop);
     const AttentionTask& task = this->m_task;
-    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, erase(m_sinks));
-    if (const HostArray* slopes = task.tensor("alibi_slopes")) upload<Exec>(*slopes, erase(m_alibi_slopes));
+    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, tensor_ref(m_sinks));
+    if (const HostArray* slopes = task.tensor("alibi_slopes")) upload<Exec>(*slopes, tensor_ref(m_alibi_slopes));
     if (const HostArray* starts = task.tensor("cu_seqlens_q")) write_starts(*starts, m_cu_seqlens_q);
     if (const HostArray* starts = task.tensor("cu_seqlens_kv")) write_starts(*starts, m_cu_seqlens_kv);
     this->fence();
@@ -189,9 +189,9 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
 
   HostArrays results(bool gradients) override {
     HostArrays all = AttentionRunOn<Exec, T>::results(gradients);
-    all["lse"] = download<Exec>(erase(m_lse));
-    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(erase(m_dbias));
-    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(erase(m_dsinks));
+    all["lse"] = download<Exec>(tensor_ref(m_lse));
+    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(tensor_ref(m_dbias));
+    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(tensor_ref(m_dsinks));
     return all;
   }
 

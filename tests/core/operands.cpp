@@ -9,7 +9,7 @@ namespace {
 
 template <class V>
 Operand operand(const char* role, const V& view) {
-  return {role, erase(view)};
+  return {role, tensor_ref(view)};
 }
 
 template <class T>
@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(operands)
 BOOST_AUTO_TEST_CASE(views_are_erased_to_address_type_extents_and_strides) {
   const Matrix<bf16> matrix("matrix", 3, 8);
   const auto slice = Kokkos::subview(matrix, Kokkos::ALL, Kokkos::pair(2, 7));
-  const TensorRef ref = erase(slice);
+  const TensorRef ref = tensor_ref(slice);
   BOOST_TEST(ref.data == slice.data());
   BOOST_TEST((ref.dtype == DType::bf16));
   BOOST_TEST(ref.rank == 2);
@@ -34,13 +34,13 @@ BOOST_AUTO_TEST_CASE(views_are_erased_to_address_type_extents_and_strides) {
   BOOST_TEST(ref.has_extents({3, 5}));
   BOOST_TEST(!ref.has_extents({3, 5, 1}));
   BOOST_TEST(!ref.has_extents({3, 4}));
-  BOOST_TEST(!ref.same_extents(erase(matrix)));
+  BOOST_TEST(!ref.same_extents(tensor_ref(matrix)));
   const auto typed = ref.as<bf16, 2>();
   BOOST_TEST(&typed(2, 4) == &slice(2, 4));
   const Kokkos::View<const double, Kokkos::HostSpace> number =
       Kokkos::View<double, Kokkos::HostSpace>("number");
-  BOOST_TEST(erase(number).rank == 0);
-  BOOST_TEST(erase(number).size() == 1);
+  BOOST_TEST(tensor_ref(number).rank == 0);
+  BOOST_TEST(tensor_ref(number).size() == 1);
   BOOST_TEST(!TensorRef{}.present());
   BOOST_TEST(TensorRef{}.size() == 0);
 }

@@ -125,8 +125,8 @@ void add_linear(std::vector<PublicFunction>& table) {
                                            [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
-  table.push_back(row<Impl::LinearBiasBackward>(
-      "linear_bias_backward", [=](const Exec& exec) { linear_bias_backward(exec, y, dbias); }));
+  table.push_back(row<Impl::LinearBackwardBias>(
+      "linear_backward_bias", [=](const Exec& exec) { linear_backward_bias(exec, y, dbias); }));
 }
 
 template <class T>
@@ -294,14 +294,14 @@ void add_adamw(std::vector<PublicFunction>& table) {
   const Vector<C> norm("norm", 1);
   // Made in each call: the Views keep the memory, parameters do not.
   const auto with_states = [=](const auto& first, const auto& second) {
-    const TensorRef exact = sizeof(T) == 2 ? erase(master) : TensorRef{};
-    return std::vector<AdamWParameter>{{erase(weight), erase(gradient), exact, erase(first), erase(second)}};
+    const TensorRef exact = sizeof(T) == 2 ? tensor_ref(master) : TensorRef{};
+    return std::vector<AdamWParameter>{{tensor_ref(weight), tensor_ref(gradient), exact, tensor_ref(first), tensor_ref(second)}};
   };
   const auto plain = [=] { return with_states(m, v); };
   const auto coded = [=] {
     auto parameters = with_states(m_code, v_code);
-    parameters[0].m_scale = erase(m_scale);
-    parameters[0].v_scale = erase(v_scale);
+    parameters[0].m_scale = tensor_ref(m_scale);
+    parameters[0].v_scale = tensor_ref(v_scale);
     return parameters;
   };
   const auto bytes = workspace(gradient_norm_workspace_bytes(Exec(), plain()));

@@ -215,7 +215,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   {
     Region region("qkv");
     linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, product_options());
-    if (m_config.attention_bias) linear_bias_backward(exec, m_d_qkv, m_gradient.bias);
+    if (m_config.attention_bias) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
     linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, product_options());
   }
   Region region("attention_norm");

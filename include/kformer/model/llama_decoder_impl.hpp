@@ -127,7 +127,7 @@ template <class Exec, Scalar T>
 std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
   std::vector<WeightSlot> all;
   const auto vector = [&](const std::string& name, const auto& view, std::int64_t first, std::int64_t count) {
-    all.push_back({name, Impl::rows_of(erase(view), first, count), {}});
+    all.push_back({name, Impl::rows_of(tensor_ref(view), first, count), {}});
   };
   const auto matrix = [&](const Weight& weight) {
     for (WeightSlot& slot : weight.slots()) all.push_back(std::move(slot));

@@ -70,18 +70,18 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   const auto gradient = [&](const auto& view) {
-    return m_mode == LayerMode::training ? erase(view) : TensorRef{};
+    return m_mode == LayerMode::training ? tensor_ref(view) : TensorRef{};
   };
   std::vector<Parameter> all{
-      {"model.embed_tokens.weight", erase(m_weight.embedding), gradient(m_gradient.embedding)}};
+      {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].parameters()) {
       p.name = "model.layers." + std::to_string(l) + "." + p.name;
       all.push_back(std::move(p));
     }
-  all.push_back({"model.norm.weight", erase(m_weight.norm), gradient(m_gradient.norm)});
+  all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
   if (!m_config.tie_word_embeddings)
-    all.push_back({"lm_head.weight", erase(m_weight.head), gradient(m_gradient.head)});
+    all.push_back({"lm_head.weight", tensor_ref(m_weight.head), gradient(m_gradient.head)});
   return all;
 }
 

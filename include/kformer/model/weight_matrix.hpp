@@ -86,7 +86,7 @@ class WeightMatrix {
         if (slot.quantized.data)
           slot.quantized.data += (first - piece.first) * quantized_row_bytes(*piece.format, m_columns);
       } else {
-        slot.dense = Impl::rows_of(erase(piece.dense), first - piece.first, count);
+        slot.dense = Impl::rows_of(tensor_ref(piece.dense), first - piece.first, count);
       }
       all.push_back(std::move(slot));
     }
