@@ -120,12 +120,26 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const I& ids, const J& targ
         "construct it with LayerMode::training");
   {
     Region region("loss");
-    linear_cross_entropy(exec, m_hidden, head(), targets, loss, dloss, m_dy, head_gradient(), {},
-                         m_loss_workspace);
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = m_hidden,
+                                                    .weight = head(),
+                                                    .targets = targets,
+                                                    .dloss = dloss,
+                                                    .loss = loss,
+                                                    .dx = m_dy,
+                                                    .dweight = head_gradient()},
+                         {}, m_loss_workspace);
   }
   {
     Region region("final_norm");
-    rms_norm_backward(exec, m_x.back(), m_weight.norm, m_rstd, m_dy, m_dx, m_gradient.norm, m_norm_workspace);
+    rms_norm_backward(exec,
+                      RmsNormBackwardOperands{.x = m_x.back(),
+                                              .weight = m_weight.norm,
+                                              .rstd = m_rstd,
+                                              .dy = m_dy,
+                                              .dx = m_dx,
+                                              .dweight = m_gradient.norm},
+                      m_norm_workspace);
   }
   // The gradient of each layer's output, and the place for that of its input.
   Matrix from = m_dx, to = m_dy;
