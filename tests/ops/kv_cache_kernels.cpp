@@ -211,8 +211,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(int8_gives_back_what_was_appended_up_to_half_a_sca
   constexpr double half = 0.5 + 127 * static_cast<double>(std::numeric_limits<C>::epsilon());
   Tensor<T> x({rows, heads, dim}), k({rows, heads, dim}), v({rows, heads, dim});
   x.random(generator, 3.0);
-  Tensor<std::uint8_t> codes({rows, heads, dim});
-  Tensor<C> scale({rows, heads});
+  Tensor<std::uint8_t> codes({rows, heads, dim}), v_codes({rows, heads, dim});
+  Tensor<C> scale({rows, heads}), v_scale({rows, heads});
   Tensor<std::int32_t> slots({rows});
   slots.fill([](std::size_t i) { return static_cast<std::int32_t>(i); });
   kv_append_int8(Exec(), KvAppendInt8Operands{.k = x.template view<3>(),
@@ -220,8 +220,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(int8_gives_back_what_was_appended_up_to_half_a_sca
                                               .slots = slots.template view<1>(),
                                               .k_codes = codes.template view<3>(),
                                               .k_scale = scale.template view<2>(),
-                                              .v_codes = codes.template view<3>(),
-                                              .v_scale = scale.template view<2>()});
+                                              .v_codes = v_codes.template view<3>(),
+                                              .v_scale = v_scale.template view<2>()});
   Exec().fence("kformer::Testing::kv_cache_kernels");
   const auto appended = x.template read<double>(), scales = scale.template read<double>();
   const auto code = codes.template read<double>();
@@ -393,7 +393,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::kv_copy: extents do not match: from[2,9,2,8] to[2,9,2,7]; expected to to have the extents of "
       "from");
   check_error<DimensionMismatch>(
-      [&] { kv_compact(Exec(), arrays.view<4>(), masses.view<3>()); },
+      [&] { Impl::KvCompact{arrays.ref(), masses.ref()}.check(); },
       "kformer::kv_compact: kept is stored as f32, expected i32: cache[2,9,2,8] kept[1,2,9]");
   check_error<DimensionMismatch>(
       [&] {

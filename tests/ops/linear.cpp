@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "of x "
       "and one column per row of weight");
   check_error<DimensionMismatch>(
-      [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), half.view<2>()); },
+      [&] { Impl::LinearForward{x.ref(), weight.ref(), {}, {}, half.ref()}.check(); },
       "kformer::linear_forward: y is stored as bf16, expected f32: x[3,5] weight[4,5] y[3,4]");
   check_error<DimensionMismatch>(
       [&] { linear_bias_forward(Exec(), x.view<2>(), weight.view<2>(), bias.view<1>(), y.view<2>()); },
@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "dweight to have one row per column of dy and one column per column of x");
   TestTensor<Exec, bf16> x16({3, 5}), dy16({3, 4}), dweight16({4, 5});
   check_error<DimensionMismatch>(
-      [&] { linear_backward_weight(Exec(), x16.view<2>(), dy16.view<2>(), dweight16.view<2>()); },
+      [&] { Impl::LinearBackwardWeight{x16.ref(), dy16.ref(), dweight16.ref()}.check(); },
       "kformer::linear_backward_weight: dweight is stored as bf16, expected f32: x[3,5] dy[3,4] dweight[4,5]");
   check_error<NotSupported>(
       [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), {.scale = INFINITY}); },

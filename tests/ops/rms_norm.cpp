@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "the extents of x");
   TestTensor<Exec, bf16> y16({3, 5});
   check_error<DimensionMismatch>(
-      [&] { rms_norm_forward(Exec(), x.view<2>(), weight.view<1>(), y16.view<2>(), rstd.view<1>()); },
+      [&] { Impl::RmsNormForward{x.ref(), {}, weight.ref(), {}, y16.ref(), rstd.ref(), 1e-5}.check(); },
       "kformer::rms_norm_forward: y is stored as bf16, expected f32: x[3,5] weight[5] y[3,5] rstd[3]");
 }
 

@@ -83,7 +83,8 @@ struct RopeBackward : RopeRotation {
 template <ExecutionSpace Exec, AnyView C, AnyView S>
 void rope_tables(const Exec& exec, const C& cos, const S& sin, const RopeOptions& options = {}) {
   using T = Impl::scalar_t<C>;
-  const Impl::RopeTables problem{Impl::output<Exec, T, 2>(cos), Impl::output<Exec, T, 2>(sin), options};
+  const Impl::RopeTables problem{Impl::output<Exec, compute_t<T>, 2>(cos),
+                                 Impl::output<Exec, compute_t<T>, 2>(sin), options};
   Impl::call(exec, problem);
 }
 
