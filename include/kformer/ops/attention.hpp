@@ -7,6 +7,7 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/ops/attention_extras.hpp"
 #include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/impl/attention_calls.hpp"
 
 /// \file
 /// Flash attention (Dao et al., arXiv:2205.14135 and arXiv:2307.08691): attention tile by tile, with memory
@@ -50,6 +51,8 @@ struct AttentionForward {
   AttentionExtraRefs extras;
   /// Kernels that need more refuse; enough for any, unless the caller brought a workspace.
   std::size_t workspace_bytes = SIZE_MAX;
+  /// For kernels that `attention_forward` with a functor lists; the others never see one.
+  const AttentionCalls* functor = nullptr;
   Operands operands() const;
   void check() const;
 };
@@ -61,6 +64,7 @@ struct AttentionBackward {
   AttentionOptions options;
   AttentionExtraRefs extras;
   AttentionExtraGradientRefs gradients;
+  const AttentionCalls* functor = nullptr;  ///< as of AttentionForward
   Operands operands() const;
   void check() const;
 };
@@ -113,13 +117,19 @@ AttentionBackward attention_backward_problem(const AttentionBackwardOperands<V..
           gradients};
 }
 
-/// What both directions do with their problem: check, then run.
+/// What the compiler cannot check.
 template <class Exec, class Problem>
-void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
+void check_attention(const Problem& problem) {
   problem.check();
   if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
     if (problem.extras.cu_seqlens_q.present())
       check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
+}
+
+/// What both directions do with their problem: check, then run.
+template <class Exec, class Problem>
+void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
+  check_attention<Exec>(problem);
   run_best(exec, problem, workspace);
 }
 
