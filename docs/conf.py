@@ -3,10 +3,10 @@
 import logging
 import os
 import re
-from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.transforms import SphinxTransform
 
 project = "Kformer"
 author = "the Kformer authors"
@@ -17,9 +17,9 @@ extensions = ["myst_parser", "breathe"]
 exclude_patterns = ["site"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"
+smartquotes = False  # names of keys and values are quoted as in decks
 # Anchors as a forge makes them from headings.
 myst_heading_anchors = 4
-nitpicky = False
 
 breathe_projects = {"kformer": os.environ["KFORMER_DOXYGEN_XML"]}
 breathe_default_project = "kformer"
@@ -44,23 +44,25 @@ class RepeatedNamespace(logging.Filter):
         return not re.search(r"Declaration is '\.\. cpp:type:: kformer(::\w+)?'", record.getMessage())
 
 
-def unwrap_namespaces(app, doctree):
+class UnwrapNamespaces(SphinxTransform):
     """Removes the headings `namespace kformer` and what they say: the members alone are of interest."""
-    for description in list(doctree.findall(addnodes.desc)):
-        signature = description.next_node(addnodes.desc_signature)
-        if signature is None or not signature.astext().startswith("namespace "):
-            continue
-        content = next(child for child in description.children if isinstance(child, addnodes.desc_content))
-        members = [child for child in content.children if not isinstance(child, nodes.paragraph)]
-        parent, place = description.parent, description.parent.index(description)
-        if place > 0 and isinstance(parent[place - 1], addnodes.index):
-            del parent[place - 1]
-        description.replace_self(members)
+
+    default_priority = 800  # before the index and the tables of contents are made
+
+    def apply(self):
+        for description in list(self.document.findall(addnodes.desc)):
+            signature = description.next_node(addnodes.desc_signature)
+            if signature is None or not signature.astext().startswith("namespace "):
+                continue
+            content = next(child for child in description.children if isinstance(child, addnodes.desc_content))
+            members = [child for child in content.children if not isinstance(child, nodes.paragraph)]
+            parent, place = description.parent, description.parent.index(description)
+            if place > 0 and isinstance(parent[place - 1], addnodes.index):
+                del parent[place - 1]
+            description.replace_self([nodes.target("", "", ids=signature["ids"]), *members])
 
 
 def setup(app):
-    logging.getLogger("sphinx.sphinx.domains.cpp").addFilter(RepeatedNamespace())
     for handler in logging.getLogger("sphinx").handlers:
-        handler.addFilter(RepeatedNamespace())
-        handler.filters.insert(0, handler.filters.pop())  # before the one that counts warnings
-    app.connect("doctree-read", unwrap_namespaces, priority=100)
+        handler.filters.insert(0, RepeatedNamespace())  # before the one that counts warnings
+    app.add_transform(UnwrapNamespaces)

@@ -61,14 +61,11 @@ def split_decks(root, stage):
     write(stage / "decks.md", f"{guide}\n## Keys\n\nEvery key of every kind of deck, as `--describe-deck` prints them:\n\n{links}\n\n{toctree}")
 
 
-def comment_of(source):
-    """The comment that an example begins with, without the licence."""
-    lines = []
-    for line in source.read_text().splitlines()[1:]:
-        if not line.startswith("// "):
-            break
-        lines.append(line.removeprefix("// "))
-    return " ".join(lines)
+def program_of(source):
+    """The comment that an example begins with, without the licence, and the code below it, without the markers."""
+    lines = [line for line in source.read_text().splitlines()[1:] if not re.fullmatch(r" *// \[\w+\]", line)]
+    length = next(i for i, line in enumerate(lines) if not line.startswith("// "))
+    return " ".join(line.removeprefix("// ") for line in lines[:length]), "\n".join(lines[length:])
 
 
 def stage_examples(root, stage):
@@ -81,9 +78,10 @@ def stage_examples(root, stage):
         page = source.stem if name.parent == Path() else name.parent.name
         if f"]({name})" not in index:
             sys.exit(f"stage.py: docs/examples/index.md does not link {name}")
-        body = f"# {page}\n\n{comment_of(source)}\n\n{listing(name)}"
-        for cmake in sorted(source.parent.glob("CMakeLists.txt") if page == "consumer" else []):
-            body += listing(cmake.relative_to(examples), "cmake")
+        text, code = program_of(source)
+        body = f"# {page}\n\n{text}\n\n`docs/examples/{name}`\n\n```cpp\n{code}\n```\n"
+        if page == "consumer":
+            body += "\n`docs/examples/consumer/CMakeLists.txt`\n\n```{literalinclude} consumer/CMakeLists.txt\n:language: cmake\n```\n"
         write(stage / f"examples/{page}.md", body)
         pages.append(page)
     toctree = "\n".join(pages)
@@ -94,11 +92,6 @@ def stage_examples(root, stage):
                         lambda match: f"{match[1]}{match[2] or 'consumer'}.md)", text)
         if linked != text:
             write(page, linked)
-
-
-def listing(name, language="cpp"):
-    """A file of docs/examples as a whole."""
-    return f"`docs/examples/{name}`\n\n```{{literalinclude}} {name}\n:language: {language}\n```\n\n"
 
 
 def brief_of(header):
@@ -136,7 +129,7 @@ def stage_reference(root, stage):
     toctree = "\n".join(f"   {room}" for room in folders)
     write(stage / "api/index.rst", "C++ reference\n=============\n\nEvery public name, by header. ``kformer/kformer.hpp`` "
           "includes all that needs only Kokkos.\n\n"
-          f".. toctree::\n   :maxdepth: 2\n\n{toctree}\n")
+          f".. toctree::\n   :maxdepth: 2\n   :includehidden:\n\n{toctree}\n")
 
 
 def link_blocks_to_reference(root, stage):
