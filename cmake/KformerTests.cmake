@@ -65,18 +65,20 @@ function(kformer_add_host_tests)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
-# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/ops/common/cuda/emulation.hpp, and the
+# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
 # memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   set(src ${PROJECT_SOURCE_DIR}/src/ops)
-  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp
+                                      ${CMAKE_CURRENT_SOURCE_DIR}/support/emulated_cuda/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
   set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
   set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
                                                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
   kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/main.cpp)
+  target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
   kformer_kokkos_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)

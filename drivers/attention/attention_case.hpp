@@ -6,7 +6,7 @@
 
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
-#include "common/measurement.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
 /// One case of a comparison, from its point in the sweep to everything that is known about it afterwards.

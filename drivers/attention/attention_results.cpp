@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-#include "common/spaces.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -14,12 +14,12 @@ namespace {
 using enum ColumnType;
 
 double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
-  return dtype_of_name(point.dtype) == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
+  return point.dtype == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
 }
 
 // 16-bit types have instructions of their own on devices, far above the multiply-adds in float.
 double flop_limit(const AttentionCase& point, const MachineLimits& limits) {
-  const DType dtype = dtype_of_name(point.dtype);
+  const DType dtype = point.dtype;
   return size_of(dtype) == 2 && !runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
                                                                      : fma_rate(point, limits);
 }
@@ -97,7 +97,7 @@ void AttentionResults::add_case(const AttentionResult& result, const MachineLimi
   const double median = result.samples.quantile(0.5);
   std::vector<Table::Cell> cells{{"op", "attention"},
                                  {"impl", name_of(p.impl)},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"execution_space", p.execution_space},
                                  {"direction", name_of(p.direction)},
                                  {"causal", p.causal},
@@ -125,7 +125,7 @@ void AttentionResults::add_comparison(const Comparison& comparison) {
       memory.push_back(length.memory_ratio());
     }
     const AttentionCase& p = c.point;
-    std::vector<Table::Cell> cells{{"dtype", p.dtype},
+    std::vector<Table::Cell> cells{{"dtype", name_of(p.dtype)},
                                    {"execution_space", p.execution_space},
                                    {"direction", name_of(p.direction)},
                                    {"causal", p.causal},
@@ -158,7 +158,7 @@ std::string attention_table_head() {
 std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits) {
   const AttentionCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
-                     p.dtype, name_of(p.direction), p.causal ? "caus." : "full", p.window,
+                     name_of(p.dtype), name_of(p.direction), p.causal ? "caus." : "full", p.window,
                      fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads), p.head_dim, p.batch,
                      query_length(p), p.seq_len, name_of(p.impl),
                      measured_row(result, share_of_limit(result, limits)));
@@ -168,7 +168,7 @@ std::string comparison_text(const Comparison& comparison) {
   std::string text = "flash against standard attention:\n";
   for (const ComparedConfiguration& c : comparison.configurations()) {
     const auto crossover = c.crossover();
-    text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, c.point.dtype,
+    text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, name_of(c.point.dtype),
                         name_of(c.point.direction), configuration_text(c.point),
                         crossover ? fmt::format("faster from seq_len {} on", *crossover)
                                   : std::string("not faster at the longest seq_len timed both ways"));

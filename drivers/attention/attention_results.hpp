@@ -4,7 +4,7 @@
 #include <string>
 
 #include "attention/comparison.hpp"
-#include "common/measurement_tables.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 

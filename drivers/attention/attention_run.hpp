@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "common/run.hpp"
-#include "kformer/io/attention_deck.hpp"
+#include "decks/attention_deck.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/ops/attention.hpp"
+#include "sweep/run.hpp"
 
 /// \file
 /// One attention with its inputs. Its results are `out`, for flash `lse`, and with gradients `grad.q`,
@@ -18,11 +18,11 @@ namespace kformer::drivers {
 
 /// Everything that says which attention to run.
 struct AttentionTask {
-  AttentionShape shape;                       ///< storage type and extents
-  AttentionOptions options;                   ///< scale, causal, window, softcap
-  AttentionImpl impl = AttentionImpl::flash;  ///< how attention is computed
-  bool backward = false;                      ///< whether there is a backward pass
-  std::uint64_t seed = 1;                     ///< of random inputs
+  AttentionShape shape;                                 ///< storage type and extents
+  AttentionOptions options;                             ///< scale, causal, window, softcap
+  AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< how attention is computed
+  bool backward = false;                                ///< whether there is a backward pass
+  std::uint64_t seed = 1;                               ///< of random inputs
   const HostArrays* tensors = nullptr;  ///< inputs from elsewhere, by their names in the file; null: random
 
   /// The input of that name from elsewhere, or null.

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "attention/attention_run.hpp"
-#include "common/arena.hpp"
-#include "common/fill.hpp"
-#include "common/sampling.hpp"
-#include "common/transfer.hpp"
+#include "kformer/memory/arena.hpp"
 #include "kformer/ops/standard_attention.hpp"
+#include "measure/fill.hpp"
+#include "measure/sampling.hpp"
+#include "measure/transfer.hpp"
 
 /// \file
 /// An attention run on one execution space; compiled once per space.
@@ -236,7 +236,7 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
 template <class Exec>
 std::unique_ptr<Run> make_attention_run_on(const AttentionTask& task, Ledger& ledger) {
   return dispatch_dtype(task.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
-    if (task.impl == AttentionImpl::standard)
+    if (task.impl == AttentionAlgorithm::standard)
       return std::make_unique<StandardAttentionRun<Exec, T>>(task, ledger);
     return std::make_unique<FlashAttentionRun<Exec, T>>(task, ledger);
   });

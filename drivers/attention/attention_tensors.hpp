@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "common/host_array.hpp"
 #include "kformer/ops/attention.hpp"
+#include "measure/host_array.hpp"
 
 namespace kformer::drivers {
 

@@ -18,8 +18,8 @@ namespace kformer::drivers {
 /// Both ways of computing attention at one length; NaN where one was not timed.
 struct ComparedLength {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-  std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionImpl
-  std::array<double, 2> bytes{unknown, unknown};    ///< peak of activations and workspace by AttentionImpl
+  std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionAlgorithm
+  std::array<double, 2> bytes{unknown, unknown};    ///< peak of activations and workspace by AttentionAlgorithm
 
   /// Time of standard over time of flash.
   double speedup() const { return seconds[0] / seconds[1]; }

@@ -68,9 +68,9 @@ std::string plan_of(const GenerateDeck& deck) {
   text += fmt::format("weights    {} ({})\ntokenizer  {} ({})\n", deck.weights.path.string(),
                       name_of(deck.weights.format), or_beside_weights(deck.tokenizer.path),
                       name_of(deck.tokenizer.format));
-  text +=
-      fmt::format("generate   {} row{}, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
-                  g.batch == 1 ? "" : "s", g.max_new_tokens, g.dtype, g.execution_space, name_of(g.kv_cache));
+  text += fmt::format("generate   {} row{}, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
+                      g.batch == 1 ? "" : "s", g.max_new_tokens, name_of(g.dtype), g.execution_space,
+                      name_of(g.kv_cache));
   if (deck.sampling.temperature == 0) return text + "sampling   greedy\n";
   return text +
          fmt::format("sampling   temperature {}, seed {}\n", deck.sampling.temperature, deck.sampling.seed);

@@ -145,7 +145,7 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
   m_cases.append({{"op", "generate"},
                   {"prompt", label.prompt},
                   {"repeat", label.repeat},
-                  {"dtype", m_generate.dtype},
+                  {"dtype", name_of(m_generate.dtype)},
                   {"execution_space", m_space},
                   {"activations", name_of(m_generate.activations)},
                   {"kv_cache", name_of(m_generate.kv_cache)},

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/measurement_tables.hpp"
 #include "generate/generation.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/measurement.hpp"
-#include "kformer/io/generate_deck.hpp"
+#include "decks/generate_deck.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
 /// What the driver asks of a model and its tokenizer, and what it gets.

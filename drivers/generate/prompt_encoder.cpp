@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kformer/core/error.hpp"
-#include "kformer/io/chat_template.hpp"
+#include "kformer/text/chat_template.hpp"
 
 namespace kformer::drivers {
 

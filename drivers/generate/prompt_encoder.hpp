@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "kformer/io/generate_deck.hpp"
+#include "decks/generate_deck.hpp"
 #include "kformer/io/model_table.hpp"
-#include "kformer/io/tokenizer.hpp"
+#include "kformer/text/tokenizer.hpp"
 
 namespace kformer::drivers {
 

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "common/command_line.hpp"
+#include "app/command_line.hpp"
 #include "generate/expectation.hpp"
 #include "generate/figures.hpp"
 

@@ -4,10 +4,10 @@
 #include <functional>
 #include <string>
 
-#include "common/measurement.hpp"
-#include "kformer/io/layer_deck.hpp"
+#include "decks/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
 /// One case of a layer sweep, from its point in the sweep to everything that is known about it afterwards.

@@ -33,7 +33,7 @@ Table& declare_cases(ResultFile& file) {
 }  // namespace
 
 double share_of_limit(const CaseResult& result, const MachineLimits& limits) {
-  return share_of_limit(result, limits.matmul_rate(dtype_of_name(result.point.dtype)), limits.copy_bandwidth);
+  return share_of_limit(result, limits.matmul_rate(result.point.dtype), limits.copy_bandwidth);
 }
 
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)
@@ -43,7 +43,7 @@ void LayerResults::add_case(const CaseResult& result, const MachineLimits& limit
   const LayerCase& p = result.point;
   std::vector<Table::Cell> cells{{"op", "layer"},
                                  {"impl", name_of(p.impl)},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"execution_space", p.execution_space},
                                  {"direction", name_of(p.direction)},
                                  {"causal", true},
@@ -71,8 +71,9 @@ std::string table_head() {
 
 std::string table_row(const CaseResult& result, const MachineLimits& limits) {
   const LayerCase& p = result.point;
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, p.dtype, name_of(p.direction),
-                     p.batch, p.seq_len, name_of(p.impl), measured_row(result, share_of_limit(result, limits)));
+  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, name_of(p.dtype),
+                     name_of(p.direction), p.batch, p.seq_len, name_of(p.impl),
+                     measured_row(result, share_of_limit(result, limits)));
 }
 
 }  // namespace kformer::drivers

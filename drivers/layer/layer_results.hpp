@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "common/measurement_tables.hpp"
 #include "layer/layer_case.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 

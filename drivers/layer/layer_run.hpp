@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "common/run.hpp"
-#include "kformer/io/layer_deck.hpp"
+#include "decks/layer_deck.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/train/optimizer.hpp"
+#include "sweep/run.hpp"
 
 /// \file
 /// One decoder layer with its inputs. Its results are `output`, with gradients `grad.hidden_states` and

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <optional>
 
-#include "common/fill.hpp"
-#include "common/measurement.hpp"
-#include "common/sampling.hpp"
-#include "common/transfer.hpp"
 #include "layer/layer_run.hpp"
+#include "measure/fill.hpp"
+#include "measure/sampling.hpp"
+#include "measure/transfer.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
 /// A layer run on one execution space; compiled once per space.

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "kformer/io/layer_deck.hpp"
+#include "decks/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 
 namespace kformer::drivers {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "kformer/io/memory_plan_deck.hpp"
+#include "decks/memory_plan_deck.hpp"
 #include "kformer/memory/ledger.hpp"
 
 namespace kformer::drivers {

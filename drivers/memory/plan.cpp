@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "common/command_line.hpp"
-#include "common/memory_available.hpp"
+#include "app/command_line.hpp"
+#include "measure/memory_available.hpp"
 
 namespace kformer::drivers {
 
@@ -77,7 +77,7 @@ void PlanResults::add(const PlannedCase& c) {
   const MemoryCase& p = c.point;
   std::vector<Table::Cell> cells{{"op", name_of(p.purpose)},
                                  {"execution_space", p.execution_space},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"weights", name_of(p.weights)},
                                  {"kv_cache", name_of(p.kv_cache)},
                                  {"activations", name_of(m_plan.activations)},
@@ -109,8 +109,8 @@ std::string plan_row(const PlannedCase& c) {
   const MemoryCase& p = c.point;
   const auto bytes = [&](MemoryClass memory_class) { return format_bytes(bytes_of(c.forecast, memory_class)); };
   std::string row =
-      fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} ", p.execution_space, name_of(p.purpose), p.dtype,
-                  name_of(p.weights), name_of(p.kv_cache), p.batch, p.context);
+      fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} ", p.execution_space, name_of(p.purpose),
+                  name_of(p.dtype), name_of(p.weights), name_of(p.kv_cache), p.batch, p.context);
   if (!c.unsupported.empty()) return row + "unsupported\n  " + c.unsupported + "\n";
   return row + fmt::format("{:>12} {:>12} {:>12} {:>12} {:>12}  {:<4} {:>8}\n", bytes(MemoryClass::weights),
                            bytes(MemoryClass::kv_cache), bytes(MemoryClass::activations),

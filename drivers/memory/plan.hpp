@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/measurement_tables.hpp"
 #include "memory/memory_planner.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <deque>
 
-#include "common/program.hpp"
-#include "common/provenance.hpp"
-#include "common/start_kokkos.hpp"
+#include "app/program.hpp"
+#include "app/start_kokkos.hpp"
+#include "measure/provenance.hpp"
 #include "quantize/options.hpp"
 #include "quantize/output_folder.hpp"
 #include "quantize/quantize_report.hpp"

@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/program.hpp"
-#include "common/provenance.hpp"
-#include "common/spaces.hpp"
+#include "app/program.hpp"
+#include "measure/provenance.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 

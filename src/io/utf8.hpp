@@ -27,6 +27,10 @@ Utf8Character first_character(std::string_view bytes);
 /// `bytes` with U+FFFD for each malformed or unfinished piece (Unicode 15, section 3.9).
 std::string repair_utf8(std::string_view bytes);
 
+/// `bytes` with everything that is not UTF-8, and NUL (which HDF5's strings cannot carry), replaced by U+FFFD:
+/// one stray byte in a command line or a file name must not make the whole result file unreadable to Python.
+std::string to_utf8(std::string_view bytes);
+
 /// How many bytes at the end of `bytes` are an unfinished character.
 std::size_t unfinished_bytes(std::string_view bytes);
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/command_line.hpp"
+#include "app/command_line.hpp"
 #include "io/hdf5_reader.hpp"
 #include "io/scratch_directory.hpp"
 

@@ -170,7 +170,7 @@ class KvRun {
       add(rough, naive(layer));
     }
     const Comparison c = compare<T>(got, wanted, rough);
-    BOOST_TEST(c.ok, to_string(cache->options().kind)
+    BOOST_TEST(c.ok, name_of(cache->options().kind).data()
                          << ", sequence " << sequence << " of " << length(sequence) << ": " << c.report);
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kformer/core/types/checkpoint_format.hpp"
 #include "kformer/io/checkpoint_tensor.hpp"
 #include "kformer/io/gguf.hpp"
 #include "kformer/io/model_table.hpp"
@@ -18,19 +19,6 @@
 /// is read and what is refused.
 
 namespace kformer {
-
-/// How a checkpoint is stored.
-enum class CheckpointFormat {
-  automatic,    ///< what the path is
-  safetensors,  ///< a folder with config.json and model.safetensors or its index, or such a file beside
-                ///< config.json
-  gguf,         ///< a GGUF file, version 3
-  packed        ///< as safetensors, with quantised weights: what `PackedCheckpointWriter` writes
-};
-/// The names of the enumerators, in order.
-constexpr std::array<std::string_view, 4> names_of(CheckpointFormat) {
-  return {"automatic", "safetensors", "gguf", "packed"};
-}
 
 namespace Impl {
 class CheckpointContents;

@@ -17,18 +17,21 @@ namespace kformer {
 /// The published model family. Layers of `qwen2` have biases on the q, k and v projections; layers of `qwen3`
 /// normalise every head of q and k by RMSNorm, with weights of their own, before RoPE.
 enum class ModelType { llama, mistral, qwen2, qwen3 };
-/// The names of the enumerators in decks, results and config.json files, in order.
-constexpr std::array<std::string_view, 4> names_of(ModelType) { return {"llama", "mistral", "qwen2", "qwen3"}; }
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 4> names_of<ModelType> = {"llama", "mistral", "qwen2", "qwen3"};
 
 /// The activation of the gated MLP.
 enum class HiddenAct { silu };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 1> names_of(HiddenAct) { return {"silu"}; }
+template <>
+inline constexpr std::array<std::string_view, 1> names_of<HiddenAct> = {"silu"};
 
 /// How the RoPE frequencies are scaled.
 enum class RopeType { none, llama3 };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(RopeType) { return {"none", "llama3"}; }
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<RopeType> = {"none", "llama3"};
 
 /// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
 struct RopeScalingTable {

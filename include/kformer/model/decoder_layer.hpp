@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kformer/core/region.hpp"
+#include "kformer/core/types/attention_algorithm.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/ops/attention.hpp"
@@ -19,9 +20,6 @@
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
 
 namespace kformer {
-
-/// How a layer computes attention: with the scores in memory, or tile by tile.
-enum class AttentionAlgorithm { standard, flash };
 
 /// Whether a layer keeps what backward needs.
 enum class LayerMode { inference, training };

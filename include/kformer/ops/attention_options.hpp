@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kformer/core/precision.hpp"
+#include "kformer/core/types/precision.hpp"
 
 namespace kformer {
 

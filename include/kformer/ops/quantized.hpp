@@ -7,6 +7,7 @@
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/core/operands.hpp"
 #include "kformer/core/quantized_format.hpp"
+#include "kformer/core/types/activations.hpp"
 
 /// \file
 /// Weight matrices that stay quantised in memory: conversions, the linear map `y = x Wᵀ`, and rows of a table
@@ -31,12 +32,6 @@ struct QuantizedOutput {
 
   /// The matrix, once it is written.
   operator QuantizedMatrix() const { return {format, data, rows, cols}; }
-};
-
-/// What quantised weights are multiplied with.
-enum class Activations {
-  full,  ///< x as it is stored: as if W were dequantised exactly and multiplied in compute_t<T>
-  int8   ///< x quantised to 8 bits on the way: integer products, exact, and sums of them in compute_t<T>
 };
 
 /// What a quantised linear map takes besides its operands.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kformer/core/region.hpp"
+#include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/train/loss_scaler.hpp"
 
 /// \file
@@ -12,12 +13,6 @@
 /// arXiv:1710.03740).
 
 namespace kformer {
-
-/// How the states of an optimizer are stored; see `AdamWParameter`.
-enum class OptimizerStates {
-  full,      ///< compute_t<T>
-  eight_bit  ///< 8 bits per number and a scale per 256 numbers; not for double
-};
 
 /// Options of `Optimizer`.
 struct OptimizerOptions {

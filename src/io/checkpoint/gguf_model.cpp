@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/rope_factors.hpp"
-#include "io/model/model_text.hpp"
+#include "io/config/model_text.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl {

@@ -43,8 +43,8 @@ struct AdamWEntry {
     const GradientScaling scaling = gradient_scaling(p);
     for_each_kind_of_batch(p.parameters, [&]<class T>(const AdamWBatch& batch, std::type_identity<T>, auto) {
       announced("kformer::adamw[cuda_chunks]", exec, [&] {
-        adamw_step(Device<Exec>::stream(exec), number_type_of(dtype_of<T>), pieces_of(batch),
-                   adamw_numbers(p.options), {scaling.norm, scaling.scale, scaling.max_norm});
+        adamw_step(Device<Exec>::stream(exec), dtype_of<T>, pieces_of(batch), adamw_numbers(p.options),
+                   {scaling.norm, scaling.scale, scaling.max_norm});
       });
     });
   }
@@ -57,7 +57,7 @@ struct GradientNormEntry {
 
   static std::string reject(const P& p) { return pieces_refusal<Exec>(p.parameters); }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
-    const NumberType type = number_type_of(p.norm.dtype);
+    const DType type = p.norm.dtype;
     auto* sums = static_cast<double*>(workspace.data);
     std::int64_t done = 0;
     for_each_batch(

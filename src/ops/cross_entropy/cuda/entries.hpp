@@ -31,7 +31,7 @@ struct CrossEntropyForwardEntry {
     CrossEntropyArguments a = host::cross_entropy_arguments(p);
     a.loss = p.loss.data;
     announced("kformer::cross_entropy_forward[cuda_chunks]", exec, [&] {
-      cross_entropy_forward(Device<Exec>::stream(exec), number_type_of(p.logits.dtype), p.logits.extent[0], a);
+      cross_entropy_forward(Device<Exec>::stream(exec), p.logits.dtype, p.logits.extent[0], a);
     });
   }
 };
@@ -53,7 +53,7 @@ struct CrossEntropyBackwardEntry {
     a.dlogits = p.dlogits.data;
     a.dlogits_stride = p.dlogits.stride[0];
     announced("kformer::cross_entropy_backward[cuda_chunks]", exec, [&] {
-      cross_entropy_backward(Device<Exec>::stream(exec), number_type_of(p.logits.dtype), p.logits.extent[0], a);
+      cross_entropy_backward(Device<Exec>::stream(exec), p.logits.dtype, p.logits.extent[0], a);
     });
   }
 

@@ -58,7 +58,7 @@ struct QuantizedLinearEntry {
   static constexpr int most_tile_cols = 1024;
 
   static const QuantizedKernels& kernels(const P& p) {
-    return quantized_kernels<built<isa>>(p.x.dtype, static_cast<BlockKind>(p.weight.format));
+    return quantized_kernels<built<isa>>(p.x.dtype, p.weight.format);
   }
   static bool packs(const P& p) {
     return p.options.activations == Activations::full && p.x.extent[0] > most_dot_rows;

@@ -10,7 +10,7 @@
 namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// A quantised right factor.
-template <BlockKind kind>
+template <QuantizedFormat kind>
 struct QuantizedRight {
   explicit QuantizedRight(const ProductArguments& p) : factor(p.right) {}
 
@@ -50,7 +50,7 @@ struct QuantizedRight {
   const ProductFactor& factor;
 };
 
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 void panel_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   LinearTile<T, QuantizedRight<kind>> tile{p, part};
   tile.lay_out(scratch);

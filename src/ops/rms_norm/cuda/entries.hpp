@@ -47,9 +47,8 @@ struct RmsNormForwardEntry {
                                     p.rstd.data,
                                     p.x.extent[1],
                                     p.eps};
-    announced("kformer::rms_norm_forward[cuda_vector]", exec, [&] {
-      rms_norm_forward(Device<Exec>::stream(exec), number_type_of(p.x.dtype), a, p.x.extent[0]);
-    });
+    announced("kformer::rms_norm_forward[cuda_vector]", exec,
+              [&] { rms_norm_forward(Device<Exec>::stream(exec), p.x.dtype, a, p.x.extent[0]); });
   }
 };
 
@@ -95,7 +94,7 @@ struct RmsNormBackwardEntry {
                                      norm_rows_per_block(rows),
                                      norm_row_blocks(rows)};
     announced("kformer::rms_norm_backward[cuda_vector]", exec,
-              [&] { rms_norm_backward(Device<Exec>::stream(exec), number_type_of(p.x.dtype), a); });
+              [&] { rms_norm_backward(Device<Exec>::stream(exec), p.x.dtype, a); });
   }
 };
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/steps/splitting.hpp"
+
+/// \file
+/// What happens to a text before it is split; named as in tokenizer.json.
+
+namespace kformer::Impl::tokenizers {
+
+/// A step: what a text becomes.
+using NormalStep = std::function<std::string(std::string)>;
+
+/// Unicode's normal form C, D, KC or KD (Unicode Standard Annex 15).
+/// \param form "NFC", "NFD", "NFKC" or "NFKD"
+/// \param file what error texts call the file
+/// Built without ICU, the step knows only characters below U+0300, which are their own form C, and throws
+/// NotSupported on meeting another; other forms throw now.
+NormalStep unicode_form(const std::string& form, const std::string& file);
+/// Puts a text before another, unless that is empty.
+NormalStep prepend_text(std::string before);
+/// Replaces what is found.
+NormalStep replace_text(Finder finder, std::string by);
+
+}  // namespace kformer::Impl::tokenizers
