@@ -45,11 +45,10 @@ int main(int argc, char* argv[]) {
                                                kformer::LayerMode::training, *ledger);
   const Kokkos::Random_XorShift64_Pool<Exec> pool(1);
   for (const kformer::Parameter& p : model.parameters()) {
-    const Kokkos::View<float*> weight(static_cast<float*>(p.weight.data), p.weight.size());
     if (p.weight.rank == 1)
-      Kokkos::deep_copy(exec, weight, 1.0f);  // the norms
+      Kokkos::deep_copy(exec, kformer::view_of<float*>(p.weight), 1.0f);  // the norms
     else
-      Kokkos::fill_random(weight, pool, -0.15f, 0.15f);
+      Kokkos::fill_random(kformer::view_of<float**>(p.weight), pool, -0.15f, 0.15f);
   }
   model.prepare(exec);
   kformer::Optimizer<Exec, float> optimizer(model.parameters(), {.max_norm = 1}, *ledger);
