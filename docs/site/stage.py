@@ -90,6 +90,7 @@ def stage_examples(root, stage):
         text = page.read_text()
         linked = re.sub(r"(\]\((?:[\w./]*/)?examples/|\]\()(?:consumer/main|(\w+))\.cpp\)",
                         lambda match: f"{match[1]}{match[2] or 'consumer'}.md)", text)
+        linked = re.sub(r"\]\(((?:[\w./]*/)?(?:blocks|examples))/?\)", r"](\1/index.md)", linked)
         if linked != text:
             write(page, linked)
 
