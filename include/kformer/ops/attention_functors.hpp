@@ -12,27 +12,29 @@
 #include "kformer/ops/impl/flash_forward.hpp"
 
 /// \file
-/// Flash attention with masks and scores of your own, in plain C++: the portable kernels, compiled with your
-/// functor in your program.
+/// Flash attention with masks and scores of your own, in plain C++. On host spaces the library's SIMD kernels
+/// call the functor tile by tile; elsewhere the portable kernels are compiled with it in your program.
 ///
-/// A functor is a class with at least one of these `const` member functions, each a `KOKKOS_FUNCTION` without
-/// side effects; C is compute_t<T> of the operands:
+/// A functor is a class with at least one of the first three of these members. All are `const`, each is a
+/// `KOKKOS_FUNCTION`, and C is compute_t<T> of the operands.
 ///
-/// * `bool operator()(AttentionIndex) const`: whether the query sees the key;
-/// * `KeyRange keys(AttentionRows) const`: the keys that any of the queries may see. Tiles of other keys are
-///   skipped. Query `i` sees no key outside `keys` of its own row, `{batch, head, i, i + 1}`; the range of
-///   several rows must contain the range of each. It is asked for rows of one sequence;
-/// * `C operator()(C score, AttentionIndex) const`: the score of a visible pair, from the score that options
-/// and
-///   extras make of it;
-/// * `C derivative(C score, AttentionIndex) const`: the derivative of that function by `score`, for backward;
-/// * `void gradient(C dscore, C score, AttentionIndex) const`: receives in backward, once for each visible
-/// pair,
-///   the gradient `dscore` of the score that `operator()` returned for `score`: with it, parameters of the
-///   functor and positions get gradients. On host spaces the pairs of one query and head come from one thread,
-///   in the order of the keys: a sum per (batch, head, query) needs no atomics and always has the same bits.
-///   Anything else, and anything on a device, needs `Kokkos::atomic_add`, and the last bits then depend on the
-///   order.
+/// `bool operator()(AttentionIndex) const` says whether the query sees the key.
+///
+/// `KeyRange keys(AttentionRows) const` returns the keys that any of the queries may see. Tiles of other keys
+/// are skipped. Query `i` sees no key outside the range of its own row, `{batch, head, i, i + 1}`. The range of
+/// several rows must contain the range of each.
+///
+/// `C operator()(C score, AttentionIndex) const` returns the score of a visible pair. It gets the score that
+/// options and extras make.
+///
+/// `C derivative(C score, AttentionIndex) const` returns the derivative of that function by `score`, for
+/// backward.
+///
+/// `void gradient(C dscore, C score, AttentionIndex) const` is called in backward, once for each visible pair.
+/// `dscore` is the gradient of what `operator()` returned for `score`. With it, parameters of the functor and
+/// positions get gradients. On host spaces the pairs of one query and head come from one thread, in the order
+/// of the keys: a sum per (batch, head, query) needs no atomics and always has the same bits. Other sums, and
+/// all sums on devices, need `Kokkos::atomic_add`; their last bits depend on the order of the additions.
 
 namespace kformer {
 
