@@ -68,11 +68,12 @@ Table table(const char* name, std::int64_t length, auto value) {
 Learned learned(const Case& c, double h = 0) {
   const std::int64_t length = std::max(c.q_len, c.kv_len);
   const auto zero = [](std::int64_t) { return 0.0; };
-  return {table("bias", length, [h](std::int64_t n) { return std::sin(n) + h * std::cos(2.0 * n); }),
-          table("factor", length, [h](std::int64_t n) { return 1 + 0.25 * std::cos(n) + h * std::sin(3.0 * n); }),
-          table("dbias", length, zero), table("dfactor", length, zero),
-          Kokkos::View<int****, Kokkos::LayoutRight, Exec::memory_space>("calls", c.batch, c.q_heads, c.q_len,
-                                                                         c.kv_len)};
+  return {
+      table("bias", length, [h](std::int64_t n) { return std::sin(n) + h * std::cos(2.0 * n); }),
+      table("factor", length, [h](std::int64_t n) { return 1 + 0.25 * std::cos(n) + h * std::sin(3.0 * n); }),
+      table("dbias", length, zero), table("dfactor", length, zero),
+      Kokkos::View<int****, Kokkos::LayoutRight, Exec::memory_space>("calls", c.batch, c.q_heads, c.q_len,
+                                                                     c.kv_len)};
 }
 
 auto on_host(const auto& view) { return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view); }

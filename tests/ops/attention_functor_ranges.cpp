@@ -69,15 +69,13 @@ BOOST_AUTO_TEST_SUITE(attention_functor_ranges)
 
 using Case = AttentionCase;
 
-// Lengths that are and are not multiples of tiles, shared heads, and sequences of which whole tiles are skipped.
-const std::vector<Case> cases{Case{1, 1, 1, 1, 1, 8, 8},
-                              Case{2, 75, 113, 4, 2, 8, 16},
-                              Case{1, 113, 75, 2, 1, 24, 8},
-                              Case{2, 113, 113, 4, 1, 8, 16}.causal(),
-                              Case{1, 1, 300, 2, 2, 8, 8},
-                              Case{1, 300, 1, 2, 2, 8, 8},
-                              Case{1, 257, 300, 4, 2, 8, 16},
-                              Case{1, 300, 300, 3, 3, 16, 16}.causal().window(25)};
+// Lengths that are and are not multiples of tiles, shared heads, and sequences of which whole tiles are
+// skipped.
+const std::vector<Case> cases{
+    Case{1, 1, 1, 1, 1, 8, 8},      Case{2, 75, 113, 4, 2, 8, 16},
+    Case{1, 113, 75, 2, 1, 24, 8},  Case{2, 113, 113, 4, 1, 8, 16}.causal(),
+    Case{1, 1, 300, 2, 2, 8, 8},    Case{1, 300, 1, 2, 2, 8, 8},
+    Case{1, 257, 300, 4, 2, 8, 16}, Case{1, 300, 300, 3, 3, 16, 16}.causal().window(25)};
 
 template <class T>
 std::vector<Output*> outputs_of(AttentionTensors<T>& t) {
@@ -208,7 +206,8 @@ BOOST_AUTO_TEST_CASE(what_a_range_hides_does_not_leak) {
     }
     const auto compare = [](const TestTensor<Exec, float>& got, const TestTensor<Exec, float>& expected) {
       const auto a = got.read<double>(), b = expected.read<double>();
-      for (std::int64_t i = 0; i < 100; ++i) BOOST_TEST(std::abs(a(0, i, 0, 0) - b(0, i, 0, 0)) <= 1e-5, "token " << i);
+      for (std::int64_t i = 0; i < 100; ++i)
+        BOOST_TEST(std::abs(a(0, i, 0, 0) - b(0, i, 0, 0)) <= 1e-5, "token " << i);
       BOOST_TEST(std::isnan(a(0, 149, 0, 0)));
     };
     compare(t.out, clean.out);

@@ -23,7 +23,8 @@ AttentionExtras<Exec> extras_of(const AttentionTensors<T>& t) {
   if (t.bias.ref().present()) x.bias(t.bias.template view<4>());
   if (t.c.has_alibi) x.alibi_slopes(t.slopes.template view<1>());
   if (t.c.has_sinks) x.sinks(t.sinks.template view<1>());
-  if (!t.c.q_lengths.empty()) x.sequences(t.cu_seqlens_q.template view<1>(), t.cu_seqlens_kv.template view<1>());
+  if (!t.c.q_lengths.empty())
+    x.sequences(t.cu_seqlens_q.template view<1>(), t.cu_seqlens_kv.template view<1>());
   if (t.c.block_q > 0) x.block_mask(t.block_mask.template view<4>(), t.c.block_q, t.c.block_kv);
   return x;
 }
@@ -83,11 +84,11 @@ void check_against_bias(const AttentionCase& c, const F& functor, auto bias_of) 
   if (biased) {
     // Quarters: the sum with what the functor says is exact in every storage type.
     const auto random = t.bias.template read<double>();
-    t.bias.fill([&](std::size_t at) {
-      return static_cast<compute_t<T>>(std::round(4 * random.values()[at]) / 4);
-    });
+    t.bias.fill(
+        [&](std::size_t at) { return static_cast<compute_t<T>>(std::round(4 * random.values()[at]) / 4); });
   }
-  const auto added = t.bias.ref().present() ? t.bias.template read<double>() : kformer::Impl::HostTensor<double>();
+  const auto added =
+      t.bias.ref().present() ? t.bias.template read<double>() : kformer::Impl::HostTensor<double>();
   dense.bias = TestTensor<Exec, T>({full ? c.batch : 1, full ? c.q_heads : 1, c.q_len, c.kv_len});
   dense.bias.fill([&](std::size_t at) {
     const auto n = static_cast<std::int64_t>(at);
@@ -99,6 +100,7 @@ void check_against_bias(const AttentionCase& c, const F& functor, auto bias_of) 
   dense.save(expected);
   const auto expected_gradients = dense.template backward<oracle_t<T>, oracle_t<T>>();
   const auto naive_gradients = dense.template backward<compute_t<T>, T>();
+  BOOST_TEST_INFO_SCOPE(t.forward_problem().operands().describe());
   with_each_kernel([&] {
     run_forward(t, functor);
     check_close("out", t.out, expected.out, naive.out);

@@ -12,25 +12,29 @@
 #include "kformer/ops/impl/flash_forward.hpp"
 
 /// \file
-/// Flash attention with masks and scores of your own, in plain C++: the portable kernels, compiled with your
-/// functor in your program.
+/// Flash attention with masks and scores of your own, in plain C++. On host spaces the library's SIMD kernels
+/// call the functor tile by tile; elsewhere the portable kernels are compiled with it in your program.
 ///
-/// A functor is a class with at least one of these `const` member functions, each a `KOKKOS_FUNCTION` without
-/// side effects; C is compute_t<T> of the operands:
+/// A functor is a class with at least one of the first three of these members. All are `const`, each is a
+/// `KOKKOS_FUNCTION`, and C is compute_t<T> of the operands.
 ///
-/// * `bool operator()(AttentionIndex) const`: whether the query sees the key;
-/// * `KeyRange keys(AttentionRows) const`: the keys that any of the queries may see. Tiles of other keys are
-///   skipped. Query `i` sees no key outside `keys` of its own row, `{batch, head, i, i + 1}`; the range of
-///   several rows must contain the range of each. It is asked for rows of one sequence;
-/// * `C operator()(C score, AttentionIndex) const`: the score of a visible pair, from the score that options and
-///   extras make of it;
-/// * `C derivative(C score, AttentionIndex) const`: the derivative of that function by `score`, for backward;
-/// * `void gradient(C dscore, C score, AttentionIndex) const`: receives in backward, once for each visible pair,
-///   the gradient `dscore` of the score that `operator()` returned for `score`: with it, parameters of the
-///   functor and positions get gradients. On host spaces the pairs of one query and head come from one thread,
-///   in the order of the keys: a sum per (batch, head, query) needs no atomics and always has the same bits.
-///   Anything else, and anything on a device, needs `Kokkos::atomic_add`, and the last bits then depend on the
-///   order.
+/// `bool operator()(AttentionIndex) const` says whether the query sees the key.
+///
+/// `KeyRange keys(AttentionRows) const` returns the keys that any of the queries may see. Tiles of other keys
+/// are skipped. Query `i` sees no key outside the range of its own row, `{batch, head, i, i + 1}`. The range of
+/// several rows must contain the range of each.
+///
+/// `C operator()(C score, AttentionIndex) const` returns the score of a visible pair. It gets the score that
+/// options and extras make.
+///
+/// `C derivative(C score, AttentionIndex) const` returns the derivative of that function by `score`, for
+/// backward.
+///
+/// `void gradient(C dscore, C score, AttentionIndex) const` is called in backward, once for each visible pair.
+/// `dscore` is the gradient of what `operator()` returned for `score`. With it, parameters of the functor and
+/// positions get gradients. On host spaces the pairs of one query and head come from one thread, in the order
+/// of the keys: a sum per (batch, head, query) needs no atomics and always has the same bits. Other sums, and
+/// all sums on devices, need `Kokkos::atomic_add`; their last bits depend on the order of the additions.
 
 namespace kformer {
 
@@ -93,23 +97,27 @@ concept HasCall = requires { &F::operator(); } || requires(F& f, AttentionIndex 
 /// One sentence for each way to write a functor wrongly.
 template <class F, class C>
 consteval void check_functor() {
-  static_assert(HasCall<F, C> || HasKeys<F>,
-                "kformer: the argument behind the operands is neither AttentionOptions nor a functor: a functor "
-                "has `bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or "
-                "`KeyRange keys(AttentionRows) const`");
-  static_assert(!HasCall<F, C> || AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>,
-                "kformer: operator() of a functor of attention must be `bool operator()(AttentionIndex) const` or "
-                "`C operator()(C score, AttentionIndex) const`; check its const, arguments and result");
+  static_assert(
+      HasCall<F, C> || HasKeys<F>,
+      "kformer: the argument behind the operands is neither AttentionOptions nor a functor: a functor "
+      "has `bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or "
+      "`KeyRange keys(AttentionRows) const`");
+  static_assert(
+      !HasCall<F, C> || AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>,
+      "kformer: operator() of a functor of attention must be `bool operator()(AttentionIndex) const` or "
+      "`C operator()(C score, AttentionIndex) const`; check its const, arguments and result");
   static_assert(!HasKeys<F> || AttentionRangeFunctor<F>,
                 "kformer: `keys` of a functor of attention must be `KeyRange keys(AttentionRows) const`");
-  static_assert(!HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
-                "kformer: `derivative` of a functor of attention must be `C derivative(C score, AttentionIndex) "
-                "const`");
+  static_assert(
+      !HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
+      "kformer: `derivative` of a functor of attention must be `C derivative(C score, AttentionIndex) "
+      "const`");
   static_assert(!HasGradient<F, C> || AttentionScoreWithGradient<F, C>,
                 "kformer: `gradient` of a functor of attention must be `void gradient(C dscore, C score, "
                 "AttentionIndex) const`");
-  static_assert(!HasGradient<F, C> || AttentionScoreFunctor<F, C>,
-                "kformer: a functor with `gradient` needs a score, `C operator()(C score, AttentionIndex) const`");
+  static_assert(
+      !HasGradient<F, C> || AttentionScoreFunctor<F, C>,
+      "kformer: a functor with `gradient` needs a score, `C operator()(C score, AttentionIndex) const`");
 }
 
 /// Scores of options and extras that a user's functor then hides or changes.
@@ -191,7 +199,8 @@ void finish_scores(const void* functor, const AttentionIndex& first, int count, 
 /// Refers to `functor`, which must stay.
 template <class C, class F>
 AttentionCalls attention_calls(const F& functor) {
-  AttentionCalls calls{&functor, AttentionScoreWithGradient<F, C>, AttentionScoreFunctor<F, C>, nullptr, nullptr};
+  AttentionCalls calls{&functor, AttentionScoreWithGradient<F, C>, AttentionScoreFunctor<F, C>, nullptr,
+                       nullptr};
   if constexpr (AttentionRangeFunctor<F>)
     calls.keys = [](const void* f, const AttentionRows& rows) { return static_cast<const F*>(f)->keys(rows); };
   if constexpr (AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>) calls.finish = finish_scores<F, C>;
@@ -237,9 +246,9 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 }  // namespace Impl
 
 /// `attention_forward` where `functor` hides pairs, changes scores, or both. What it hides is hidden, NaN
-/// included; a score of −∞ weighs nothing. The functor comes last: it is asked for pairs that options and extras
-/// leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host spaces the
-/// SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
+/// included; a score of −∞ weighs nothing. The functor comes last: it is asked for pairs that options and
+/// extras leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host
+/// spaces the SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param q         (batch, q_len, q_heads, head_dim), T
@@ -275,7 +284,8 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
   attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, functor, options, extras, workspace);
 }
 
-/// Bytes of workspace `attention_backward` needs with a functor, exactly: linear in the length of the sequences.
+/// Bytes of workspace `attention_backward` needs with a functor, exactly: linear in the length of the
+/// sequences.
 ///
 /// \throws DimensionMismatch, NotSupported as `attention_backward` would
 template <ExecutionSpace Exec, Impl::FunctorArgument F>
