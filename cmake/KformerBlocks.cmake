@@ -87,6 +87,7 @@ function(kformer_add_simd_kernels block)
     target_compile_definitions(${library} PRIVATE KFORMER_ISA=${isa})
     # Sums of products become fused multiply-adds; comparisons raise no floating-point exceptions anybody would see.
     target_compile_options(${library} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
+    # Of the public headers only those without functions: what this instruction set compiles must stay here.
     target_include_directories(${library} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     if(BUILD_SHARED_LIBS)
       set_target_properties(${library} PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -8,6 +8,7 @@
 #include "kformer/core/types/activations.hpp"
 #include "kformer/core/types/checkpoint_format.hpp"
 #include "kformer/core/types/kv_cache_kind.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/tokenizer_format.hpp"
 
 /// \file

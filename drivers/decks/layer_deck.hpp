@@ -5,6 +5,7 @@
 
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/io/model_table.hpp"
 

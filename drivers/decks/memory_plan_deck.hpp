@@ -7,6 +7,7 @@
 #include "decks/generate_deck.hpp"
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/io/model_table.hpp"
 
 /// \file

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "decks/engine/limits.hpp"
 #include "decks/prompt_checks.hpp"
 
 #include <fmt/format.h>

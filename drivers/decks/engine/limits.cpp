@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/schema/read_file.hpp"
+
 namespace kformer::Impl::schema {
 namespace {
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
 /// The model of a published checkpoint, with the keys of config.json files.
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
 /// Converts conversations to the text format that a chat model was trained on.
 

@@ -30,7 +30,7 @@ std::string read_whole(const std::filesystem::path& path) {
   if (size > largest_file)
     refuse(path.string(),
            "it has " + std::to_string(size) + " bytes, at most " + std::to_string(largest_file) + " are read");
-  return decks::read_file(path, static_cast<std::size_t>(size));
+  return schema::read_file(path, static_cast<std::size_t>(size));
 }
 
 }  // namespace kformer::Impl::tokenizers
