@@ -22,15 +22,15 @@
 /// * `KeyRange keys(AttentionRows) const`: the keys that any of the queries may see. Tiles of other keys are
 ///   skipped. Query `i` sees no key outside `keys` of its own row, `{batch, head, i, i + 1}`; the range of
 ///   several rows must contain the range of each. It is asked for rows of one sequence;
-/// * `C operator()(C score, AttentionIndex) const`: the score of a visible pair, from the score that options and
-///   extras make of it;
+/// * `C operator()(C score, AttentionIndex) const`: the score of a visible pair, from the score that options
+///   and extras make of it;
 /// * `C derivative(C score, AttentionIndex) const`: the derivative of that function by `score`, for backward;
-/// * `void gradient(C dscore, C score, AttentionIndex) const`: receives in backward, once for each visible pair,
-///   the gradient `dscore` of the score that `operator()` returned for `score`: with it, parameters of the
-///   functor and positions get gradients. On host spaces the pairs of one query and head come from one thread,
-///   in the order of the keys: a sum per (batch, head, query) needs no atomics and always has the same bits.
-///   Anything else, and anything on a device, needs `Kokkos::atomic_add`, and the last bits then depend on the
-///   order.
+/// * `void gradient(C dscore, C score, AttentionIndex) const`: receives in backward, once for each visible
+///   pair, the gradient `dscore` of the score that `operator()` returned for `score`: with it, parameters of
+///   the functor and positions get gradients. On host spaces the pairs of one query and head come from one
+///   thread, in the order of the keys: a sum per (batch, head, query) needs no atomics and always has the same
+///   bits. Anything else, and anything on a device, needs `Kokkos::atomic_add`, and the last bits then depend
+///   on the order.
 
 namespace kformer {
 
@@ -93,23 +93,27 @@ concept HasCall = requires { &F::operator(); } || requires(F& f, AttentionIndex 
 /// One sentence for each way to write a functor wrongly.
 template <class F, class C>
 consteval void check_functor() {
-  static_assert(HasCall<F, C> || HasKeys<F>,
-                "kformer: the argument behind the operands is neither AttentionOptions nor a functor: a functor "
-                "has `bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or "
-                "`KeyRange keys(AttentionRows) const`");
-  static_assert(!HasCall<F, C> || AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>,
-                "kformer: operator() of a functor of attention must be `bool operator()(AttentionIndex) const` or "
-                "`C operator()(C score, AttentionIndex) const`; check its const, arguments and result");
+  static_assert(
+      HasCall<F, C> || HasKeys<F>,
+      "kformer: the argument behind the operands is neither AttentionOptions nor a functor: a functor "
+      "has `bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or "
+      "`KeyRange keys(AttentionRows) const`");
+  static_assert(
+      !HasCall<F, C> || AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>,
+      "kformer: operator() of a functor of attention must be `bool operator()(AttentionIndex) const` or "
+      "`C operator()(C score, AttentionIndex) const`; check its const, arguments and result");
   static_assert(!HasKeys<F> || AttentionRangeFunctor<F>,
                 "kformer: `keys` of a functor of attention must be `KeyRange keys(AttentionRows) const`");
-  static_assert(!HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
-                "kformer: `derivative` of a functor of attention must be `C derivative(C score, AttentionIndex) "
-                "const`");
+  static_assert(
+      !HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
+      "kformer: `derivative` of a functor of attention must be `C derivative(C score, AttentionIndex) "
+      "const`");
   static_assert(!HasGradient<F, C> || AttentionScoreWithGradient<F, C>,
                 "kformer: `gradient` of a functor of attention must be `void gradient(C dscore, C score, "
                 "AttentionIndex) const`");
-  static_assert(!HasGradient<F, C> || AttentionScoreFunctor<F, C>,
-                "kformer: a functor with `gradient` needs a score, `C operator()(C score, AttentionIndex) const`");
+  static_assert(
+      !HasGradient<F, C> || AttentionScoreFunctor<F, C>,
+      "kformer: a functor with `gradient` needs a score, `C operator()(C score, AttentionIndex) const`");
 }
 
 /// Scores of options and extras that a user's functor then hides or changes.
@@ -191,7 +195,8 @@ void finish_scores(const void* functor, const AttentionIndex& first, int count, 
 /// Refers to `functor`, which must stay.
 template <class C, class F>
 AttentionCalls attention_calls(const F& functor) {
-  AttentionCalls calls{&functor, AttentionScoreWithGradient<F, C>, AttentionScoreFunctor<F, C>, nullptr, nullptr};
+  AttentionCalls calls{&functor, AttentionScoreWithGradient<F, C>, AttentionScoreFunctor<F, C>, nullptr,
+                       nullptr};
   if constexpr (AttentionRangeFunctor<F>)
     calls.keys = [](const void* f, const AttentionRows& rows) { return static_cast<const F*>(f)->keys(rows); };
   if constexpr (AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>) calls.finish = finish_scores<F, C>;
@@ -237,9 +242,9 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 }  // namespace Impl
 
 /// `attention_forward` where `functor` hides pairs, changes scores, or both. What it hides is hidden, NaN
-/// included; a score of −∞ weighs nothing. The functor comes last: it is asked for pairs that options and extras
-/// leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host spaces the
-/// SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
+/// included; a score of −∞ weighs nothing. The functor comes last: it is asked for pairs that options and
+/// extras leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host
+/// spaces the SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param q         (batch, q_len, q_heads, head_dim), T
@@ -251,8 +256,8 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
 /// \param workspace none is needed
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                        const F& functor, const AttentionOptions& options = {},
@@ -275,7 +280,8 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
   attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, functor, options, extras, workspace);
 }
 
-/// Bytes of workspace `attention_backward` needs with a functor, exactly: linear in the length of the sequences.
+/// The exact bytes of workspace that `attention_backward` needs with a functor: linear in the length of the
+/// sequences.
 ///
 /// \throws DimensionMismatch, NotSupported as `attention_backward` would
 template <ExecutionSpace Exec, Impl::FunctorArgument F>
@@ -310,10 +316,10 @@ std::size_t attention_backward_workspace_bytes(
 /// \param functor   that of forward; a score functor needs `derivative`
 /// \param options   those of forward
 /// \param extras    those of forward
-/// \param gradients where the gradients of bias and sinks go, if wanted
+/// \param gradients outputs for the gradients of bias and sinks, if wanted
 /// \param workspace at least what `attention_backward_workspace_bytes` says for a functor
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V, Impl::FunctorArgument F>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands, const F& functor,
                         const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
