@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument(
         "--configuration", type=int, default=0, metavar="N", help="configuration of a comparison, counted from 0"
     )
+    plot.add_argument("--if-any", action="store_true", help="kinds of results without plots are no error")
     plot.set_defaults(run=_plot)
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plot(groups, options) -> None:
     if (kind := groups[""].attrs.get("kind")) in TABLES:
+        if options.if_any:
+            return
         raise ResultFileError(f"{options.file}: no plots for kind '{kind}'; 'summary' prints a table")
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
