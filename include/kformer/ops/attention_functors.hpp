@@ -283,7 +283,8 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
 /// The exact bytes of workspace that `attention_backward` needs with a functor: linear in the length of the
 /// sequences.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_backward` would
+/// \throws DimensionMismatch as `attention_backward` would
+/// \throws NotSupported      as `attention_backward` would
 template <ExecutionSpace Exec, Impl::FunctorArgument F>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape, const F& functor,
                                                const AttentionOptions& options = {},
