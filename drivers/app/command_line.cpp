@@ -17,7 +17,7 @@ const char* exit_code_help =
     "Exit codes: 0 ok, 1 failure, 2 usage, 3 deck invalid, 4 file error, 5 out of tolerance, 6 out of memory,\n"
     "75 stopped by a signal or the time limit.";
 
-// A bare path would not be a TOML string where it holds a backslash or a quote, so it is quoted here.
+// A bare path with a backslash or a quote is not a TOML string, so it is quoted here.
 std::string toml_string(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {

@@ -10,7 +10,7 @@
 
 namespace kformer::drivers {
 
-/// What a driver is, for its command line.
+/// Describes a driver to its command line.
 struct DriverInfo {
   std::string name;                            ///< of the program
   std::string summary;                         ///< one line
@@ -18,7 +18,7 @@ struct DriverInfo {
   std::function<std::string()> deck_schema;    ///< JSON Schema
 };
 
-/// A command line, taken apart.
+/// A parsed command line.
 struct CommandLine {
   DeckSource deck;                  ///< deck and overrides; --output is the last override
   bool dry_run = false;             ///< list the cases and stop
@@ -27,7 +27,7 @@ struct CommandLine {
   std::vector<std::string> all;     ///< the whole command line
 };
 
-/// Takes the command line apart, answers --help, --version, --describe-deck and --deck-schema, and calls `run`
+/// Parses the command line, answers --help, --version, --describe-deck and --deck-schema, and calls `run`
 /// with the rest, guarded. None of this starts Kokkos.
 int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run);

@@ -6,11 +6,11 @@
 #include <vector>
 
 /// \file
-/// What every program here has in common, whether it takes a deck or not.
+/// Shared by all programs, with and without decks.
 
 namespace kformer::drivers {
 
-/// What every driver returns to the shell.
+/// Exit codes of all drivers.
 enum ExitCode {
   exit_ok = 0,
   exit_failure = 1,        ///< something went wrong while running
@@ -19,7 +19,7 @@ enum ExitCode {
   exit_io = 4,             ///< a file could not be read or written
   exit_check = 5,          ///< a result is out of tolerance
   exit_out_of_memory = 6,  ///< memory ran out and the deck says abort
-  exit_stopped = 75        ///< stopped by a signal or the time limit, results so far are on disk
+  exit_stopped = 75        ///< stopped by a signal or the time limit; results so far are on disk
 };
 
 /// The arguments of a program.
@@ -29,13 +29,13 @@ struct ProgramArguments {
   std::vector<std::string> own;  ///< the others, without the program; the last one first, as CLI11 takes them
 };
 
-/// Takes the arguments of Kokkos out of a command line.
+/// Separates the arguments of Kokkos from a command line.
 ProgramArguments split_arguments(int argc, char** argv);
 
-/// What --help says of the arguments of Kokkos.
+/// The text of --help on the arguments of Kokkos.
 extern const char* const kokkos_help;
 
-/// Calls `run`, and turns what it throws into a message and an exit code.
+/// Calls `run` and converts exceptions to a message and an exit code.
 int guarded(const std::function<int()>& run);
 
 }  // namespace kformer::drivers

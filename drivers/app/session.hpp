@@ -12,12 +12,12 @@
 
 namespace kformer::drivers {
 
-/// A run that really takes place: its result file, made first so that a place that cannot be written is known
+/// A run: its result file, created first so that an unwritable path is detected
 /// before any work, and Kokkos.
 class Session {
  public:
-  /// Makes the file, starts Kokkos, writes the provenance, and prints to `log` what runs.
-  /// \throws NotSupported if Kokkos was built for a device that is not there
+  /// Creates the file, starts Kokkos, writes the provenance, and prints to `log` what runs.
+  /// \throws NotSupported if Kokkos was built for a device that this machine lacks
   /// \throws FileError if the file exists or cannot be written
   Session(const CommandLine& line, const std::string& program, const std::string& kind, const RunTable& run,
           const OutputTable& output, const DeckRecord& record, std::FILE* log = stdout);
@@ -26,7 +26,7 @@ class Session {
   ResultFile& file() { return m_file; }
 
  private:
-  // Comes first: without its device a run leaves nothing behind.
+  // First member: without its device a run leaves no file behind.
   struct DeviceCheck {
     DeviceCheck();
   };

@@ -10,14 +10,14 @@
 
 namespace kformer::drivers {
 
-/// To be called before anything is left on disk, and before `start_kokkos`.
-/// \throws NotSupported if Kokkos was built for a device that is not there
+/// Call it before writing to disk, and before `start_kokkos`.
+/// \throws NotSupported if Kokkos was built for a device that this machine lacks
 void require_device();
 
-/// Starts Kokkos; it ends with the result.
+/// Starts Kokkos, which ends with the lifetime of the result.
 /// \param program   as the command line has it
 /// \param arguments of Kokkos
-/// \param threads   of the host; 0: Kokkos decides
+/// \param threads   host threads; 0: Kokkos default
 std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std::vector<std::string> arguments,
                                                  std::int64_t threads);
 

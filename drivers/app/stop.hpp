@@ -7,8 +7,8 @@
 
 namespace kformer::drivers {
 
-/// Asked-for ends of a run: SIGINT, SIGTERM, SIGUSR1, or the wall-clock limit. The first signal lets the run
-/// finish what it is at and write its results; a second one ends it at once.
+/// Requests to end a run: SIGINT, SIGTERM, SIGUSR1, or the wall-clock limit. The first signal lets the run
+/// finish its current case and write its results; a second one ends it at once.
 class StopRequest {
  public:
   /// Installs the signal handlers. `walltime_s` = 0 means no limit.

@@ -17,7 +17,7 @@ double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
   return point.dtype == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
 }
 
-// 16-bit types have instructions of their own on devices, far above the multiply-adds in float.
+// Devices have 16-bit instructions that are much faster than float multiply-adds.
 double flop_limit(const AttentionCase& point, const MachineLimits& limits) {
   const DType dtype = point.dtype;
   return size_of(dtype) == 2 && !runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)

@@ -15,14 +15,14 @@
 
 namespace kformer::drivers {
 
-/// What both ways of computing attention have: inputs, outputs, gradients.
+/// Shared by both implementations of attention: inputs, outputs, gradients.
 template <class Exec, class T>
 class AttentionRunOn : public Run {
  public:
   explicit AttentionRunOn(const AttentionTask& task) : m_task(task) {}
 
   void prepare(const std::function<bool()>&) override {
-    // Of size 2·[−1, 1): variance 4/3, much as normalized heads have.
+    // Uniform in 2·[−1, 1): variance 4/3, similar to normalised heads.
     write(m_q, "q", 0, 2);
     write(m_k, "k", 1, 2);
     write(m_v, "v", 2, 2);

@@ -23,7 +23,7 @@ constexpr std::array starts_names{"cu_seqlens_q", "cu_seqlens_kv"};
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-// Collects what is wrong with a file, to say it all at once.
+// Collects the faults of a file, to report all of them at once.
 class TensorChecks {
  public:
   explicit TensorChecks(const SafetensorsFile& in) : m_in(in) {}

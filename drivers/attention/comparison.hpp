@@ -15,7 +15,7 @@
 
 namespace kformer::drivers {
 
-/// Both ways of computing attention at one length; NaN where one was not timed.
+/// Both implementations of attention at one length; NaN where one was not timed.
 struct ComparedLength {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
   std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionAlgorithm
@@ -31,7 +31,7 @@ struct ComparedLength {
 
 /// All lengths of one configuration: of cases that differ only in seq_len and impl.
 struct ComparedConfiguration {
-  AttentionCase point;                             ///< seq_len and impl mean nothing
+  AttentionCase point;                             ///< seq_len and impl are ignored
   std::map<std::int64_t, ComparedLength> lengths;  ///< by seq_len
 
   /// The smallest length from which flash is faster at all longer lengths where both were timed.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* program = "kformer-attention";
 
-// The axes, with what the tensor file says.
+// The axes, completed from the tensor file.
 AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors) {
   AttentionAxes axes = filled_axes(deck);
   if (!tensors) return axes;

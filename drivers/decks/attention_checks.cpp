@@ -11,7 +11,7 @@
 namespace kformer::Impl::schema {
 namespace {
 
-// Axes that the tensor file fills, and nothing else.
+// Axes that only the tensor file fills.
 constexpr std::array axes_of_tensors{
     "num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "batch", "q_len", "seq_len"};
 
@@ -29,7 +29,7 @@ void check_extents(const AttentionCompareDeck& deck, const LoadedDeck& loaded, D
                         fmt::format("missing key '{}' in [sweep]; set it, or add [tensors]", axis));
 }
 
-// Only for a sound sweep.
+// Only for a valid sweep.
 void check_cases(const AttentionCompareDeck& deck, const AttentionAxes& axes, const LoadedDeck& loaded,
                  Diagnostics& diagnostics) {
   if (deck.tensors) return;

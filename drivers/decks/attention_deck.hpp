@@ -96,7 +96,7 @@ AttentionCompareDeck load_attention_deck(const DeckSource& source);
 AttentionAxes filled_axes(const AttentionCompareDeck& deck);
 
 /// The cases of a comparison in running order: the first axis of `AttentionPoint` varies slowest, so that
-/// implementations stand side by side.
+/// implementations are adjacent.
 /// \param deck  the deck; excluded points are left out
 /// \param axes  those of `filled_axes`, completed from the tensor file where the deck has one
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what

@@ -6,10 +6,10 @@
 
 namespace kformer::Impl::schema {
 
-/// Reports what no single key of a generation can be blamed for, and adds the warnings to the deck's record.
+/// Reports contradictions between keys of a generation, and adds the warnings to the deck's record.
 void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
-/// Half of the budget is for recent tokens if the deck does not say otherwise in `table`.
+/// Half of the budget is for recent tokens unless `table` of the deck sets it.
 void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded);
 
 /// The cache has the sizes it needs. `table` is the one that holds them, `kind_key` the path of the key that

@@ -122,7 +122,7 @@ struct GenerateDeck {
 };
 
 /// Reads a deck of kind "generate". Needs neither Kokkos nor a device. The files that prompts name must be
-/// readable; weights and tokenizer are not looked at.
+/// readable; weights and tokenizer are not opened.
 /// \throws FileError if the file cannot be read
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 GenerateDeck load_generate_deck(const DeckSource& source);

@@ -6,7 +6,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Reports what no single key of a layer sweep can be blamed for: required keys that may come from elsewhere
+/// Reports the faults of a layer sweep that involve several keys: required keys with several sources
 /// and contradictions between keys. Completes the model, unless the tensor file has the last word on it, and
 /// adds the warnings to the deck's record.
 void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);

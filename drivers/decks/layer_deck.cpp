@@ -15,7 +15,7 @@ namespace {
 
 using namespace Impl::schema;
 
-// The published configuration lies below whatever the deck says about the model.
+// Keys of the deck override the published configuration.
 void merge_model_config(Table& root, Diagnostics& diagnostics) {
   const Entry* config = find_path(root, {"model", "config"});
   const auto* name = config != nullptr ? std::get_if<std::string>(&config->value.data) : nullptr;

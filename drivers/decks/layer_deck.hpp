@@ -14,13 +14,13 @@
 
 namespace kformer {
 
-/// What the weights of an optimizer step are kept in, where they are stored in 16 bits.
+/// The type of master weights for 16-bit weights.
 enum class MasterWeights { f32, none };
 /// The names of the enumerators in decks and results, in order.
 template <>
 inline constexpr std::array<std::string_view, 2> names_of<MasterWeights> = {"f32", "none"};
 
-/// How the loss is scaled.
+/// The kind of loss scaling.
 enum class LossScalingRule { none, fixed, dynamic };
 /// The names of the enumerators in decks and results, in order.
 template <>
@@ -28,14 +28,14 @@ inline constexpr std::array<std::string_view, 3> names_of<LossScalingRule> = {"n
 
 /// The table [precision]. The storage type is an axis of the sweep.
 struct PrecisionTable {
-  Compute compute = Compute::storage;         ///< operands of products that are never in memory
+  Compute compute = Compute::storage;         ///< operands of products that are never stored
   MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
   LossScalingRule loss_scaling =
-      LossScalingRule::none;              ///< how the loss is scaled; none: the others mean nothing
+      LossScalingRule::none;              ///< kind of loss scaling; none: the other keys have no effect
   double initial_loss_scale = 4096;       ///< the first scale; with `static`, the only one
   double growth_factor = 2;               ///< after `growth_interval` good steps
-  double backoff_factor = 0.5;            ///< after a step with gradients not finite
-  std::int64_t growth_interval = 2000;    ///< good steps in a row before the scale grows
+  double backoff_factor = 0.5;            ///< after a step whose gradients are not finite
+  std::int64_t growth_interval = 2000;    ///< consecutive good steps before the scale grows
   double least_loss_scale = 1;            ///< lower bound
   double greatest_loss_scale = 16777216;  ///< upper bound
   bool operator==(const PrecisionTable&) const = default;  ///< all keys equal
@@ -102,7 +102,7 @@ struct LayerSweepDeck {
 LayerSweepDeck load_layer_deck(const DeckSource& source);
 
 /// The cases of a sweep in running order: the first axis of `LayerPoint` varies slowest, so that
-/// implementations stand side by side. An axis without values gives 0, which stands for what the tensor file
+/// implementations are adjacent. An axis without values gives 0, which stands for what the tensor file
 /// says.
 /// \param sweep the table; excluded points are left out
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what

@@ -33,7 +33,7 @@ bool all_known(const LanguageModelTable& model, const LoadedDeck& loaded, Diagno
   for (const auto& [key, value] : needed) {
     if (value != 0) continue;
     complete = false;
-    // A value that does not fit has its error already.
+    // An invalid value already has its error.
     if (!has(loaded, {"model", key}))
       diagnostics.error(place_of(loaded, {"model", key}),
                         fmt::format("missing key '{}' in [model]; set it, or set 'config'", key));
@@ -48,7 +48,7 @@ void check_model(LanguageModelTable& model, const LoadedDeck& loaded, Diagnostic
                       fmt::format("'model.{}' {}", fault.key, fault.message));
 }
 
-// Only for a sound sweep.
+// Only for a valid sweep.
 void check_training(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   for (const auto& point : cases_of<MemoryCase>(deck.sweep.mode, deck.sweep.axes)) {
     if (point.purpose != PlanPurpose::train || point.weights == WeightStorage::same ||

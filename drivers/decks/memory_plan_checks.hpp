@@ -6,7 +6,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Completes the model, reports what no single key of a plan can be blamed for, and adds the warnings to the
+/// Completes the model, reports contradictions between keys of a plan, and adds the warnings to the
 /// deck's record.
 void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 

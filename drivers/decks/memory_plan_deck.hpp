@@ -11,12 +11,12 @@
 #include "kformer/io/model_table.hpp"
 
 /// \file
-/// Decks of kind "memory_plan": what a model needs of memory, over a grid of batches, contexts and precisions,
-/// found by counting.
+/// Decks of kind "memory_plan": memory use of a model, over a grid of batches, contexts and precisions,
+/// estimated by counting.
 
 namespace kformer {
 
-/// What the model is there for.
+/// What the model is used for.
 enum class PlanPurpose { generate, train };
 /// The names of the enumerators in decks and results, in order.
 template <>
@@ -84,13 +84,13 @@ struct MemoryPlanDeck {
   DeckRecord record;                        ///< how the deck was read
 };
 
-/// Reads a deck of kind "memory_plan". Needs neither Kokkos nor a device. A checkpoint is not looked at.
+/// Reads a deck of kind "memory_plan". Needs neither Kokkos nor a device. A checkpoint is not opened.
 /// \throws FileError if the file cannot be read
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 MemoryPlanDeck load_memory_plan_deck(const DeckSource& source);
 
-/// The cases of a plan in running order: the first axis of `MemoryPoint` varies slowest. Equal cases are one,
-/// also those of training that differ in the cache alone.
+/// The cases of a plan in running order: the first axis of `MemoryPoint` varies slowest. Equal cases are
+/// merged, including training cases that differ only in the cache.
 /// \param sweep the table; excluded points are left out
 /// \param model the model, whose context stands for 0
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what

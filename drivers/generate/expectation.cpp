@@ -49,7 +49,7 @@ std::string shown(std::string_view character) {
   return byte < 0x20 || byte > 0x7e ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
 }
 
-// What stands from `offset` on, short enough for a line, with what would break it made visible.
+// The text from `offset` on, shortened to a line, with control characters made visible.
 std::string excerpt(std::string_view text, std::size_t offset = 0) {
   constexpr std::size_t longest = 40;
   text.remove_prefix(begin_of_character(text, offset));

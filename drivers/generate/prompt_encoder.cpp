@@ -34,7 +34,7 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
   } else {
     ids = prompt.special_tokens ? m_tokenizer->encode_with_special(text) : m_tokenizer->encode(text);
   }
-  // A text of nothing begins all the same.
+  // An empty text still has a beginning.
   if (m_begin && (m_adds_begin || ids.empty()) && (ids.empty() || ids.front() != *m_begin))
     ids.insert(ids.begin(), *m_begin);
   if (ids.empty())

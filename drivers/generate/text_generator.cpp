@@ -98,7 +98,7 @@ class DeckGenerator final : public TextGenerator {
     for (const PromptTable& prompt : m_deck.prompts) try {
         longest = std::max(longest, encode(prompt).size());
       } catch (const NotSupported&) {
-        // It will be reported in its turn; the others go on.
+        // It is reported in its turn; the others continue.
       }
     return static_cast<std::int64_t>(longest);
   }
@@ -239,7 +239,7 @@ std::string DeckGenerator::take_token(std::size_t row, double clock, GrowingRow&
   return text;
 }
 
-// A model without an answer is at fault, whatever was asked for.
+// A model that cannot choose a token is an error for any request.
 void DeckGenerator::judge_ends(Generation& generation) const {
   for (std::size_t r = 0; r < generation.sequences.size(); ++r) {
     const Sequence& s = generation.sequences[r];

@@ -7,7 +7,7 @@ namespace kformer::drivers {
 
 namespace {
 
-// Where the tokenizer lies that was published with a checkpoint.
+// The path of the tokenizer beside a checkpoint.
 std::filesystem::path beside(const Checkpoint& checkpoint, TokenizerFormat kind) {
   if (checkpoint.gguf() && (kind == TokenizerFormat::gguf || kind == TokenizerFormat::automatic))
     return checkpoint.gguf()->source();

@@ -16,7 +16,7 @@
 
 namespace kformer::drivers {
 
-/// Everything that says which engine to make, and what memory it needs.
+/// The description of an engine, which also determines its memory.
 struct EngineTask {
   LlamaConfig config;             ///< of the model
   DType dtype = DType::f32;       ///< activations and dense weights
@@ -31,7 +31,7 @@ struct EngineTask {
 class TextEngine {
  public:
   virtual ~TextEngine() = default;
-  /// Reads the weights; `stop` is asked between tensors.
+  /// Reads the weights; `stop` is called between tensors.
   virtual void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) = 0;
   /// As `Generator::start`; seconds that it took.
   virtual double start(std::vector<std::vector<std::int32_t>> prompts) = 0;
@@ -49,13 +49,13 @@ class TextEngine {
   virtual std::vector<std::vector<double>> step_logits() const = 0;
   /// As `Generator::final_logits`.
   virtual std::vector<std::vector<double>> final_logits() = 0;
-  /// Logits after the last of some tokens, computed from nothing but these; of an engine with `recompute`.
+  /// Logits after the last of some tokens, computed only from these; for an engine with `recompute`.
   virtual std::vector<double> logits_after(const std::vector<std::int32_t>& tokens) = 0;
   /// Bytes of keys and values in memory of a sequence.
   virtual double cache_bytes(std::int64_t sequence) const = 0;
   /// As `LlamaDecoder::weight_bytes`.
   virtual std::size_t weight_bytes() const = 0;
-  /// Whether the cache computes what one without limits would.
+  /// Whether the cache gives the results of an unlimited one.
   virtual bool exact_cache() const = 0;
 };
 
@@ -64,11 +64,11 @@ class TextEngine {
 std::unique_ptr<TextEngine> make_text_engine(const std::string& space, const EngineTask& task,
                                              const std::shared_ptr<Ledger>& ledger);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 std::unique_ptr<TextEngine> make_text_engine_on(const EngineTask& task, Ledger& ledger);
 
-/// What an engine would take, by class, without taking it.
+/// The memory that an engine would need, by class, without allocating it.
 std::shared_ptr<const Ledger> forecast_of(const std::string& space, const EngineTask& task);
 
 }  // namespace kformer::drivers

@@ -17,7 +17,7 @@
 
 namespace kformer::drivers {
 
-/// Everything that says which layer to make.
+/// The description of a layer run.
 struct LayerTask {
   LlamaConfig config;                   ///< of the layer
   LayerShape shape;                     ///< tokens
@@ -26,7 +26,7 @@ struct LayerTask {
   PrecisionTable precision;             ///< besides the storage type
   OptimizerTable optimizer;             ///< of a step
   std::uint64_t seed = 1;               ///< of random inputs
-  const HostArrays* tensors = nullptr;  ///< inputs from elsewhere; null: random
+  const HostArrays* tensors = nullptr;  ///< inputs from a file; null: random
 
   /// Whether there is a backward pass.
   LayerMode mode() const {
@@ -45,7 +45,7 @@ OptimizerOptions optimizer_options(const LayerTask& task);
 std::unique_ptr<Run> make_layer_run(const std::string& space, DType dtype, const LayerTask& task,
                                     const std::shared_ptr<Ledger>& ledger);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 std::unique_ptr<Run> make_layer_run_on(DType dtype, const LayerTask& task, Ledger& ledger);
 

@@ -64,7 +64,7 @@ class LayerRunOn final : public Run {
     fill(tensor_ref(m_x), "hidden_states", 0, 1, 0);
     std::uint64_t stream = 1;
     for (const Parameter& parameter : m_layer.parameters()) {
-      // Norm weights lie around one; a matrix keeps the size of what it multiplies: scale ≈ 1/√in, a power of
+      // Norm weights are near one; a matrix keeps the magnitude of its input: scale ≈ 1/√in, a power of
       // two.
       const bool vector = parameter.weight.rank == 1, norm = vector && !parameter.name.ends_with("bias");
       const double scale =

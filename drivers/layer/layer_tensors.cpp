@@ -46,12 +46,12 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
   if (model.hidden_size <= 0) complain("hidden_size is unknown");
   if (model.intermediate_size <= 0) complain("intermediate_size is unknown");
   if (model.num_attention_heads <= 0) complain("num_attention_heads is unknown");
-  // The published biases of Qwen2 speak for themselves.
+  // The presence of biases identifies Qwen2.
   if (!model.known.contains("attention_bias") && in.find("self_attn.q_proj.bias")) {
     model.attention_bias = true;
     model.model_type = ModelType::qwen2;
   }
-  // So do the norms of Qwen3.
+  // The presence of norms identifies Qwen3.
   if (!model.known.contains("model_type") && in.find("self_attn.q_norm.weight"))
     model.model_type = ModelType::qwen3;
   for (const ModelFault& fault : complete_model(model)) complain(fault.key + ": " + fault.message);

@@ -18,7 +18,7 @@ constexpr const char* config_name = "config.json";
   throw FileError(fmt::format("output '{}' {}", path.string(), reason));
 }
 
-// What a run left that was killed does not count.
+// Remains of a killed run do not count.
 bool holds_nothing(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().filename() != staging_name) return false;

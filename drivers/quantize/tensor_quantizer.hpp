@@ -38,7 +38,7 @@ class TensorQuantizer {
 /// On the space of that name. Kokkos is initialised.
 std::unique_ptr<TensorQuantizer> make_tensor_quantizer(const std::string& space);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 std::unique_ptr<TensorQuantizer> make_tensor_quantizer_on();
 

@@ -8,7 +8,7 @@
 
 namespace kformer::drivers {
 
-/// How the naive computation stands in for a storage type. In double it would be as good as the oracle, and
+/// How the naive computation represents a storage type. In double it would be as good as the oracle, and
 /// equal to it where both run the same kernels; so the errors of float stand in, smaller by the ratio of the
 /// two roundings, and half as much again for the oracle's own.
 struct NaiveStandIn {

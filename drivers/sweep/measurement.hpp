@@ -18,7 +18,7 @@
 #include "sweep/run.hpp"
 
 /// \file
-/// What is measured of a case, whatever the case is.
+/// The measurement of a case of any kind.
 
 namespace kformer::drivers {
 
@@ -28,7 +28,7 @@ enum class CaseStatus { ok, failed_check, unchecked, out_of_memory, error, skipp
 inline const std::vector<std::string> case_status_names{
     "ok", "failed_check", "unchecked", "out_of_memory", "error", "skipped_memory", "unsupported"};
 
-/// What one case gave.
+/// The results of one case.
 struct Measurement {
   CaseStatus status = CaseStatus::error;  ///< how it ended
   std::string message;                    ///< why, if not ok
@@ -60,7 +60,7 @@ struct MeasuringPlan {
   bool keep_results = false;                 ///< whether the results are wanted
   const TimingTable* timing = nullptr;       ///< samples
   const ProfileTable* profile = nullptr;     ///< what besides time
-  std::function<bool()> stop = nullptr;      ///< asked between samples
+  std::function<bool()> stop = nullptr;      ///< called between samples
 };
 
 /// Makes a run whose memory is booked in the ledger.

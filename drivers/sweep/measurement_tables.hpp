@@ -21,7 +21,7 @@ void declare_measured_columns(Table& cases);
 /// The cells of `declare_measured_columns`. `share` is what `share_of_limit` shall hold.
 std::vector<Table::Cell> measured_cells(const Measurement& measurement, double share);
 
-/// The least time in which a machine with these rates can do it, over the time it took; NaN if it was not
+/// The shortest time in which a machine with these rates can do it, over the time it took; NaN if it was not
 /// timed.
 double share_of_limit(const Measurement& measurement, double flop_rate, double bandwidth);
 

@@ -12,7 +12,7 @@ namespace kformer::drivers {
 
 struct Measurement;
 
-/// Something with a forward and a backward pass, its inputs and its outputs, behind an interface that knows
+/// A computation with a forward and a backward pass, its inputs and outputs, behind an interface that knows
 /// neither execution space nor precision.
 class Run {
  public:

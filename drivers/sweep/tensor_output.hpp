@@ -9,7 +9,7 @@
 
 namespace kformer::drivers {
 
-/// What a file of results says about itself.
+/// The metadata of a file of results.
 struct TensorLabel {
   std::string execution_space, dtype, impl, program;
 };

@@ -28,7 +28,7 @@ struct HostFma {
   }
 };
 
-/// Chosen at run time by what the processor can do.
+/// Chosen at run time for this processor.
 const HostFma& host_fma();
 
 }  // namespace kformer::drivers

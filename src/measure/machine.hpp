@@ -7,7 +7,7 @@
 
 namespace kformer::drivers {
 
-/// What a space of this machine can do, measured here: the limits that results are held against.
+/// What an execution space of this machine can do, measured on it: the limits that results are compared with.
 struct MachineLimits {
   double matmul_rate_f32;   ///< FLOP/s of a matrix product in float, by the library's best kernel
   double matmul_rate_f64;   ///< FLOP/s in double
@@ -15,7 +15,7 @@ struct MachineLimits {
   double matmul_rate_f16;   ///< the same
   double fma_rate_f32;      ///< FLOP/s of multiply-adds in registers, on all threads, in float
   double fma_rate_f64;      ///< FLOP/s in double
-  double copy_bandwidth;    ///< byte/s read and written by a copy beyond the caches
+  double copy_bandwidth;    ///< byte/s read and written by a copy that exceeds the caches
 
   /// FLOP/s of a matrix product in a storage type.
   double matmul_rate(DType dtype) const;
@@ -24,10 +24,10 @@ struct MachineLimits {
 /// Measures the limits of a space.
 MachineLimits measure_machine(const std::string& space);
 
-/// Two lines about them.
+/// Two lines that describe them.
 std::string describe(const std::string& space, const MachineLimits& limits);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 MachineLimits measure_machine_on();
 

@@ -8,17 +8,17 @@
 namespace kformer::drivers {
 
 /// Bytes that can still be allocated on the space of that name without swapping or failing; nothing if the
-/// system does not say. Of a GPU, after its memory pool gave back what no block uses.
+/// system does not report them. For a GPU, after its memory pool returned unused memory.
 std::optional<std::size_t> memory_available(const std::string& space);
 
 /// The memory of a GPU at one moment.
 struct DeviceMemory {
   std::uint64_t used = 0;           ///< bytes in use by all processes together
-  std::uint64_t pool_reserved = 0;  ///< of these, bytes that the memory pool of blocks holds, in use or not
+  std::uint64_t pool_reserved = 0;  ///< part of these that the library's memory pool holds, in use or not
 };
 
-/// The memory of the GPU that Kokkos runs on, as the device's own management library says and as its pool says;
-/// nothing where there is no such GPU or no such library.
+/// The memory of the GPU that Kokkos runs on, as its management library and its pool report it;
+/// empty without such a GPU or library.
 std::optional<DeviceMemory> device_memory();
 
 /// The largest length below `too_long` that fits, by bisection; 0 if none does.

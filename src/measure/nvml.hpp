@@ -7,7 +7,7 @@
 
 namespace kformer::drivers {
 
-/// NVIDIA's management library, loaded at run time: a machine without it lacks its figures and nothing else.
+/// NVIDIA's management library, loaded at run time: a machine without it lacks only its figures.
 class Nvml {
  public:
   /// Loads the library of that name or path, as `dlopen` finds it.

@@ -12,8 +12,8 @@
 namespace kformer::drivers {
 
 /// Times every kernel and region of a stretch of the program through the Kokkos Tools callbacks. Kokkos fences
-/// around every kernel while this is active, so its times belong in a pass of their own, never among timing
-/// samples. A tool that the user has loaded is set aside meanwhile and restored afterwards.
+/// around every kernel while this is active, so its times belong in a separate pass, never among timing
+/// samples. A tool that the user has loaded is suspended meanwhile and restored afterwards.
 class Profiler {
  public:
   /// All launches of one kernel inside one region.
@@ -29,8 +29,8 @@ class Profiler {
     int parent = -1;         ///< index of the region around it, −1 for none
     int depth = 0;           ///< 0 for the outermost
     std::int64_t count = 0;  ///< visits
-    double inclusive = 0;    ///< seconds, children included
-    double exclusive = 0;    ///< seconds, children not included
+    double inclusive = 0;    ///< seconds, including children
+    double exclusive = 0;    ///< seconds, excluding children
   };
 
   /// Starts. One profiler at a time.

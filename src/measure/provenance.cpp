@@ -31,7 +31,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// Only what changes how a run behaves: an environment may hold secrets.
+// Only variables that affect a run: an environment may contain secrets.
 std::string environment() {
   static constexpr std::array prefixes{"OMP_",   "KOKKOS_",   "KFORMER_", "CUDA_VISIBLE_DEVICES",
                                        "SLURM_", "OPENBLAS_", "MKL_"};

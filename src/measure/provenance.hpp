@@ -17,7 +17,7 @@ std::string kokkos_summary();
 /// ISO 8601 in UTC.
 std::string utc_now();
 
-/// Root attributes and the group /provenance of a result file: what ran, and on what. Call after
+/// Root attributes and the group /provenance of a result file: what ran, and on which machine. Call it after
 /// Kokkos::initialize.
 void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
                       const std::vector<std::string>& command_line);

@@ -7,11 +7,11 @@
 
 namespace kformer::drivers {
 
-/// How long and how often to measure.
+/// Number and duration of samples.
 struct SamplingPlan {
   std::int64_t repeats = 10;  ///< samples
-  double min_time_s = 0.01;   ///< a sample is as many calls as take this long
-  double max_time_s = 0;      ///< stop, after at least one sample, when the samples took this long; 0 = never
+  double min_time_s = 0.01;   ///< a sample repeats calls for this long
+  double max_time_s = 0;      ///< stop after this time, but not before the first sample; 0 = never
 };
 
 /// What was measured.

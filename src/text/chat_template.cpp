@@ -10,7 +10,7 @@ namespace {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// Templates trim what is said, of white space as Python does.
+/// Templates trim the white space of messages, as Python does.
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view space = " \t\n\r\f\v";
   const auto begin = text.find_first_not_of(space);
@@ -106,7 +106,7 @@ std::string apply_llama2(const ChatTemplate& chat, std::span<const ChatMessage> 
   return text;
 }
 
-/// The system's message goes before the first of the user, as in the published templates that have one.
+/// The system message precedes the first user message, as in the published templates that have one.
 std::string apply_mistral(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
   std::string text, system;
   if (messages[0].role == "system") {
@@ -139,7 +139,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
     chat.default_system = literal_system_message(text);
   } else if (has(text, "<|start_header_id|>")) {
     chat.style = ChatStyle::llama3;
-    // Llama 3.1 and later say this in every conversation; programs without a clock say this day.
+    // Llama 3.1 and later add this to every conversation; programs without a clock use this day.
     if (has(text, "Cutting Knowledge Date"))
       chat.default_system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
   } else if (has(text, "[INST]")) {

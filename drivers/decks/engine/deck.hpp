@@ -13,7 +13,7 @@
 #include "kformer/core/error.hpp"
 
 /// \file
-/// Input decks: what every kind of deck has in common. A deck is a TOML file; `docs/decks.md` is its reference.
+/// Input decks: shared by every kind of deck. A deck is a TOML file; `docs/decks.md` is its reference.
 ///
 /// Each table of a deck is one struct here or in the header of its kind. Unknown keys, wrong types, values out
 /// of range and contradictions are all reported together, each with its place, in one `DeckError`.
@@ -26,15 +26,14 @@ struct DeckSource {
   std::vector<std::string> overrides;  ///< "table.key=value", later ones win; named `--set[1]`, ... in errors
 };
 
-/// How a deck was read, kept with the results.
+/// The record of reading a deck, kept with the results.
 struct DeckRecord {
   std::string text;      ///< the deck file, byte for byte
   std::string resolved;  ///< every key with its value as canonical TOML; reads back to the same deck
-  std::vector<std::string>
-      warnings;  ///< one line (with place) for each thing that is legal but surely not meant
+  std::vector<std::string> warnings;  ///< one line (with place) per legal but probably unintended setting
 };
 
-/// What a run does with a case that does not fit into memory.
+/// What a run does when a case runs out of memory.
 enum class OnOutOfMemory { record, abort };
 /// The names of the enumerators in decks and results, in order.
 template <>
@@ -50,9 +49,9 @@ inline constexpr std::array<std::string_view, 2> names_of<MemoryProfile> = {"off
 struct RunTable {
   std::string name;          ///< of the run; the deck's file name without suffix if not given
   std::int64_t seed = 1;     ///< of every random number of the run
-  std::int64_t threads = 0;  ///< host threads, 0 = Kokkos decides
-  OnOutOfMemory on_oom = OnOutOfMemory::record;      ///< go on with the next case, or stop
-  double walltime_s = 0;                             ///< stop in good order after that many seconds, 0 = never
+  std::int64_t threads = 0;  ///< host threads, 0 = Kokkos default
+  OnOutOfMemory on_oom = OnOutOfMemory::record;      ///< continue with the next case, or stop
+  double walltime_s = 0;                             ///< stop cleanly after that many seconds, 0 = never
   bool operator==(const RunTable&) const = default;  ///< all keys equal
 };
 
@@ -60,9 +59,8 @@ struct RunTable {
 struct TimingTable {
   std::int64_t warmup = 1;    ///< untimed calls before the first sample
   std::int64_t repeats = 10;  ///< samples of a case
-  double min_time_s = 0.01;   ///< a sample is as many calls as take this long
-  double max_time_s =
-      0;  ///< a case stops sampling, after at least one sample, when its samples took this long; 0 = never
+  double min_time_s = 0.01;   ///< a sample repeats calls for this long
+  double max_time_s = 0;  ///< stop sampling a case after this time, but not before its first sample; 0 = never
   bool operator==(const TimingTable&) const = default;  ///< all keys equal
 };
 
@@ -90,7 +88,7 @@ struct OutputPlaceholders {
 };
 
 /// `pattern` with its placeholders replaced.
-/// \throws DeckError for a placeholder that does not exist or a brace without its partner
+/// \throws DeckError for an unknown placeholder or an unmatched brace
 std::string output_file_name(std::string_view pattern, const OutputPlaceholders& values);
 
 /// The reference of a kind of deck as Markdown: every table and key with type, range, default, unit and

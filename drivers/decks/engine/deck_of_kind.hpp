@@ -8,11 +8,11 @@
 #include "io/schema/reader.hpp"
 
 /// \file
-/// What is done with a deck as a whole, by its `describe` function.
+/// Operations on a whole deck, by its `describe` function.
 
 namespace kformer::Impl::schema {
 
-/// The deck as its keys say, without any check between keys. Keys it does not have are as in `deck`.
+/// The deck from its keys, without checks between keys. Absent keys are as in `deck`.
 template <class Deck>
 Deck read_deck(const LoadedDeck& loaded, const DeckSource& source, Diagnostics& diagnostics, Deck deck = {}) {
   Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics);
@@ -22,7 +22,7 @@ Deck read_deck(const LoadedDeck& loaded, const DeckSource& source, Diagnostics& 
   return deck;
 }
 
-/// Writes down how a sound deck was read.
+/// Records how a valid deck was read.
 template <class Deck>
 void record_deck(Deck& deck, const LoadedDeck& loaded) {
   Writer writer;

@@ -13,7 +13,7 @@ constexpr std::size_t max_line_bytes = 4096;
 /// Dots in one key.
 constexpr int max_key_dots = 16;
 
-/// Refuses, before it is parsed, a text that toml++ 3.3 would overflow the stack on.
+/// Refuses a text on which toml++ 3.3 would overflow the stack, before it is parsed.
 /// \returns whether the text is within the limits
 bool within_limits(const std::shared_ptr<const SourceText>& source, Diagnostics& diagnostics);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "decks/engine/parse.hpp"
 
-// toml++ lives in this file alone and header-only, whatever its package compiles into a shared library: only so
-// do the two limits below hold, which turn `[[[` and deep nesting into ordinary errors instead of an abort.
+// toml++ is used only in this file and header-only, whatever its package compiles into a shared library: only
+// so do the two limits below hold, which turn `[[[` and deep nesting into ordinary errors instead of an abort.
 #undef TOML_HEADER_ONLY
 #undef TOML_SHARED_LIB
 #define TOML_HEADER_ONLY 1

@@ -9,7 +9,7 @@
 #include "kformer/core/types/precision.hpp"
 
 /// \file
-/// What decks that sweep over a grid of cases have in common.
+/// Shared by all decks that sweep over a grid of cases.
 
 namespace kformer {
 

@@ -18,7 +18,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Whether this is "all" or "default", which are no execution spaces but stand for what the build has.
+/// Whether this is "all" or "default", which denote spaces of the build.
 bool stands_for_others(const std::string& space);
 
 /// Whether the axis is "all" or "default" alone.
@@ -98,7 +98,7 @@ Axes known_part(Axes exclusion, const Axes& axes) {
   return exclusion;
 }
 
-/// The sweeps over the spaces that are meant: with mode = "zip", too, every case runs on all of them.
+/// The sweeps over the requested spaces: every case runs on all of them, with mode = "zip", too.
 template <class Axes>
 std::vector<Axes> on_built_spaces(const Axes& axes, const std::vector<std::string>& built_spaces) {
   if (!leaves_spaces_to_build(axes.execution_space)) return {axes};
@@ -112,7 +112,7 @@ std::vector<Axes> on_built_spaces(const Axes& axes, const std::vector<std::strin
 }
 
 /// The cases that run, in running order.
-/// \throws DeckError for an execution space that is not built, for axes of a zip that do not go together (those
+/// \throws DeckError for an execution space that is not built, for axes of a zip with different lengths (those
 /// that a tensor file fills are checked only here), or when no case is left
 template <class Case, class Axes>
 std::vector<Case> expand_sweep(SweepMode mode, const Axes& all_axes, const std::vector<Axes>& exclude,

@@ -11,7 +11,7 @@
 #include "decks/sweep/sweep_cases.hpp"
 
 /// \file
-/// What no single key of a sweep can be blamed for, whatever its axes.
+/// Contradictions between keys of a sweep, for any axes.
 
 namespace kformer::Impl::schema {
 
@@ -34,7 +34,7 @@ void check_spaces(const std::vector<std::string>& spaces, const LoadedDeck& load
 
 constexpr double most_cases = 100000;
 
-/// A sweep has a sane number of cases.
+/// Checks the number of cases of a sweep.
 template <class SweepTable>
 void check_number_of_cases(const SweepTable& sweep, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   double cases = 1;
@@ -46,7 +46,7 @@ void check_number_of_cases(const SweepTable& sweep, const LoadedDeck& loaded, Di
                       fmt::format("[sweep] has {} cases, but the limit is {}", cases, most_cases));
 }
 
-/// The axes of a zipped sweep go together.
+/// Checks that the axes of a zipped sweep have matching lengths.
 template <class SweepTable>
 void check_zip(const SweepTable& sweep, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (sweep.mode != SweepMode::zip) return;

@@ -260,8 +260,8 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
 /// \param workspace none is needed
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                        const F& functor, const AttentionOptions& options = {},
@@ -284,10 +284,11 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
   attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, functor, options, extras, workspace);
 }
 
-/// Bytes of workspace `attention_backward` needs with a functor, exactly: linear in the length of the
+/// The exact bytes of workspace that `attention_backward` needs with a functor: linear in the length of the
 /// sequences.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_backward` would
+/// \throws DimensionMismatch as `attention_backward` would
+/// \throws NotSupported      as `attention_backward` would
 template <ExecutionSpace Exec, Impl::FunctorArgument F>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape, const F& functor,
                                                const AttentionOptions& options = {},
@@ -320,10 +321,10 @@ std::size_t attention_backward_workspace_bytes(
 /// \param functor   that of forward; a score functor needs `derivative`
 /// \param options   those of forward
 /// \param extras    those of forward
-/// \param gradients where the gradients of bias and sinks go, if wanted
+/// \param gradients outputs for the gradients of bias and sinks, if wanted
 /// \param workspace at least what `attention_backward_workspace_bytes` says for a functor
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V, Impl::FunctorArgument F>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands, const F& functor,
                         const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},

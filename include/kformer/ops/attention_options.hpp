@@ -10,9 +10,9 @@
 
 namespace kformer {
 
-/// What a query may see, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
+/// Which keys a query sees, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
 ///
-/// Query `i` of `q_len` stands at position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
+/// Query `i` of `q_len` has position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
 struct AttentionOptions {
   double scale = 0;         ///< factor on the scores; 0 means 1/√head_dim
   bool causal = false;      ///< hide keys `j > p`
@@ -29,7 +29,8 @@ inline double attention_scale(const AttentionOptions& options, std::int64_t head
   return head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
 }
 
-/// AttentionOptions for one problem, as kernels ask: which keys does a query see? Keys `first(i) ≤ j < end(i)`.
+/// AttentionOptions for one problem, in the form that kernels need: query `i` sees keys `first(i) ≤ j <
+/// end(i)`.
 struct Visibility {
   std::int64_t q_len, kv_len, window;
   bool causal;

@@ -4,7 +4,7 @@
 #include "kformer/ops/attention.hpp"
 
 /// \file
-/// Flash attention whose kernels are chosen once and reused, by all layers of a model for instance.
+/// Flash attention whose kernels are chosen once and reused, for instance by all layers of a model.
 
 namespace kformer {
 
@@ -16,9 +16,9 @@ class AttentionPlan {
   /// Chooses the forward and the backward kernel, as `attention_forward` (given the workspace it asks for) and
   /// `attention_backward` would.
   ///
-  /// \param shape   extents and storage type of all calls to come
-  /// \param options scale, causal, window, softcap of all calls to come
-  /// \throws DimensionMismatch if the shape contradicts itself
+  /// \param shape   extents and storage type of all later calls
+  /// \param options scale, causal, window, softcap of all later calls
+  /// \throws DimensionMismatch if the shape is inconsistent
   /// \throws NotSupported if an option is out of range or no kernel accepts the shape
   explicit AttentionPlan(const AttentionShape& shape, const AttentionOptions& options = {})
       : m_shape(shape), m_options(options) {
@@ -53,9 +53,9 @@ class AttentionPlan {
     m_backward->run(exec, problem, workspace);
   }
 
-  /// What `forward` needs, exactly; 0 unless few queries meet many keys.
+  /// The exact workspace of `forward`; 0 unless few queries meet many keys.
   std::size_t forward_workspace_bytes() const { return m_forward_workspace_bytes; }
-  /// What `backward` needs, exactly.
+  /// The exact workspace of `backward`.
   std::size_t backward_workspace_bytes() const { return m_backward_workspace_bytes; }
   /// The name of the chosen forward kernel.
   const char* forward_kernel() const { return m_forward->name; }

@@ -37,7 +37,7 @@ struct QuantizedOutput {
 /// What a quantised linear map takes besides its operands.
 struct QuantizedLinearOptions {
   Activations activations = Activations::full;  ///< see `quantized_linear_forward`
-  double scale = 1;                             ///< every product is multiplied by it before anything is added
+  double scale = 1;                             ///< factor on the product, before anything is added
 };
 
 namespace Impl {
@@ -137,7 +137,8 @@ void quantize(const X& x, const QuantizedOutput& matrix) {
   quantize(Kokkos::DefaultExecutionSpace(), x, matrix);
 }
 
-/// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of this format and these extents (`weight.data` is not read).
+/// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of
+/// this format and these extents (`weight.data` is not read).
 template <Scalar T, ExecutionSpace Exec>
 std::size_t quantized_linear_forward_workspace_bytes(const Exec&, std::int64_t rows,
                                                      const QuantizedMatrix& weight,
@@ -175,7 +176,7 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
+/// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 /// workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
@@ -203,7 +204,7 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
+/// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 /// workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
@@ -243,13 +244,13 @@ std::size_t quantized_linear_residual_forward_workspace_bytes(std::int64_t rows,
 }
 
 /// Token embedding by a quantised table: `y[row] = weight[ids[row]]`, each weight rounded once, to T. A row
-/// whose id lies outside [0, weight.rows) becomes NaN; nothing outside the table is read.
+/// whose id is outside [0, weight.rows) becomes NaN; nothing outside the table is read.
 ///
 /// \param exec   the instance
 /// \param ids    (rows), int32
 /// \param weight (vocabulary, hidden)
 /// \param y      (rows, hidden), T, overwritten
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the table has no data
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the table has no data
 template <ExecutionSpace Exec, AnyView I, AnyView Y>
 void quantized_embedding_forward(const Exec& exec, const I& ids, const QuantizedMatrix& weight, const Y& y) {
   using T = Impl::scalar_t<Y>;

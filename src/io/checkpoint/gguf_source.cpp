@@ -7,8 +7,8 @@
 namespace kformer::Impl {
 namespace {
 
-/// Heads of a tensor whose rows the file has in the order of interleaved RoPE, else 0. Files of architecture
-/// llama have q and k so, those of other architectures have not.
+/// Heads of a tensor whose rows are in the order of interleaved RoPE, otherwise 0. Files of architecture
+/// llama store q and k this way, other architectures do not.
 std::size_t interleaved_heads(const std::string& name, const GgufFile& file, const ModelTable& layer) {
   if (file.find_string("general.architecture") != "llama") return 0;
   if (name.find(".q_proj.") != name.npos) return static_cast<std::size_t>(layer.num_attention_heads);

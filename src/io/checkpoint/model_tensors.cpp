@@ -17,7 +17,7 @@ constexpr std::size_t most_listed = 20;
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-/// What is wrong with a tensor that the model has, or nothing.
+/// The fault of a tensor of the model, or nothing.
 std::string fault_of(const std::string& name, const Shape& shape, const CheckpointTensor* tensor) {
   if (tensor == nullptr) return fmt::format("{} is missing, expected {}", name, text_of(shape));
   if (tensor->shape != shape)

@@ -7,7 +7,7 @@
 
 namespace kformer::Impl {
 
-/// The end of the name of a file that says which shard each tensor is in.
+/// The suffix of the name of an index file.
 inline constexpr const char* index_suffix = ".safetensors.index.json";
 
 /// The tensors of an index, each with the name of its shard: a file beside the index.

@@ -26,7 +26,7 @@ json value_of(const json& config, const char* key) {
   return entry == config.end() ? json() : *entry;
 }
 
-/// What a text quotes of a value that may be long.
+/// An excerpt of a value that may be long, for error texts.
 std::string quoted(const json& value) {
   constexpr std::size_t most = 80;
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);

@@ -6,26 +6,26 @@
 #include <string>
 
 /// \file
-/// What a config.json may say about a whole model, and what is understood by it.
+/// The rules of config.json for a whole model.
 
 namespace kformer::Impl {
 
 /// Takes a fault: a sentence that begins with the key.
 using ReportFault = std::function<void(const std::string&)>;
 
-/// Puts the family into `model_type` where only `architectures` names it, and reports unknown ones.
+/// Sets `model_type` if only `architectures` names the family, and reports unknown families.
 void settle_family(nlohmann::json& config, const ReportFault& report);
 
-/// Moves `rope_parameters` of newer files to where older files have the same: `rope_theta`, `rope_scaling`.
+/// Moves `rope_parameters` of newer files to the keys of older files: `rope_theta`, `rope_scaling`.
 void unfold_rope_parameters(nlohmann::json& config, const ReportFault& report);
 
-/// Adds what the families assume where the file is silent.
+/// Adds the defaults of the families.
 void add_family_defaults(nlohmann::json& config);
 
-/// Sets `sliding_window` to 0 where no layer has it, and reports windows on some layers only.
+/// Sets `sliding_window` to 0 where no layer has it, and reports windows on only some layers.
 void settle_window(nlohmann::json& config, const ReportFault& report);
 
-/// Reports keys that ask for what no model here computes.
+/// Reports keys that ask for unsupported computations.
 void refuse_other_models(const nlohmann::json& config, const ReportFault& report);
 
 }  // namespace kformer::Impl

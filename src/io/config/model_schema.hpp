@@ -84,7 +84,7 @@ void describe(V& v, ModelTable& t) {
         t.sliding_window);
 }
 
-/// \param needed where a key that must be known may come from besides this table; null: nowhere
+/// \param needed other sources of a required key besides this table; null: none
 template <class V>
 void describe_model(V& v, LanguageModelTable& t, const char* needed = nullptr) {
   constexpr double most_tokens = 1 << 30;

@@ -24,7 +24,7 @@ std::vector<std::string> all_names() {
   return collector.names;
 }
 
-/// The entries of a file with the names of the tables, all rules of the families applied.
+/// The entries of a file under the names of the tables, with all rules of the families applied.
 Table settled_entries(json config, const Place& place, Diagnostics& diagnostics) {
   const auto report = [&](const std::string& fault) { diagnostics.error(place, fault); };
   Impl::settle_family(config, report);

@@ -11,7 +11,7 @@
 
 namespace kformer::Impl {
 
-/// Reads a GGUF file from front to back, and never beyond its end.
+/// Reads a GGUF file sequentially, never beyond its end.
 class GgufCursor {
  public:
   GgufCursor(std::span<const std::byte> file, const std::string& source) : m_file(file), m_source(source) {}

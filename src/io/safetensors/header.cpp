@@ -98,7 +98,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    // The parser quotes the text it stumbled over, which can be most of the header.
+    // The parser quotes the offending text, which can be most of the header.
     constexpr std::size_t most_quoted = 200;
     refuse("not valid JSON at byte " + std::to_string(position) + ": " +
            std::string(error.what()).substr(0, most_quoted));

@@ -8,10 +8,10 @@
 
 namespace kformer::Impl::schema {
 
-/// Collects the faults of a deck, so that all of them are reported at once.
+/// Collects the faults of a deck, to report all of them at once.
 class Diagnostics {
  public:
-  /// Adds a fault. `hint` stands beside the caret: what to do, or which names exist.
+  /// Adds a fault. `hint` follows the caret: what to do, or which names exist.
   void error(const Place& place, std::string message, std::string hint = {});
 
   /// Adds the faults of `other`.
@@ -37,7 +37,7 @@ class Diagnostics {
 /// "deck.toml:14:1", or "deck.toml" for a text as a whole.
 std::string to_string(const Place& place);
 
-/// "did you mean 'seq_len'?  known: batch, seq_len" for a word that is none of `names`.
+/// "did you mean 'seq_len'?  known: batch, seq_len" for a word that is not in `names`.
 std::string naming_hint(std::string_view word, std::vector<std::string> names);
 
 }  // namespace kformer::Impl::schema

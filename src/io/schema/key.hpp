@@ -12,7 +12,7 @@
 #include "kformer/core/enum_names.hpp"
 
 /// \file
-/// What is known of a key besides its member. Every table of a deck has one function
+/// The description of a key of a deck. Every table of a deck has one function
 ///
 ///     template <class Visitor> void describe(Visitor& v, RunTable& t);
 ///
@@ -39,7 +39,7 @@ struct Key {
   const char* default_text = "";            ///< in words, where the member's default says nothing
   bool required = false;
   bool repeatable = false;  ///< an array may hold a value more than once
-  bool consumed = false;    ///< names something to read in its place, so the resolved deck does not have it
+  bool consumed = false;    ///< names a file to read, so the resolved deck does not have it
 };
 
 /// A table, or an array of tables.
@@ -51,7 +51,7 @@ struct TableKey {
 
 enum class Kind { boolean, integer, real, string, path };
 
-/// What a key accepts, as far as its member's type says it.
+/// What a key accepts, according to the type of its member.
 struct Type {
   Kind kind;
   std::vector<std::string_view> choices{};
@@ -63,7 +63,7 @@ struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
-/// A key whose absence is a value of its own.
+/// A key whose absence is meaningful.
 template <class T>
 struct IsOptional : std::false_type {};
 template <class T>

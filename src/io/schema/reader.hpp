@@ -14,10 +14,10 @@
 
 namespace kformer::Impl::schema {
 
-/// The visitor that fills the members of a table from its entries and reports what does not fit.
+/// The visitor that fills the members of a table from its entries and reports invalid ones.
 class Reader {
  public:
-  /// \param name the table as errors call it: "model.rope_scaling", empty for the top level
+  /// \param name the table in error texts: "model.rope_scaling", empty for the top level
   Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics);
 
   template <class T>
@@ -52,7 +52,7 @@ class Reader {
                  members.emplace_back());
   }
 
-  /// Reports the entries that no key was described for.
+  /// Reports the entries without a described key.
   void report_unknown() const;
 
   /// Names of the described keys that the table has.

@@ -12,7 +12,7 @@
 
 namespace kformer::Impl::schema {
 
-/// A text that values come from: a deck, a config.json, or one --set.
+/// A source of values: a deck, a config.json, or one --set.
 struct SourceText {
   std::string name;                 ///< as errors print it
   std::filesystem::path directory;  ///< relative paths in this text start here
@@ -20,7 +20,7 @@ struct SourceText {
   int rank = 0;  ///< order in which errors are reported
 };
 
-/// Where something stands. Line and column count from 1 in code points; 0 = the text as a whole.
+/// A position in a text. Line and column count from 1 in code points; 0 = the text as a whole.
 struct Place {
   std::shared_ptr<const SourceText> source;
   int line = 0;
@@ -39,7 +39,7 @@ Place place_of_byte(const std::shared_ptr<const SourceText>& source, std::size_t
 /// A TOML kind that no deck key has: a date, a time or both.
 struct Timestamp {};
 
-/// A value of a deck with its place, whatever text it was read from.
+/// A value of a deck with its place in its source.
 struct Value {
   std::variant<bool, std::int64_t, double, std::string, Timestamp, Array, Table> data;
   Place place;
@@ -63,7 +63,7 @@ const Entry* find_path(const Table& table, const std::vector<std::string>& path)
 /// Puts the entries of `over` into `base`: tables are merged, everything else is replaced.
 void merge(Table& base, Table over);
 
-/// "string "many"", "integer 3", "an array": what an error says it got.
+/// "string "many"", "integer 3", "an array": the "got" part of an error text.
 std::string shown(const Value& value);
 
 }  // namespace kformer::Impl::schema

@@ -24,7 +24,7 @@ std::string_view letter_of_byte(unsigned char byte);
 /// `bytes`, each as its letter.
 std::string letters_of_bytes(std::string_view bytes);
 
-/// The bytes whose letters these are, or nothing if one is no letter of a byte.
+/// The bytes whose letters these are, or nothing if one is not the letter of a byte.
 std::optional<std::string> bytes_of_letters(std::string_view letters);
 
 }  // namespace kformer::Impl::tokenizers

@@ -6,7 +6,7 @@
 #include <string_view>
 
 /// \file
-/// Reading the files of a tokenizer, and saying what is wrong with them.
+/// Reading the files of a tokenizer, with error texts.
 
 namespace kformer::Impl::tokenizers {
 
@@ -23,7 +23,7 @@ std::string in_quotes(std::string_view text);
 inline constexpr std::uintmax_t largest_file = std::uintmax_t{256} << 20;
 
 /// The whole of a file.
-/// \throws FileError if it cannot be read, is no regular file, or is larger than `largest_file`
+/// \throws FileError if it cannot be read, is not a regular file, or is larger than `largest_file`
 std::string read_whole(const std::filesystem::path& path);
 
 }  // namespace kformer::Impl::tokenizers

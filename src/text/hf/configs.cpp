@@ -14,7 +14,7 @@ std::optional<std::string> read_token(const Node& config, const std::string& key
   return token->json().is_object() ? token->at("content").text() : token->text();
 }
 
-/// A text, or a list of texts with names, of which "default" is the one.
+/// A text, or a list of named texts, of which "default" is used.
 std::string read_chat_template(const Node& config) {
   const auto chat = config.find("chat_template");
   if (!chat) return {};

@@ -9,7 +9,7 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// What the files beside a tokenizer say about it.
+/// Properties of a tokenizer from the files beside it.
 struct TokenizerConfigs {
   std::optional<std::string> bos, eos;  ///< tokenizer_config.json, as the vocabulary spells them
   std::optional<bool> adds_bos;         ///< tokenizer_config.json: "add_bos_token"
@@ -18,7 +18,7 @@ struct TokenizerConfigs {
 };
 
 /// Reads tokenizer_config.json, generation_config.json and chat_template.jinja, where they exist.
-/// \throws FileError if one is not what it should be
+/// \throws FileError if one is malformed
 TokenizerConfigs read_configs(const std::filesystem::path& folder);
 
 }  // namespace kformer::Impl::tokenizers

@@ -14,7 +14,7 @@ nlohmann::json Node::parse(const std::string& text, const std::string& file) {
   try {
     return nlohmann::json::parse(text, callback);
   } catch (const nlohmann::json::exception& error) {
-    // The parser quotes the text it stumbled over, which can be most of the file.
+    // The parser quotes the offending text, which can be most of the file.
     constexpr std::size_t most_quoted = 160;
     refuse(file, "not valid JSON: " + std::string(error.what()).substr(0, most_quoted));
   }

@@ -12,7 +12,7 @@ namespace kformer::Impl::tokenizers {
 /// A place in a JSON file, which knows name in error texts.
 class Node {
  public:
-  /// \throws FileError if `text` is no JSON, or nested deeper than any published file
+  /// \throws FileError if `text` is not JSON, or nested deeper than any published file
   static nlohmann::json parse(const std::string& text, const std::string& file);
 
   Node(const nlohmann::json& json, std::string file, std::string name = {})
@@ -24,7 +24,7 @@ class Node {
   const std::string& name() const { return m_name; }
 
   /// The member `key`, if it is there and not null.
-  /// \throws FileError if this is no object
+  /// \throws FileError if this is not an object
   std::optional<Node> find(const std::string& key) const;
   /// The member `key`.
   /// \throws FileError if it is not there
@@ -36,7 +36,7 @@ class Node {
   std::int64_t integer() const;
   std::vector<Node> elements() const;
 
-  /// A member, or what it is where it is not given.
+  /// A member, or its default if it is absent.
   std::string text_of(const std::string& key, const std::string& otherwise) const;
   bool boolean_of(const std::string& key, bool otherwise) const;
 

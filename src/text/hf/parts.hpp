@@ -22,7 +22,7 @@ void read_pre_tokenizer(const Node& root, Pipeline& parts);
 void read_decoder(const Node& root, Pipeline& parts);
 /// "post_processor".
 void read_post_processor(const Node& root, Pipeline& parts);
-/// What the files beside it say. What the tokenizer itself says about the beginning of a text counts more.
+/// Properties from the files beside it. The tokenizer's own rule for the beginning of a text takes precedence.
 void take_configs(const TokenizerConfigs& configs, Pipeline& parts);
 
 /// A pattern: {"String": ...} or {"Regex": ...}.

@@ -19,7 +19,7 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-/// A model of SentencePiece, split by its own library.
+/// A SentencePiece model, run by the SentencePiece library.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const std::filesystem::path& path) : m_file(path.string()) {
@@ -65,7 +65,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string piece(std::int32_t id) const override { return has(id) ? m_model.IdToPiece(id) : std::string(); }
 
   std::optional<std::int32_t> id_of(std::string_view piece) const override {
-    // PieceToId gives the unknown token for what is no piece.
+    // PieceToId returns the unknown token for strings that are not pieces.
     const int id = m_model.PieceToId(std::string(piece));
     if (!has(id) || m_model.IdToPiece(id) != piece) return {};
     return id;

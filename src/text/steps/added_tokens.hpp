@@ -11,11 +11,11 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// A token that is found in the text as it is spelled, before anything is split or merged.
+/// A token that is found in the text by its spelling, before splitting and merging.
 struct AddedToken {
   std::string text;
   std::int32_t id = 0;
-  bool special = false;      ///< only found where the caller asks for special tokens
+  bool special = false;      ///< found only if the caller asks for special tokens
   bool takes_left = false;   ///< takes the white space before it
   bool takes_right = false;  ///< takes the white space after it
   bool single_word = false;  ///< only found where no letter or digit touches it

@@ -16,7 +16,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-/// The expression in PCRE2's syntax. Both mean the same by most of it; `\s` there is White_Space here, and what
+/// The expression in PCRE2's syntax. Most of the syntax is common; `\s` there is White_Space here, and what
 /// is not known to be the same is refused.
 std::string to_pcre2(std::string_view expression, const std::string& file) {
   if (expression.find("&&") != std::string_view::npos)

@@ -21,8 +21,8 @@ class Pattern {
  public:
   /// \param expression the regular expression
   /// \param file       name of the file in error texts
-  /// \throws FileError if it is no regular expression
-  /// \throws NotSupported if the two syntaxes may mean different things by it
+  /// \throws FileError if it is not a regular expression
+  /// \throws NotSupported if its meaning may differ between the two syntaxes
   Pattern(std::string_view expression, const std::string& file);
 
   /// The matches in `text`, from left to right, and what lies between them.

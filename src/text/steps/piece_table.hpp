@@ -26,9 +26,9 @@ class PieceTable {
   /// One more than the largest id that a vocabulary may have: a file of a few bytes must not ask for gigabytes.
   static constexpr std::uint32_t most_ids = 1u << 22;
 
-  /// Adds a token. Ids need not come in order, and need not be without gaps.
+  /// Adds a token. Ids may come in any order and may have gaps.
   /// \param file name of the file in error texts
-  /// \throws FileError if the id is out of range, or if id or spelling are taken
+  /// \throws FileError if the id is out of range, or if the id or the spelling is already used
   void add(std::string_view piece, std::int64_t id, const std::string& file);
 
   std::int64_t size() const { return static_cast<std::int64_t>(m_pieces.size()); }

@@ -9,7 +9,7 @@
 #include "text/steps/pattern.hpp"
 
 /// \file
-/// What happens to a text before its words are merged, each step on the words that the step before left.
+/// The steps before the words of a text are merged; each step works on the words of the previous one.
 
 namespace kformer::Impl::tokenizers {
 
@@ -17,7 +17,7 @@ namespace kformer::Impl::tokenizers {
 /// \param first whether `word` is the beginning of the text
 using SplitStep = std::function<void(std::string_view word, bool first, std::vector<std::string>& words)>;
 
-/// What becomes of the matches of a pattern; named as in tokenizer.json.
+/// What happens to the matches of a pattern; named as in tokenizer.json.
 enum class MatchBehaviour { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 /// Finds matches, and what lies between them, in a text.
@@ -35,7 +35,7 @@ SplitStep prepend_space();
 /// Turns bytes into the letters of byte-level vocabularies.
 SplitStep to_byte_letters();
 
-/// When a word gets a space before it.
+/// When a space is put before a word.
 enum class PrependSpace { always, first, never };
 /// Turns spaces into `letter`; `split`: and splits before each.
 SplitStep replace_spaces(std::string letter, PrependSpace prepend, bool split);

@@ -12,13 +12,13 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// Which of two equal pairs in a list of merges counts.
+/// Which of two equal pairs in a list of merges takes effect.
 enum class EqualMerges { last_counts, first_counts };
 
 /// Byte-pair encoding by a list of merges.
 class Bpe {
  public:
-  /// What a character that is no token becomes, and what is a token before any merge.
+  /// How characters without a token are encoded, and which words are tokens before any merge.
   struct Options {
     std::optional<std::int32_t> unknown;  ///< the token for it; without: nothing
     bool fuse_unknown = false;            ///< neighbours that are unknown become one token
@@ -30,7 +30,7 @@ class Bpe {
   Bpe(const PieceTable& pieces, Options options) : m_pieces(&pieces), m_options(options) {}
 
   /// Appends to the list of merges.
-  /// \throws FileError if left, right or what they become is no token
+  /// \throws FileError if left, right or their merge is not a token
   void add_merge(std::string_view left, std::string_view right, EqualMerges equal, const std::string& file);
 
   /// Appends the tokens of `word` to `ids`.

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int32_t bytes = 256, bos_id = 256, eos_id = 257;
 
-/// A token for each byte, and two for the ends of a text.
+/// One token per byte, and two for the ends of a text.
 class ByteTokenizer : public Tokenizer {
  public:
   ByteTokenizer() {

@@ -8,11 +8,11 @@
 #include <vector>
 
 /// \file
-/// Byte-pair encoding (Sennrich et al., arXiv:1508.07909): neighbours are joined, the best pair first.
+/// Byte-pair encoding (Sennrich et al., arXiv:1508.07909): neighbours are merged, the best pair first.
 
 namespace kformer::Impl::tokenizers {
 
-/// A stretch of text that is one token so far.
+/// A piece of text that is one token so far.
 struct Symbol {
   std::int32_t id;        ///< −1: no token
   std::string_view text;  ///< empty: was joined to the symbol before
@@ -47,7 +47,7 @@ class Symbols {
   std::vector<Symbol> m_symbols;
 };
 
-/// What two neighbours become.
+/// The merge of two neighbours.
 struct Joined {
   double rank;      ///< the smallest goes first; of equal ones the leftmost
   std::int32_t id;  ///< of the token

@@ -20,7 +20,7 @@ enum class Spelling {
   spaces         ///< `▁` for a space, `<0x0A>` for a byte
 };
 
-/// The parts of a tokenizer that works in steps: added tokens are found, what lies between them is normalised,
+/// The parts of a tokenizer that works in steps: added tokens are found, the text between them is normalised,
 /// split into words, and each word is merged into tokens.
 struct Pipeline {
   std::unique_ptr<PieceTable> pieces = std::make_unique<PieceTable>();
@@ -32,7 +32,7 @@ struct Pipeline {
   std::vector<SplitStep> split_steps;
   std::function<void(std::string_view word, std::vector<std::int32_t>& ids)> merge;
   Spelling spelling = Spelling::byte_letters;
-  bool drops_first_space = false;  ///< a text does not begin with the space that was put there
+  bool drops_first_space = false;  ///< drops the space that was put at the beginning of a text
 
   std::optional<std::int32_t> bos;
   std::vector<std::int32_t> eos;

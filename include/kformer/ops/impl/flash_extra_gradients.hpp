@@ -18,7 +18,7 @@ struct FlashBiasGradient {
 
   FlashGradient<T, Scores> g;
   Strided<T, 4> dbias;
-  bool over_batches, over_heads, over_queries;  ///< whether an extent of 1 stands for all
+  bool over_batches, over_heads, over_queries;  ///< whether an extent of 1 broadcasts
   int edge, level;
   std::int64_t elements, q_tiles, kv_tiles;
 

@@ -33,7 +33,7 @@ struct PlainScores {
   static constexpr bool plain = true;
 };
 
-/// Which blocks of pairs exist.
+/// Which blocks of pairs that exist.
 struct BlockMask {
   Strided<const std::int32_t, 4> blocks;  ///< extents of 1 have stride 0
   std::int64_t block_q, block_kv;

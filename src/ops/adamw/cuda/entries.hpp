@@ -22,7 +22,7 @@ inline AdamWPieces pieces_of(const AdamWBatch& batch) {
   return all;
 }
 
-/// What both refuse. A batch has as many blocks as pieces.
+/// The common refusals of both. A batch has as many blocks as pieces.
 template <class Exec>
 std::string pieces_refusal(std::span<const AdamWParameter> parameters) {
   if (adamw_pieces(parameters) > (std::int64_t(1) << 31) - 1) return "it numbers pieces with 32 bits";

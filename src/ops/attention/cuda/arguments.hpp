@@ -10,7 +10,7 @@
 
 namespace kformer::Impl::cuda {
 
-/// A (batch, token, head, feature) array of 16-bit numbers whose features lie next to each other.
+/// A (batch, token, head, feature) array of 16-bit numbers with contiguous features.
 struct HalfHeads {
   std::uint16_t* data;
   std::int64_t batch_stride;

@@ -32,7 +32,7 @@ inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   return {};
 }
 
-/// What both directions refuse.
+/// The common refusals of both directions.
 template <class Problem>
 std::string tensor_core_refusal(const Problem& p) {
   const AttentionExtraRefs& x = p.extras;

@@ -12,7 +12,7 @@ namespace kformer::Impl::cuda {
 struct GradientArguments {
   AttentionArguments a;
   HalfHeads dout, dq, dk, dv;
-  float* delta;  ///< (batch, q_heads, q_len), next to each other: Σ_d dout · out
+  float* delta;  ///< (batch, q_heads, q_len), contiguous: Σ_d dout · out
   int kv_heads, q_len;
 };
 

@@ -95,7 +95,7 @@ KFORMER_SIMD_INLINE const T* row_of(const InputRows& x, std::int64_t row) {
   return static_cast<const T*>(x.data) + row * x.stride;
 }
 
-/// How many elements lie between a row and the one whose memory is asked for in its turn: the next one, or a
+/// How many elements lie between a row and the one whose memory is requested in its turn: the next one, or a
 /// later one where rows are short.
 template <class T>
 std::int64_t rows_ahead(const InputRows& x) {

@@ -11,7 +11,7 @@
 
 namespace kformer::Impl::cuda {
 
-/// What both directions refuse.
+/// The common refusals of both directions.
 template <class Exec>
 std::string logits_refusal(const TensorRef& logits) {
   if (logits.dtype == DType::f64) return "logits are stored as f64, but it supports only f32, bf16 and f16";

@@ -6,7 +6,7 @@
 
 /// \file
 /// Rows of a table by their ids, and sums into them. No processor foresees which row comes next, but the ids
-/// tell: memory is asked for rows ahead.
+/// tell: rows are prefetched.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
