@@ -28,7 +28,7 @@ struct KvCacheOptions {
   std::int64_t batch = 1;                      ///< sequences
   std::int64_t capacity = 0;         ///< most tokens of a sequence; window, heavy_hitters: 0 for no limit
   std::int64_t max_step_tokens = 1;  ///< most new tokens of a sequence in one step
-  std::int64_t page_tokens = 16;     ///< paged: tokens per page
+  std::int64_t page_tokens = 16;     ///< paged: tokens of a page
   std::int64_t pages = 0;            ///< paged: pages of all sequences; 0: enough for batch · capacity tokens
   std::int64_t sinks = 4;            ///< window: tokens kept from the beginning
   std::int64_t window = 0;           ///< window: tokens a query sees besides them, itself included
@@ -124,7 +124,7 @@ class KvCache {
   /// \param v       (rows, kv_heads, head_dim), T
   /// \param out     (rows, q_heads, head_dim), T, overwritten
   /// \param options scale, softcap and compute of attention; `window` 0 stands for the sliding window of the
-  ///                model, and attention is causal whatever `causal` says
+  /// model, and attention is causal whatever `causal` says
   /// \throws DimensionMismatch if extents do not fit
   /// \throws NotSupported if no step is open, there is no such layer, or an option is out of range
   void attend(const Exec& exec, std::int64_t layer, const ConstHeads& q, const ConstHeads& k,
