@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-/// The system message that a chatml template writes by itself: the first that is all literal text.
+/// The system message that a chatml template contains: the first that is all literal text.
 std::string literal_system_message(std::string_view text) {
   constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
   for (auto at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
