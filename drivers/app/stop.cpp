@@ -25,7 +25,7 @@ StopRequest::StopRequest(double walltime_s) : m_walltime_s(walltime_s) {
 std::optional<std::string> StopRequest::reason() const {
   if (received != 0) return std::string("signal: ") + strsignal(received);
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - m_begin).count();
-  if (m_walltime_s > 0 && elapsed >= m_walltime_s) return "the limit [run] walltime_s is reached";
+  if (m_walltime_s > 0 && elapsed >= m_walltime_s) return "the time limit [run] walltime_s is reached";
   return {};
 }
 

@@ -101,8 +101,8 @@ void AttentionSweep::measure(const AttentionCase& point, AttentionResult& result
       return predicted_bytes(maker(point.execution_space, task(shorter))) <= *available;
     });
     throw OutOfMemory(
-        fmt::format("kformer-attention: the case needs {}, {} are available; with batch {} the longest "
-                    "sequence that fits is {}",
+        fmt::format("kformer-attention: the case needs {}, but only {} is available; with batch {} the "
+                    "longest sequence that fits is {}",
                     format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }
 
@@ -132,7 +132,7 @@ void AttentionSweep::check(const AttentionCase& point, const HostArrays& results
   const AttentionTask what = task(point);
   const std::size_t needed = predicted_bytes(maker(point.execution_space, exact(what)));
   if (const auto available = memory_available(point.execution_space); available && needed > *available) {
-    result.message = fmt::format("not checked: the reference in double needs {}, {} are available",
+    result.message = fmt::format("not checked: the reference in double needs {}, but only {} is available",
                                  format_bytes(needed), format_bytes(*available));
     return;
   }

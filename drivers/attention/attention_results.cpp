@@ -29,10 +29,10 @@ double share_of_limit(const AttentionResult& result, const MachineLimits& limits
 }
 
 void declare_shape_columns(Table& t, const char* q_len) {
-  t.column({"window", i64, "1", "keys at this distance and beyond are hidden, 0 = none"});
+  t.column({"window", i64, "1", "keys at this distance or more are hidden, 0 = none"});
   t.column({"num_attention_heads", i64, "1", "query heads"});
   t.column({"num_key_value_heads", i64, "1", "key and value heads"});
-  t.column({"head_dim", i64, "1", "features of a query and a key"});
+  t.column({"head_dim", i64, "1", "features per query and key"});
   t.column({"v_head_dim", i64, "1", "features of a value"});
   t.column({"batch", i64, "1", "sequences"});
   t.column({"q_len", i64, "1", q_len});
@@ -52,7 +52,7 @@ Table& declare_cases(ResultFile& file) {
   Table& t = file.table("cases", "case", "case of the sweep, in running order");
   declare_leading_columns(t);
   declare_shape_columns(t, "queries of a sequence");
-  t.column({"seq_len", i64, "1", "keys of a sequence"});
+  t.column({"seq_len", i64, "1", "keys per sequence"});
   declare_measured_columns(t);
   t.column({"share_of_fma_peak", f64, "1", "flop_rate over the machine's rate of multiply-adds"});
   t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
@@ -69,8 +69,8 @@ Table& declare_cases(ResultFile& file) {
 }
 
 Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
-  Table& t = file.table("comparison", "configuration", "cases that differ in seq_len and impl alone");
-  t.numbered_dimension("seq_len", "keys of a sequence", comparison.lengths());
+  Table& t = file.table("comparison", "configuration", "cases that differ only in seq_len and impl");
+  t.numbered_dimension("seq_len", "keys per sequence", comparison.lengths());
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward"}});
@@ -171,7 +171,7 @@ std::string comparison_text(const Comparison& comparison) {
     text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, name_of(c.point.dtype),
                         name_of(c.point.direction), configuration_text(c.point),
                         crossover ? fmt::format("faster from seq_len {} on", *crossover)
-                                  : std::string("not faster at the longest seq_len timed both ways"));
+                                  : std::string("slower at the longest seq_len measured both ways"));
     for (const auto& [seq_len, length] : c.lengths)
       if (length.complete())
         text += fmt::format("    seq_len {:>7}: {:6.2f} x the speed, memory {:+.1f} %\n", seq_len,

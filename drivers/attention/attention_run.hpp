@@ -20,7 +20,7 @@ namespace kformer::drivers {
 struct AttentionTask {
   AttentionShape shape;                                 ///< storage type and extents
   AttentionOptions options;                             ///< scale, causal, window, softcap
-  AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< how attention is computed
+  AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< implementation of attention
   bool backward = false;                                ///< whether there is a backward pass
   std::uint64_t seed = 1;                               ///< of random inputs
   const HostArrays* tensors = nullptr;  ///< inputs from elsewhere, by their names in the file; null: random

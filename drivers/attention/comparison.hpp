@@ -29,7 +29,7 @@ struct ComparedLength {
   bool complete() const { return speedup() == speedup(); }
 };
 
-/// All lengths of one configuration: of cases that differ in seq_len and impl alone.
+/// All lengths of one configuration: of cases that differ only in seq_len and impl.
 struct ComparedConfiguration {
   AttentionCase point;                             ///< seq_len and impl mean nothing
   std::map<std::int64_t, ComparedLength> lengths;  ///< by seq_len

@@ -20,13 +20,13 @@ void check_extents(const AttentionCompareDeck& deck, const LoadedDeck& loaded, D
     for (const char* axis : axes_of_tensors)
       if (has(loaded, {"sweep", axis}))
         diagnostics.error(place_of(loaded, {"sweep", axis}),
-                          fmt::format("'sweep.{}' is for the file of [tensors] to say; leave it out", axis));
+                          fmt::format("'sweep.{}' comes from the file of [tensors]; leave it out", axis));
     return;
   }
   for (const char* axis : {"num_attention_heads", "head_dim", "seq_len"})
     if (!has(loaded, {"sweep", axis}))
       diagnostics.error(place_of(loaded, {"sweep", axis}),
-                        fmt::format("missing key '{}' in [sweep]; give it, or [tensors]", axis));
+                        fmt::format("missing key '{}' in [sweep]; set it, or add [tensors]", axis));
 }
 
 // Only for a sound sweep.

@@ -18,17 +18,17 @@ struct AttentionPoint {
   Slot<std::string>
       execution_space{};  ///< lower-case name of a Kokkos execution space; "all" and "default" in decks only
   Slot<DType> dtype{};    ///< storage type: f32, bf16, f16, f64
-  Slot<Direction> direction{};               ///< pass that is measured
+  Slot<Direction> direction{};               ///< which pass to measure
   Slot<bool> causal{};                       ///< later keys are hidden
-  Slot<std::int64_t> window{};               ///< keys at this distance and beyond are hidden, 0 = none
+  Slot<std::int64_t> window{};               ///< keys at this distance or more are hidden, 0 = none
   Slot<std::int64_t> num_attention_heads{};  ///< query heads
   Slot<std::int64_t> num_key_value_heads{};  ///< divides the query heads; 0 in decks: as many
-  Slot<std::int64_t> head_dim{};             ///< features of a query and a key
+  Slot<std::int64_t> head_dim{};             ///< features per query and key
   Slot<std::int64_t> v_head_dim{};           ///< features of a value; 0 in decks: head_dim
   Slot<std::int64_t> batch{};                ///< sequences
   Slot<std::int64_t> q_len{};                ///< queries of a sequence, 0 = seq_len
-  Slot<std::int64_t> seq_len{};              ///< keys of a sequence
-  Slot<AttentionAlgorithm> impl{};           ///< how attention is computed
+  Slot<std::int64_t> seq_len{};              ///< keys per sequence
+  Slot<AttentionAlgorithm> impl{};           ///< implementation of attention
   bool operator==(const AttentionPoint&) const = default;  ///< all axes equal
 };
 
@@ -54,7 +54,7 @@ struct AttentionSweepTable {
 /// The table [attention]: options of all cases.
 struct AttentionTable {
   bool causal = false;      ///< later keys are hidden; `sweep.causal` wins
-  std::int64_t window = 0;  ///< keys at this distance and beyond are hidden, 0 = none; `sweep.window` wins
+  std::int64_t window = 0;  ///< keys at this distance or more are hidden, 0 = none; `sweep.window` wins
   double softcap = 0;       ///< c > 0 replaces a scaled score s by c·tanh(s/c)
   Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
   double scale = 0;                    ///< factor on the scores, 0 = 1/√head_dim
@@ -100,7 +100,7 @@ AttentionAxes filled_axes(const AttentionCompareDeck& deck);
 /// \param deck  the deck; excluded points are left out
 /// \param axes  those of `filled_axes`, completed from the tensor file where the deck has one
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<AttentionCase> expand(const AttentionCompareDeck& deck, const AttentionAxes& axes,
                                   const std::vector<std::string>& built_spaces);

@@ -25,13 +25,13 @@ void for_each_axis(F&& f, Points&... points) {
         .default_text = "\"f32\", or from [tensors]"},
     points.dtype...);
   f(Key{.name = "direction",
-        .help = "pass that is measured",
+        .help = "which pass to measure",
         .choices = {"forward", "backward"},
         .default_text = "both; with [tensors], backward only if there is a `grad_out`"},
     points.direction...);
   f(Key{.name = "causal", .help = "hide later keys", .default_text = "`attention.causal`"}, points.causal...);
   f(Key{.name = "window",
-        .help = "hide keys at this distance and beyond, 0 = none",
+        .help = "hide keys at this distance or more, 0 = none",
         .range = {.min = 0, .max = 1 << 30},
         .unit = "tokens",
         .default_text = "`attention.window`"},
@@ -46,12 +46,12 @@ void for_each_axis(F&& f, Points&... points) {
         .range = {.min = 0, .max = most_heads}},
     points.num_key_value_heads...);
   f(Key{.name = "head_dim",
-        .help = "features of a query and a key",
+        .help = "features per query and key",
         .range = {.min = 1, .max = longest_axis_value},
         .default_text = needed},
     points.head_dim...);
   f(Key{.name = "v_head_dim",
-        .help = "features of a value, 0 = `head_dim`",
+        .help = "features per value, 0 = `head_dim`",
         .range = {.min = 0, .max = longest_axis_value}},
     points.v_head_dim...);
   f(Key{.name = "batch",
@@ -60,18 +60,18 @@ void for_each_axis(F&& f, Points&... points) {
         .default_text = "1, or from [tensors]"},
     points.batch...);
   f(Key{.name = "q_len",
-        .help = "queries of a sequence, the last ones; 0 = `seq_len`, 1 = one step of generation",
+        .help = "queries per sequence, the last ones; 0 = `seq_len`, 1 = one generation step",
         .range = {.min = 0, .max = longest_axis_value},
         .unit = "tokens"},
     points.q_len...);
   f(Key{.name = "seq_len",
-        .help = "keys of a sequence",
+        .help = "keys per sequence",
         .range = {.min = 1, .max = longest_axis_value},
         .unit = "tokens",
         .default_text = needed},
     points.seq_len...);
   f(Key{.name = "impl",
-        .help = "how attention is computed",
+        .help = "implementation of attention",
         .default_text = "both; with [tensors] `\"flash\"`"},
     points.impl...);
 }
@@ -88,9 +88,9 @@ void describe(V& v, AttentionSweepTable& t) {
 
 template <class V>
 void describe(V& v, AttentionTable& t) {
-  v.key({.name = "causal", .help = "hide later keys; `sweep.causal` wins"}, t.causal);
+  v.key({.name = "causal", .help = "hide later keys; `sweep.causal` overrides it"}, t.causal);
   v.key({.name = "window",
-         .help = "hide keys at this distance and beyond, 0 = none; `sweep.window` wins",
+         .help = "hide keys at this distance or more, 0 = none; `sweep.window` overrides it",
          .range = {.min = 0, .max = 1 << 30},
          .unit = "tokens"},
         t.window);
@@ -105,7 +105,7 @@ void describe(V& v, AttentionTable& t) {
 template <class V>
 void describe(V& v, LimitsTable& t) {
   v.key({.name = "device_bytes",
-         .help = "cases forecast to need more are not run; their status is `skipped_memory`; 0 = no such limit",
+         .help = "skip cases whose forecast exceeds this (status `skipped_memory`), 0 = no limit",
          .range = {.min = 0},
          .unit = "byte"},
         t.device_bytes);
@@ -114,13 +114,13 @@ void describe(V& v, LimitsTable& t) {
 template <class V>
 void describe(V& v, AttentionTensorsTable& t) {
   v.key({.name = "input",
-         .help = "safetensors file with `q`, `k`, `v` and perhaps `grad_out`, `bias`, `sinks`, `alibi_slopes`, "
-                 "`cu_seqlens_q` and `cu_seqlens_kv`, relative to the deck",
+         .help = "safetensors file with `q`, `k`, `v` and optional `grad_out`, `bias`, `sinks`, "
+                 "`alibi_slopes`, `cu_seqlens_q`, `cu_seqlens_kv`; relative to the deck",
          .required = true},
         t.input);
   v.key({.name = "output",
-         .help = "safetensors file to write, with `out`, `lse`, `grad.q`, `grad.k`, `grad.v`, `grad.bias` and "
-                 "`grad.sinks`, relative to the deck",
+         .help = "safetensors file to write: `out`, `lse`, `grad.q`, `grad.k`, `grad.v`, `grad.bias` and "
+                 "`grad.sinks`; relative to the deck",
          .default_text = "none"},
         t.output);
 }
@@ -134,11 +134,10 @@ void describe(V& v, AttentionCompareDeck& d) {
   describe_run_tables(v, d);
   v.table({.name = "attention", .help = "Options of all cases."}, d.attention);
   describe_sweep_tables(v, d);
-  v.table({.name = "limits", .help = "What is not even tried."}, d.limits);
-  v.table(
-      {.name = "tensors",
-       .help = "Optional: run on tensors that somebody else made. They say the storage type and all extents."},
-      d.tensors);
+  v.table({.name = "limits", .help = "Cases not to try."}, d.limits);
+  v.table({.name = "tensors",
+           .help = "Optional: run on tensors from a file, which also define the storage type and all extents."},
+          d.tensors);
 }
 
 }  // namespace kformer::Impl::schema

@@ -13,7 +13,7 @@ namespace {
 void check_weights(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (deck.generate.activations == Activations::int8 && !deck.weights.keep_quantized)
     diagnostics.error(place_of(loaded, {"generate", "activations"}),
-                      "'generate.activations' = \"int8\" is for quantised weights, but "
+                      "'generate.activations' = \"int8\" needs quantised weights, but "
                       "'weights.keep_quantized' = false expands them");
 }
 

@@ -8,6 +8,7 @@
 #include "kformer/core/types/activations.hpp"
 #include "kformer/core/types/checkpoint_format.hpp"
 #include "kformer/core/types/kv_cache_kind.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/tokenizer_format.hpp"
 
 /// \file
@@ -57,19 +58,19 @@ struct KvCacheTable {
 struct GenerateTable {
   std::string execution_space = "default";      ///< lower-case name of a Kokkos execution space, or "default"
   DType dtype = DType::f32;                     ///< activations and dense weights: f32, bf16, f16, f64
-  Activations activations = Activations::full;  ///< operands of products with quantised weights
+  Activations activations = Activations::full;  ///< activations in products with quantised weights
   std::int64_t max_new_tokens = 256;            ///< of a sequence
   std::int64_t batch = 1;                       ///< sequences that start with each prompt
   KvCacheKind kv_cache = KvCacheKind::contiguous;  ///< what is kept between tokens
   KvCacheTable cache;                              ///< sizes of the cache; its keys stand in [generate]
-  std::int64_t prefill_chunk = 512;                ///< prompt tokens of one step, 0 = the whole prompt
-  std::int64_t max_seq_len = 0;   ///< tokens of a sequence, 0 = what prompt and new tokens need
-  bool share_prefix = true;       ///< one prefill for the rows of a batch
-  bool stop_at_eos = true;        ///< end a sequence after an end-of-text token
-  std::vector<std::string> stop;  ///< end a sequence whose new text contains one of these
-  bool log_probabilities = true;  ///< keep the log-probability of each new token
-  bool score_prompt = true;       ///< and of the prompt's tokens
-  bool last_logits = false;       ///< keep the logits after the last token of each sequence
+  std::int64_t prefill_chunk = 512;                ///< prompt tokens per step, 0 = the whole prompt
+  std::int64_t max_seq_len = 0;                    ///< tokens per sequence, 0 = what prompt and new tokens need
+  bool share_prefix = true;                        ///< one prefill for the rows of a batch
+  bool stop_at_eos = true;                         ///< end a sequence after an end-of-text token
+  std::vector<std::string> stop;                   ///< end a sequence whose new text contains one of these
+  bool log_probabilities = true;                   ///< keep the log-probability of each new token
+  bool score_prompt = true;                        ///< and of the prompt's tokens
+  bool last_logits = false;                        ///< keep the logits after the last token of each sequence
   bool operator==(const GenerateTable&) const = default;  ///< all keys equal
 };
 

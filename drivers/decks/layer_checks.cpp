@@ -15,7 +15,9 @@ void check_model(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& di
     for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size"})
       if (!has(loaded, {"model", key}))
         diagnostics.error(place_of(loaded, {"model", key}),
-                          fmt::format("missing key '{}' in [model]; give it, or 'config', or [tensors]", key));
+                          fmt::format("missing key '{}' in [model]; set it, set 'config', or add "
+                                      "[tensors]",
+                                      key));
   const auto faults = deck.tensors ? model_faults(deck.model) : complete_model(deck.model);
   for (const auto& fault : faults)
     diagnostics.error(place_of(loaded, {"model", fault.key}),
@@ -25,7 +27,7 @@ void check_model(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& di
 void check_axes(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (!deck.tensors && !has(loaded, {"sweep", "seq_len"}))
     diagnostics.error(place_of(loaded, {"sweep", "seq_len"}),
-                      "missing key 'seq_len' in [sweep]; give it, or [tensors]");
+                      "missing key 'seq_len' in [sweep]; set it, or add [tensors]");
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
 }
 

@@ -5,6 +5,7 @@
 
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/io/model_table.hpp"
 
@@ -31,12 +32,12 @@ struct PrecisionTable {
   MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
   LossScalingRule loss_scaling =
       LossScalingRule::none;              ///< how the loss is scaled; none: the others mean nothing
-  double initial_loss_scale = 4096;       ///< the first scale, and the only one of `static`
+  double initial_loss_scale = 4096;       ///< the first scale; with `static`, the only one
   double growth_factor = 2;               ///< after `growth_interval` good steps
   double backoff_factor = 0.5;            ///< after a step with gradients not finite
   std::int64_t growth_interval = 2000;    ///< good steps in a row before the scale grows
-  double least_loss_scale = 1;            ///< it does not fall below this
-  double greatest_loss_scale = 16777216;  ///< it does not grow beyond this
+  double least_loss_scale = 1;            ///< lower bound
+  double greatest_loss_scale = 16777216;  ///< upper bound
   bool operator==(const PrecisionTable&) const = default;  ///< all keys equal
 };
 
@@ -58,9 +59,9 @@ struct LayerPoint {
   Slot<std::string>
       execution_space{};  ///< lower-case name of a Kokkos execution space; "all" and "default" in decks only
   Slot<DType> dtype{};    ///< storage type: f32, bf16, f16, f64
-  Slot<Direction> direction{};                         ///< pass that is measured
+  Slot<Direction> direction{};                         ///< which pass to measure
   Slot<std::int64_t> batch{};                          ///< sequences
-  Slot<std::int64_t> seq_len{};                        ///< tokens of a sequence
+  Slot<std::int64_t> seq_len{};                        ///< tokens per sequence
   Slot<AttentionAlgorithm> impl{};                     ///< attention
   bool operator==(const LayerPoint&) const = default;  ///< all axes equal
 };
@@ -105,7 +106,7 @@ LayerSweepDeck load_layer_deck(const DeckSource& source);
 /// says.
 /// \param sweep the table; excluded points are left out
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<LayerCase> expand(const LayerSweepTable& sweep, const std::vector<std::string>& built_spaces);
 

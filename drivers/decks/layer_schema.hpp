@@ -13,36 +13,36 @@ namespace kformer::Impl::schema {
 template <class V>
 void describe(V& v, PrecisionTable& t) {
   v.key(compute_key(), t.compute);
-  v.key(
-      {.name = "master", .help = "weights that the optimizer steps on, where those of the layer have 16 bits"},
-      t.master);
-  v.key(
-      {.name = "loss_scaling",
-       .help = "what the gradient of the output is multiplied by; the gradients in results are divided by it"},
-      t.loss_scaling);
+  v.key({.name = "master",
+         .help = "type of the weights that the optimizer updates, if those of the layer have "
+                 "16 bits"},
+        t.master);
+  v.key({.name = "loss_scaling",
+         .help = "factor on the gradient of the output; gradients in results are divided by it"},
+        t.loss_scaling);
   v.key({.name = "initial_loss_scale",
-         .help = "the first scale, and the only one of `static`",
+         .help = "the first scale; with `static`, the only one",
          .range = {.min = 0, .max = 1e38, .above = true}},
         t.initial_loss_scale);
   v.key({.name = "growth_factor",
-         .help = "what a dynamic scale is multiplied by after `growth_interval` good steps",
+         .help = "factor on a dynamic scale after `growth_interval` good steps",
          .range = {.min = 1}},
         t.growth_factor);
   v.key({.name = "backoff_factor",
-         .help = "what a dynamic scale is multiplied by after gradients that are not finite; less than 1",
+         .help = "factor on a dynamic scale after gradients that are not finite; less than 1",
          .range = {.min = 0, .max = 1, .above = true}},
         t.backoff_factor);
   v.key({.name = "growth_interval",
-         .help = "good steps in a row before a dynamic scale grows",
+         .help = "consecutive good steps before a dynamic scale grows",
          .range = {.min = 1},
          .unit = "steps"},
         t.growth_interval);
   v.key({.name = "least_loss_scale",
-         .help = "a dynamic scale does not fall below this",
+         .help = "lower bound of a dynamic scale",
          .range = {.min = 0, .max = 1e38, .above = true}},
         t.least_loss_scale);
   v.key({.name = "greatest_loss_scale",
-         .help = "a dynamic scale does not grow beyond this",
+         .help = "upper bound of a dynamic scale",
          .range = {.min = 0, .max = 1e38, .above = true}},
         t.greatest_loss_scale);
 }
@@ -51,22 +51,22 @@ template <class V>
 void describe(V& v, OptimizerTable& t) {
   v.key({.name = "learning_rate", .help = "learning rate", .range = {.min = 0}}, t.learning_rate);
   v.key({.name = "beta1",
-         .help = "of the running mean of the gradient; less than 1",
+         .help = "decay of the running mean of the gradient; less than 1",
          .range = {.min = 0, .max = 1}},
         t.beta1);
   v.key({.name = "beta2",
-         .help = "of the running mean of its square; less than 1",
+         .help = "decay of the running mean of its square; less than 1",
          .range = {.min = 0, .max = 1}},
         t.beta2);
   v.key({.name = "eps", .help = "added to the root of the running mean square", .range = {.min = 1.2e-38}},
         t.eps);
-  v.key({.name = "weight_decay", .help = "decay of matrices", .range = {.min = 0}}, t.weight_decay);
+  v.key({.name = "weight_decay", .help = "weight decay of matrices", .range = {.min = 0}}, t.weight_decay);
   v.key({.name = "max_norm",
-         .help = "gradients of all parameters together are clipped to this norm, 0 = never",
+         .help = "clip the gradients of all parameters to this global norm, 0 = never",
          .range = {.min = 0}},
         t.max_norm);
   v.key({.name = "states",
-         .help = "storage of the two running means: as gradients are, or 8 bits per number and a scale per 256 "
+         .help = "storage of the two running means: as gradients, or 8 bits per number and a scale per 256 "
                  "numbers (not for f64)"},
         t.states);
 }
@@ -84,7 +84,7 @@ void for_each_axis(F&& f, Points&... points) {
         .choices = {"f32", "bf16", "f16", "f64"}},
     points.dtype...);
   f(Key{.name = "direction",
-        .help = "pass that is measured; `step` is a training step: forward, backward and the optimizer"},
+        .help = "what to measure; `step` is a training step: forward, backward and the optimizer"},
     points.direction...);
   f(Key{.name = "batch",
         .help = "sequences",
@@ -92,12 +92,12 @@ void for_each_axis(F&& f, Points&... points) {
         .default_text = "1, or from [tensors]"},
     points.batch...);
   f(Key{.name = "seq_len",
-        .help = "tokens of a sequence",
+        .help = "tokens per sequence",
         .range = {.min = 1, .max = longest_axis_value},
         .unit = "tokens",
         .default_text = "required, or from [tensors]"},
     points.seq_len...);
-  f(Key{.name = "impl", .help = "how attention is computed"}, points.impl...);
+  f(Key{.name = "impl", .help = "implementation of attention"}, points.impl...);
 }
 
 template <class V>
@@ -113,12 +113,12 @@ void describe(V& v, LayerSweepTable& t) {
 template <class V>
 void describe(V& v, TensorsTable& t) {
   v.key({.name = "input",
-         .help = "safetensors file with `hidden_states`, `grad_output` and the weights, relative to the deck",
+         .help = "safetensors file with `hidden_states`, `grad_output` and the weights; relative to the deck",
          .required = true},
         t.input);
   v.key({.name = "output",
-         .help = "safetensors file to write, with `output`, `grad.hidden_states`, `grad.<weight>` and, of a "
-                 "step, `updated.<weight>`, relative to the deck",
+         .help = "safetensors file to write: `output`, `grad.hidden_states`, `grad.<weight>` and, for a step, "
+                 "`updated.<weight>`; relative to the deck",
          .default_text = "none"},
         t.output);
 }
@@ -130,15 +130,14 @@ void describe(V& v, LayerSweepDeck& d) {
   DeckHeader header{.kind = std::string(layer_sweep_kind)};
   describe_header(v, header, {layer_sweep_kind});
   describe_run_tables(v, d);
-  v.table({.name = "model", .help = "The layer, with the keys of published config.json files."}, d.model);
+  v.table({.name = "model", .help = "The layer; keys as in published config.json files."}, d.model);
   describe_sweep_tables(v, d);
   v.table({.name = "precision", .help = "Mixed precision; the storage type is `sweep.dtype`."}, d.precision);
   v.table({.name = "optimizer", .help = "AdamW, for direction `step`."}, d.optimizer);
   v.table(
       {.name = "tensors",
-       .help =
-           "Optional: run on tensors that somebody else made. Batch, sequence length and the keys of [model] "
-           "come from the file unless the deck says otherwise."},
+       .help = "Optional: run on tensors from a file. Batch, sequence length and the keys of [model] come from "
+               "the file unless the deck sets them."},
       d.tensors);
 }
 

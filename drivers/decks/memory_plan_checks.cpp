@@ -15,10 +15,10 @@ namespace {
 
 void check_source(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (!deck.model && !deck.weights)
-    diagnostics.error({loaded.source, 1, 1, 0}, "there is no model to plan for; add [model] or [weights]");
+    diagnostics.error({loaded.source, 1, 1, 0}, "no model to plan for; add [model] or [weights]");
   if (deck.model && deck.weights)
     diagnostics.error(place_of(loaded, {"weights"}),
-                      "[model] and [weights] both say the model; leave one of them out");
+                      "[model] and [weights] both define the model; remove one of them");
 }
 
 bool all_known(const LanguageModelTable& model, const LoadedDeck& loaded, Diagnostics& diagnostics) {
@@ -36,7 +36,7 @@ bool all_known(const LanguageModelTable& model, const LoadedDeck& loaded, Diagno
     // A value that does not fit has its error already.
     if (!has(loaded, {"model", key}))
       diagnostics.error(place_of(loaded, {"model", key}),
-                        fmt::format("missing key '{}' in [model]; give it, or 'config'", key));
+                        fmt::format("missing key '{}' in [model]; set it, or set 'config'", key));
   }
   return complete;
 }

@@ -67,8 +67,8 @@ std::string describe_deck_markdown<MemoryPlanDeck>() {
 
 template <>
 std::string describe_deck_json_schema<MemoryPlanDeck>() {
-  return deck_json_schema<MemoryPlanDeck>(
-      memory_plan_kind, "What a model needs of memory, over a grid of batches, contexts and types.");
+  return deck_json_schema<MemoryPlanDeck>(memory_plan_kind,
+                                          "Memory use of a model, over a grid of batches, contexts and types.");
 }
 
 }  // namespace kformer

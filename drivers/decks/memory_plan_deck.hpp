@@ -7,6 +7,7 @@
 #include "decks/generate_deck.hpp"
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/io/model_table.hpp"
 
 /// \file
@@ -37,9 +38,9 @@ struct MemoryPoint {
   Slot<DType> dtype{};                 ///< activations and dense weights: f32, bf16, f16, f64
   Slot<WeightStorage> weights{};       ///< matrices of weights
   Slot<KvCacheKind> kv_cache{};        ///< what is kept between tokens; none in training
-  Slot<std::int64_t> prefill_chunk{};  ///< prompt tokens of one step, 0 = the whole prompt; 0 in training
+  Slot<std::int64_t> prefill_chunk{};  ///< prompt tokens per step, 0 = the whole prompt; 0 in training
   Slot<std::int64_t> batch{};          ///< sequences
-  Slot<std::int64_t> context{};  ///< tokens of a sequence; 0 in decks: as many as the model was trained on
+  Slot<std::int64_t> context{};        ///< tokens per sequence; 0 in decks: as many as the model was trained on
   auto operator<=>(const MemoryPoint&) const = default;  ///< axis by axis
 };
 
@@ -67,7 +68,7 @@ struct MemorySweepTable {
 /// The table [plan]: what holds for all cases.
 struct PlanTable {
   std::int64_t device_bytes = 0;                      ///< what there is, 0 = what is free now
-  Activations activations = Activations::full;        ///< operands of products with quantised weights
+  Activations activations = Activations::full;        ///< activations in products with quantised weights
   KvCacheTable cache;                                 ///< sizes of the cache; its keys stand in [plan]
   bool operator==(const PlanTable&) const = default;  ///< all keys equal
 };
@@ -93,7 +94,7 @@ MemoryPlanDeck load_memory_plan_deck(const DeckSource& source);
 /// \param sweep the table; excluded points are left out
 /// \param model the model, whose context stands for 0
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
-/// "all" and "default" stand for
+///                     "all" and "default" stand for
 /// \throws DeckError for an execution space that is not built, or when no case is left
 std::vector<MemoryCase> expand(const MemorySweepTable& sweep, const LanguageModelTable& model,
                                const std::vector<std::string>& built_spaces);

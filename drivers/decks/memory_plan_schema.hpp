@@ -25,22 +25,21 @@ template <class F, class... Points>
   requires(PointOfPlan<std::remove_const_t<Points>> && ...)
 void for_each_axis(F&& f, Points&... points) {
   f(execution_space_axis(), points.execution_space...);
-  f(Key{.name = "purpose",
-        .help = "prompts and new tokens with a KV cache, or a step of training on whole sequences"},
+  f(Key{.name = "purpose", .help = "generation with a KV cache, or a training step on whole sequences"},
     points.purpose...);
   f(Key{.name = "dtype",
-        .help = "type of activations, KV cache and weights that are not quantised",
+        .help = "type of activations, KV cache and unquantised weights",
         .choices = {"f32", "bf16", "f16", "f64"}},
     points.dtype...);
   f(Key{.name = "weights",
-        .help = "type of the matrices: `same` is that of the checkpoint or, with [model], `dtype`"},
+        .help = "type of the matrices; `same` is that of the checkpoint or, with [model], `dtype`"},
     points.weights...);
-  f(Key{.name = "kv_cache", .help = "what is kept of keys and values, as in decks of kind `generate`"},
+  f(Key{.name = "kv_cache", .help = "keys and values to keep, as in decks of kind `generate`"},
     points.kv_cache...);
   f(prefill_chunk_key(), points.prefill_chunk...);
   f(Key{.name = "batch", .help = "sequences", .range = {.min = 1, .max = longest_axis_value}}, points.batch...);
   f(Key{.name = "context",
-        .help = "tokens of a sequence, 0 = `max_position_embeddings`",
+        .help = "tokens per sequence, 0 = `max_position_embeddings`",
         .range = {.min = 0, .max = most_tokens},
         .unit = "tokens"},
     points.context...);
@@ -59,12 +58,12 @@ void describe(V& v, MemorySweepTable& t) {
 template <class V>
 void describe(V& v, PlanTable& t) {
   v.key({.name = "device_bytes",
-         .help = "memory there is, 0 = what is free on the execution space now",
+         .help = "available memory, 0 = what is free on the execution space now",
          .range = {.min = 0},
          .unit = "byte"},
         t.device_bytes);
   v.key({.name = "activations",
-         .help = "operands of products with quantised weights: as `dtype` says, or rounded to 8 bits"},
+         .help = "activations in products with quantised weights: as `dtype`, or rounded to 8 bits"},
         t.activations);
   describe(v, t.cache);
 }
@@ -75,14 +74,19 @@ template <class V>
 void describe(V& v, MemoryPlanDeck& d) {
   DeckHeader header{.kind = std::string(memory_plan_kind)};
   describe_header(v, header, {memory_plan_kind});
-  v.table({.name = "run", .help = "The run as a whole."}, d.run);
-  v.table({.name = "output", .help = "Where the results go."}, d.output);
-  v.table({.name = "model", .help = "The model, with the keys of published config.json files; or [weights]."},
+  v.table({.name = "run", .help = "General settings."}, d.run);
+  v.table({.name = "output", .help = "The result file."}, d.output);
+  v.table({.name = "model",
+           .help = "The model; keys as in published config.json files. Alternative to "
+                   "[weights]."},
           d.model);
-  v.table({.name = "weights", .help = "A checkpoint, which says its model and types; or [model]."}, d.weights);
+  v.table({.name = "weights",
+           .help = "A checkpoint, which defines model and types. Alternative to "
+                   "[model]."},
+          d.weights);
   v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
           d.sweep);
-  v.table({.name = "plan", .help = "What holds for all cases."}, d.plan);
+  v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
 }
 
 }  // namespace kformer::Impl::schema

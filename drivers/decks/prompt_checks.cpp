@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "decks/engine/limits.hpp"
 #include "decks/prompt_checks.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ class PromptCheck {
     if (sources > 1)
       error({}, fmt::format("'prompt[{}]' has more than one of 'text', 'file' and 'chat'", m_index));
     if (prompt.system && !prompt.chat)
-      error("system", fmt::format("'{}' needs a 'chat' that it stands before", name_of_key("system")));
+      error("system", fmt::format("'{}' needs a 'chat' to precede", name_of_key("system")));
   }
 
   void lengths(const PromptTable& prompt) const {
@@ -52,8 +53,8 @@ class PromptCheck {
     for (const char* key : {"expect_file", "expect_ids"})
       if (given_at(key))
         error(key,
-              fmt::format("'{}' is for one sequence, but with 'sampling.temperature' > 0 the {} rows of the "
-                          "batch differ",
+              fmt::format("'{}' describes one sequence, but with 'sampling.temperature' > 0 the {} rows of "
+                          "the batch differ",
                           name_of_key(key), deck.generate.batch));
   }
 
@@ -95,7 +96,7 @@ void check_prompts(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
   if (entry == nullptr || (elements != nullptr && elements->empty())) {
     const Place top{loaded.source, 1, 1, 0};
     diagnostics.error(entry == nullptr ? top : entry->value.place,
-                      "there is nothing to continue; add a [[prompt]], with text = \"\" for none");
+                      "no prompt to continue; add a [[prompt]], with text = \"\" for an empty one");
   }
   if (elements == nullptr) return;
   std::set<std::string> names;

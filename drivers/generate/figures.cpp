@@ -51,7 +51,7 @@ std::string figures_of(const GenerationLabel& label, const Generation& g, double
     text += fmt::format("  prefill  {}\n", speed(g.prefill_tokens, g.prefill_seconds));
     text += fmt::format("  decode   {}", speed(g.decode_tokens, g.decode_seconds));
     if (share == share) text += fmt::format(", {:.0f} % of the bandwidth limit", 100 * share);
-    text += fmt::format("\n  ended by {}\n", ends_of(g));
+    text += fmt::format("\n  stopped: {}\n", ends_of(g));
   }
   text += memory_by_class(m);
   if (!m.message.empty()) text += "  " + m.message + "\n";

@@ -39,14 +39,12 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
     ids.insert(ids.begin(), *m_begin);
   if (ids.empty())
     throw NotSupported(
-        fmt::format("prompt '{}' is empty, and the tokenizer has no token for the beginning of a "
-                    "text",
-                    prompt.name));
+        fmt::format("prompt '{}' is empty, and the tokenizer has no beginning-of-text token", prompt.name));
   for (const std::int32_t id : ids)
     if (id >= m_vocab_size)
       throw NotSupported(
-          fmt::format("prompt '{}' has token {}, but the model has only {}; is the tokenizer that of "
-                      "the model?",
+          fmt::format("prompt '{}' has token {}, but the model has only {}; does the tokenizer belong to the "
+                      "model?",
                       prompt.name, id, m_vocab_size));
   return ids;
 }

@@ -107,8 +107,8 @@ class DeckGenerator final : public TextGenerator {
     const auto available = memory_available(m_space);
     if (available && m_predicted > *available)
       throw OutOfMemory(
-          fmt::format("kformer-generate: the run needs {}, {} are available; a smaller "
-                      "generate.batch, generate.max_seq_len or generate.prefill_chunk takes less",
+          fmt::format("kformer-generate: the run needs {}, but only {} is available; a smaller "
+                      "generate.batch, generate.max_seq_len or generate.prefill_chunk needs less",
                       format_bytes(m_predicted), format_bytes(*available)));
   }
 
@@ -246,7 +246,7 @@ void DeckGenerator::judge_ends(Generation& generation) const {
     if (s.end != SequenceEnd::no_token) continue;
     generation.measurement.status = CaseStatus::error;
     generation.measurement.message = fmt::format(
-        "row {} ends after {} tokens: none of the logits is a number; are the weights?", r, s.tokens.size());
+        "row {} ends after {} tokens: every logit is NaN or -inf; check the weights", r, s.tokens.size());
     return;
   }
 }

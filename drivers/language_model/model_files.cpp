@@ -17,8 +17,7 @@ std::filesystem::path beside(const Checkpoint& checkpoint, TokenizerFormat kind)
       if (const auto path = checkpoint.folder() / name; std::filesystem::exists(path)) return path;
   }
   throw FileError(
-      fmt::format("{}: there is no tokenizer of format \"{}\" with the checkpoint; name one with "
-                  "tokenizer.path",
+      fmt::format("{}: no tokenizer found beside the checkpoint (format \"{}\"); set tokenizer.path",
                   checkpoint.folder().string(), name_of(kind)));
 }
 

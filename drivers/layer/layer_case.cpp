@@ -103,7 +103,7 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
       return predicted_bytes(make(smaller)) <= *available;
     });
     throw OutOfMemory(fmt::format(
-        "kformer-layer: the case needs {}, {} are available; with batch {} the longest sequence that "
+        "kformer-layer: the case needs {}, but only {} is available; with batch {} the longest sequence that "
         "fits is {}",
         format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }

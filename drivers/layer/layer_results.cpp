@@ -18,8 +18,10 @@ Table& declare_cases(ResultFile& file) {
                            "hidden_size", "intermediate_size", "window"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   declare_measured_columns(t);
-  t.column({"loss_scale", f64, "1", "what the gradient of the output was multiplied by, at the end"});
-  t.column({"gradient_norm", f64, "1", "of all parameter gradients, without the loss scale, in the last step"});
+  t.column({"loss_scale", f64, "1", "factor on the gradient of the output, at the end"});
+  t.column({"gradient_norm", f64, "1",
+            "norm of all parameter gradients in the last step, without the loss "
+            "scale"});
   t.column({"skipped_steps", i64, "1", "steps skipped because gradients were not finite"});
   t.attribute("flops_formula",
               "2 per multiply-add of the linear layers; attention 4*batch*heads*head_dim per visible query-key "

@@ -21,7 +21,7 @@ namespace kformer::drivers {
 struct LayerTask {
   LlamaConfig config;                   ///< of the layer
   LayerShape shape;                     ///< tokens
-  AttentionAlgorithm algorithm;         ///< how attention is computed
+  AttentionAlgorithm algorithm;         ///< implementation of attention
   Direction direction;                  ///< a forward alone is inference
   PrecisionTable precision;             ///< besides the storage type
   OptimizerTable optimizer;             ///< of a step

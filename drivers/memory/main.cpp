@@ -47,8 +47,7 @@ int run(const CommandLine& line) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   const drivers::DriverInfo info{
-      drivers::program,
-      "Forecasts what a model needs of memory, over a grid of batches, contexts and types, by counting.",
+      drivers::program, "Estimates memory use without allocating, over a grid of batches, contexts and types.",
       [] { return describe_deck_markdown<MemoryPlanDeck>(); },
       [] { return describe_deck_json_schema<MemoryPlanDeck>(); }};
   return drivers::driver_main(argc, argv, info, drivers::run);

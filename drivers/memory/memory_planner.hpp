@@ -13,7 +13,7 @@ namespace kformer::drivers {
 /// What a case would take of memory.
 struct MemoryForecast {
   std::array<std::size_t, memory_classes> bytes{};  ///< most bytes of each class at once
-  std::size_t total = 0;                            ///< most bytes of all classes together at once
+  std::size_t total = 0;                            ///< peak bytes of all classes together
 };
 
 /// Counts what a model needs, without taking it.

@@ -37,11 +37,11 @@ Table& declare_cases(ResultFile& file) {
   for (const char* name : {"prefill_chunk", "batch", "context"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   for (const auto& [name, memory_class] : columns_of_classes)
-    t.column({name, u64, "byte", fmt::format("most bytes of {} at once", to_string(memory_class))});
-  t.column({"predicted_bytes", u64, "byte", "most bytes of all classes together at once"});
-  t.column({"available_bytes", f64, "byte", "what there is; NaN if the system does not say"});
-  t.column({"fits", flag, "1", "whether that is enough", "", {"no", "yes"}});
-  t.column({"largest_context", i64, "1", "tokens of a sequence that would fit; 0 if none, -1 if not known"});
+    t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
+  t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
+  t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
+  t.column({"fits", flag, "1", "whether the peak fits", "", {"no", "yes"}});
+  t.column({"largest_context", i64, "1", "tokens per sequence that would fit; 0 if none, -1 if unknown"});
   t.column(
       {"status", flag, "1", "ok, skipped_memory if it does not fit, or unsupported", "", case_status_names});
   t.column({"message", text, "1", "why it cannot run"});

@@ -22,8 +22,8 @@ std::vector<std::string> class_names() {
 
 Table& declare_classes(ResultFile& file) {
   Table& t = file.table("memory/classes", "case", "case of the sweep");
-  t.dimension("memory_class", "what the memory was for", class_names());
-  t.column({"peak_bytes", u64, "byte", "most bytes of the class held at once", "memory_class"});
+  t.dimension("memory_class", "memory class", class_names());
+  t.column({"peak_bytes", u64, "byte", "peak bytes of the class", "memory_class"});
   return t;
 }
 
@@ -32,7 +32,7 @@ Table& declare_spaces(ResultFile& file) {
   t.column({"case", i32, "1", "row in /cases"});
   t.column({"name", text, "1", "Kokkos memory space"});
   t.column(
-      {"peak_bytes", u64, "byte", "most bytes held at once, as the Kokkos Tools callbacks report allocations"});
+      {"peak_bytes", u64, "byte", "peak bytes, from the allocations that the Kokkos Tools callbacks report"});
   return t;
 }
 
@@ -53,11 +53,11 @@ Table& declare_regions(ResultFile& file) {
   t.column({"parent", i32, "1", "row of the region around it, -1 for none"});
   t.column({"depth", i32, "1", "0 for the outermost"});
   t.column({"count", i64, "1", "visits"});
-  t.column({"inclusive", f64, "s", "time inside, regions within it included"});
-  t.column({"exclusive", f64, "s", "time inside, regions within it not included"});
+  t.column({"inclusive", f64, "s", "time inside, including nested regions"});
+  t.column({"exclusive", f64, "s", "time inside, excluding nested regions"});
   t.attribute("fenced", std::int8_t(1));
   t.attribute("overhead_note",
-              "from a pass of its own in which every kernel is fenced; not comparable with /cases/time");
+              "from a separate pass that fences every kernel; not comparable with /cases/time");
   return t;
 }
 
@@ -74,7 +74,7 @@ Table& declare_kernels(ResultFile& file) {
   t.column({"time_max", f64, "s", "of the longest launch"});
   t.attribute("fenced", std::int8_t(1));
   t.attribute("overhead_note",
-              "from a pass of its own in which every kernel is fenced; not comparable with /cases/time");
+              "from a separate pass that fences every kernel; not comparable with /cases/time");
   return t;
 }
 
@@ -89,7 +89,7 @@ Table& declare_machine(ResultFile& file) {
   t.column({"fma_rate_f32", f64, "1/s",
             "FLOP/s of independent multiply-adds in registers on all threads, in float"});
   t.column({"fma_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
-  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy beyond the caches"});
+  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy that exceeds the caches"});
   t.attribute(
       "sizes",
       "on hosts products of 1024x1024 matrices and a copy of 128 MiB; on devices 4096x4096, 8192x8192 in "
@@ -101,7 +101,7 @@ Table& declare_machine(ResultFile& file) {
 
 void declare_leading_columns(Table& t) {
   t.column({"op", text, "1", "what was run"});
-  t.column({"impl", text, "1", "how attention was computed"});
+  t.column({"impl", text, "1", "implementation of attention"});
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   constexpr auto directions = names_of<Direction>;
@@ -119,14 +119,14 @@ void declare_measured_columns(Table& t) {
   t.column({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"});
   t.column({"flop_rate", f64, "1/s", "flops over the median time"});
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
-  t.column({"share_of_limit", f64, "1", "least time the machine's limits allow over the median time"});
-  t.column({"peak_bytes", u64, "byte", "most bytes booked in the ledger at once"});
+  t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
+  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
   t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 layer"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
   t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
-  t.column({"status", flag, "1", "how the case ended", "", case_status_names});
-  t.column({"message", text, "1", "why, where it did not end well"});
+  t.column({"status", flag, "1", "status of the case", "", case_status_names});
+  t.column({"message", text, "1", "reason for a status other than ok"});
 }
 
 std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {

@@ -71,7 +71,16 @@ class FlashCall {
   std::size_t bytes() const { return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv); }
   void launch(const Space& exec) const {
     if (m_backward)
-      m_plan.backward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_x.dout, m_x.dq, m_x.dk, m_x.dv,
+      m_plan.backward(exec,
+                      AttentionBackwardOperands{.q = m_x.q,
+                                                .k = m_x.k,
+                                                .v = m_x.v,
+                                                .out = m_x.out,
+                                                .lse = m_x.lse,
+                                                .dout = m_x.dout,
+                                                .dq = m_x.dq,
+                                                .dk = m_x.dk,
+                                                .dv = m_x.dv},
                       m_workspace);
     else
       forward(exec);
@@ -100,8 +109,16 @@ class StandardCall {
   }
   void launch(const Space& exec) const {
     if (m_backward)
-      standard_attention_backward(exec, m_x.q, m_x.k, m_x.v, m_x.probabilities, m_x.dout, m_x.dq, m_x.dk,
-                                  m_x.dv, m_options, m_workspace);
+      standard_attention_backward(exec,
+                                  StandardAttentionBackwardOperands{.q = m_x.q,
+                                                                    .k = m_x.k,
+                                                                    .v = m_x.v,
+                                                                    .probabilities = m_x.probabilities,
+                                                                    .dout = m_x.dout,
+                                                                    .dq = m_x.dq,
+                                                                    .dk = m_x.dk,
+                                                                    .dv = m_x.dv},
+                                  m_options, m_workspace);
     else
       forward(exec);
   }

@@ -7,8 +7,8 @@
 
 namespace kformer::drivers {
 
-/// Bytes that can still be had on the space of that name without swapping or failing; nothing if the system
-/// does not say. Of a GPU, after its memory pool gave back what no block uses.
+/// Bytes that can still be allocated on the space of that name without swapping or failing; nothing if the
+/// system does not say. Of a GPU, after its memory pool gave back what no block uses.
 std::optional<std::size_t> memory_available(const std::string& space);
 
 /// The memory of a GPU at one moment.

@@ -110,7 +110,7 @@ void write_provenance(ResultFile& file, const std::string& kind, const std::stri
       .attribute("hdf5_version", hdf5_version())
       .text("command_line", joined(command_line, " "), "the command that was run")
       .text("kokkos_configuration", configuration.str(), "Kokkos::print_configuration")
-      .text("environment", environment(), "the variables that can change a run");
+      .text("environment", environment(), "the environment variables that can affect a run");
 }
 
 void write_deck(ResultFile& file, const std::string& text, const std::string& resolved,

@@ -62,7 +62,7 @@ KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOption
   }
   require(slots <= most, o,
           std::to_string(slots) + " slots of all sequences are more than the " + std::to_string(most) +
-              " that can be numbered; make several caches");
+              " that can be numbered; use several caches");
   return o;
 }
 

@@ -43,15 +43,15 @@ void check_order(std::span<const ChatMessage> messages) {
   const std::size_t first = !messages.empty() && messages[0].role == "system" ? 1 : 0;
   for (std::size_t i = first; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
-    if (role == "system") refuse(i, messages[i], "the system speaks first, and once");
+    if (role == "system") refuse(i, messages[i], "a system message must come first, and only once");
     if (role != "user" && role != "assistant") refuse(i, messages[i], "roles are system, user and assistant");
     const bool users_turn = (i - first) % 2 == 0;
     if (users_turn != (role == "user"))
-      refuse(i, messages[i], "user and assistant speak in turn, the user first");
+      refuse(i, messages[i], "user and assistant must alternate, the user first");
   }
   if (messages.size() <= first || messages.back().role != "user")
     throw NotSupported("kformer::apply_chat: the last of " + std::to_string(messages.size()) +
-                       " messages is not the user's; there is nothing to answer");
+                       " messages is not from the user; there is nothing to answer");
 }
 
 std::string apply_chatml(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
@@ -148,9 +148,9 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
     chat.style = ChatStyle::zephyr;
   } else {
     const std::string found =
-        text.empty() ? "there is no template" : "the template is of no style that is known";
+        text.empty() ? "the model has no chat template" : "the chat template has an unknown style";
     throw NotSupported("kformer::ChatTemplate::recognise: " + found +
-                       "; known are chatml, llama3, llama2, mistral and zephyr; write the prompt out instead");
+                       "; supported: chatml, llama3, llama2, mistral, zephyr; write the prompt out instead");
   }
   return chat;
 }

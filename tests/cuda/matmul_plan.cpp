@@ -205,7 +205,7 @@ std::string refusal(const P& p) {
 BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
   const Tensors<float> none({4, 0, 3}, Rows::packed), t({4, 6, 5}, Rows::packed);
   BOOST_TEST(refusal(Impl::LinearForward{none.x.ref(), none.weight.ref(), {}, {}, none.y.ref()}) ==
-             "the sum is over nothing");
+             "the sum is empty");
   BOOST_TEST(refusal(Impl::LinearBackwardInput{none.weight.ref(), none.dy.ref(), none.dx.ref()}) == "");
 
   Impl::LinearForward p{t.x.ref(), t.weight.ref(), {}, t.residual.ref(), t.y.ref()};

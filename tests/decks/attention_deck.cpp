@@ -104,9 +104,8 @@ BOOST_AUTO_TEST_CASE(a_zip_whose_axes_come_from_the_tensors_must_go_together) {
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(contains(faults(header + sweep + "num_key_value_heads = 3\n"),
                       "deck.toml:7:23: error: 'sweep.num_key_value_heads' = 3 does not divide"));
-  BOOST_TEST(
-      contains(faults(header + sweep + "[tensors]\ninput = \"x\"\n"),
-               "deck.toml:6:11: error: 'sweep.seq_len' is for the file of [tensors] to say; leave it out"));
+  BOOST_TEST(contains(faults(header + sweep + "[tensors]\ninput = \"x\"\n"),
+                      "deck.toml:6:11: error: 'sweep.seq_len' comes from the file of [tensors]; leave it out"));
   BOOST_TEST(
       contains(faults(header + "[sweep]\nhead_dim = 16\n"), "missing key 'num_attention_heads' in [sweep]"));
   BOOST_TEST(contains(faults(header + sweep + "mode = \"zip\"\nwindow = [1, 2, 3]\n"),

@@ -127,12 +127,12 @@ BOOST_AUTO_TEST_CASE(a_deck_names_weights_and_prompts) {
   const std::string missing = faults(header);
   BOOST_TEST(
       contains(missing, "deck.toml:1:1: error: missing table [weights]; its key 'path' names the checkpoint"));
-  BOOST_TEST(contains(missing, "there is nothing to continue; add a [[prompt]]"));
+  BOOST_TEST(contains(missing, "no prompt to continue; add a [[prompt]]"));
   BOOST_TEST(number_of_faults(missing) == 2u);
   BOOST_TEST(contains(faults(header + "[weights]\nformat = \"gguf\"\n" + prompt),
                       "deck.toml:3:2: error: missing key 'path' in [weights]: a path"));
-  BOOST_TEST(contains(faults(header + "prompt = []\n" + weights),
-                      "deck.toml:3:10: error: there is nothing to continue"));
+  BOOST_TEST(
+      contains(faults(header + "prompt = []\n" + weights), "deck.toml:3:10: error: no prompt to continue"));
   BOOST_TEST(contains(faults(header + "prompt = \"hello\"\n" + weights),
                       "'prompt' must be an array of tables, got string \"hello\"; write [[prompt]]"));
 }
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_prompt_has_one_source) {
   BOOST_TEST(contains(faults(header + weights + prompt + "chat = \"Hi\"\n"),
                       "deck.toml:5:1: error: 'prompt[0]' has more than one of 'text', 'file' and 'chat'"));
   BOOST_TEST(contains(faults(header + weights + prompt + "system = \"Be kind.\"\n"),
-                      "deck.toml:7:10: error: 'prompt[0].system' needs a 'chat' that it stands before"));
+                      "deck.toml:7:10: error: 'prompt[0].system' needs a 'chat' to precede"));
   const std::string wrong_type = faults(header + weights + "[[prompt]]\ntext = 3\n");
   BOOST_TEST(contains(wrong_type, "deck.toml:6:8: error: 'prompt[0].text' must be a string, got integer 3"));
   BOOST_TEST(number_of_faults(wrong_type) == 1u);
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
                              "[weights]\npath = \"m\"\nkeep_quantized = false\n[generate]\nactivations = "
                              "\"int8\"\n" +
                              prompt),
-                      "deck.toml:7:15: error: 'generate.activations' = \"int8\" is for quantised weights"));
+                      "deck.toml:7:15: error: 'generate.activations' = \"int8\" needs quantised weights"));
   BOOST_TEST(
       contains(faults(header + weights + "[tokenizer]\nformat = \"byte\"\npath = \"t\"\n" + prompt),
                "deck.toml:7:8: error: 'tokenizer.path' names a file, but 'tokenizer.format' = \"byte\""));
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
                "deck.toml:7:10: error: 'tokenizer.format' = \"gguf\" needs 'tokenizer.path'"));
   const std::string sampled = "[sampling]\ntemperature = 1\n[generate]\nbatch = 2\n";
   BOOST_TEST(contains(faults(header + weights + sampled + prompt + "expect_ids = 5\n"),
-                      "deck.toml:11:14: error: 'prompt[0].expect_ids' is for one sequence, but with "
+                      "deck.toml:11:14: error: 'prompt[0].expect_ids' describes one sequence, but with "
                       "'sampling.temperature' > 0 the 2 rows of the batch differ"));
   BOOST_TEST(contains(faults(header + "[run]\nname = \"a/b\"\n" + weights + prompt),
                       "'run.name' must not contain '/'"));

@@ -201,10 +201,11 @@ BOOST_AUTO_TEST_CASE(resolving_twice_changes_nothing) {
 BOOST_AUTO_TEST_CASE(the_shape_is_required_unless_it_comes_from_elsewhere) {
   BOOST_TEST(
       faults(header) ==
-      "deck.toml:1:1: error: missing key 'hidden_size' in [model]; give it, or 'config', or [tensors]\n"
-      "deck.toml:1:1: error: missing key 'num_attention_heads' in [model]; give it, or 'config', or [tensors]\n"
-      "deck.toml:1:1: error: missing key 'intermediate_size' in [model]; give it, or 'config', or [tensors]\n"
-      "deck.toml:1:1: error: missing key 'seq_len' in [sweep]; give it, or [tensors]");
+      "deck.toml:1:1: error: missing key 'hidden_size' in [model]; set it, set 'config', or add "
+      "[tensors]\ndeck.toml:1:1: error: missing key 'num_attention_heads' in [model]; set it, set 'config', "
+      "or add [tensors]\ndeck.toml:1:1: error: missing key 'intermediate_size' in [model]; set it, set "
+      "'config', or add [tensors]\ndeck.toml:1:1: error: missing key 'seq_len' in [sweep]; set it, or add "
+      "[tensors]");
   BOOST_TEST(contains(faults(header + "[model]\nhidden_size = 8\n"),
                       "deck.toml:3:2: error: missing key "
                       "'num_attention_heads' in [model]"));
@@ -250,7 +251,8 @@ BOOST_AUTO_TEST_CASE(contradictions_in_the_model_are_shown_where_they_stand) {
              "    7 | num_key_value_heads = 3\n"
              "      |                       ^");
   BOOST_TEST(contains(faults(good, {"model.head_dim=15"}),
-                      "--set[1]:1:16: error: 'model.head_dim' = 15 is odd, but RoPE turns pairs of features"));
+                      "--set[1]:1:16: error: 'model.head_dim' = 15 is odd, but RoPE rotates pairs of "
+                      "features"));
   BOOST_TEST(
       contains(faults(good, {"model.hidden_size=60"}), "deck.toml:3:2: error: 'model.head_dim' = 15 is odd"));
   BOOST_TEST(contains(
@@ -315,11 +317,11 @@ BOOST_AUTO_TEST_CASE(axes_hold_different_values) {
                       "'sweep.batch[0]' must be an integer in [1, 16777216], got integer 0"));
   BOOST_TEST(
       contains(faults(good + "execution_space = [\"all\", \"serial\"]\n"),
-               "'sweep.execution_space' has \"all\" or \"default\" beside other values; each stands alone"));
+               "'sweep.execution_space' combines \"all\" or \"default\" with other values; use it alone"));
   std::string many;
   for (int i = 1; i <= 400; ++i) many += std::to_string(i) + ",";
   BOOST_TEST(contains(faults(good + "batch = [" + many + "]\n", {"sweep.seq_len=[" + many + "]"}),
-                      "[sweep] has 320000 cases, at most 100000 are run"));
+                      "[sweep] has 320000 cases, but the limit is 100000"));
 }
 
 BOOST_AUTO_TEST_CASE(a_product_has_every_combination_once) {
@@ -516,7 +518,7 @@ BOOST_AUTO_TEST_CASE(the_json_schema_has_every_key_of_the_resolved_deck) {
                              {"minimum", 1},
                              {"maximum", 100000},
                              {"default", 10},
-                             {"description", "samples of a case; every one is stored"}}));
+                             {"description", "samples per case; every sample is stored"}}));
   const auto& dtype = tables.at("sweep").at("properties").at("dtype").at("oneOf");
   BOOST_TEST((dtype.at(0).at("enum") == nlohmann::json{"f32", "bf16", "f16", "f64"}));
   BOOST_TEST(dtype.at(1).at("uniqueItems") == true);

@@ -114,16 +114,15 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_says_its_model) {
 }
 
 BOOST_AUTO_TEST_CASE(there_is_one_model) {
-  BOOST_TEST(contains(faults(header),
-                      "deck.toml:1:1: error: there is no model to plan for; add [model] or [weights]"));
+  BOOST_TEST(contains(faults(header), "deck.toml:1:1: error: no model to plan for; add [model] or [weights]"));
   BOOST_TEST(contains(faults(header + model + "[weights]\npath = \"x\"\n"),
-                      "[model] and [weights] both say the model"));
+                      "[model] and [weights] both define the model"));
 }
 
 BOOST_AUTO_TEST_CASE(a_model_is_complete_and_sound) {
   const std::string missing = faults(header + "[model]\nhidden_size = 8\nvocab_size = 0\n");
   BOOST_TEST(contains(
-      missing, "deck.toml:3:2: error: missing key 'num_hidden_layers' in [model]; give it, or 'config'"));
+      missing, "deck.toml:3:2: error: missing key 'num_hidden_layers' in [model]; set it, or set 'config'"));
   BOOST_TEST(contains(missing, "missing key 'max_position_embeddings' in [model]"));
   BOOST_TEST(contains(missing, "deck.toml:5:14: error: 'model.vocab_size' must be an integer in [1, "));
   BOOST_TEST(!contains(missing, "missing key 'vocab_size'"));
@@ -131,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_model_is_complete_and_sound) {
       faults(header + model, {"model.num_key_value_heads=3"}),
       "--set[1]:1:27: error: 'model.num_key_value_heads' = 3 does not divide num_attention_heads = 4"));
   BOOST_TEST(contains(faults(header + model, {"model.eos_token_id=32"}),
-                      "'model.eos_token_id' = 32 is no token of vocab_size = 32"));
+                      "'model.eos_token_id' = 32 is not below vocab_size = 32"));
 }
 
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
@@ -146,7 +145,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(contains(faults(header + model + "[sweep]\nmode = \"zip\"\nbatch = [1, 2]\ncontext = [1, 2, 3]\n"),
                       "'batch' has 2 and 'context' has 3"));
   BOOST_TEST(contains(faults(header + model + "[sweep]\nexecution_space = [\"all\", \"cuda\"]\n"),
-                      "\"all\" or \"default\" beside other values"));
+                      "\"all\" or \"default\" with other values"));
   BOOST_TEST(
       contains(faults(header + model + "[[sweep.exclude]]\nbatch = 1\n"), "every case of [sweep] is excluded"));
   BOOST_TEST(contains(faults(header + model + "[timing]\nrepeats = 1\n"), "unknown table [timing]"));

@@ -84,8 +84,7 @@ class Story(GenerateTest):
                 f"expect_ids = {self.expected['ids']}\n")
 
     def test_the_deck_says_what_was_published(self):
-        deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace("../../shared/data/stories260K",
-                                                                                   str(MODEL.absolute()))
+        deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace('"stories260K', f'"{MODEL.absolute()}')
         (self.folder / "story.toml").write_text(deck)
         done = self.run_driver("story.toml")
         self.assertEqual(done.stdout.strip(), (MODEL / "expected_greedy.txt").read_text().strip())

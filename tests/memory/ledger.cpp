@@ -142,13 +142,11 @@ BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
   const Block held = take(*ledger, MemoryClass::weights, 1536);
   const std::size_t huge = std::size_t(1) << 60;
   const std::string text = std::string(
-                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be had in "
-                               "memory space ") +
+                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be allocated "
+                               "in memory space ") +
                            Space::name() +
-                           "; held so far:\n"
-                           "class          current       peak\n"
-                           "weights         1.50 KiB   1.50 KiB\n"
-                           "total           1.50 KiB   1.50 KiB\n";
+                           "; allocated so far:\nclass          current       peak\nweights         1.50 "
+                           "KiB   1.50 KiB\ntotal           1.50 KiB   1.50 KiB\n";
   const ToolsRecorder recorder;
   check_error<OutOfMemory>([&] { ledger->allocate<Space>(MemoryClass::activations, "too much", huge); }, text);
   check_error<OutOfMemory>([&] { ledger->allocate(Exec(), MemoryClass::activations, "too much", huge); }, text);

@@ -240,10 +240,9 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
           "budget must lie between 1" + most + "0");
   refused(with(KvCacheKind::heavy_hitters, [](auto& o) { o.recent = 25; }),
           "recent 25 must not exceed budget 24");
-  refused(
-      with(KvCacheKind::contiguous, [](auto& o) { o.capacity = o.batch = 1 << 20; }),
-      "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; make several "
-      "caches");
+  refused(with(KvCacheKind::contiguous, [](auto& o) { o.capacity = o.batch = 1 << 20; }),
+          "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; use several "
+          "caches");
 }
 
 // The formulas of docs/blocks/kv_cache.md.

@@ -124,12 +124,30 @@ BOOST_AUTO_TEST_CASE(plan_runs_what_the_functions_run) {
       "workspace", std::max(plan.forward_workspace_bytes(), plan.backward_workspace_bytes()));
   const Exec exec;
   plan.forward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(), workspace);
-  plan.backward(exec, t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
-                t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), workspace);
+  plan.backward(exec,
+                AttentionBackwardOperands{.q = t.q.view<4>(),
+                                          .k = t.k.view<4>(),
+                                          .v = t.v.view<4>(),
+                                          .out = t.out.view<4>(),
+                                          .lse = t.lse.view<3>(),
+                                          .dout = t.dout.view<4>(),
+                                          .dq = t.dq.view<4>(),
+                                          .dk = t.dk.view<4>(),
+                                          .dv = t.dv.view<4>()},
+                workspace);
   attention_forward(exec, u.q.view<4>(), u.k.view<4>(), u.v.view<4>(), u.out.view<4>(), u.lse.view<3>(),
                     c.options, {}, workspace);
-  attention_backward(exec, u.q.view<4>(), u.k.view<4>(), u.v.view<4>(), u.out.view<4>(), u.lse.view<3>(),
-                     u.dout.view<4>(), u.dq.view<4>(), u.dk.view<4>(), u.dv.view<4>(), c.options, workspace);
+  attention_backward(exec,
+                     AttentionBackwardOperands{.q = u.q.view<4>(),
+                                               .k = u.k.view<4>(),
+                                               .v = u.v.view<4>(),
+                                               .out = u.out.view<4>(),
+                                               .lse = u.lse.view<3>(),
+                                               .dout = u.dout.view<4>(),
+                                               .dq = u.dq.view<4>(),
+                                               .dk = u.dk.view<4>(),
+                                               .dv = u.dv.view<4>()},
+                     c.options, {}, {}, workspace);
   exec.fence("kformer::Testing::attention");
   BOOST_TEST((t.out.bits() == u.out.bits()));
   BOOST_TEST((t.lse.bits() == u.lse.bits()));

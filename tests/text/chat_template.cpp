@@ -96,17 +96,19 @@ BOOST_AUTO_TEST_CASE(others_are_refused) {
   for (const char* text : {"", "{{ bos_token }}", "<|user|>\n<|end|> eos_token"})
     BOOST_CHECK_THROW(ChatTemplate::recognise(text), NotSupported);
   BOOST_TEST(refusal({}) ==
-             "kformer::apply_chat: the last of 0 messages is not the user's; there is nothing to answer");
+             "kformer::apply_chat: the last of 0 messages is not from the user; there is nothing to answer");
   BOOST_TEST(refusal({{"user", "a"}, {"assistant", "b"}}) ==
-             "kformer::apply_chat: the last of 2 messages is not the user's; there is nothing to answer");
+             "kformer::apply_chat: the last of 2 messages is not from the user; there is nothing to answer");
   BOOST_TEST(refusal({{"system", "a"}}) ==
-             "kformer::apply_chat: the last of 1 messages is not the user's; there is nothing to answer");
+             "kformer::apply_chat: the last of 1 messages is not from the user; there is nothing to answer");
   BOOST_TEST(refusal({{"tool", "a"}}) ==
              "kformer::apply_chat: message 0 of role 'tool': roles are system, user and assistant");
   BOOST_TEST(refusal({{"user", "a"}, {"user", "b"}}) ==
-             "kformer::apply_chat: message 1 of role 'user': user and assistant speak in turn, the user first");
+             "kformer::apply_chat: message 1 of role 'user': user and assistant must alternate, the user "
+             "first");
   BOOST_TEST(refusal({{"user", "a"}, {"system", "b"}}) ==
-             "kformer::apply_chat: message 1 of role 'system': the system speaks first, and once");
+             "kformer::apply_chat: message 1 of role 'system': a system message must come first, and only "
+             "once");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

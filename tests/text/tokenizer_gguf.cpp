@@ -70,8 +70,8 @@ BOOST_AUTO_TEST_CASE(names_of_splits_mean_patterns) {
     BOOST_ERROR("expected an error");
   } catch (const NotSupported& error) {
     BOOST_TEST(std::string(error.what())
-                   .find("'m': tokenizer.ggml.pre is not supported: it is 'unheard-of', this "
-                         "library has llama-bpe") == 0);
+                   .find("'m': tokenizer.ggml.pre is not supported: it is 'unheard-of'; supported: "
+                         "llama-bpe") == 0);
   }
 }
 
@@ -117,30 +117,31 @@ BOOST_AUTO_TEST_CASE(broken_vocabularies_are_refused) {
   GgufVocabulary vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.merges.push_back("1 x9");
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: merge 3 of '1' and 'x9': 'x9' is no token");
+             "'m.gguf' is not a valid tokenizer: merge 3 of '1' and 'x9': 'x9' is not a token");
   vocabulary.merges = {"12"};
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: tokenizer.ggml.merges has '12', no pair of tokens");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.merges has '12', which is not a pair of "
+             "tokens");
   vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.types.pop_back();
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: tokenizer.ggml.token_type has 260 entries for 261 tokens");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.token_type has 260 entries for 261 tokens");
   vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.tokens[3] = vocabulary.tokens[2];
   BOOST_TEST(refusal(vocabulary).find("it has the id 2 already") != std::string::npos);
   vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.bos = 261;
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: tokenizer.ggml.bos_token_id is 261, no token");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.bos_token_id is 261, no token");
   vocabulary = scored_vocabulary();
   vocabulary.scores[4] = std::numeric_limits<float>::quiet_NaN();
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: tokenizer.ggml.scores: that of token 4 is not a number");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.scores: that of token 4 is not a number");
   vocabulary.scores.clear();
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is no valid tokenizer: tokenizer.ggml.scores has 0 entries for 11 tokens");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.scores has 0 entries for 11 tokens");
   vocabulary.tokens.clear();
-  BOOST_TEST(refusal(vocabulary) == "'m.gguf' is no valid tokenizer: it has no tokenizer.ggml.tokens");
+  BOOST_TEST(refusal(vocabulary) == "'m.gguf' is not a valid tokenizer: it has no tokenizer.ggml.tokens");
   vocabulary.model = "bert";
   BOOST_CHECK_THROW(make_tokenizer(vocabulary, "m"), NotSupported);
 }
@@ -167,7 +168,8 @@ BOOST_AUTO_TEST_CASE(files_hold_vocabularies) {
   put_contents(folder / "none.gguf", small_gguf_model().bytes());
   BOOST_TEST(file_error([&] {
                open_tokenizer(TokenizerFormat::gguf, folder / "none.gguf");
-             }).find("none.gguf' is no valid tokenizer: it has no tokenizer.ggml.model") != std::string::npos);
+             }).find("none.gguf' is not a valid tokenizer: it has no tokenizer.ggml.model") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

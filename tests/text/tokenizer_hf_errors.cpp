@@ -11,7 +11,7 @@ namespace {
 void check_refused(const std::string& json, const std::string& what) {
   const std::string text = file_error([&] { open_json(json); });
   BOOST_TEST(text.find(what) != std::string::npos, "expected '" << what << "', got '" << text << "'");
-  BOOST_TEST(text.find("tokenizer.json' is no valid tokenizer: ") != std::string::npos, text);
+  BOOST_TEST(text.find("tokenizer.json' is not a valid tokenizer: ") != std::string::npos, text);
 }
 
 void check_unsupported(const TokenizerJson& json, const std::string& what) {
@@ -43,20 +43,20 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   check_refused(R"({"model":{"type":"BPE","vocab":[],"merges":[]}})",
                 "model.vocab is array, expected an object");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":"0"},"merges":[]}})",
-                "the id of token 'a' is no integer");
+                "the id of token 'a' is not an integer");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", "ids lie in [0, 4194304)");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})", "ids lie in [0, 4194304)");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":18446744073709551615},"merges":[]}})", "no integer");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}})",
                 "token 'b' with id 0: 'a' has that id already");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})",
-                "merge 0 of 'a' and 'b': 'ab' is no token");
+                "merge 0 of 'a' and 'b': 'ab' is not a token");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"ax":1},"merges":["a x"]}})", "'x' is no token");
   for (const char* merge : {"1", R"("ab")", R"("a b c")", R"(["a"])", R"(["a",1])", "null"})
     check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[)" + std::string(merge) + "]}}",
-                  "model.merges[0] is no pair of tokens");
+                  "model.merges[0] is not a pair of tokens");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{},"unk_token":"u"}})",
-                "model.unk_token 'u' is no token");
+                "model.unk_token 'u' is not a token");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{}}})", "model.merges is object");
   check_refused(std::string(100000, '['), "nested deeper than 64 levels");
   std::string deep;
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(broken_components_are_refused) {
   check_refused(with_member("pre_tokenizer", "{}").text(), "pre_tokenizer has no 'type'");
   check_refused(
       with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})").text(),
-      "the pattern '(' is no regular expression");
+      "the pattern '(' is not a valid regular expression");
   check_refused(
       with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"a"},"behavior":"Other"})").text(),
       "pre_tokenizer.behavior is 'Other'");

@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights
     };
     const std::string storage = refusal(Compute::storage), full = refusal(Compute::full);
     if (name.ends_with("avx512_bf16"))
-      BOOST_TEST(full.find("it rounds attention weights to bf16, and compute = full was asked for") !=
+      BOOST_TEST(full.find("it rounds attention weights to bf16, but compute = full was requested") !=
                      std::string::npos,
                  name << ": " << full);
     else

@@ -11,7 +11,7 @@
 
 namespace kformer::Impl::schema {
 
-/// The keys before the first table.
+/// Keys before the first table.
 struct DeckHeader {
   std::int64_t schema = 1;
   std::string kind;
@@ -21,11 +21,12 @@ struct DeckHeader {
 /// \param kinds the kinds this program reads
 template <class V>
 void describe_header(V& v, DeckHeader& h, const std::vector<std::string_view>& kinds) {
-  v.key({.name = "schema", .help = "version of these rules", .range = {.min = 1, .max = 1}, .required = true},
-        h.schema);
-  v.key({.name = "kind", .help = "what the deck describes", .choices = kinds, .required = true}, h.kind);
+  v.key(
+      {.name = "schema", .help = "version of the deck format", .range = {.min = 1, .max = 1}, .required = true},
+      h.schema);
+  v.key({.name = "kind", .help = "kind of run", .choices = kinds, .required = true}, h.kind);
   v.key({.name = "include",
-         .help = "deck that is read first; this deck's keys win, whole arrays replace whole arrays",
+         .help = "base deck, read first; keys here override it, arrays as a whole",
          .default_text = "none",
          .consumed = true},
         h.include);
@@ -38,13 +39,12 @@ void describe(V& v, RunTable& t) {
          .default_text = "file name of the deck without `.toml`"},
         t.name);
   v.key({.name = "seed", .help = "seed of all random numbers", .range = {.min = 0}}, t.seed);
-  v.key({.name = "threads", .help = "host threads, 0 = as Kokkos decides", .range = {.min = 0, .max = 65536}},
+  v.key({.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 65536}},
         t.threads);
-  v.key(
-      {.name = "on_oom", .help = "a case that does not fit into memory: record it and go on, or abort the run"},
-      t.on_oom);
+  v.key({.name = "on_oom", .help = "a case that runs out of memory: record it and continue, or abort the run"},
+        t.on_oom);
   v.key({.name = "walltime_s",
-         .help = "stop after the case that passes this time, 0 = never",
+         .help = "stop after the case during which this time runs out, 0 = never",
          .range = {.min = 0},
          .unit = "s"},
         t.walltime_s);
@@ -54,16 +54,17 @@ template <class V>
 void describe(V& v, TimingTable& t) {
   v.key({.name = "warmup", .help = "untimed calls before the first sample", .range = {.min = 0, .max = 100000}},
         t.warmup);
-  v.key(
-      {.name = "repeats", .help = "samples of a case; every one is stored", .range = {.min = 1, .max = 100000}},
-      t.repeats);
+  v.key({.name = "repeats",
+         .help = "samples per case; every sample is stored",
+         .range = {.min = 1, .max = 100000}},
+        t.repeats);
   v.key({.name = "min_time_s",
-         .help = "a sample is as many calls as take this long, 0 = one call",
+         .help = "a sample repeats calls for this long, 0 = one call",
          .range = {.min = 0, .max = 3600},
          .unit = "s"},
         t.min_time_s);
   v.key({.name = "max_time_s",
-         .help = "a case stops sampling, after at least one sample, when its samples took this long, 0 = never",
+         .help = "stop sampling a case after this time, but not before its first sample; 0 = never",
          .range = {.min = 0},
          .unit = "s"},
         t.max_time_s);
@@ -71,10 +72,9 @@ void describe(V& v, TimingTable& t) {
 
 template <class V>
 void describe(V& v, ProfileTable& t) {
-  v.key({.name = "kernels",
-         .help = "time every kernel and region in a second pass, which fences around each of them"},
+  v.key({.name = "kernels", .help = "time every kernel and region in a second pass, with a fence around each"},
         t.kernels);
-  v.key({.name = "memory", .help = "peak bytes of every case, by class of memory"}, t.memory);
+  v.key({.name = "memory", .help = "record the peak bytes of every case, by memory class"}, t.memory);
 }
 
 template <class V>
@@ -84,7 +84,8 @@ void describe(V& v, OutputTable& t) {
                  "`{jobid}` are "
                  "replaced"},
         t.file);
-  v.key({.name = "overwrite", .help = "replace an existing file instead of refusing to start"}, t.overwrite);
+  v.key({.name = "overwrite", .help = "replace an existing file; otherwise the run refuses to start"},
+        t.overwrite);
   v.key({.name = "compression", .help = "deflate level, 0 = none", .range = {.min = 0, .max = 9}},
         t.compression);
 }

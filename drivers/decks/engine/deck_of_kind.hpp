@@ -36,7 +36,7 @@ std::string deck_markdown() {
   Deck deck;
   Markdown markdown;
   describe(markdown, deck);
-  return markdown_heading("", "The keys before the first table.") + markdown.text();
+  return markdown_heading("", "Keys before the first table.") + markdown.text();
 }
 
 template <class Deck>

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/schema/read_file.hpp"
+
 namespace kformer::Impl::schema {
 namespace {
 
@@ -61,7 +63,7 @@ bool lines_within_limit(const std::shared_ptr<const SourceText>& source, Diagnos
     if (end - begin > max_line_bytes) {
       diagnostics.error(
           {source, number, 1, 0},
-          fmt::format("the line has {} bytes, at most {} are read; break the array over several lines",
+          fmt::format("the line has {} bytes, but the limit is {}; break the array over several lines",
                       end - begin, max_line_bytes));
       within = false;
     }

@@ -103,7 +103,7 @@ void merge_overrides(Table& root, const DeckSource& source, const fs::path& dire
     auto table = parse_override(text, diagnostics);
     if (!table) continue;
     if (const Entry* include = find(*table, "include"))
-      diagnostics.error(include->place, "'include' belongs into a deck; an override cannot add one");
+      diagnostics.error(include->place, "'include' belongs in a deck; --set cannot add one");
     else
       merge(root, std::move(*table));
   }

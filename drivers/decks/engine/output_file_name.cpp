@@ -17,7 +17,7 @@ std::string output_file_name(std::string_view pattern, const OutputPlaceholders&
     if (open == std::string_view::npos) break;
     const std::size_t close = pattern.find_first_of("{}", open + 1);
     if (pattern[open] == '}' || close == std::string_view::npos || pattern[close] == '{')
-      throw DeckError("a brace without its partner in the name of the output file");
+      throw DeckError("unmatched brace in the name of the output file");
     const std::string name(pattern.substr(open + 1, close - open - 1));
     const std::string* value = nullptr;
     std::vector<std::string> names;

@@ -113,7 +113,7 @@ std::optional<Table> parse_override(const SourcePtr& source, Diagnostics& diagno
       }
     }
   }
-  if (faults.empty()) faults.error({source, 1, 1, 1}, "an override is table.key=value on one line");
+  if (faults.empty()) faults.error({source, 1, 1, 1}, "--set expects table.key=value on one line");
   diagnostics.append(std::move(faults));
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 
 #include "decks/engine/deck.hpp"
 #include "kformer/core/types/attention_algorithm.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/precision.hpp"
 
 /// \file

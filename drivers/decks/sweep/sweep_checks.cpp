@@ -18,7 +18,7 @@ void check_run_and_output(const RunTable& run, const OutputTable& output, const 
                           Diagnostics& diagnostics) {
   if (run.name.find('/') != std::string::npos)
     diagnostics.error(place_of(loaded, {"run", "name"}),
-                      "'run.name' must not contain '/'; directories belong into 'output.file'");
+                      "'run.name' must not contain '/'; directories belong in 'output.file'");
   if (output.file.empty())
     diagnostics.error(place_of(loaded, {"output", "file"}), "'output.file' must not be empty");
   try {
@@ -41,7 +41,7 @@ void check_spaces(const std::vector<std::string>& spaces, const LoadedDeck& load
   if (spaces.size() > 1 && std::any_of(spaces.begin(), spaces.end(), stands_for_others))
     diagnostics.error(
         place_of(loaded, {"sweep", "execution_space"}),
-        "'sweep.execution_space' has \"all\" or \"default\" beside other values; each stands alone");
+        "'sweep.execution_space' combines \"all\" or \"default\" with other values; use it alone");
 }
 
 }  // namespace kformer::Impl::schema

@@ -43,7 +43,7 @@ void check_number_of_cases(const SweepTable& sweep, const LoadedDeck& loaded, Di
       sweep.axes);
   if (sweep.mode == SweepMode::product && cases > most_cases)
     diagnostics.error(place_of(loaded, {"sweep", "mode"}),
-                      fmt::format("[sweep] has {} cases, at most {} are run", cases, most_cases));
+                      fmt::format("[sweep] has {} cases, but the limit is {}", cases, most_cases));
 }
 
 /// The axes of a zipped sweep go together.

@@ -15,14 +15,14 @@ constexpr double longest_axis_value = 1 << 24;
 
 inline Key execution_space_axis() {
   return {.name = "execution_space",
-          .help = "where the case runs: `\"all\"` is every space of the build, `\"default\"` its default one",
+          .help = "where the case runs: `\"all\"` is every space of the build, `\"default\"` its default space",
           .choices = {"all", "default", "serial", "openmp", "threads", "cuda", "hip", "sycl"}};
 }
 
 inline Key compute_key() {
   return {.name = "compute",
           .help =
-              "the weights of flash attention, which are never in memory: `storage` lets kernels round them to "
+              "the weights of flash attention, which are never stored: `storage` lets kernels round them to "
               "the storage type, `full` keeps them in f32 (f64 for f64)"};
 }
 
@@ -31,26 +31,24 @@ template <class V, class SweepTable>
 void describe_sweep(V& v, SweepTable& t) {
   v.key(
       {.name = "mode",
-       .help =
-           "every combination of the axes' values, the first axis varying slowest, or the n-th values together "
-           "(axes with one value repeat it)"},
+       .help = "`product`: every combination of values, the first axis varying slowest; `zip`: the n-th values "
+               "together (axes with one value repeat it)"},
       t.mode);
   describe(v, t.axes);
   v.list({.name = "exclude",
-          .help = "Points to leave out: those that have one of the given values on every axis that is named.",
+          .help = "Cases to leave out: those with one of the given values on every named axis.",
           .of_axes = true},
          t.exclude);
 }
 
 template <class V>
 void describe(V& v, CheckTable& t) {
-  v.key({.name = "reference", .help = "compare with the same in double precision, or with nothing"},
-        t.reference);
+  v.key({.name = "reference", .help = "compare with double precision, or not at all"}, t.reference);
   v.key({.name = "fail",
-         .help = "judge the error by the tolerance rule (exit code 5) instead of only recording it"},
+         .help = "fail (exit code 5) if the error breaks the tolerance rule, instead of only recording it"},
         t.fail);
   v.key({.name = "max_seq_len",
-         .help = "longer cases are not compared; their status is `unchecked`",
+         .help = "longer cases are not compared and get the status `unchecked`",
          .range = {.min = 0, .max = 1 << 24},
          .unit = "tokens"},
         t.max_seq_len);
@@ -59,10 +57,10 @@ void describe(V& v, CheckTable& t) {
 /// The tables of a deck that say how to run it.
 template <class V, class Deck>
 void describe_run_tables(V& v, Deck& d) {
-  v.table({.name = "run", .help = "The run as a whole."}, d.run);
-  v.table({.name = "timing", .help = "How a case is timed."}, d.timing);
-  v.table({.name = "profile", .help = "What is measured besides time."}, d.profile);
-  v.table({.name = "output", .help = "Where the results go."}, d.output);
+  v.table({.name = "run", .help = "General settings."}, d.run);
+  v.table({.name = "timing", .help = "How to time a case."}, d.timing);
+  v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
+  v.table({.name = "output", .help = "The result file."}, d.output);
 }
 
 /// The tables of a deck that say which cases there are, and how they are judged.
@@ -70,7 +68,7 @@ template <class V, class Deck>
 void describe_sweep_tables(V& v, Deck& d) {
   v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
           d.sweep);
-  v.table({.name = "check", .help = "Correctness, in the same run."}, d.check);
+  v.table({.name = "check", .help = "Correctness checks in the same run."}, d.check);
 }
 
 }  // namespace kformer::Impl::schema

@@ -7,7 +7,7 @@
 #include "kformer/core/types/dtype.hpp"
 
 /// \file
-/// What is known of a storage type at run time. Free of Kokkos; the types themselves are in `scalar.hpp`.
+/// Run-time properties of a storage type. Does not need Kokkos; the types themselves are in `scalar.hpp`.
 
 namespace kformer {
 

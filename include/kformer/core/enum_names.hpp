@@ -8,7 +8,7 @@
 
 namespace kformer {
 
-/// An enumeration whose enumerators have names.
+/// An enumeration with named enumerators.
 template <class Enum>
 concept NamedEnum = (names_of<Enum>.size() > 0);
 

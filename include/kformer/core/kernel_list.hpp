@@ -5,18 +5,19 @@
 #include <span>
 #include <string>
 
+#include "kformer/core/arguments.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/workspace.hpp"
 
 /// \file
 /// Kernel lists: how tuned code plugs in without ifdefs.
 ///
-/// Per problem type and execution space there is one ordered list, best first, reference last. `choose` takes
-/// the first entry that does not reject the problem.
+/// Each pair of problem type and execution space has one ordered list: best first, reference last. `choose`
+/// takes the first entry that does not reject the problem.
 ///
 /// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for an op
-/// and throws
-///   if it is unknown or refuses. The op may also be given by direction: `attention_forward:kokkos`.
+///   and throws if it is unknown or refuses. The op may also be given by direction:
+///   `attention_forward:kokkos`.
 /// * `KFORMER_VERBOSE=1` prints each choice and each refusal to standard error.
 
 namespace kformer {
@@ -25,7 +26,7 @@ namespace kformer {
 template <class Problem, class Exec>
 struct Kernel {
   const char* name;                                ///< unique within its list, e.g. "kokkos"
-  std::string (*reject)(const Problem&);           ///< empty if it can, else why not, one sentence
+  std::string (*reject)(const Problem&);           ///< empty if it can, otherwise the reason in one sentence
   std::size_t (*workspace_bytes)(const Problem&);  ///< exact need
   void (*run)(const Exec&, const Problem&,
               const Workspace& workspace);  ///< launches on the instance, asynchronously
@@ -52,7 +53,7 @@ std::size_t no_workspace(const Problem&) {
   return 0;
 }
 
-/// While it lives, forces kernels for the calling thread as KFORMER_KERNEL does, and in its place.
+/// Forces kernels for the calling thread during its lifetime; takes precedence over KFORMER_KERNEL.
 class ForcedKernels {
  public:
   /// `choice` has the form of KFORMER_KERNEL: `linear:kokkos,attention:reference`.
@@ -66,8 +67,8 @@ class ForcedKernels {
   const std::string* m_previous;
 };
 
-/// Told of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's name.
-/// Used by drivers to record which kernels ran.
+/// Notified of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's
+/// name. Used by drivers to record which kernels ran.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
@@ -75,7 +76,7 @@ class KernelObserver {
   virtual void chosen(const char* op, const char* function, const char* kernel) = 0;
 };
 
-/// Installs `observer` (or none, with nullptr) for the calling thread and returns the one before.
+/// Installs `observer` (or none, with nullptr) for the calling thread and returns the previous one.
 KernelObserver* set_kernel_observer(KernelObserver* observer);
 
 namespace Impl {
@@ -86,9 +87,9 @@ void report_refusal(const char* function, const char* kernel, const std::string&
 [[noreturn]] void throw_no_kernel(const char* function, const std::string& forced, const std::string& reasons);
 }  // namespace Impl
 
-/// The first entry of `list` that does not reject `problem`, or the one that KFORMER_KERNEL forces.
+/// The first entry of `list` that does not reject `problem`, or the entry that KFORMER_KERNEL forces.
 /// `Problem` names itself: `static constexpr const char* op`, `function`.
-/// \throws NotSupported with every refusal, if none remains
+/// \throws NotSupported with every refusal, if no entry remains
 template <class Problem, class Exec>
 const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Problem& problem) {
   const std::string forced = Impl::forced_kernel(Problem::op, Problem::function);
@@ -107,24 +108,27 @@ const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Proble
 }
 
 namespace Impl {
-/// What every public function does once its operands are checked: choose, check the workspace, run.
+/// Common to all public functions once the operands are checked: choose, check the workspace, run.
 template <class Exec, class Problem>
 void run_best(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
   const auto& kernel = choose<Problem, Exec>(kernels<Problem, Exec>(), problem);
-  problem.operands().require_workspace(workspace.bytes, kernel.workspace_bytes(problem));
+  const std::size_t needed = kernel.workspace_bytes(problem);
+  if (!workspace.suffices(needed)) problem.operands().require_workspace(workspace, needed);
   kernel.run(exec, problem, workspace);
 }
 
-/// What every `_workspace_bytes` function returns: the need of the kernel that would run.
+/// What a public function does with its problem: check, then `run_best`.
+template <class Exec, class Problem>
+void call(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
+  problem.check();
+  run_best(exec, problem, workspace);
+}
+
+/// The result of every `_workspace_bytes` function: the bytes that the chosen kernel needs.
 template <class Exec, class Problem>
 std::size_t best_workspace_bytes(const Problem& problem) {
   return choose<Problem, Exec>(kernels<Problem, Exec>(), problem).workspace_bytes(problem);
 }
-
-/// Every operand View must live where `Exec` can reach it.
-template <class Exec, class... V>
-inline constexpr bool all_accessible =
-    (Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible && ...);
 }  // namespace Impl
 
 }  // namespace kformer

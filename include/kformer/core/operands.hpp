@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kformer/core/tensor_ref.hpp"
+#include "kformer/core/workspace.hpp"
 
 /// \file
-/// Checks of operands, with the one form all error texts have:
+/// Checks of operands. All error texts have one form:
 /// `kformer::rms_norm_forward: extents do not match: x[3,5] weight[5] y[3,4] rstd[3]; expected y to have the
 /// extents of x`.
 
@@ -27,30 +29,45 @@ class Operands {
   /// `function` is the public function's name without namespace; the first operand sets the storage type.
   Operands(const char* function, std::initializer_list<Operand> operands);
 
-  /// Requires unit stride along the last extent of every operand (extents below 2 have no stride to speak of).
+  /// Requires unit stride along the last extent of every operand (the stride of an extent below 2 does not
+  /// matter).
   /// \throws DimensionMismatch
   const Operands& require_unit_stride() const;
 
-  /// Requires that the elements of every operand lie back to back in row-major order; `why` says what needs
+  /// Requires that every operand is dense and row-major; `why` says what needs
   /// that, in words that follow "because".
   /// \throws DimensionMismatch
-  const Operands& require_dense(const std::string& why) const;
+  const Operands& require_dense(std::string_view why) const;
 
-  /// Requires `condition`, else the extents do not fit; `expected` says in words what was expected.
+  /// Requires `condition` on the extents; `expected` says in words what was expected.
   /// \throws DimensionMismatch
-  const Operands& require_extents(bool condition, const std::string& expected) const;
+  const Operands& require_extents(bool condition, std::string_view expected) const;
 
   /// Requires that the operand `role`, where present, has storage type `dtype`.
   /// \throws DimensionMismatch
-  const Operands& require_dtype(const char* role, DType dtype) const;
+  const Operands& require_dtype(std::string_view role, DType dtype) const;
+
+  /// Requires that the operand `role`, where present, has a storage type that is computed with: f32, bf16, f16
+  /// or f64.
+  /// \throws DimensionMismatch
+  const Operands& require_floating(std::string_view role) const;
+
+  /// Requires that the operand `output` shares no memory with any other. It may be one of the operands
+  /// `may_be` itself: the same elements in the same places.
+  /// \throws DimensionMismatch
+  const Operands& require_disjoint(std::string_view output,
+                                   std::initializer_list<std::string_view> may_be = {}) const;
 
   /// Requires `condition` on an option; `sentence` says what is wrong and what to do.
   /// \throws NotSupported
-  const Operands& require_option(bool condition, const std::string& sentence) const;
+  const Operands& require_option(bool condition, std::string_view sentence) const;
 
-  /// Requires a workspace of at least `needed` bytes.
+  /// Requires a workspace of at least `needed` bytes, aligned to `Workspace::alignment`.
   /// \throws DimensionMismatch
-  const Operands& require_workspace(std::size_t given, std::size_t needed) const;
+  const Operands& require_workspace(const Workspace& workspace, std::size_t needed) const;
+
+  /// The same operands with `ref` in place of the one called `role`.
+  Operands with(std::string_view role, const TensorRef& ref) const;
 
   /// `x[3,5] weight[5]`: each operand by role with its extents.
   std::string describe() const;

@@ -10,11 +10,11 @@
 #include "kformer/core/types/quantized_format.hpp"
 
 /// \file
-/// Storage of quantised weights, block by block as GGUF files have them (ggml, `ggml-common.h`). Free of
+/// Storage of quantised weights, block by block as in GGUF files (ggml, `ggml-common.h`). Does not need
 /// Kokkos.
 ///
 /// A row is a sequence of whole blocks, rows lie back to back, and numbers of several bytes are little-endian.
-/// Where the columns do not fill the last block, what stands in the rest of it has no meaning.
+/// If the columns do not fill the last block, the rest of it has no meaning.
 
 namespace kformer {
 
@@ -26,7 +26,7 @@ inline constexpr QuantizedFormat quantized_formats[] = {QuantizedFormat::q8_0, Q
 /// The name in GGUF files, such as `Q8_0`.
 constexpr const char* to_string(QuantizedFormat format) { return name_of(format).data(); }
 
-/// The format with this name, in capitals as GGUF files have it; none if there is no such format.
+/// The format with this name, in capitals as in GGUF files; empty if there is no such format.
 constexpr std::optional<QuantizedFormat> quantized_format_named(std::string_view name) {
   for (const QuantizedFormat format : quantized_formats)
     if (name == to_string(format)) return format;

@@ -11,7 +11,7 @@
 
 namespace kformer {
 
-/// A View of what a `TensorRef` names, such as a weight of a model: `view_of<float**>(parameter.weight)`. It
+/// A View of the memory of a `TensorRef`, such as a weight of a model: `view_of<float**>(parameter.weight)`. It
 /// owns nothing.
 /// \tparam DataType    as of `Kokkos::View`, for instance `const bf16**`
 /// \tparam MemorySpace where the memory is

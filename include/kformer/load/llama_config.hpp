@@ -6,11 +6,11 @@
 
 namespace kformer {
 
-/// The layer that a table describes.
+/// The configuration of the layer that a table describes.
 /// \throws DimensionMismatch naming the key that is out of range
 LlamaConfig llama_config(const ModelTable& model);
 
-/// The model that a checkpoint's config.json or metadata describe: `llama_config(checkpoint.model())`.
+/// The configuration of the model that a checkpoint describes: `llama_config(checkpoint.model())`.
 /// \throws DimensionMismatch naming the key that is out of range
 LlamaConfig llama_config(const LanguageModelTable& model);
 

@@ -11,8 +11,8 @@
 #include "kformer/model/llama_model.hpp"
 
 /// \file
-/// The weights of a checkpoint into the arrays of a model, and back into a file. The functions are compiled for
-/// every execution space of the library. They wait until the weights have arrived.
+/// Loads the weights of a checkpoint into a model, and writes them back to a file. The functions are compiled
+/// for every execution space of the library. They return when the weights have arrived.
 
 namespace kformer {
 
@@ -24,7 +24,7 @@ WeightFormats quantized_weights(const Checkpoint& checkpoint);
 std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept);
 
 /// Reads one tensor of a checkpoint into a dense array. Elements are converted to the array's storage type;
-/// quantised blocks are expanded by the device.
+/// the device expands quantised blocks.
 /// \param exec    the instance
 /// \param tensor  what is read
 /// \param to      (rows, columns) or (size), contiguous, float, bf16, f16 or double
@@ -34,13 +34,13 @@ template <class Exec>
 void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
                 const MemoryBlock<typename Exec::memory_space>& staging);
 
-/// Writes the weights of a checkpoint to the places that a model names.
+/// Copies the weights of a checkpoint to the slots of a model.
 /// \param exec       the instance
 /// \param checkpoint has been checked against its model: `checkpoint.check_against(checkpoint.model())`
 /// \param slots      `LlamaDecoder::weights()`, or a part of them
 /// \param staging    as many bytes as `staging_bytes` says
-/// \param stop       asked between tensors; if it says true, the rest is left unwritten
-/// \throws FileError naming the tensor that is missing, or whose extents are not those of the model
+/// \param stop       called between tensors; if it returns true, the rest is not written
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging,
@@ -50,8 +50,8 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
 /// \param exec       the instance
 /// \param checkpoint where they are
 /// \param decoder    made with `llama_config(checkpoint.model())`
-/// \param ledger     where the staging memory is booked while the function runs
-/// \throws FileError naming the tensor that is missing, or whose extents are not those of the model
+/// \param ledger     books the staging memory while the function runs
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec, Scalar T>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<Exec, T>& decoder,
                   Ledger& ledger) {
@@ -64,8 +64,8 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<E
 /// \param exec       the instance
 /// \param checkpoint where they are
 /// \param model      made with `llama_config(checkpoint.model())`
-/// \param ledger     where the staging memory is booked while the function runs
-/// \throws FileError naming the tensor that is missing, or whose extents are not those of the model
+/// \param ledger     books the staging memory while the function runs
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec, Scalar T>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exec, T>& model, Ledger& ledger) {
   std::vector<WeightSlot> slots;
@@ -75,9 +75,9 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exe
   load_weights(exec, checkpoint, slots, staging);
 }
 
-/// Writes weights to a safetensors file under their published names, in their storage types. The file is there
-/// whole or not at all.
-/// \param exec       the instance whose work is waited for before the weights are read
+/// Writes weights to a safetensors file under their published names, in their storage types. The file is
+/// written completely or not at all.
+/// \param exec       the function waits for its work before it reads the weights
 /// \param parameters `parameters()` of a model or a layer
 /// \param path       of the file
 /// \throws FileError naming the file and the reason

@@ -171,10 +171,7 @@ class DecoderLayer {
             m_config.head_dim,
             m_config.head_dim};
   }
-  LinearOptions product_options() const { return {.workspace = m_product_workspace}; }
-  LinearRopeOptions rope_options() const {
-    return {rotated_heads(), m_shape.seq_len, 0, m_config.rope.layout, product_options()};
-  }
+  LinearRopeOptions rope_options() const { return {rotated_heads(), m_shape.seq_len, 0, m_config.rope.layout}; }
   RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
 
   LlamaConfig m_config;

@@ -76,7 +76,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   const bool training = m_mode == LayerMode::training;
   MemoryLayout layout;
   const auto normed = layout.reserve<T>(rows * hidden);
-  const auto products = static_cast<std::int64_t>(linear_workspace_bytes<Exec>());
+  const auto products = static_cast<std::int64_t>(linear_forward_workspace_bytes(Exec()));
   const auto products_at = layout.reserve<std::byte>(products);
   std::size_t first = 0, second = 0, dh = 0, norm_at = 0, attention_at = 0, norm_bytes = 0, attention_bytes = 0;
   if (training) {
@@ -86,7 +86,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
     first = layout.reserve<T>(rows * std::max({inner, hidden, m_config.attention_size()}));
     second = layout.reserve<T>(rows * std::max(2 * inner, m_config.qkv_size()));
     dh = layout.reserve<T>(rows * hidden);
-    norm_bytes = std::max(rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden),
+    norm_bytes = std::max(rms_norm_residual_backward_workspace_bytes<T>(Exec(), rows, hidden),
                           rms_norm_backward_workspace_bytes<T>(Exec(), rows, m_config.head_dim));
     norm_at = layout.reserve<std::byte>(static_cast<std::int64_t>(norm_bytes));
     const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
@@ -145,7 +145,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("out_projection");
-    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, product_options());
+    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, {}, m_product_workspace);
   }
   {
     Region region("mlp_norm");
@@ -153,10 +153,10 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const X& x, const Y& y) co
   }
   {
     Region region("gate_up");
-    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, product_options());
+    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
   }
   Region region("down");
-  linear_residual_forward(exec, m_product, m_weight.down, m_h, y, product_options());
+  linear_residual_forward(exec, m_product, m_weight.down, m_h, y, {}, m_product_workspace);
 }
 
 template <class Exec, Scalar T>
@@ -172,8 +172,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("down");
-    linear_backward_weight(exec, m_product, dy, m_gradient.down, product_options());
-    linear_backward_input(exec, m_weight.down, dy, m_d_product, product_options());
+    linear_backward_weight(exec, m_product, dy, m_gradient.down, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.down, dy, m_d_product, {}, m_product_workspace);
   }
   {
     Region region("swiglu");
@@ -186,18 +186,25 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("gate_up");
-    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, product_options());
-    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, product_options());
+    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, {}, m_product_workspace);
   }
   {
     Region region("mlp_norm");
-    rms_norm_residual_backward(exec, m_h, m_weight.norm2, m_rstd2, m_d_normed, dy, m_dh, m_gradient.norm2,
+    rms_norm_residual_backward(exec,
+                               RmsNormResidualBackwardOperands{.sum = m_h,
+                                                               .weight = m_weight.norm2,
+                                                               .rstd = m_rstd2,
+                                                               .dy = m_d_normed,
+                                                               .dsum = dy,
+                                                               .dx = m_dh,
+                                                               .dweight = m_gradient.norm2},
                                m_norm_workspace);
   }
   {
     Region region("out_projection");
-    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, product_options());
-    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, product_options());
+    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, {}, m_product_workspace);
   }
   {
     Region region("attention");
@@ -214,12 +221,19 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const X& x, const DY& dy,
   }
   {
     Region region("qkv");
-    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, product_options());
-    if (m_config.attention_bias) linear_bias_backward(exec, m_d_qkv, m_gradient.bias);
-    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, product_options());
+    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, {}, m_product_workspace);
+    if (m_config.attention_bias) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
+    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, {}, m_product_workspace);
   }
   Region region("attention_norm");
-  rms_norm_residual_backward(exec, x, m_weight.norm1, m_rstd1, m_d_normed, m_dh, dx, m_gradient.norm1,
+  rms_norm_residual_backward(exec,
+                             RmsNormResidualBackwardOperands{.sum = x,
+                                                             .weight = m_weight.norm1,
+                                                             .rstd = m_rstd1,
+                                                             .dy = m_d_normed,
+                                                             .dsum = m_dh,
+                                                             .dx = dx,
+                                                             .dweight = m_gradient.norm1},
                              m_norm_workspace);
 }
 
@@ -229,15 +243,23 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec) const {
   if (!m_config.qk_norm) {
     if (m_config.attention_bias)
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, m_cos, m_sin, rope_options());
+      linear_bias_rope_forward(exec,
+                               LinearBiasRopeForwardOperands{.x = m_normed,
+                                                             .weight = m_weight.qkv,
+                                                             .bias = m_weight.bias,
+                                                             .cos = m_cos,
+                                                             .sin = m_sin,
+                                                             .y = m_qkv},
+                               rope_options(), m_product_workspace);
     else
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_qkv, m_cos, m_sin, rope_options());
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_cos, m_sin, m_qkv, rope_options(),
+                          m_product_workspace);
     return;
   }
   if (m_config.attention_bias)
-    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, product_options());
+    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, {}, m_product_workspace);
   else
-    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, product_options());
+    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, {}, m_product_workspace);
   for (std::int64_t h = 0; h < rotated_heads(); ++h)
     rms_norm_forward(exec, head_of(m_qkv, h),
                      h < m_config.num_attention_heads ? m_weight.q_norm : m_weight.k_norm,
@@ -249,8 +271,13 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) const {
   for (std::int64_t h = 0; h < rotated_heads(); ++h) {
     const bool query = h < m_config.num_attention_heads;
-    rms_norm_backward(exec, head_of(m_qkv, h), query ? m_weight.q_norm : m_weight.k_norm, head_rstd(h),
-                      head_of(m_d_qkv, h), head_of(m_d_qkv, h), query ? m_gradient.q_norm : m_gradient.k_norm,
+    rms_norm_backward(exec,
+                      RmsNormBackwardOperands{.x = head_of(m_qkv, h),
+                                              .weight = query ? m_weight.q_norm : m_weight.k_norm,
+                                              .rstd = head_rstd(h),
+                                              .dy = head_of(m_d_qkv, h),
+                                              .dx = head_of(m_d_qkv, h),
+                                              .dweight = query ? m_gradient.q_norm : m_gradient.k_norm},
                       m_norm_workspace);
   }
 }
@@ -269,10 +296,22 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec) const {
   const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   const auto dout = queries(m_d_attention), dq = queries(m_d_qkv), dk = keys(m_d_qkv), dv = values(m_d_qkv);
   if (m_algorithm == AttentionAlgorithm::standard)
-    standard_attention_backward(exec, q, k, v, m_probabilities, dout, dq, dk, dv, attention_options(),
-                                m_attention_workspace);
+    standard_attention_backward(exec,
+                                StandardAttentionBackwardOperands{.q = q,
+                                                                  .k = k,
+                                                                  .v = v,
+                                                                  .probabilities = m_probabilities,
+                                                                  .dout = dout,
+                                                                  .dq = dq,
+                                                                  .dk = dk,
+                                                                  .dv = dv},
+                                attention_options(), m_attention_workspace);
   else
-    attention_backward(exec, q, k, v, out, m_lse, dout, dq, dk, dv, attention_options(), m_attention_workspace);
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv},
+        attention_options(), {}, {}, m_attention_workspace);
 }
 
 }  // namespace kformer

@@ -70,18 +70,18 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   const auto gradient = [&](const auto& view) {
-    return m_mode == LayerMode::training ? erase(view) : TensorRef{};
+    return m_mode == LayerMode::training ? tensor_ref(view) : TensorRef{};
   };
   std::vector<Parameter> all{
-      {"model.embed_tokens.weight", erase(m_weight.embedding), gradient(m_gradient.embedding)}};
+      {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].parameters()) {
       p.name = "model.layers." + std::to_string(l) + "." + p.name;
       all.push_back(std::move(p));
     }
-  all.push_back({"model.norm.weight", erase(m_weight.norm), gradient(m_gradient.norm)});
+  all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
   if (!m_config.tie_word_embeddings)
-    all.push_back({"lm_head.weight", erase(m_weight.head), gradient(m_gradient.head)});
+    all.push_back({"lm_head.weight", tensor_ref(m_weight.head), gradient(m_gradient.head)});
   return all;
 }
 
@@ -120,12 +120,26 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const I& ids, const J& targ
         "construct it with LayerMode::training");
   {
     Region region("loss");
-    linear_cross_entropy(exec, m_hidden, head(), targets, loss, dloss, m_dy, head_gradient(), {},
-                         m_loss_workspace);
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = m_hidden,
+                                                    .weight = head(),
+                                                    .targets = targets,
+                                                    .dloss = dloss,
+                                                    .loss = loss,
+                                                    .dx = m_dy,
+                                                    .dweight = head_gradient()},
+                         {}, m_loss_workspace);
   }
   {
     Region region("final_norm");
-    rms_norm_backward(exec, m_x.back(), m_weight.norm, m_rstd, m_dy, m_dx, m_gradient.norm, m_norm_workspace);
+    rms_norm_backward(exec,
+                      RmsNormBackwardOperands{.x = m_x.back(),
+                                              .weight = m_weight.norm,
+                                              .rstd = m_rstd,
+                                              .dy = m_dy,
+                                              .dx = m_dx,
+                                              .dweight = m_gradient.norm},
+                      m_norm_workspace);
   }
   // The gradient of each layer's output, and the place for that of its input.
   Matrix from = m_dx, to = m_dy;

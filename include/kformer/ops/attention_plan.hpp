@@ -33,29 +33,23 @@ class AttentionPlan {
 
   /// `attention_forward` with the kernel and the options of the plan.
   /// \throws DimensionMismatch if the operands do not have the shape of the plan, or the workspace is too small
-  template <ViewOf<4> Q, ViewOf<4> K, ViewOf<4> V, ViewOf<4> O, ViewOf<3> L>
+  template <AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
   void forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                const Workspace& workspace = {}) const {
-    static_assert(Impl::all_accessible<Exec, Q, K, V, O, L>,
-                  "kformer: Views must be accessible from the execution space");
-    const Impl::AttentionForward problem{erase(q), erase(k), erase(v), erase(out), erase(lse), m_options, {}};
+    const auto problem = Impl::attention_forward_problem<Exec>(q, k, v, out, lse, m_options, {}, workspace);
     check(problem);
-    problem.operands().require_workspace(workspace.bytes, m_forward_workspace_bytes);
+    problem.operands().require_workspace(workspace, m_forward_workspace_bytes);
     m_forward->run(exec, problem, workspace);
   }
 
   /// `attention_backward` with the kernel and the options of the plan.
   /// \throws DimensionMismatch if the operands do not have the shape of the plan, or the workspace is too small
-  template <ViewOf<4> Q, ViewOf<4> K, ViewOf<4> V, ViewOf<4> O, ViewOf<3> L, ViewOf<4> DO, ViewOf<4> DQ,
-            ViewOf<4> DK, ViewOf<4> DV>
-  void backward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
-                const DO& dout, const DQ& dq, const DK& dk, const DV& dv, const Workspace& workspace) const {
-    static_assert(Impl::all_accessible<Exec, Q, K, V, O, L, DO, DQ, DK, DV>,
-                  "kformer: Views must be accessible from the execution space");
-    const Impl::AttentionBackward problem{erase(q),  erase(k),  erase(v),  erase(out), erase(lse), erase(dout),
-                                          erase(dq), erase(dk), erase(dv), m_options,  {},         {}};
+  template <class... V>
+  void backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands,
+                const Workspace& workspace = {}) const {
+    const auto problem = Impl::attention_backward_problem<Exec>(operands, m_options, {}, {});
     check(problem);
-    problem.operands().require_workspace(workspace.bytes, m_backward_workspace_bytes);
+    problem.operands().require_workspace(workspace, m_backward_workspace_bytes);
     m_backward->run(exec, problem, workspace);
   }
 

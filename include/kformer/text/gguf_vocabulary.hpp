@@ -16,7 +16,7 @@ namespace kformer {
 
 class GgufFile;
 
-/// The metadata about tokens of a GGUF file, as they stand there.
+/// The tokenizer metadata of a GGUF file.
 struct GgufVocabulary {
   std::string model;                     ///< tokenizer.ggml.model: "gpt2" or "llama"
   std::string pre;                       ///< tokenizer.ggml.pre: how text is split before merging; "gpt2" only
@@ -34,14 +34,14 @@ struct GgufVocabulary {
 };
 
 /// The vocabulary of a GGUF file.
-/// \throws FileError naming the key whose value is of another kind, or if there is no vocabulary
+/// \throws FileError naming the key whose value has another type, or if there is no vocabulary
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
-/// A tokenizer on the vocabulary of a GGUF file. Text is not normalised, as llama.cpp does not.
+/// A tokenizer on the vocabulary of a GGUF file. Text is not normalised, as in llama.cpp.
 /// \param vocabulary the metadata
-/// \param source     what error texts call the file
+/// \param source     name of the file in error texts
 /// \throws FileError naming the file and what is wrong with its vocabulary
-/// \throws NotSupported for a `model` or `pre` that this library does not have
+/// \throws NotSupported for an unsupported `model` or `pre`
 std::unique_ptr<const Tokenizer> make_tokenizer(const GgufVocabulary& vocabulary, const std::string& source);
 
 }  // namespace kformer

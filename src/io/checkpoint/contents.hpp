@@ -16,7 +16,7 @@ namespace kformer::Impl {
 /// What a checkpoint holds, whatever it was read from.
 class CheckpointContents {
  public:
-  /// \param path what error texts call the checkpoint
+  /// \param path name of the checkpoint in error texts
   explicit CheckpointContents(const std::filesystem::path& path) : source(path.string()) {}
 
   std::string source;

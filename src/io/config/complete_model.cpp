@@ -14,11 +14,11 @@ std::vector<ModelFault> Impl::schema::model_faults(const ModelTable& model) {
         {"num_key_value_heads", fmt::format("= {} does not divide num_attention_heads = {}", kv_heads, heads)});
   if (model.head_dim % 2 != 0)
     faults.push_back(
-        {"head_dim", fmt::format("= {} is odd, but RoPE turns pairs of features", model.head_dim)});
+        {"head_dim", fmt::format("= {} is odd, but RoPE rotates pairs of features", model.head_dim)});
   if (model.attention_bias && model.model_type != ModelType::qwen2)
     faults.push_back(
-        {"attention_bias", fmt::format("= true needs model_type = \"qwen2\", got \"{}\"; other families "
-                                       "have no biases, or one on the output as well",
+        {"attention_bias", fmt::format("= true needs model_type = \"qwen2\", got \"{}\"; other families have "
+                                       "no biases, or also one on the output",
                                        name_of(model.model_type))});
   const RopeScalingTable& scaling = model.rope_scaling;
   if (scaling.rope_type == RopeType::llama3 && scaling.high_freq_factor <= scaling.low_freq_factor)

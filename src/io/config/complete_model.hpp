@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kformer/core/enum_names.hpp"
 #include "kformer/io/model_table.hpp"
 
 namespace kformer::Impl::schema {

@@ -119,7 +119,7 @@ void settle_window(json& config, const ReportFault& report) {
   if (first >= layers)
     config["sliding_window"] = 0;
   else if (first > 0)
-    report(fmt::format("'max_window_layers' = {} of {} layers: windows on some layers only are not supported",
+    report(fmt::format("'max_window_layers' = {} of {} layers: windows on only some layers are not supported",
                        quoted(first), quoted(layers)));
 }
 
@@ -131,9 +131,9 @@ void refuse_other_models(const json& config, const ReportFault& report) {
   };
   require("mlp_bias", false, "biases of the MLP are not supported");
   require("rope_interleaved", false, "weights must be in half-split order");
-  require("partial_rotary_factor", 1, "RoPE on a part of a head is not supported");
+  require("partial_rotary_factor", 1, "RoPE on part of a head is not supported");
   require("use_qk_norm", value_of(config, "model_type") == "qwen3", "only qwen3 normalises q and k");
-  require("quantization_config", nullptr, "weights quantised in this way are not supported");
+  require("quantization_config", nullptr, "this quantisation is not supported");
   const json scaling = value_of(config, "rope_scaling");
   if (!scaling.is_object()) return;
   const json type = value_of(scaling, scaling.contains("rope_type") ? "rope_type" : "type");

@@ -11,21 +11,20 @@ namespace kformer::Impl::schema {
 
 template <class V>
 void describe(V& v, RopeScalingTable& t) {
-  v.key({.name = "rope_type", .help = "rule; with `none` the other keys mean nothing"}, t.rope_type);
+  v.key({.name = "rope_type", .help = "scaling rule; with `none` the other keys have no effect"}, t.rope_type);
   v.key({.name = "factor", .help = "low frequencies are divided by this", .range = {.min = 1}}, t.factor);
   v.key({.name = "low_freq_factor",
-         .help = "wavelengths above `original_max_position_embeddings` / this are scaled in full",
+         .help = "wavelengths above `original_max_position_embeddings` / this are fully scaled",
          .range = {.min = 0, .above = true}},
         t.low_freq_factor);
-  v.key(
-      {.name = "high_freq_factor",
-       .help =
-           "wavelengths below `original_max_position_embeddings` / this are kept; between the two the scaling "
-           "is interpolated",
-       .range = {.min = 0, .above = true}},
-      t.high_freq_factor);
+  v.key({.name = "high_freq_factor",
+         .help =
+             "wavelengths below `original_max_position_embeddings` / this are kept; in between the scaling is "
+             "interpolated",
+         .range = {.min = 0, .above = true}},
+        t.high_freq_factor);
   v.key({.name = "original_max_position_embeddings",
-         .help = "context length of the first training",
+         .help = "context length of the original training",
          .range = {.min = 1, .max = 1 << 30},
          .unit = "tokens"},
         t.original_max_position_embeddings);
@@ -37,15 +36,14 @@ void describe(V& v, ModelTable& t) {
   constexpr double most_features = 1 << 24;
   constexpr double most_heads = 1 << 16;
   v.key({.name = "config",
-         .help =
-             "published config.json that is read first; the keys of this table win, other keys of the file are "
-             "ignored",
+         .help = "published config.json, read first; keys of this table override it, and its other keys are "
+                 "ignored",
          .default_text = "none",
          .consumed = true},
         t.config);
   v.key({.name = "model_type", .help = "model family"}, t.model_type);
   v.key({.name = "hidden_size",
-         .help = "features of a token",
+         .help = "features per token",
          .range = {.min = 1, .max = most_features},
          .default_text = needed},
         t.hidden_size);
@@ -60,7 +58,7 @@ void describe(V& v, ModelTable& t) {
          .default_text = "0 = `num_attention_heads`"},
         t.num_key_value_heads);
   v.key({.name = "head_dim",
-         .help = "features of a head, even",
+         .help = "features per head, even",
          .range = {.min = 0, .max = most_features},
          .default_text = "0 = `hidden_size / num_attention_heads`"},
         t.head_dim);
@@ -80,7 +78,7 @@ void describe(V& v, ModelTable& t) {
          .help = "biases on the q, k and v projections; needs `model_type = \"qwen2\"`"},
         t.attention_bias);
   v.key({.name = "sliding_window",
-         .help = "keys that a query sees, itself among them, 0 = all up to itself",
+         .help = "keys that a query sees, including its own; 0 = all up to its own",
          .range = {.min = 0, .max = 1 << 30},
          .unit = "tokens"},
         t.sliding_window);
@@ -105,20 +103,20 @@ void describe_model(V& v, LanguageModelTable& t, const char* needed = nullptr) {
          .required = required},
         t.vocab_size);
   v.key({.name = "max_position_embeddings",
-         .help = "context length of the training",
+         .help = "context length of training",
          .range = {.min = 1, .max = most_tokens},
          .default_text = default_text,
          .required = required},
         t.max_position_embeddings);
-  v.key({.name = "tie_word_embeddings", .help = "the embedding is the last projection, too"},
+  v.key({.name = "tie_word_embeddings", .help = "the embedding is also the output matrix"},
         t.tie_word_embeddings);
   v.key({.name = "bos_token_id",
-         .help = "what a text begins with",
+         .help = "token at the beginning of a text",
          .range = {.min = 0, .max = most_tokens},
          .default_text = "none"},
         t.bos_token_ids);
   v.key({.name = "eos_token_id",
-         .help = "what a text ends with",
+         .help = "tokens that end a text",
          .range = {.min = 0, .max = most_tokens},
          .default_text = "none"},
         t.eos_token_ids);

@@ -12,16 +12,16 @@
 namespace kformer::Impl {
 
 /// read_model_config() on a text in memory.
-/// \param path what error texts call it, and the `config` of the table
+/// \param path name in error texts, and the `config` of the table
 LanguageModelTable parse_model_config(std::string text, const std::filesystem::path& path);
 
 /// The table of a configuration with the keys of config.json files.
-/// \param source what error texts call it
+/// \param source name in error texts
 /// \throws FileError as read_model_config() does
 LanguageModelTable model_of_config(nlohmann::json config, const std::string& source);
 
 /// complete_model() on the layer, and the same for the keys of the whole model.
-/// \returns the contradictions, none for a sound table
+/// \returns the contradictions; empty for a valid table
 std::vector<ModelFault> complete_language_model(LanguageModelTable& model);
 
 }  // namespace kformer::Impl

@@ -58,7 +58,7 @@ std::vector<ModelFault> Impl::complete_language_model(LanguageModelTable& model)
        {std::pair("bos_token_id", &model.bos_token_ids), std::pair("eos_token_id", &model.eos_token_ids)})
     for (const std::int64_t id : *ids)
       if (id >= model.vocab_size)
-        faults.push_back({key, fmt::format("= {} is no token of vocab_size = {}", id, model.vocab_size)});
+        faults.push_back({key, fmt::format("= {} is not below vocab_size = {}", id, model.vocab_size)});
   const auto names = names_in<ModelTable>();
   model.layer.known = {names.begin(), names.end()};
   return faults;

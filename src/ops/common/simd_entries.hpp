@@ -46,7 +46,7 @@ std::string processor_refusal() {
 template <Isa isa>
 std::string refusal(DType storage) {
   if (isa == Isa::avx512_bf16 && storage != DType::bf16)
-    return std::string("operands are stored as ") + to_string(storage) + ", it takes bf16";
+    return std::string("operands are stored as ") + to_string(storage) + ", but it supports only bf16";
   return processor_refusal<isa>();
 }
 
@@ -78,8 +78,8 @@ template <class Exec>
 std::string too_big(std::size_t bytes) {
   const auto most = static_cast<std::size_t>(DynamicTeams<Exec>::scratch_size_max(1));
   if (bytes + scratch_alignment <= most) return {};
-  return "its tiles need " + std::to_string(bytes + scratch_alignment) + " bytes of scratch, Kokkos has " +
-         std::to_string(most);
+  return "its tiles need " + std::to_string(bytes + scratch_alignment) +
+         " bytes of scratch memory, but Kokkos has " + std::to_string(most);
 }
 
 /// `f(begin, end)` for pieces of [0, count) of `length` each, in turn to the threads: work of even cost that

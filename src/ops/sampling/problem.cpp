@@ -30,7 +30,8 @@ Operands Sampling::operands() const {
 void Sampling::check() const {
   const std::int64_t rows = logits.extent[0];
   const Operands all = operands();
-  all.require_dtype("history", DType::i32)
+  all.require_floating("logits")
+      .require_dtype("history", DType::i32)
       .require_dtype("history_lengths", DType::i32)
       .require_dtype("positions", DType::i32)
       .require_dtype("tokens", DType::i32)
@@ -40,19 +41,21 @@ void Sampling::check() const {
           "positions, tokens and log_probabilities to have one element per row of logits")
       .require_extents(!history.present() || (history.extent[0] == rows && history_lengths.extent[0] == rows),
                        "history to have a row, and history_lengths an element, per row of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("tokens")
+      .require_disjoint("log_probabilities");
   const SamplingOptions& o = options;
   const auto number = [](double value) { return std::to_string(value); };
   all.require_option(std::isfinite(o.temperature) && o.temperature >= 0,
-                     "temperature is " + number(o.temperature) + ", it must be finite and not negative")
-      .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + ", it must not be negative")
-      .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + ", it must lie in (0, 1]")
-      .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + ", it must lie in [0, 1]")
+                     "temperature is " + number(o.temperature) + "; it must be finite and not negative")
+      .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + "; it must not be negative")
+      .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + "; it must lie in (0, 1]")
+      .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + "; it must lie in [0, 1]")
       .require_option(
           std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0,
-          "repetition_penalty is " + number(o.repetition_penalty) + ", it must be finite and positive")
+          "repetition_penalty is " + number(o.repetition_penalty) + "; it must be finite and positive")
       .require_option(o.first_stream >= 0,
-                      "first_stream is " + std::to_string(o.first_stream) + ", it must not be negative")
+                      "first_stream is " + std::to_string(o.first_stream) + "; it must not be negative")
       .require_option(logits.extent[1] <= largest_vocabulary,
                       "the vocabulary is larger than " + std::to_string(largest_vocabulary) + " tokens");
 }
@@ -77,11 +80,13 @@ Operands TokenLogProbabilities::operands() const {
 
 void TokenLogProbabilities::check() const {
   operands()
+      .require_floating("logits")
       .require_dtype("ids", DType::i32)
       .require_dtype("log_probabilities", compute_dtype(logits.dtype))
       .require_extents(ids.extent[0] == logits.extent[0] && log_probabilities.extent[0] == logits.extent[0],
                        "ids and log_probabilities to have one element per row of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("log_probabilities");
 }
 
 }  // namespace kformer::Impl

@@ -8,7 +8,7 @@
 namespace kformer::Impl::tokenizers {
 
 void refuse(const std::string& file, const std::string& reason) {
-  throw FileError("'" + file + "' is no valid tokenizer: " + reason);
+  throw FileError("'" + file + "' is not a valid tokenizer: " + reason);
 }
 
 void unsupported(const std::string& file, const std::string& what, const std::string& why) {
@@ -30,7 +30,7 @@ std::string read_whole(const std::filesystem::path& path) {
   if (size > largest_file)
     refuse(path.string(),
            "it has " + std::to_string(size) + " bytes, at most " + std::to_string(largest_file) + " are read");
-  return decks::read_file(path, static_cast<std::size_t>(size));
+  return schema::read_file(path, static_cast<std::size_t>(size));
 }
 
 }  // namespace kformer::Impl::tokenizers

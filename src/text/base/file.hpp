@@ -10,7 +10,7 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// \throws FileError "'tokenizer.json' is no valid tokenizer: <reason>"
+/// \throws FileError "'tokenizer.json' is not a valid tokenizer: <reason>"
 [[noreturn]] void refuse(const std::string& file, const std::string& reason);
 
 /// \throws NotSupported "'tokenizer.json': <what> is not supported: <why>"

@@ -55,7 +55,7 @@ GgufSplit gguf_split(const std::string& pre, const std::string& file) {
     split.steps.push_back(to_byte_letters());
     return split;
   }
-  unsupported(file, "tokenizer.ggml.pre", "it is " + in_quotes(pre) + ", this library has " + known_names());
+  unsupported(file, "tokenizer.ggml.pre", "it is " + in_quotes(pre) + "; supported: " + known_names());
 }
 
 }  // namespace kformer::Impl::tokenizers

@@ -75,7 +75,7 @@ Pipeline read_byte_level(const GgufVocabulary& vocabulary, const std::string& fi
   for (const std::string& merge : vocabulary.merges) {
     const auto space = merge.find(' ', 1);
     if (merge.empty() || space == std::string::npos)
-      refuse(file, "tokenizer.ggml.merges has " + in_quotes(merge) + ", no pair of tokens");
+      refuse(file, "tokenizer.ggml.merges has " + in_quotes(merge) + ", which is not a pair of tokens");
     bpe.add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1),
                   EqualMerges::first_counts, file);
   }
@@ -119,7 +119,7 @@ std::unique_ptr<const Tokenizer> make_tokenizer(const GgufVocabulary& vocabulary
   if (vocabulary.model == "gpt2") return make_pipeline_tokenizer(read_byte_level(vocabulary, source));
   if (vocabulary.model == "llama") return make_pipeline_tokenizer(read_scored(vocabulary, source));
   unsupported(source, "tokenizer.ggml.model",
-              "it is " + in_quotes(vocabulary.model) + ", this library has gpt2, llama");
+              "it is " + in_quotes(vocabulary.model) + "; supported: gpt2, llama");
 }
 
 }  // namespace kformer

@@ -22,7 +22,7 @@ void read_vocabulary(const Node& vocabulary, PieceTable& pieces) {
   for (const auto& [piece, id] : vocabulary.json().items()) {
     const bool huge = id.is_number_unsigned() && id.get<std::uint64_t>() > PieceTable::most_ids;
     if (!id.is_number_integer() || huge)
-      refuse(vocabulary.file(), "the id of token " + in_quotes(piece) + " is no integer in [0, " +
+      refuse(vocabulary.file(), "the id of token " + in_quotes(piece) + " is not an integer in [0, " +
                                     std::to_string(PieceTable::most_ids) + ")");
     pieces.add(piece, id.get<std::int64_t>(), vocabulary.file());
   }
@@ -36,15 +36,15 @@ std::pair<std::string, std::string> read_merge(const nlohmann::json& merge, cons
   const std::string text = merge.is_string() ? merge.get<std::string>() : std::string();
   const auto space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    refuse(file, "model.merges[" + std::to_string(index) + "] is no pair of tokens");
+    refuse(file, "model.merges[" + std::to_string(index) + "] is not a pair of tokens");
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
 /// Files that an early version wrote name no type; their vocabulary is an object and they have merges.
 void require_bpe(const Node& model) {
   const auto type = model.find("type");
-  if (type && type->text() != "BPE") type->unsupported("it is '" + type->text() + "', this library has BPE");
-  if (!type && !model.find("merges")) model.unsupported("it has no merges, this library has BPE");
+  if (type && type->text() != "BPE") type->unsupported("it is '" + type->text() + "'; supported: BPE");
+  if (!type && !model.find("merges")) model.unsupported("it has no merges; supported: BPE");
 }
 
 }  // namespace
@@ -58,7 +58,8 @@ void read_bpe_model(const Node& root, Pipeline& parts) {
   Bpe::Options options;
   if (const auto unknown = model.find("unk_token")) {
     options.unknown = parts.pieces->find(unknown->text());
-    if (!options.unknown) refuse(root.file(), "model.unk_token " + in_quotes(unknown->text()) + " is no token");
+    if (!options.unknown)
+      refuse(root.file(), "model.unk_token " + in_quotes(unknown->text()) + " is not a token");
   }
   options.fuse_unknown = model.boolean_of("fuse_unk", false);
   options.byte_fallback = model.boolean_of("byte_fallback", false);

@@ -45,7 +45,7 @@ bool Node::boolean() const {
 std::int64_t Node::integer() const {
   if (!m_json->is_number_integer() ||
       (m_json->is_number_unsigned() && m_json->get<std::uint64_t>() > INT64_MAX))
-    expected("an integer of 64 bits");
+    expected("a 64-bit integer");
   return m_json->get<std::int64_t>();
 }
 

@@ -9,7 +9,7 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// A place in a JSON file, which knows what error texts call it.
+/// A place in a JSON file, which knows name in error texts.
 class Node {
  public:
   /// \throws FileError if `text` is no JSON, or nested deeper than any published file

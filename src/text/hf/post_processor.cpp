@@ -13,12 +13,12 @@ bool is_special_token(const Node& part) { return part.find("SpecialToken").has_v
 void read_template(const Node& processor, Pipeline& parts) {
   const std::vector<Node> single = processor.at("single").elements();
   if (single.size() > 2 || single.empty() || is_special_token(single.back()))
-    processor.unsupported("this library adds one token before a text, and none after it");
+    processor.unsupported("Kformer adds only one token, before the text");
   if (single.size() == 1) return;
-  if (!is_special_token(single[0])) single[0].unsupported("a template has a text once");
+  if (!is_special_token(single[0])) single[0].unsupported("a template must contain the text exactly once");
   const std::string name = single[0].at("SpecialToken").at("id").text();
   const std::vector<Node> ids = processor.at("special_tokens").at(name).at("ids").elements();
-  if (ids.size() != 1) processor.unsupported("this library adds one token before a text");
+  if (ids.size() != 1) processor.unsupported("Kformer adds only one token before the text");
   const std::int64_t id = ids[0].integer();
   if (!parts.pieces->has(id))
     refuse(processor.file(), ids[0].name() + " is " + std::to_string(id) + ", no token");
@@ -33,7 +33,7 @@ void read_processor(const Node& processor, Pipeline& parts) {
   } else if (type == "TemplateProcessing") {
     read_template(processor, parts);
   } else if (type != "ByteLevel") {  // which concerns offsets only
-    processor.unsupported("it is '" + type + "', this library has TemplateProcessing, ByteLevel and Sequence");
+    processor.unsupported("it is '" + type + "'; supported: TemplateProcessing, ByteLevel and Sequence");
   }
 }
 

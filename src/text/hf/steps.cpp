@@ -10,7 +10,7 @@ namespace {
 std::string type_of(const Node& component) { return component.at("type").text(); }
 
 [[noreturn]] void refuse_type(const Node& component, const std::string& known) {
-  component.unsupported("it is '" + type_of(component) + "', this library has " + known);
+  component.unsupported("it is '" + type_of(component) + "'; supported: " + known);
 }
 
 /// `f(component)`, or of each of a "Sequence" of them.

@@ -18,9 +18,10 @@ using NormalStep = std::function<std::string(std::string)>;
 
 /// Unicode's normal form C, D, KC or KD (Unicode Standard Annex 15).
 /// \param form "NFC", "NFD", "NFKC" or "NFKD"
-/// \param file what error texts call the file
-/// Built without ICU, the step knows only characters below U+0300, which are their own form C, and throws
-/// NotSupported on meeting another; other forms throw now.
+/// \param file name of the file in error texts
+///
+/// Without ICU, form C supports only characters below U+0300, which are their own form C, and throws NotSupported
+/// for any other; other forms throw now.
 NormalStep unicode_form(const std::string& form, const std::string& file);
 /// Puts a text before another, unless that is empty.
 NormalStep prepend_text(std::string before);

@@ -56,7 +56,8 @@ Pattern::Pattern(std::string_view expression, const std::string& file)
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
   if (code == nullptr)
-    refuse(file, "the pattern " + in_quotes(expression) + " is no regular expression: " + message_of(error));
+    refuse(file,
+           "the pattern " + in_quotes(expression) + " is not a valid regular expression: " + message_of(error));
   m_code = {code, [](pcre2_code* owned) { pcre2_code_free(owned); }};
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // faster where it can be had
 }
@@ -77,7 +78,8 @@ std::vector<Stretch> Pattern::find_all(std::string_view text) const {
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
-      unsupported(m_file, "the pattern " + in_quotes(m_expression), "a search gave up: " + message_of(found));
+      unsupported(m_file, "the pattern " + in_quotes(m_expression),
+                  "the search was aborted: " + message_of(found));
     const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
     const bool empty = match[0] >= match[1];
     if (!empty || match[0] > end || stretches.empty()) {

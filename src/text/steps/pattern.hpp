@@ -20,7 +20,7 @@ struct Stretch {
 class Pattern {
  public:
   /// \param expression the regular expression
-  /// \param file       what error texts call the file
+  /// \param file       name of the file in error texts
   /// \throws FileError if it is no regular expression
   /// \throws NotSupported if the two syntaxes may mean different things by it
   Pattern(std::string_view expression, const std::string& file);

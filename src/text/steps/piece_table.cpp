@@ -7,7 +7,8 @@ namespace kformer::Impl::tokenizers {
 
 void PieceTable::add(std::string_view piece, std::int64_t id, const std::string& file) {
   const auto token = [&] { return "token " + in_quotes(piece) + " with id " + std::to_string(id); };
-  if (id < 0 || id >= most_ids) refuse(file, token() + ": ids lie in [0, " + std::to_string(most_ids) + ")");
+  if (id < 0 || id >= most_ids)
+    refuse(file, token() + ": ids must lie in [0, " + std::to_string(most_ids) + ")");
   const auto index = static_cast<std::size_t>(id);
   if (index >= m_pieces.size()) {
     m_pieces.resize(index + 1);

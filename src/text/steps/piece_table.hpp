@@ -27,7 +27,7 @@ class PieceTable {
   static constexpr std::uint32_t most_ids = 1u << 22;
 
   /// Adds a token. Ids need not come in order, and need not be without gaps.
-  /// \param file what error texts call the file
+  /// \param file name of the file in error texts
   /// \throws FileError if the id is out of range, or if id or spelling are taken
   void add(std::string_view piece, std::int64_t id, const std::string& file);
 

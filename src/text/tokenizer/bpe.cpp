@@ -21,7 +21,7 @@ void Bpe::add_merge(std::string_view left, std::string_view right, EqualMerges e
   const auto id = [&](std::string_view piece) {
     if (const auto found = m_pieces->find(piece)) return *found;
     refuse(file, "merge " + std::to_string(m_rank) + " of " + in_quotes(left) + " and " + in_quotes(right) +
-                     ": " + in_quotes(piece) + " is no token");
+                     ": " + in_quotes(piece) + " is not a token");
   };
   const std::uint64_t key = key_of(id(left), id(right));
   const Joined joined{static_cast<double>(m_rank), id(both)};

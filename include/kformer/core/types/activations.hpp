@@ -5,10 +5,10 @@
 
 namespace kformer {
 
-/// What quantised weights are multiplied with.
+/// The activations that quantised weights are multiplied with.
 enum class Activations {
   full,  ///< x as it is stored: as if W were dequantised exactly and multiplied in compute_t<T>
-  int8   ///< x quantised to 8 bits on the way: integer products, exact, and sums of them in compute_t<T>
+  int8   ///< x quantised to 8 bits: exact integer products, summed in compute_t<T>
 };
 /// The names of the enumerators in decks, results and messages, in order.
 template <>

@@ -5,7 +5,7 @@
 
 namespace kformer {
 
-/// How attention is computed: with the scores in memory, or tile by tile.
+/// The attention algorithm: scores in memory, or tile by tile.
 enum class AttentionAlgorithm { standard, flash };
 /// The names of the enumerators in decks, results and messages, in order.
 template <>

@@ -7,7 +7,7 @@ namespace kformer {
 
 /// How a checkpoint is stored.
 enum class CheckpointFormat {
-  automatic,    ///< what the path is
+  automatic,    ///< detected from the path
   safetensors,  ///< a folder with config.json and model.safetensors or its index, or such a file beside
                 ///< config.json
   gguf,         ///< a GGUF file, version 3

@@ -5,8 +5,8 @@
 #include <string_view>
 
 /// \file
-/// The vocabulary of options, formats and storage types that kernels, files and decks share: declarations
-/// alone, free of Kokkos and of functions, so that files compiled for one instruction set may include them.
+/// The options, formats and storage types that kernels, files and decks share: only declarations,
+/// without Kokkos and without functions, so that files compiled for one instruction set may include them.
 
 namespace kformer {
 

@@ -5,7 +5,7 @@
 
 namespace kformer {
 
-/// How the states of an optimizer are stored; see `AdamWParameter`.
+/// Storage of the optimizer states; see `AdamWParameter`.
 enum class OptimizerStates {
   full,      ///< compute_t<T>
   eight_bit  ///< 8 bits per number and a scale per 256 numbers; not for double

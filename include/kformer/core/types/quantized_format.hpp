@@ -5,7 +5,7 @@
 
 namespace kformer {
 
-/// How blocks of weights are stored; `d` and `m` are binary16, `q` integers.
+/// Storage of blocks of weights; `d` and `m` are binary16, `q` are integers.
 ///
 /// | format | weights | bytes | a block | weight |
 /// |---|---|---|---|---|

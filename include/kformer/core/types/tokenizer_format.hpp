@@ -7,7 +7,7 @@ namespace kformer {
 
 /// Where a vocabulary comes from.
 enum class TokenizerFormat {
-  automatic,      ///< what the path is
+  automatic,      ///< detected from the path
   sentencepiece,  ///< a `tokenizer.model`
   hf,             ///< a `tokenizer.json`, or the folder that holds one
   gguf,           ///< the metadata of a GGUF file

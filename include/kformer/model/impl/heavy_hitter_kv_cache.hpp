@@ -130,7 +130,7 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     kv_heavy_hitters(exec,
                      strided<C***, Exec>(mass.data(), {layers, kv_heads(), count},
                                          {m_options.batch * kv_heads() * m_slots, m_slots, 1}),
-                     m_options.recent, kept);
+                     kept, m_options.recent);
     for (const int which : {0, 1}) kv_compact(exec, m_pool.across(which, 2, s * m_slots, count), kept);
     kv_compact(exec, mass, kept);
     kv_compact(exec, slots_of(m_positions, s, 0, count), kept);
@@ -148,8 +148,8 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
 
   std::string refuse_truncation(std::int64_t sequence, std::int64_t length) const override {
     if (length == 0 || length == m_lengths[sequence]) return {};
-    return "attention that forgotten queries gave cannot be taken back; reset sequence " +
-           std::to_string(sequence) + " and feed its first " + std::to_string(length) + " tokens again";
+    return "the attention of dropped queries cannot be subtracted; reset sequence " + std::to_string(sequence) +
+           " and feed its first " + std::to_string(length) + " tokens again";
   }
   void shorten(std::int64_t sequence, std::int64_t length) override {
     if (length == 0) m_stored[sequence] = 0;

@@ -36,7 +36,7 @@ struct AdamWEntry {
 
   static std::string reject(const P& p) {
     for (const AdamWParameter& parameter : p.parameters)
-      if (parameter.m.dtype == DType::u8) return "it has no states in 8 bits";
+      if (parameter.m.dtype == DType::u8) return "it does not support 8-bit states";
     return pieces_refusal<Exec>(p.parameters);
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {

@@ -80,7 +80,10 @@ struct ForwardTile {
 
  private:
   void start() {
-    for (int r = 0; r < range.count; ++r) rows[r] = make_row(p, s, range, r);
+    for (int r = 0; r < range.count; ++r) {
+      rows[r] = make_row(p, s, range, r);
+      narrow(p, s, rows[r]);
+    }
     panels = 0;
     for (int r = 0; r < range.count; r += panel_lanes<C>, ++panels) {
       const int count = range.count - r < panel_lanes<C> ? range.count - r : panel_lanes<C>;

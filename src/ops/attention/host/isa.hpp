@@ -25,7 +25,7 @@ const AttentionKernels& kernels_of(DType storage) {
 template <Isa isa, class Problem>
 std::string attention_refusal(const Problem& p) {
   if (isa == Isa::avx512_bf16 && p.options.compute == Compute::full)
-    return "it rounds attention weights to bf16, and compute = full was asked for";
+    return "it rounds attention weights to bf16, but compute = full was requested";
   return refusal<isa>(p.q.dtype);
 }
 

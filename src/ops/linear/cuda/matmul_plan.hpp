@@ -107,7 +107,7 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
 /// Why no column-major library can do this, or nothing.
 inline std::string matmul_refusal(const MatmulPlan& plan) {
   if (plan.empty()) return {};
-  if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is over nothing";
+  if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is empty";
   if (plan.batches > std::numeric_limits<std::int32_t>::max()) return "there are more than 2^31 - 1 matrices";
   for (const ColumnMajor* matrix : {&plan.a, &plan.b, &plan.c, &plan.d})
     if (matrix->leading < matrix->rows) return "rows of an operand overlap";

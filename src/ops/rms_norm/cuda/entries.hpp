@@ -20,8 +20,8 @@ inline std::string norm_row_refusal(const TensorRef& x) {
   if (std::string why = row_refusal(x.extent[1], x.dtype); !why.empty()) return why;
   const std::int64_t bytes = x.extent[1] * static_cast<std::int64_t>(size_of(x.dtype));
   if (bytes > most_row_bytes)
-    return "a row has " + std::to_string(bytes) + " bytes, it keeps up to " + std::to_string(most_row_bytes) +
-           " in registers";
+    return "a row has " + std::to_string(bytes) + " bytes, but it keeps at most " +
+           std::to_string(most_row_bytes) + " in registers";
   return count_refusal(x.extent[0]);
 }
 
