@@ -19,8 +19,8 @@ using Exec = Kokkos::DefaultExecutionSpace;
 std::string generate(const std::filesystem::path& folder, std::string_view prompt) {
   const Exec exec;
   const auto ledger = kformer::Ledger::create();
-  const auto checkpoint = kformer::Checkpoint::open(folder);
-  checkpoint.check_against(checkpoint.model());
+  const auto checkpoint = kformer::Checkpoint::open(folder);  // a folder or a GGUF file
+  checkpoint.check_against(checkpoint.model());               // every tensor is there, with its shape
   const auto tokenizer =
       kformer::open_tokenizer(kformer::TokenizerFormat::sentencepiece, folder / "tokenizer.model");
   const kformer::LlamaConfig config = kformer::llama_config(checkpoint.model());

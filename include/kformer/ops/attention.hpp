@@ -139,7 +139,8 @@ void call_attention(const Exec& exec, const Problem& problem, const Workspace& w
 /// keys are then not split along the keys. On host spaces the starts of packed sequences are read, if they have
 /// memory; without, as many queries as there are count as one sequence.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_forward` would
+/// \throws DimensionMismatch as `attention_forward` would
+/// \throws NotSupported as `attention_forward` would
 template <ExecutionSpace Exec>
 std::size_t attention_forward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                               const AttentionOptions& options = {},
@@ -193,7 +194,8 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
 /// Bytes of workspace `attention_backward` needs with these options and operands, exactly: linear in the length
 /// of the sequences.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_backward` would
+/// \throws DimensionMismatch as `attention_backward` would
+/// \throws NotSupported as `attention_backward` would
 template <ExecutionSpace Exec>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                                const AttentionOptions& options = {},

@@ -277,7 +277,8 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
 
 /// Bytes of workspace `attention_backward` needs with a functor, exactly: linear in the length of the sequences.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_backward` would
+/// \throws DimensionMismatch as `attention_backward` would
+/// \throws NotSupported as `attention_backward` would
 template <ExecutionSpace Exec, Impl::FunctorArgument F>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape, const F& functor,
                                                const AttentionOptions& options = {},
