@@ -24,6 +24,24 @@ function(kformer_add_suites program)
   endforeach()
 endfunction()
 
+# kformer_test_sources(<program>): compiles tests as Kokkos wants it, as CUDA or with precompiled headers. A file main.cpp
+# says which parts of Boost.Test it wants before it includes them.
+function(kformer_test_sources program)
+  if(Kformer_CUDA_LANGUAGE)
+    kformer_kokkos_sources(${program})
+    return()
+  endif()
+  if(NOT TARGET kformer_tests_header)
+    kformer_precompile(kformer_tests_header "Kokkos::kokkos;Boost::unit_test_framework" <Kokkos_Core.hpp>
+                       <boost/test/unit_test.hpp>)
+    target_compile_definitions(kformer_tests_header PRIVATE BOOST_TEST_DYN_LINK)
+  endif()
+  target_precompile_headers(${program} REUSE_FROM kformer_tests_header)
+  get_target_property(sources ${program} SOURCES)
+  list(FILTER sources INCLUDE REGEX "main.cpp$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # kformer_test_program(<program> <source>...): a Boost.Test program on the headers and the internals of the library.
 function(kformer_test_program program)
   add_executable(${program} ${ARGN})
@@ -44,14 +62,19 @@ function(kformer_add_space_tests)
     if(TARGET Kformer::io) # tests that read tensor files
       target_link_libraries(${program} PRIVATE Kformer::io)
     endif()
-    kformer_kokkos_sources(${program})
+    kformer_test_sources(${program})
     set(threads 1)
     if(lower MATCHES "openmp|threads")
       set(threads 1 2 4)
     endif()
     foreach(n IN LISTS threads)
+      # Two threads show most of what one and four do: `quickstart test` leaves those to `--full`.
+      set(full "")
+      if(lower MATCHES "openmp|threads" AND NOT n EQUAL 2)
+        set(full full)
+      endif()
       kformer_add_suites(
-        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
+        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower} ${full}
         PROCESSORS ${n})
     endforeach()
   endforeach()
@@ -61,7 +84,7 @@ endfunction()
 function(kformer_add_host_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   kformer_test_program(kformer_tests_host ${sources} support/main.cpp)
-  kformer_kokkos_sources(kformer_tests_host)
+  kformer_test_sources(kformer_tests_host)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
@@ -80,6 +103,6 @@ function(kformer_add_emulated_tests)
   kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/main.cpp)
   target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
-  kformer_kokkos_sources(kformer_tests_emulated)
+  kformer_test_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)
 endfunction()

@@ -3,10 +3,13 @@
 import logging
 import os
 import re
+import warnings
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
+
+warnings.filterwarnings("ignore", module="breathe")  # what it will have to change for later versions of Sphinx
 
 project = "Kformer"
 author = "the Kformer authors"

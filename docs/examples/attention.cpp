@@ -42,7 +42,11 @@ int main(int argc, char* argv[]) {
       kformer::DType::f64, batch, length, length, q_heads, kv_heads, head_dim, head_dim};
   const Kokkos::View<char*> workspace("workspace",
                                       kformer::attention_backward_workspace_bytes(exec, shape, options));
-  kformer::attention_backward(exec, q, k, v, out, lse, dout, dq, dk, dv, options, workspace);
+  kformer::attention_backward(
+      exec,
+      kformer::AttentionBackwardOperands{
+          .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv},
+      options, {}, {}, workspace);
   // [calls]
 
   // The loss Σ dout ∘ out, with scores of another scale.

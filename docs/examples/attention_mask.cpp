@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Attention among particles: a functor hides all pairs farther apart than a cutoff, and weakens distant ones.
-// Checks a particle against a loop over all others.
+// Attention among particles: a functor hides all pairs farther apart than a cutoff and weakens distant ones.
+// Particles are sorted by x, so that tiles of far ones are skipped. Checks a particle against a loop.
 #include <Kokkos_Core.hpp>
 #include <Kokkos_Random.hpp>
+#include <Kokkos_Sort.hpp>
 #include <cmath>
 #include <cstdio>
 
@@ -23,8 +24,16 @@ struct Neighbours {
     }
     return Kokkos::sqrt(square);
   }
-  // Which pairs exist; what their scores become; and the derivative of that by the score.
+  // Which pairs exist; which keys some queries may see, so that tiles of others are skipped.
   KOKKOS_FUNCTION bool operator()(kformer::AttentionIndex at) const { return distance(at) < cutoff; }
+  KOKKOS_FUNCTION kformer::KeyRange keys(kformer::AttentionRows rows) const {
+    kformer::KeyRange range{rows.first, rows.end};
+    const auto x = [&](std::int64_t i) { return position(i, 0); };
+    while (range.first > 0 && x(range.first - 1) > x(rows.first) - cutoff) --range.first;
+    while (range.end < position.extent_int(0) && x(range.end) < x(rows.end - 1) + cutoff) ++range.end;
+    return range;
+  }
+  // What the score of a pair becomes, and its derivative by the score.
   KOKKOS_FUNCTION float operator()(float score, kformer::AttentionIndex at) const {
     return score - distance(at);
   }
@@ -42,6 +51,7 @@ int main(int argc, char* argv[]) {
   const Kokkos::Random_XorShift64_Pool<> random(1);
   for (const View4& view : {q, k, v}) Kokkos::fill_random(view, random, -1.0f, 1.0f);
   Kokkos::fill_random(position, random, 0.0f, 1.0f);
+  Kokkos::sort(Kokkos::DefaultExecutionSpace(), Kokkos::subview(position, Kokkos::ALL, 0));
 
   // [call]
   const Neighbours neighbours{position, 0.5f};

@@ -19,9 +19,10 @@ using Exec = Kokkos::DefaultExecutionSpace;
 std::string generate(const std::filesystem::path& folder, std::string_view prompt) {
   const Exec exec;
   const auto ledger = kformer::Ledger::create();
-  const auto checkpoint = kformer::Checkpoint::open(folder);
-  checkpoint.check_against(checkpoint.model());
-  const auto tokenizer = kformer::open_tokenizer(kformer::TokenizerFormat::sentencepiece, folder / "tokenizer.model");
+  const auto checkpoint = kformer::Checkpoint::open(folder);  // a folder or a GGUF file
+  checkpoint.check_against(checkpoint.model());               // every tensor is there, with its shape
+  const auto tokenizer =
+      kformer::open_tokenizer(kformer::TokenizerFormat::sentencepiece, folder / "tokenizer.model");
   const kformer::LlamaConfig config = kformer::llama_config(checkpoint.model());
 
   kformer::LlamaDecoder<Exec, float> decoder(config, {.max_positions = 512}, *ledger);
@@ -44,7 +45,8 @@ std::string generate(const std::filesystem::path& folder, std::string_view promp
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   const char* data = std::getenv("KFORMER_DATA");
-  const std::filesystem::path folder = argc > 1 ? argv[1] : std::filesystem::path(data ? data : ".") / "stories260K";
+  const std::filesystem::path folder =
+      argc > 1 ? argv[1] : std::filesystem::path(data ? data : ".") / "stories260K";
   if (!std::filesystem::exists(folder)) {
     std::printf("skipped: there is no folder %s\n", folder.c_str());
     return 77;

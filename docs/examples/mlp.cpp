@@ -32,17 +32,32 @@ int main(int argc, char* argv[]) {
   const Kokkos::Random_XorShift64_Pool<> random(1);
   for (const Matrix& view : {x, dy, w_gate_up, w_down}) Kokkos::fill_random(view, random, -0.5, 0.5);
 
-  kformer::swiglu_mlp_forward(exec, x, w_gate_up, w_down, gate_up, product, y);
+  const kformer::SwigluMlpForwardOperands forward{.x = x,
+                                                  .weight_gate_up = w_gate_up,
+                                                  .weight_down = w_down,
+                                                  .gate_up = gate_up,
+                                                  .product = product,
+                                                  .y = y};
+  kformer::swiglu_mlp_forward(exec, forward);
   // The saved arrays may hold the gradients on their way.
-  kformer::swiglu_mlp_backward(exec, x, w_gate_up, w_down, gate_up, product, dy, product, gate_up, dx,
-                               dw_gate_up, dw_down);
+  kformer::swiglu_mlp_backward(exec, kformer::SwigluMlpBackwardOperands{.x = x,
+                                                                        .weight_gate_up = w_gate_up,
+                                                                        .weight_down = w_down,
+                                                                        .gate_up = gate_up,
+                                                                        .product = product,
+                                                                        .dy = dy,
+                                                                        .dproduct = product,
+                                                                        .dgate_up = gate_up,
+                                                                        .dx = dx,
+                                                                        .dweight_gate_up = dw_gate_up,
+                                                                        .dweight_down = dw_down});
   // [mlp]
 
   const double linear = dot(dw_down, w_down), expected = dot(dy, y);
   // A step along x, to see dx.
   const double h = 1e-6, before = dot(dy, y), along = dot(dx, dy);
   Kokkos::parallel_for("step", x.size(), KOKKOS_LAMBDA(int i) { x.data()[i] += h * dy.data()[i]; });
-  kformer::swiglu_mlp_forward(exec, x, w_gate_up, w_down, gate_up, product, y);
+  kformer::swiglu_mlp_forward(exec, forward);
   const double slope = (dot(dy, y) - before) / h;
   std::printf("along W_down: %.9f, expected %.9f; along dx: %.6f, finite difference %.6f\n", linear, expected,
               along, slope);

@@ -4,29 +4,30 @@
 #include <Kokkos_Random.hpp>
 #include <cmath>
 #include <cstdio>
-#include <random>
 
+#include "kformer/core/view_of.hpp"
 #include "kformer/model/llama_model.hpp"
 #include "kformer/train/optimizer.hpp"
 
 using Exec = Kokkos::DefaultExecutionSpace;
+using Random = Kokkos::Random_XorShift64_Pool<Exec>;
 using Tokens = Kokkos::View<int*>;
 constexpr int digits = 6, batch = 64, length = 2 * digits, vocabulary = 11, equals = 10, ignored = -100;
 
 // "3 1 4 =" is followed by "4 1 3"; the digits before = are no targets.
-void draw(std::mt19937& random, const Tokens& ids, const Tokens& targets) {
-  const auto ids_host = Kokkos::create_mirror_view(ids), targets_host = Kokkos::create_mirror_view(targets);
-  for (int sequence = 0; sequence < batch; ++sequence) {
-    int text[length + 1];
-    for (int i = 0; i < digits; ++i) text[i] = text[length - i] = static_cast<int>(random() % 10);
-    text[digits] = equals;
-    for (int i = 0; i < length; ++i) {
-      ids_host(sequence * length + i) = text[i];
-      targets_host(sequence * length + i) = i < digits ? ignored : text[i + 1];
-    }
-  }
-  Kokkos::deep_copy(ids, ids_host);
-  Kokkos::deep_copy(targets, targets_host);
+void draw(const Random& random, const Tokens& ids, const Tokens& targets) {
+  Kokkos::parallel_for(
+      "draw", batch, KOKKOS_LAMBDA(int sequence) {
+        auto generator = random.get_state();
+        int text[length + 1];
+        text[digits] = equals;
+        for (int i = 0; i < digits; ++i) text[i] = text[length - i] = generator.rand(10);
+        for (int i = 0; i < length; ++i) {
+          ids(sequence * length + i) = text[i];
+          targets(sequence * length + i) = i < digits ? ignored : text[i + 1];
+        }
+        random.free_state(generator);
+      });
 }
 
 int main(int argc, char* argv[]) {
@@ -43,12 +44,12 @@ int main(int argc, char* argv[]) {
                                     .vocab_size = vocabulary};
   const kformer::LlamaModel<Exec, float> model(config, {batch, length}, kformer::AttentionAlgorithm::flash,
                                                kformer::LayerMode::training, *ledger);
-  const Kokkos::Random_XorShift64_Pool<Exec> pool(1);
+  const Random random(1);
   for (const kformer::Parameter& p : model.parameters()) {
     if (p.weight.rank == 1)
       Kokkos::deep_copy(exec, kformer::view_of<float*>(p.weight), 1.0f);  // the norms
     else
-      Kokkos::fill_random(kformer::view_of<float**>(p.weight), pool, -0.15f, 0.15f);
+      Kokkos::fill_random(kformer::view_of<float**>(p.weight), random, -0.15f, 0.15f);
   }
   model.prepare(exec);
   kformer::Optimizer<Exec, float> optimizer(model.parameters(), {.max_norm = 1}, *ledger);
@@ -58,7 +59,6 @@ int main(int argc, char* argv[]) {
   const Tokens ids("ids", batch * length), targets("targets", batch * length);
   const Kokkos::View<float*> loss("loss", batch * length), dloss("dloss", batch * length);
   Kokkos::deep_copy(dloss, 1.0f / (batch * digits));
-  std::mt19937 random(1);
   // [loop]
   for (int step = 1; step <= 300; ++step) {
     draw(random, ids, targets);

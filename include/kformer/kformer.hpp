@@ -6,6 +6,7 @@
 ///
 /// Files, tokenizers and checkpoints need other libraries and are not included here: see `kformer/io/`.
 
+#include "kformer/core/arguments.hpp"
 #include "kformer/core/device.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/enum_names.hpp"
@@ -28,6 +29,7 @@
 #include "kformer/core/types/quantized_format.hpp"
 #include "kformer/core/types/tokenizer_format.hpp"
 #include "kformer/core/view_of.hpp"
+#include "kformer/core/views.hpp"
 #include "kformer/core/workspace.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/memory/ledger.hpp"
@@ -45,6 +47,7 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/attention_extras.hpp"
 #include "kformer/ops/attention_functors.hpp"
+#include "kformer/ops/attention_index.hpp"
 #include "kformer/ops/attention_options.hpp"
 #include "kformer/ops/attention_plan.hpp"
 #include "kformer/ops/cross_entropy.hpp"
