@@ -44,7 +44,10 @@ void check_order(std::span<const ChatMessage> messages) {
   for (std::size_t i = first; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (role == "system") refuse(i, messages[i], "a system message must come first, and only once");
-    if (role != "user" && role != "assistant") refuse(i, messages[i], "roles are system, user and assistant");
+    if (role != "user" && role != "assistant")
+      refuse(i, messages[i],
+             "the role must be system, user or "
+             "assistant");
     const bool users_turn = (i - first) % 2 == 0;
     if (users_turn != (role == "user"))
       refuse(i, messages[i], "user and assistant must alternate, the user first");
