@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Operands that a kernel would run on and compute nonsense: integers where numbers belong, and outputs that
-// share memory with other operands where no function says that they may.
+// share memory with other operands although the function does not allow it.
 #include <string>
 #include <vector>
 
