@@ -59,8 +59,9 @@ function(kformer_add_space_tests)
     set(program kformer_tests_${lower})
     kformer_test_program(${program} ${sources} support/main.cpp)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
-    if(TARGET Kformer::io) # tests that read tensor files
-      target_link_libraries(${program} PRIVATE Kformer::io)
+    if(TARGET Kformer::load) # tests that read tensor files
+      target_link_libraries(${program} PRIVATE Kformer::load)
+      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs")
     endif()
     kformer_test_sources(${program})
     set(threads 1)
