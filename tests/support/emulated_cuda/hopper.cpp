@@ -14,7 +14,7 @@ using emulation::fail;
 
 namespace {
 
-// A barrier is what its eight bytes in shared memory say.
+// The state of a barrier is in its eight bytes of shared memory.
 struct Barrier {
   std::uint64_t made : 16, phase : 1, count : 12, pending : 12;
   std::int64_t bytes : 23;
