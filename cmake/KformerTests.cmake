@@ -7,18 +7,15 @@ if("Cuda" IN_LIST Kformer_SPACES)
 endif()
 
 # kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
-# [ENVIRONMENT <variable>=<value>...] [PROCESSORS <n>]): one ctest <room>/<name><suffix> for each name, which runs the
-# Boost.Test suite <name> of the program.
+# [ENVIRONMENT <variable>=<value>...]): one ctest <room>/<name><suffix> for each name, which runs the Boost.Test suite <name>
+# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one.
 function(kformer_add_suites program)
-  cmake_parse_arguments(arg "" "SUFFIX;PROCESSORS" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT arg_PROCESSORS)
-    set(arg_PROCESSORS 1)
-  endif()
+  cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
   foreach(name IN LISTS arg_NAMES)
     get_filename_component(suite ${name} NAME)
     set(test ${name}${arg_SUFFIX})
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "${Kformer_TEST_SKIPPED}")
   endforeach()
@@ -59,8 +56,9 @@ function(kformer_add_space_tests)
     set(program kformer_tests_${lower})
     kformer_test_program(${program} ${sources} support/main.cpp)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
-    if(TARGET Kformer::io) # tests that read tensor files
-      target_link_libraries(${program} PRIVATE Kformer::io)
+    if(TARGET Kformer::load) # tests that read tensor files
+      target_link_libraries(${program} PRIVATE Kformer::load)
+      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs")
     endif()
     kformer_test_sources(${program})
     set(threads 1)
@@ -74,8 +72,8 @@ function(kformer_add_space_tests)
         set(full full)
       endif()
       kformer_add_suites(
-        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower} ${full}
-        PROCESSORS ${n})
+        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
+        ${full})
     endforeach()
   endforeach()
 endfunction()
