@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "attention/attention_run.hpp"
-#include "common/arena.hpp"
 #include "common/fill.hpp"
 #include "common/sampling.hpp"
 #include "common/transfer.hpp"
+#include "kformer/memory/arena.hpp"
 #include "kformer/ops/standard_attention.hpp"
 
 /// \file

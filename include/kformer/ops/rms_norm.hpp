@@ -17,6 +17,17 @@ struct RmsNormOptions {
 
 namespace Impl {
 
+/// What is normalised: the rows of a matrix, or the heads of tokens, (tokens, heads, head_dim).
+struct NormRows {
+  std::int64_t count;   ///< rows, or tokens · heads
+  std::int64_t hidden;  ///< elements of each
+  std::int64_t heads;   ///< of a token; 1 for the rows of a matrix
+  explicit NormRows(const TensorRef& x)
+      : count(x.rank == 3 ? x.extent[0] * x.extent[1] : x.extent[0]),
+        hidden(x.extent[x.rank - 1]),
+        heads(x.rank == 3 ? x.extent[1] : 1) {}
+};
+
 /// `residual` and `sum` are present together (the fused form) or absent together.
 struct RmsNormForward {
   static constexpr const char* op = "rms_norm";
@@ -138,6 +149,59 @@ void rms_norm_residual_backward(const Exec& exec, const X& sum, const W& weight,
                 "kformer: Views must be accessible from the execution space");
   const Impl::RmsNormBackward problem{erase(sum),  erase(weight), erase(rstd),   erase(dy),
                                       erase(dsum), erase(dx),     erase(dweight)};
+  problem.check();
+  Impl::run_best(exec, problem, workspace);
+}
+
+/// `rms_norm_forward` of every head of every token, in one launch: heads are slices of wider rows, such as the queries
+/// in a fused projection (Qwen3's norms of queries and keys).
+///
+/// \param exec    the instance
+/// \param x       (tokens, heads, head_dim), T
+/// \param weight  (head_dim), T, the same for all heads
+/// \param y       (tokens, heads, head_dim), T, overwritten; may be `x` itself
+/// \param rstd    (tokens, heads), compute_t<T>, dense, overwritten; saved for backward
+/// \param options epsilon
+/// \throws DimensionMismatch if extents, strides or storage types do not fit
+template <class Exec, ViewOf<3> X, ViewOf<1> W, ViewOf<3> Y, ViewOf<2> R>
+void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
+                      const RmsNormOptions& options = {}) {
+  static_assert(Impl::all_accessible<Exec, X, W, Y, R>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RmsNormForward problem{erase(x), {}, erase(weight), {}, erase(y), erase(rstd), options.eps};
+  problem.check();
+  Impl::run_best(exec, problem);
+}
+
+/// Bytes of workspace `rms_norm_backward` needs for the heads of tokens.
+template <class T, class Exec>
+std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t tokens, std::int64_t heads,
+                                              std::int64_t head_dim) {
+  Impl::RmsNormBackward problem{};
+  problem.x.dtype = dtype_of<T>;
+  problem.x.rank = 3;
+  problem.x.extent = {tokens, heads, head_dim};
+  return Impl::best_workspace_bytes<Exec>(problem);
+}
+
+/// Gradients of `rms_norm_forward` of heads: `dweight` sums over tokens and heads, in a fixed order.
+///
+/// \param exec      the instance
+/// \param x         (tokens, heads, head_dim), T, the input of forward
+/// \param weight    (head_dim), T
+/// \param rstd      (tokens, heads), compute_t<T>, saved by forward
+/// \param dy        (tokens, heads, head_dim), T
+/// \param dx        (tokens, heads, head_dim), T, overwritten; may be `dy` itself
+/// \param dweight   (head_dim), compute_t<T>, accumulated
+/// \param workspace at least `rms_norm_backward_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+template <class Exec, ViewOf<3> X, ViewOf<1> W, ViewOf<2> R, ViewOf<3> DY, ViewOf<3> DX, ViewOf<1> DW>
+void rms_norm_backward(const Exec& exec, const X& x, const W& weight, const R& rstd, const DY& dy, const DX& dx,
+                       const DW& dweight, const Workspace& workspace) {
+  static_assert(Impl::all_accessible<Exec, X, W, R, DY, DX, DW>,
+                "kformer: Views must be accessible from the execution space");
+  const Impl::RmsNormBackward problem{erase(x), erase(weight), erase(rstd),   erase(dy),
+                                      {},       erase(dx),     erase(dweight)};
   problem.check();
   Impl::run_best(exec, problem, workspace);
 }
