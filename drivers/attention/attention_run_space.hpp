@@ -40,11 +40,11 @@ class AttentionRunOn : public Run {
 
   HostArrays results(bool gradients) override {
     fence();
-    HostArrays all{{"out", download<Exec>(erase(m_out))}};
+    HostArrays all{{"out", download<Exec>(tensor_ref(m_out))}};
     if (!gradients) return all;
-    all["grad.q"] = download<Exec>(erase(m_dq));
-    all["grad.k"] = download<Exec>(erase(m_dk));
-    all["grad.v"] = download<Exec>(erase(m_dv));
+    all["grad.q"] = download<Exec>(tensor_ref(m_dq));
+    all["grad.k"] = download<Exec>(tensor_ref(m_dk));
+    all["grad.v"] = download<Exec>(tensor_ref(m_dv));
     return all;
   }
 
@@ -78,7 +78,7 @@ class AttentionRunOn : public Run {
   template <class V>
   void write(const V& view, const std::string& name, std::uint64_t stream, double scale) {
     if (const HostArray* given = m_task.tensor(name))
-      upload<Exec>(*given, erase(view));
+      upload<Exec>(*given, tensor_ref(view));
     else
       fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()), mix(m_task.seed) + stream,
                   scale);
@@ -110,17 +110,31 @@ class StandardAttentionRun final : public AttentionRunOn<Exec, T> {
 
   void forward() override {
     if (this->m_task.tensor("bias"))
-      standard_attention_masked_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_bias,
-                                        this->m_out, m_probabilities, this->m_task.options);
+      standard_attention_masked_forward(
+          this->m_exec,
+          StandardAttentionMaskedForwardOperands{.q = this->m_q,
+                                                 .k = this->m_k,
+                                                 .v = this->m_v,
+                                                 .mask = this->m_bias,
+                                                 .out = this->m_out,
+                                                 .probabilities = m_probabilities},
+          this->m_task.options);
     else
       standard_attention_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_probabilities,
                                  this->m_task.options);
   }
 
   void backward() override {
-    standard_attention_backward(this->m_exec, this->m_q, this->m_k, this->m_v, m_probabilities, this->m_dout,
-                                this->m_dq, this->m_dk, this->m_dv, this->m_task.options,
-                                Workspace(this->m_workspace));
+    standard_attention_backward(this->m_exec,
+                                StandardAttentionBackwardOperands{.q = this->m_q,
+                                                                  .k = this->m_k,
+                                                                  .v = this->m_v,
+                                                                  .probabilities = m_probabilities,
+                                                                  .dout = this->m_dout,
+                                                                  .dq = this->m_dq,
+                                                                  .dk = this->m_dk,
+                                                                  .dv = this->m_dv},
+                                this->m_task.options, Workspace(this->m_workspace));
   }
 
  private:
@@ -167,8 +181,9 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
   void prepare(const std::function<bool()>& stop) override {
     AttentionRunOn<Exec, T>::prepare(stop);
     const AttentionTask& task = this->m_task;
-    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, erase(m_sinks));
-    if (const HostArray* slopes = task.tensor("alibi_slopes")) upload<Exec>(*slopes, erase(m_alibi_slopes));
+    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, tensor_ref(m_sinks));
+    if (const HostArray* slopes = task.tensor("alibi_slopes"))
+      upload<Exec>(*slopes, tensor_ref(m_alibi_slopes));
     if (const HostArray* starts = task.tensor("cu_seqlens_q")) write_starts(*starts, m_cu_seqlens_q);
     if (const HostArray* starts = task.tensor("cu_seqlens_kv")) write_starts(*starts, m_cu_seqlens_kv);
     this->fence();
@@ -182,16 +197,24 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
   void backward() override {
     // The gradient of the sinks is accumulated: without this, repeated calls would add up.
     if (m_dsinks.size() > 0) Kokkos::deep_copy(this->m_exec, m_dsinks, C(0));
-    attention_backward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_lse, this->m_dout,
-                       this->m_dq, this->m_dk, this->m_dv, this->m_task.options, Workspace(this->m_workspace),
-                       extras(), extra_gradients());
+    attention_backward(this->m_exec,
+                       AttentionBackwardOperands{.q = this->m_q,
+                                                 .k = this->m_k,
+                                                 .v = this->m_v,
+                                                 .out = this->m_out,
+                                                 .lse = m_lse,
+                                                 .dout = this->m_dout,
+                                                 .dq = this->m_dq,
+                                                 .dk = this->m_dk,
+                                                 .dv = this->m_dv},
+                       this->m_task.options, extras(), extra_gradients(), Workspace(this->m_workspace));
   }
 
   HostArrays results(bool gradients) override {
     HostArrays all = AttentionRunOn<Exec, T>::results(gradients);
-    all["lse"] = download<Exec>(erase(m_lse));
-    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(erase(m_dbias));
-    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(erase(m_dsinks));
+    all["lse"] = download<Exec>(tensor_ref(m_lse));
+    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(tensor_ref(m_dbias));
+    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(tensor_ref(m_dsinks));
     return all;
   }
 

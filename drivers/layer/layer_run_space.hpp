@@ -62,7 +62,7 @@ class LayerRunOn final : public Run {
 
   void prepare(const std::function<bool()>& stop) override {
     m_layer.prepare(m_exec);
-    fill(erase(m_x), "hidden_states", 0, 1, 0);
+    fill(tensor_ref(m_x), "hidden_states", 0, 1, 0);
     std::uint64_t stream = 1;
     for (const Parameter& parameter : m_layer.parameters()) {
       // Norm weights lie around one; a matrix keeps the size of what it multiplies: scale ≈ 1/√in, a power of
@@ -109,7 +109,7 @@ class LayerRunOn final : public Run {
     const auto batch = static_cast<std::size_t>(m_task.shape.batch),
                seq = static_cast<std::size_t>(m_task.shape.seq_len);
     const auto add = [&](const std::string& name, const Matrix& rows) {
-      HostArray array = download<Exec>(erase(rows));
+      HostArray array = download<Exec>(tensor_ref(rows));
       array.shape = {batch, seq, array.shape[1]};
       all.emplace(name, std::move(array));
     };
@@ -149,7 +149,7 @@ class LayerRunOn final : public Run {
 
   void write_output_gradient() {
     m_loss_scale = m_scaler ? m_scaler->scale() : 1;
-    fill(erase(m_dy), "grad_output", 1, 1, 0, m_loss_scale);
+    fill(tensor_ref(m_dy), "grad_output", 1, 1, 0, m_loss_scale);
   }
 
   // A scale that is too large shows in the first gradients: training would skip these steps. The gradient of

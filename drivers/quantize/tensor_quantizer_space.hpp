@@ -30,7 +30,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t count = std::min(most, rows - first);
       const Band band(m_exec, *m_ledger, rows_of(tensor, first, count), count, cols, format);
-      load_dense<Exec, double>(m_exec, band.source, erase(band.before), band.staging);
+      load_dense<Exec, double>(m_exec, band.source, tensor_ref(band.before), band.staging);
       if (format) quantize_band(band, result.blocks.data() + first * quantized_row_bytes(*format, cols));
       const auto errors = row_errors(m_exec, band.before, format ? band.after : band.before);
       if (format) require_finite(errors, name, first, *format);

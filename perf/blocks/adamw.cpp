@@ -45,13 +45,13 @@ class Parameter {
   }
   AdamWParameter operands() const {
     const bool coded = m_mean_codes.size() > 0;
-    return {.weight = erase(m_weight),
-            .gradient = erase(m_gradient),
-            .master = m_master.size() > 0 ? erase(m_master) : TensorRef{},
-            .m = coded ? erase(m_mean_codes) : erase(m_mean),
-            .v = coded ? erase(m_square_codes) : erase(m_square),
-            .m_scale = coded ? erase(m_mean_scale) : TensorRef{},
-            .v_scale = coded ? erase(m_square_scale) : TensorRef{},
+    return {.weight = tensor_ref(m_weight),
+            .gradient = tensor_ref(m_gradient),
+            .master = m_master.size() > 0 ? tensor_ref(m_master) : TensorRef{},
+            .m = coded ? tensor_ref(m_mean_codes) : tensor_ref(m_mean),
+            .v = coded ? tensor_ref(m_square_codes) : tensor_ref(m_square),
+            .m_scale = coded ? tensor_ref(m_mean_scale) : TensorRef{},
+            .v_scale = coded ? tensor_ref(m_square_scale) : TensorRef{},
             .weight_decay = 0.1};
   }
 

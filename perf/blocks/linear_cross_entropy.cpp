@@ -45,8 +45,15 @@ class Fused : Operands<T> {
                     linear_cross_entropy_workspace_bytes<T>(exec, s.rows, s.vocabulary)) {}
   std::size_t bytes() const { return this->operand_bytes() + bytes_of(m_workspace); }
   void launch(const Space& exec) const {
-    linear_cross_entropy(exec, this->m_x, this->m_weight, this->m_targets, this->m_loss, this->m_dloss,
-                         this->m_dx, this->m_dweight, {}, m_workspace);
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = this->m_x,
+                                                    .weight = this->m_weight,
+                                                    .targets = this->m_targets,
+                                                    .dloss = this->m_dloss,
+                                                    .loss = this->m_loss,
+                                                    .dx = this->m_dx,
+                                                    .dweight = this->m_dweight},
+                         {}, m_workspace);
   }
 
  private:

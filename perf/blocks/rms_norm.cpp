@@ -32,7 +32,10 @@ class Forward {
   std::size_t bytes() const { return bytes_of(m_x, m_y, m_residual, m_sum); }
   void launch(const Space& exec) const {
     if (m_form == Form::residual)
-      return rms_norm_residual_forward(exec, m_x, m_residual, m_weight, m_sum, m_y, m_rstd);
+      return rms_norm_residual_forward(
+          exec,
+          RmsNormResidualForwardOperands{
+              .x = m_x, .residual = m_residual, .weight = m_weight, .sum = m_sum, .y = m_y, .rstd = m_rstd});
     if (m_form == Form::unfused) combine(exec, m_x, m_residual, m_sum, Sum());
     rms_norm_forward(exec, m_form == Form::plain ? m_x : m_sum, m_weight, m_y, m_rstd);
   }
@@ -64,9 +67,20 @@ class Backward {
   std::size_t bytes() const { return bytes_of(m_x, m_dy, m_dx, m_dsum); }
   void launch(const Space& exec) const {
     if (m_form == Form::residual)
-      return rms_norm_residual_backward(exec, m_x, m_weight, m_rstd, m_dy, m_dsum, m_dx, m_dweight,
+      return rms_norm_residual_backward(exec,
+                                        RmsNormResidualBackwardOperands{.sum = m_x,
+                                                                        .weight = m_weight,
+                                                                        .rstd = m_rstd,
+                                                                        .dy = m_dy,
+                                                                        .dsum = m_dsum,
+                                                                        .dx = m_dx,
+                                                                        .dweight = m_dweight},
                                         m_workspace);
-    rms_norm_backward(exec, m_x, m_weight, m_rstd, m_dy, m_dx, m_dweight, m_workspace);
+    rms_norm_backward(
+        exec,
+        RmsNormBackwardOperands{
+            .x = m_x, .weight = m_weight, .rstd = m_rstd, .dy = m_dy, .dx = m_dx, .dweight = m_dweight},
+        m_workspace);
     if (m_form == Form::unfused) add_to(exec, m_dsum, m_dx);
   }
 

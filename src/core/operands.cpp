@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/core/operands.hpp"
 
+#include <algorithm>
+#include <sstream>
+
+#include "core/overlap.hpp"
+
 namespace kformer {
 
 Operands::Operands(const char* function, std::initializer_list<Operand> operands)
     : m_function(std::string("kformer::") + function), m_operands(operands) {}
+
+Operands Operands::with(std::string_view role, const TensorRef& ref) const {
+  Operands changed = *this;
+  for (auto& operand : changed.m_operands)
+    if (operand.role == role) operand.ref = ref;
+  return changed;
+}
 
 std::string Operands::describe() const {
   std::string text;
@@ -32,14 +44,14 @@ const Operands& Operands::require_unit_stride() const {
   return *this;
 }
 
-const Operands& Operands::require_dense(const std::string& why) const {
+const Operands& Operands::require_dense(std::string_view why) const {
   for (const auto& [role, ref] : m_operands) {
     if (!ref.present() || ref.size() == 0) continue;
     std::int64_t expected = 1;
     for (int r = ref.rank - 1; r >= 0; --r) {
       if (ref.extent[r] > 1 && ref.stride[r] != expected)
-        throw DimensionMismatch(m_function + ": " + role + " must be dense and row-major, because " + why +
-                                "; its stride along extent " + std::to_string(r) + " is " +
+        throw DimensionMismatch(m_function + ": " + role + " must be dense and row-major, because " +
+                                std::string(why) + "; its stride along extent " + std::to_string(r) + " is " +
                                 std::to_string(ref.stride[r]) + ", expected " + std::to_string(expected) +
                                 "; use Kokkos::LayoutRight or copy it: " + describe());
       expected *= ref.extent[r];
@@ -48,30 +60,64 @@ const Operands& Operands::require_dense(const std::string& why) const {
   return *this;
 }
 
-const Operands& Operands::require_extents(bool condition, const std::string& expected) const {
+const Operands& Operands::require_extents(bool condition, std::string_view expected) const {
   if (condition) return *this;
-  throw DimensionMismatch(m_function + ": extents do not match: " + describe() + "; expected " + expected);
+  throw DimensionMismatch(m_function + ": extents do not match: " + describe() + "; expected " +
+                          std::string(expected));
 }
 
-const Operands& Operands::require_dtype(const char* role, DType dtype) const {
+const Operands& Operands::require_dtype(std::string_view role, DType dtype) const {
   for (const auto& operand : m_operands) {
-    if (std::string(operand.role) != role || !operand.ref.present() || operand.ref.dtype == dtype) continue;
-    throw DimensionMismatch(m_function + ": " + role + " is stored as " + to_string(operand.ref.dtype) +
+    if (operand.role != role || !operand.ref.present() || operand.ref.dtype == dtype) continue;
+    throw DimensionMismatch(m_function + ": " + operand.role + " is stored as " + to_string(operand.ref.dtype) +
                             ", expected " + to_string(dtype) + ": " + describe());
   }
   return *this;
 }
 
-const Operands& Operands::require_option(bool condition, const std::string& sentence) const {
-  if (condition) return *this;
-  throw NotSupported(m_function + ": " + sentence);
+const Operands& Operands::require_floating(std::string_view role) const {
+  for (const auto& operand : m_operands) {
+    const DType dtype = operand.ref.dtype;
+    if (operand.role != role || !operand.ref.present() || (dtype != DType::i32 && dtype != DType::u8)) continue;
+    throw DimensionMismatch(m_function + ": " + operand.role + " is stored as " + to_string(dtype) +
+                            ", expected f32, bf16, f16 or f64: " + describe());
+  }
+  return *this;
 }
 
-const Operands& Operands::require_workspace(std::size_t given, std::size_t needed) const {
-  if (given >= needed) return *this;
-  throw DimensionMismatch(m_function + ": the workspace has " + std::to_string(given) + " bytes, " +
-                          std::to_string(needed) + " are needed; ask " + m_function +
-                          "_workspace_bytes: " + describe());
+const Operands& Operands::require_disjoint(std::string_view output,
+                                           std::initializer_list<std::string_view> may_be) const {
+  const auto written = std::find_if(m_operands.begin(), m_operands.end(),
+                                    [&](const Operand& operand) { return operand.role == output; });
+  if (written == m_operands.end() || !written->ref.present()) return *this;
+  for (const auto& other : m_operands) {
+    if (other.role == output || !Impl::overlap(written->ref, other.ref)) continue;
+    const bool allowed = std::find(may_be.begin(), may_be.end(), other.role) != may_be.end();
+    if (allowed && Impl::same_elements(written->ref, other.ref)) continue;
+    throw DimensionMismatch(m_function + ": " + written->role + " shares memory with " + other.role +
+                            (allowed ? ", but is not the same View; pass the same View or a separate one: "
+                                     : "; pass a View of its own: ") +
+                            describe());
+  }
+  return *this;
+}
+
+const Operands& Operands::require_option(bool condition, std::string_view sentence) const {
+  if (condition) return *this;
+  throw NotSupported(m_function + ": " + std::string(sentence));
+}
+
+const Operands& Operands::require_workspace(const Workspace& workspace, std::size_t needed) const {
+  if (workspace.suffices(needed)) return *this;
+  std::ostringstream text;
+  text << m_function << ": ";
+  if (workspace.bytes < needed)
+    text << "the workspace has " << workspace.bytes << " bytes, " << needed << " are needed; ask " << m_function
+         << "_workspace_bytes: ";
+  else
+    text << "the workspace begins at " << workspace.data << ", expected a multiple of " << Workspace::alignment
+         << " bytes; pass the begin of a Kokkos allocation: ";
+  throw DimensionMismatch(text.str() + describe());
 }
 
 }  // namespace kformer

@@ -93,7 +93,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   const bool training = m_options.mode == LayerMode::training;
   Arena<memory_space> arena;
   arena.add(m_normed, rows, hidden);
-  arena.add(m_product_workspace, linear_workspace_bytes<Exec>());
+  arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
   if (training) {
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and the
     // one it makes. The recomputed product stands where the gradient of gate and up will be.
@@ -117,7 +117,7 @@ std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
   const auto head_bytes = [&](std::int64_t heads) {
     return m_config.qk_norm ? rms_norm_backward_workspace_bytes<T>(Exec(), rows, heads, m_config.head_dim) : 0;
   };
-  return std::max({rms_norm_backward_workspace_bytes<T>(Exec(), rows, m_config.hidden_size),
+  return std::max({rms_norm_residual_backward_workspace_bytes<T>(Exec(), rows, m_config.hidden_size),
                    head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
 }
 
@@ -158,7 +158,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
         "forward");
   {
     Region region("attention_norm");
-    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, norm_options());
+    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, {.eps = m_config.rms_norm_eps});
   }
   {
     Region region("qkv");
@@ -170,19 +170,19 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
   }
   {
     Region region("out_projection");
-    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, product_options());
+    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, {}, m_product_workspace);
   }
   {
     Region region("mlp_norm");
-    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, norm_options());
+    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, {.eps = m_config.rms_norm_eps});
   }
   {
     Region region("gate_up");
-    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, product_options());
+    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
   }
   {
     Region region("down");
-    linear_residual_forward(exec, m_product, m_weight.down, m_h, y, product_options());
+    linear_residual_forward(exec, m_product, m_weight.down, m_h, y, {}, m_product_workspace);
   }
   m_ran_forward = true;
 }
@@ -199,8 +199,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   mlp_gradient(exec, dy);
   {
     Region region("out_projection");
-    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, product_options());
-    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, product_options());
+    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, {}, m_product_workspace);
   }
   {
     Region region("attention");
@@ -213,16 +213,23 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   }
   {
     Region region("attention_norm");
-    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, norm_options());
+    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, {.eps = m_config.rms_norm_eps});
   }
   {
     Region region("qkv");
-    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, product_options());
-    if (m_config.attention_bias) linear_bias_backward(exec, m_d_qkv, m_gradient.bias);
-    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, product_options());
+    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, {}, m_product_workspace);
+    if (m_config.attention_bias) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
+    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, {}, m_product_workspace);
   }
   Region region("attention_norm");
-  rms_norm_residual_backward(exec, x, m_weight.norm1, m_rstd1, m_d_normed, m_dh, dx, m_gradient.norm1,
+  rms_norm_residual_backward(exec,
+                             RmsNormResidualBackwardOperands{.sum = x,
+                                                             .weight = m_weight.norm1,
+                                                             .rstd = m_rstd1,
+                                                             .dy = m_d_normed,
+                                                             .dsum = m_dh,
+                                                             .dx = dx,
+                                                             .dweight = m_gradient.norm1},
                              m_norm_workspace);
 }
 
@@ -235,8 +242,8 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   }
   {
     Region region("down");
-    linear_backward_weight(exec, m_product, dy, m_gradient.down, product_options());
-    linear_backward_input(exec, m_weight.down, dy, m_d_product, product_options());
+    linear_backward_weight(exec, m_product, dy, m_gradient.down, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.down, dy, m_d_product, {}, m_product_workspace);
   }
   {
     Region region("swiglu");
@@ -245,16 +252,23 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   }
   {
     Region region("mlp_norm");
-    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, norm_options());
+    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, {.eps = m_config.rms_norm_eps});
   }
   {
     Region region("gate_up");
-    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, product_options());
-    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, product_options());
+    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, {}, m_product_workspace);
+    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, {}, m_product_workspace);
   }
   {
     Region region("mlp_norm");
-    rms_norm_residual_backward(exec, m_h, m_weight.norm2, m_rstd2, m_d_normed, dy, m_dh, m_gradient.norm2,
+    rms_norm_residual_backward(exec,
+                               RmsNormResidualBackwardOperands{.sum = m_h,
+                                                               .weight = m_weight.norm2,
+                                                               .rstd = m_rstd2,
+                                                               .dy = m_d_normed,
+                                                               .dsum = dy,
+                                                               .dx = m_dh,
+                                                               .dweight = m_gradient.norm2},
                                m_norm_workspace);
   }
 }
@@ -264,22 +278,28 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  const LinearOptions products = product_options();
   if (!m_config.qk_norm) {
-    const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout, products};
+    const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout};
     if (m_config.attention_bias)
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, m_cos, m_sin, rotated);
+      linear_bias_rope_forward(exec,
+                               LinearBiasRopeForwardOperands{.x = m_normed,
+                                                             .weight = m_weight.qkv,
+                                                             .bias = m_weight.bias,
+                                                             .cos = m_cos,
+                                                             .sin = m_sin,
+                                                             .y = m_qkv},
+                               rotated, m_product_workspace);
     else
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_qkv, m_cos, m_sin, rotated);
+      linear_rope_forward(exec, m_normed, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
     return;
   }
   if (m_config.attention_bias)
-    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, products);
+    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, {}, m_product_workspace);
   else
-    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, products);
+    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, {}, m_product_workspace);
   const auto normalise = [&](std::int64_t first, std::int64_t count, const auto& weight, const auto& rstd) {
     rms_norm_forward(exec, Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim), weight,
-                     Impl::heads_of_rows(m_rotated, first, count, m_config.head_dim), rstd, norm_options());
+                     Impl::heads_of_rows(m_rotated, first, count, m_config.head_dim), rstd, {.eps = m_config.rms_norm_eps});
   };
   normalise(0, q_heads, m_weight.q_norm, m_q_rstd);
   normalise(q_heads, kv_heads, m_weight.k_norm, m_k_rstd);
@@ -292,8 +312,15 @@ void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) {
   const auto gradient = [&](std::int64_t first, std::int64_t count, const auto& weight, const auto& rstd,
                             const auto& dweight) {
     const auto d = Impl::heads_of_rows(m_d_qkv, first, count, m_config.head_dim);
-    rms_norm_backward(exec, Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim), weight, rstd, d, d, dweight,
-                      m_norm_workspace);
+    rms_norm_backward(
+        exec,
+        RmsNormBackwardOperands{.x = Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim),
+                                .weight = weight,
+                                .rstd = rstd,
+                                .dy = d,
+                                .dx = d,
+                                .dweight = dweight},
+        m_norm_workspace);
   };
   gradient(0, q_heads, m_weight.q_norm, m_q_rstd, m_gradient.q_norm);
   gradient(q_heads, kv_heads, m_weight.k_norm, m_k_rstd, m_gradient.k_norm);
@@ -315,9 +342,22 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec) {
   const auto dout = queries(m_d_attention), dq = queries(m_d_qkv), dk = keys(m_d_qkv), dv = values(m_d_qkv);
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
   if (m_options.attention == AttentionAlgorithm::standard)
-    standard_attention_backward(exec, q, k, v, m_probabilities, dout, dq, dk, dv, options, m_attention_workspace);
+    standard_attention_backward(exec,
+                                StandardAttentionBackwardOperands{.q = q,
+                                                                  .k = k,
+                                                                  .v = v,
+                                                                  .probabilities = m_probabilities,
+                                                                  .dout = dout,
+                                                                  .dq = dq,
+                                                                  .dk = dk,
+                                                                  .dv = dv},
+                                options, m_attention_workspace);
   else
-    attention_backward(exec, q, k, v, out, m_lse, dout, dq, dk, dv, options, m_attention_workspace);
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv},
+        options, {}, {}, m_attention_workspace);
 }
 
 template <class Exec, Scalar T>

@@ -260,8 +260,14 @@ void Generator<Exec, T>::sample_tokens(const Exec& exec) {
     const auto at = Kokkos::subview(m_positions, run), to = Kokkos::subview(m_tokens, run);
     const auto scores = Kokkos::subview(m_log_probabilities, run);
     if (penalised())
-      sample(exec, rows, Kokkos::subview(m_history, run, Kokkos::ALL), Kokkos::subview(m_history_lengths, run),
-             at, to, scores, options, m_workspace);
+      sample(exec,
+             SampleOperands{.logits = rows,
+                            .history = Kokkos::subview(m_history, run, Kokkos::ALL),
+                            .history_lengths = Kokkos::subview(m_history_lengths, run),
+                            .positions = at,
+                            .tokens = to,
+                            .log_probabilities = scores},
+             options, m_workspace);
     else
       sample(exec, rows, at, to, scores, options, m_workspace);
   }

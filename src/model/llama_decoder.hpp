@@ -145,7 +145,7 @@ template <class Exec, Scalar T>
 std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
   std::vector<WeightSlot> all;
   const auto vector = [&](const std::string& name, const auto& view, std::int64_t first, std::int64_t count) {
-    all.push_back({name, Impl::rows_of(erase(view), first, count), {}});
+    all.push_back({name, Impl::rows_of(tensor_ref(view), first, count), {}});
   };
   const auto matrix = [&](const Weight& weight) {
     for (WeightSlot& slot : weight.slots()) all.push_back(std::move(slot));
@@ -245,7 +245,7 @@ void LlamaDecoder<Exec, T>::project(const Exec& exec, const Layer& layer, const 
     return;
   }
   if (layer.qkv.is_dense()) {
-    linear_bias_forward(exec, normed, layer.qkv.dense(), layer.bias, qkv, {.workspace = m_workspace});
+    linear_bias_forward(exec, normed, layer.qkv.dense(), layer.bias, qkv, {}, m_workspace);
     return;
   }
   // The bias is a residual that is the same for all rows.
@@ -292,7 +292,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
   {
     Region region("gate_up");
     if (layer.gate_up.is_dense()) {
-      linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product, {.workspace = m_workspace});
+      linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product, {}, m_workspace);
     } else {
       layer.gate_up.forward(exec, normed, gate_up, product_options(), m_workspace);
       swiglu_forward(exec, product, Impl::up_half(gate_up), product);

@@ -72,18 +72,18 @@ void LlamaModel<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   const auto gradient = [&](const auto& view) {
-    return m_options.mode == LayerMode::training ? erase(view) : TensorRef{};
+    return m_options.mode == LayerMode::training ? tensor_ref(view) : TensorRef{};
   };
   std::vector<Parameter> all{
-      {"model.embed_tokens.weight", erase(m_weight.embedding), gradient(m_gradient.embedding)}};
+      {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].parameters()) {
       p.name = "model.layers." + std::to_string(l) + "." + p.name;
       all.push_back(std::move(p));
     }
-  all.push_back({"model.norm.weight", erase(m_weight.norm), gradient(m_gradient.norm)});
+  all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
   if (!m_config.tie_word_embeddings)
-    all.push_back({"lm_head.weight", erase(m_weight.head), gradient(m_gradient.head)});
+    all.push_back({"lm_head.weight", tensor_ref(m_weight.head), gradient(m_gradient.head)});
   return all;
 }
 
@@ -142,7 +142,7 @@ void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids) {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& x) {
   require_prepared("forward_embedded");
-  require_states("forward_embedded", "x", erase(x));
+  require_states("forward_embedded", "x", tensor_ref(x));
   Kokkos::deep_copy(exec, m_x[0], x);
   run_layers(exec);
   m_saved = Saved::forward_embedded;
@@ -188,7 +188,7 @@ void LlamaModel<Exec, T>::backward_embedded(const Exec& exec, const Tokens& targ
                                             const ConstTokenNumbers& dloss, const TokenNumbers& loss,
                                             const Matrix& dx, const CrossEntropyOptions& options) {
   require_saved(Saved::forward_embedded, "backward_embedded", "forward_embedded");
-  require_states("backward_embedded", "dx", erase(dx));
+  require_states("backward_embedded", "dx", tensor_ref(dx));
   layer_gradients(exec, targets, dloss, loss, options, &dx);
 }
 
@@ -199,13 +199,27 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
     const CrossEntropyOptions& options, const Matrix* dx) {
   {
     Region region("loss");
-    linear_cross_entropy(exec, m_hidden, head(), targets, loss, dloss, m_dy, head_gradient(),
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = m_hidden,
+                                                    .weight = head(),
+                                                    .targets = targets,
+                                                    .dloss = dloss,
+                                                    .loss = loss,
+                                                    .dx = m_dy,
+                                                    .dweight = head_gradient()},
                          {.cross_entropy = options}, m_loss_workspace);
   }
   m_saved = Saved::nothing;
   {
     Region region("final_norm");
-    rms_norm_backward(exec, m_x.back(), m_weight.norm, m_rstd, m_dy, m_dx, m_gradient.norm, m_norm_workspace);
+    rms_norm_backward(exec,
+                      RmsNormBackwardOperands{.x = m_x.back(),
+                                              .weight = m_weight.norm,
+                                              .rstd = m_rstd,
+                                              .dy = m_dy,
+                                              .dx = m_dx,
+                                              .dweight = m_gradient.norm},
+                      m_norm_workspace);
   }
   // The gradients of a layer's output and of its input take turns in two arrays.
   Matrix from = m_dx, to = m_dy;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/core/operands.hpp"
 
+#include <array>
+#include <sstream>
+
+#include "core/overlap.hpp"
 #include "kformer/core/workspace.hpp"
 #include "support/errors.hpp"
 
@@ -9,7 +13,7 @@ namespace {
 
 template <class V>
 Operand operand(const char* role, const V& view) {
-  return {role, erase(view)};
+  return {role, tensor_ref(view)};
 }
 
 template <class T>
@@ -19,10 +23,10 @@ using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
 BOOST_AUTO_TEST_SUITE(operands)
 
-BOOST_AUTO_TEST_CASE(views_are_erased_to_address_type_extents_and_strides) {
+BOOST_AUTO_TEST_CASE(a_tensor_ref_has_address_type_extents_and_strides) {
   const Matrix<bf16> matrix("matrix", 3, 8);
   const auto slice = Kokkos::subview(matrix, Kokkos::ALL, Kokkos::pair(2, 7));
-  const TensorRef ref = erase(slice);
+  const TensorRef ref = tensor_ref(slice);
   BOOST_TEST(ref.data == slice.data());
   BOOST_TEST((ref.dtype == DType::bf16));
   BOOST_TEST(ref.rank == 2);
@@ -34,13 +38,13 @@ BOOST_AUTO_TEST_CASE(views_are_erased_to_address_type_extents_and_strides) {
   BOOST_TEST(ref.has_extents({3, 5}));
   BOOST_TEST(!ref.has_extents({3, 5, 1}));
   BOOST_TEST(!ref.has_extents({3, 4}));
-  BOOST_TEST(!ref.same_extents(erase(matrix)));
+  BOOST_TEST(!ref.same_extents(tensor_ref(matrix)));
   const auto typed = ref.as<bf16, 2>();
   BOOST_TEST(&typed(2, 4) == &slice(2, 4));
   const Kokkos::View<const double, Kokkos::HostSpace> number =
       Kokkos::View<double, Kokkos::HostSpace>("number");
-  BOOST_TEST(erase(number).rank == 0);
-  BOOST_TEST(erase(number).size() == 1);
+  BOOST_TEST(tensor_ref(number).rank == 0);
+  BOOST_TEST(tensor_ref(number).size() == 1);
   BOOST_TEST(!TensorRef{}.present());
   BOOST_TEST(TensorRef{}.size() == 0);
 }
@@ -112,11 +116,98 @@ BOOST_AUTO_TEST_CASE(option_text) {
 BOOST_AUTO_TEST_CASE(workspace_text) {
   const Matrix<float> x("x", 3, 5);
   const Operands all("f_backward", {operand("x", x)});
-  BOOST_CHECK_NO_THROW(all.require_workspace(8, 8));
+  alignas(Workspace::alignment) std::byte memory[16];
+  Workspace workspace;
+  workspace.data = memory;
+  workspace.bytes = 8;
+  BOOST_CHECK_NO_THROW(all.require_workspace(workspace, 8));
   check_error<DimensionMismatch>(
-      [&] { all.require_workspace(7, 8); },
-      "kformer::f_backward: the workspace has 7 bytes, 8 are needed; ask kformer::f_backward_workspace_bytes: "
+      [&] { all.require_workspace(workspace, 9); },
+      "kformer::f_backward: the workspace has 8 bytes, 9 are needed; ask kformer::f_backward_workspace_bytes: "
       "x[3,5]");
+  workspace.data = memory + 4;
+  std::ostringstream address;
+  address << workspace.data;
+  check_error<DimensionMismatch>([&] { all.require_workspace(workspace, 8); },
+                                 "kformer::f_backward: the workspace begins at " + address.str() +
+                                     ", expected a multiple of 64 bytes; pass the begin of a Kokkos "
+                                     "allocation: x[3,5]");
+}
+
+BOOST_AUTO_TEST_CASE(floating_text) {
+  const Kokkos::View<std::int32_t*, Kokkos::HostSpace> ids("ids", 3);
+  const Matrix<f16> x("x", 3, 5);
+  const Operands all("f", {operand("x", x), operand("y", ids), {"mask", {}}});
+  BOOST_CHECK_NO_THROW(all.require_floating("x").require_floating("mask"));
+  check_error<DimensionMismatch>([&] { all.require_floating("y"); },
+                                 "kformer::f: y is stored as i32, expected f32, bf16, f16 or f64: x[3,5] y[3]");
+}
+
+BOOST_AUTO_TEST_CASE(an_output_shares_no_memory) {
+  const Matrix<float> x("x", 4, 6), other("other", 4, 6);
+  const Operands same("f", {operand("x", x), operand("y", x), operand("z", other)});
+  BOOST_CHECK_NO_THROW(same.require_disjoint("z").require_disjoint("y", {"x"}).require_disjoint("absent"));
+  check_error<DimensionMismatch>(
+      [&] { same.require_disjoint("y"); },
+      "kformer::f: y shares memory with x; pass a View of its own: x[4,6] y[4,6] z[4,6]");
+  const auto upper = Kokkos::subview(x, Kokkos::pair(0, 3), Kokkos::ALL),
+             lower = Kokkos::subview(x, Kokkos::pair(1, 4), Kokkos::ALL);
+  check_error<DimensionMismatch>(
+      [&] { Operands("f", {operand("x", upper), operand("y", lower)}).require_disjoint("y", {"x"}); },
+      "kformer::f: y shares memory with x, but is not the same View; pass the same View or a separate one: "
+      "x[3,6] y[3,6]");
+}
+
+BOOST_AUTO_TEST_CASE(slices_that_lie_between_each_other_share_no_memory) {
+  using Kokkos::ALL, Kokkos::pair, Kokkos::subview;
+  const Matrix<float> x("x", 4, 6);
+  const auto overlap = [](const auto& a, const auto& b) {
+    return Impl::overlap(tensor_ref(a), tensor_ref(b)) && Impl::overlap(tensor_ref(b), tensor_ref(a));
+  };
+  const auto apart = [](const auto& a, const auto& b) {
+    return !Impl::overlap(tensor_ref(a), tensor_ref(b)) && !Impl::overlap(tensor_ref(b), tensor_ref(a));
+  };
+  BOOST_TEST(apart(subview(x, ALL, pair(0, 3)), subview(x, ALL, pair(3, 6))));
+  BOOST_TEST(overlap(subview(x, ALL, pair(0, 3)), subview(x, ALL, pair(2, 5))));
+  BOOST_TEST(apart(subview(x, pair(0, 2), ALL), subview(x, pair(2, 4), ALL)));
+  BOOST_TEST(overlap(x, subview(x, pair(3, 4), pair(5, 6))));
+  BOOST_TEST(apart(subview(x, pair(0, 1), ALL), subview(x, pair(1, 4), pair(1, 2))));
+  // Queries, keys and values of one product, and steps of a padded batch.
+  const Kokkos::View<float****, Kokkos::LayoutRight, Kokkos::HostSpace> batch("batch", 2, 5, 6, 4);
+  const auto heads = [&](int from, int to) { return subview(batch, ALL, ALL, pair(from, to), ALL); };
+  BOOST_TEST(apart(heads(0, 3), heads(3, 5)));
+  BOOST_TEST(overlap(heads(0, 3), heads(2, 5)));
+  const auto steps = [&](int from, int to) {
+    return subview(batch, ALL, pair(from, to), pair(0, 2), pair(0, 3));
+  };
+  BOOST_TEST(apart(steps(0, 2), steps(2, 5)));
+  BOOST_TEST(overlap(steps(0, 3), steps(2, 5)));
+  const Matrix<float> none("none", 0, 6);
+  BOOST_TEST(apart(none, none));
+}
+
+BOOST_AUTO_TEST_CASE(concepts_of_views) {
+  using Kokkos::HostSpace, Kokkos::LayoutLeft, Kokkos::View;
+  static_assert(OutputView<Matrix<f16>, 2> && InputView<Matrix<f16>, 2>);
+  static_assert(InputView<Matrix<const float>, 2> && !OutputView<Matrix<const float>, 2>);
+  static_assert(!InputView<Matrix<float>, 3> && !InputView<Matrix<int>, 2> && !InputView<float, 2>);
+  static_assert(!InputView<View<float**, LayoutLeft, HostSpace>, 2>);
+  static_assert(InputView<View<float*, LayoutLeft, HostSpace>, 1>);
+}
+
+BOOST_AUTO_TEST_CASE(a_left_array_is_read_as_a_row_major_one) {
+  const Kokkos::View<float****, Kokkos::LayoutLeft, Kokkos::HostSpace> left("left", 2, 3, 4, 5);
+  const auto rows = as_row_major(left);
+  static_assert(OutputView<decltype(rows), 4>);
+  const TensorRef ref = tensor_ref(rows);
+  BOOST_TEST(ref.has_extents({5, 4, 3, 2}));
+  BOOST_TEST((ref.stride == std::array<std::int64_t, 4>{24, 6, 2, 1}));
+  BOOST_TEST(&rows(4, 3, 2, 1) == &left(1, 2, 3, 4));
+  BOOST_CHECK_NO_THROW(Operands("f", {{"x", ref}}).require_unit_stride().require_dense("it must"));
+  const Kokkos::View<const double*, Kokkos::LayoutLeft, Kokkos::HostSpace> line(
+      Kokkos::View<double*, Kokkos::LayoutLeft, Kokkos::HostSpace>("line", 7));
+  BOOST_TEST(as_row_major(line).data() == line.data());
+  static_assert(InputView<decltype(as_row_major(line)), 1>);
 }
 
 BOOST_AUTO_TEST_CASE(a_workspace_is_made_from_a_view_of_bytes) {

@@ -193,6 +193,29 @@ BOOST_AUTO_TEST_CASE(forward_saves_what_any_number_of_backward_calls_need) {
   }
 }
 
+// The first token sees the last one if the layer is not causal.
+BOOST_AUTO_TEST_CASE(causal_is_an_option) {
+  const LlamaConfig config = small_config();
+  const LayerInputs inputs = LayerInputs::random(config, {1, 7});
+  for (const AttentionAlgorithm algorithm : algorithms)
+    for (const bool causal : {true, false}) {
+      const auto ledger = Ledger::create();
+      DecoderLayer<Exec, double> layer(config, {1, 7}, {.attention = algorithm, .causal = causal}, *ledger);
+      for (const Parameter& p : layer.parameters()) write_parameter<double>(p.weight, inputs.weights.at(p.name));
+      layer.prepare(Exec());
+      const auto first_token = [&](double last) {
+        TestTensor<Exec, double> x({7, config.hidden_size}), y({7, config.hidden_size});
+        x.fill([&](std::size_t i) { return inputs.x.values()[i] + (i / 56 == 6 ? last : 0); });
+        layer.forward(Exec(), x.view<2>(), y.view<2>());
+        Exec().fence("kformer::Testing::layer");
+        auto values = y.read<double>().values();
+        values.resize(56);
+        return values;
+      };
+      BOOST_TEST((first_token(0) == first_token(1)) == causal, name_of(algorithm));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names_and_extents) {
   LlamaConfig config = small_config();
   config.attention_bias = config.qk_norm = true;

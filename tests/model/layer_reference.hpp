@@ -106,7 +106,7 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
   // The gradient that a projection sends to its input; its weight's is noted down.
   const auto back = [&](const std::string& name, const HostTensor<Real>& input, const HostTensor<Real>& d) {
     gradient[name + ".weight"] = ref::linear_backward_weight<Real>(input, d);
-    if (b(name).present()) gradient[name + ".bias"] = ref::linear_bias_backward<Real>(d);
+    if (b(name).present()) gradient[name + ".bias"] = ref::linear_backward_bias<Real>(d);
     return ref::linear_backward_input<Real, Store>(w(name), d);
   };
   const auto d_product = ref::linear_backward_input<Real, Store>(w("mlp.down_proj"), dy);

@@ -78,6 +78,50 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(inference_gives_the_bits_of_training, T, Scalars) 
   }
 }
 
+/// The embeddings of a model's tokens, as a host would look them up.
+TestTensor<Exec, double> embeddings_of(const ModelInputs& inputs) {
+  TestTensor<Exec, double> x({inputs.shape.rows(), inputs.config.hidden_size});
+  const auto& table = inputs.weights.at("model.embed_tokens.weight");
+  const auto hidden = static_cast<std::size_t>(inputs.config.hidden_size);
+  x.fill([&](std::size_t i) { return table(inputs.ids[i / hidden], static_cast<std::int64_t>(i % hidden)); });
+  return x;
+}
+
+BOOST_AUTO_TEST_CASE(embeddings_take_the_place_of_tokens) {
+  for (const ModelCase& c : model_cases()) {
+    const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+    ModelUnderTest<double> by_ids(inputs), embedded(inputs);
+    TestTensor<Exec, double> x = embeddings_of(inputs);
+    by_ids.forward();
+    embedded.forward_embedded(x);
+    BOOST_TEST((embedded.logits().bits() == by_ids.logits().bits()), c.name);
+    BOOST_TEST((embedded.loss().bits() == by_ids.loss().bits()), c.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_embeddings_are_derivatives) {
+  const CrossEntropyOptions options{.label_smoothing = 0.1, .z_loss = 1e-2};
+  for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
+      const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+      ModelUnderTest<double> run(inputs);
+      TestTensor<Exec, double> x = embeddings_of(inputs);
+      const TestTensor<Exec, double> dx({c.shape.rows(), c.config.hidden_size});
+      run.forward_embedded(x, options);
+      run.backward_embedded(dx, options);
+      const auto loss = [&] {
+        run.forward_embedded(x, options);
+        const auto losses = run.loss().read<double>();
+        return std::accumulate(losses.values().begin(), losses.values().end(), 0.0) /
+               static_cast<double>(c.shape.rows());
+      };
+      std::mt19937 generator(20261122);
+      check_gradient_of("x", x, dx, generator, loss);
+      for (const Parameter& p : run.model().parameters())
+        if (p.name == "model.embed_tokens.weight" && !c.config.tie_word_embeddings)
+          for (const double d : run.gradient<double>(p).values()) BOOST_REQUIRE(d == 0);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names) {
   for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape);

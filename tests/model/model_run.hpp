@@ -43,6 +43,18 @@ class ModelUnderTest {
     fence();
   }
 
+  void forward_embedded(const TestTensor<Exec, T>& x, const CrossEntropyOptions& options = {}) {
+    m_model.forward_embedded(Exec(), x.template view<2>());
+    m_model.logits(Exec(), m_logits.template view<2>());
+    m_model.loss(Exec(), m_targets.template view<1>(), m_loss.template view<1>(), options);
+    fence();
+  }
+  void backward_embedded(const TestTensor<Exec, T>& dx, const CrossEntropyOptions& options = {}) {
+    m_model.backward_embedded(Exec(), m_targets.template view<1>(), m_dloss.template view<1>(),
+                              m_loss.template view<1>(), dx.template view<2>(), options);
+    fence();
+  }
+
   LlamaModel<Exec, T>& model() { return m_model; }
   const Ledger& ledger() const { return *m_ledger; }
   const TestTensor<Exec, T>& logits() const { return m_logits; }

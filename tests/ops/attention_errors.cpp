@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What flash attention refuses, and the texts that say so.
-#include "kformer/ops/attention_plan.hpp"
+#include "kformer/ops/attention.hpp"
 #include "ops/attention_cases.hpp"
 #include "support/errors.hpp"
 
@@ -8,36 +8,27 @@ namespace kformer::Testing {
 
 BOOST_AUTO_TEST_SUITE(attention_errors)
 
-BOOST_AUTO_TEST_CASE(plan_errors) {
-  const AttentionPlan<Exec> plan({DType::f32, 1, 3, 5, 4, 2, 8, 8});
-  AttentionTensors<float> t({1, 4, 5, 4, 2, 8, 8});
-  check_error<DimensionMismatch>(
-      [&] {
-        plan.forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>());
-      },
-      "kformer::attention_forward: extents do not match: q[1,4,4,8] k[1,5,2,8] v[1,5,2,8] out[1,4,4,8] "
-      "lse[1,4,4]; "
-      "expected the shape of the plan: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3]");
-  AttentionTensors<bf16> half(AttentionCase{1, 3, 5, 4, 2, 8, 8});
-  check_error<DimensionMismatch>(
-      [&] {
-        plan.forward(Exec(), half.q.view<4>(), half.k.view<4>(), half.v.view<4>(), half.out.view<4>(),
-                     half.lse.view<3>());
-      },
-      "kformer::attention_forward: q is stored as bf16, expected f32: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] "
-      "out[1,3,4,8] lse[1,4,3]");
+BOOST_AUTO_TEST_CASE(workspace_errors) {
   AttentionTensors<float> fits({1, 3, 5, 4, 2, 8, 8});
   check_error<DimensionMismatch>(
       [&] {
-        plan.backward(Exec(), fits.q.view<4>(), fits.k.view<4>(), fits.v.view<4>(), fits.out.view<4>(),
-                      fits.lse.view<3>(), fits.dout.view<4>(), fits.dq.view<4>(), fits.dk.view<4>(),
-                      fits.dv.view<4>(), Workspace{});
+        attention_backward(Exec(),
+                      AttentionBackwardOperands{.q = fits.q.view<4>(),
+                                                .k = fits.k.view<4>(),
+                                                .v = fits.v.view<4>(),
+                                                .out = fits.out.view<4>(),
+                                                .lse = fits.lse.view<3>(),
+                                                .dout = fits.dout.view<4>(),
+                                                .dq = fits.dq.view<4>(),
+                                                .dk = fits.dk.view<4>(),
+                                                .dv = fits.dv.view<4>()},
+                      {}, {}, {}, Workspace{});
       },
       "kformer::attention_backward: the workspace has 0 bytes, 48 are needed; ask "
       "kformer::attention_backward_workspace_bytes: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3] "
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,2,8] dv[1,5,2,8]");
   check_error<DimensionMismatch>(
-      [] { AttentionPlan<Exec>({DType::f32, 1, 3, 5, 4, 3, 8, 8}); },
+      [] { attention_backward_workspace_bytes(Exec(), {DType::f32, 1, 3, 5, 4, 3, 8, 8}); },
       "kformer::attention_backward: extents do not match: q[1,3,4,8] k[1,5,3,8] v[1,5,3,8] out[1,3,4,8] "
       "lse[1,4,3] "
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,3,8] dv[1,5,3,8]; expected the heads of k to divide those of q");
@@ -75,11 +66,17 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                      "extents do not match: q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] out[1,3,4,6] "
                                      "lse[1,3,4]; expected lse[batch,q_heads,q_len]");
   TestTensor<Exec, f16> k16({1, 5, 2, 8});
-  check_error<DimensionMismatch>([&] { forward(t.q, k16, t.v, t.out, t.lse); },
-                                 start + "k is stored as f16, expected f32: " + operands);
+  check_error<DimensionMismatch>(
+      [&] {
+        Impl::AttentionForward{t.q.ref(), k16.ref(), t.v.ref(), t.out.ref(), t.lse.ref(), {}, {}}.check();
+      },
+      start + "k is stored as f16, expected f32: " + operands);
   TestTensor<Exec, double> lse64({1, 4, 3});
-  check_error<DimensionMismatch>([&] { forward(t.q, t.k, t.v, t.out, lse64); },
-                                 start + "lse is stored as f64, expected f32: " + operands);
+  check_error<DimensionMismatch>(
+      [&] {
+        Impl::AttentionForward{t.q.ref(), t.k.ref(), t.v.ref(), t.out.ref(), lse64.ref(), {}, {}}.check();
+      },
+      start + "lse is stored as f64, expected f32: " + operands);
   AttentionOptions negative;
   negative.window = -2;
   check_error<NotSupported>([&] { forward(t.q, t.k, t.v, t.out, t.lse, negative); },
@@ -100,6 +97,9 @@ struct Extras {
   const std::string start = "kformer::attention_forward: ", front = "q[2,3,4,8] k[2,5,2,8] v[2,5,2,6]",
                     back = " out[2,3,4,6] lse[2,4,3]";
 
+  Impl::AttentionForward problem(const Impl::AttentionExtraRefs& extras) const {
+    return {t.q.ref(), t.k.ref(), t.v.ref(), t.out.ref(), t.lse.ref(), {}, extras};
+  }
   void run(const AttentionExtras<Exec>& extras, const AttentionOptions& options = {}) const {
     attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
                       options, extras);
@@ -151,8 +151,10 @@ BOOST_AUTO_TEST_CASE(errors_of_block_masks) {
                      "block_mask[batch or 1,q_heads or 1,⌈q_len/2⌉,⌈kv_len/5⌉]");
   call.wrong_extents(extras(heads.view<4>(), 2, 3), "block_mask[1,3,2,2]",
                      "block_mask[batch or 1,q_heads or 1,⌈q_len/2⌉,⌈kv_len/3⌉]");
-  call.wrong_type(extras(numbers.view<4>(), 2, 3), "block_mask[1,4,2,2]",
-                  "block_mask is stored as f32, expected i32");
+  const Impl::AttentionExtraRefs wrong{.block_mask = numbers.ref(), .block_q = 2, .block_kv = 3};
+  check_error<DimensionMismatch>([&] { call.problem(wrong).check(); },
+                                 call.start + "block_mask is stored as f32, expected i32: " + call.front +
+                                     " block_mask[1,4,2,2]" + call.back);
 }
 
 BOOST_AUTO_TEST_CASE(errors_of_packed_sequences) {
@@ -182,7 +184,11 @@ BOOST_AUTO_TEST_CASE(errors_of_packed_sequences) {
         "cu_seqlens_q[3] cu_seqlens_kv[4]", "cu_seqlens_q[sequences + 1] and cu_seqlens_kv[sequences + 1]");
   const TestTensor<Exec, float> numbers({3}), bias({1, 1, 3, 5});
   check_error<DimensionMismatch>(
-      [&] { run(t, AttentionExtras<Exec>().sequences(numbers.view<1>(), t.cu_seqlens_kv.view<1>())); },
+      [&] {
+        const Impl::AttentionExtraRefs extras{.cu_seqlens_q = numbers.ref(),
+                                              .cu_seqlens_kv = t.cu_seqlens_kv.ref()};
+        Impl::AttentionForward{t.q.ref(), t.k.ref(), t.v.ref(), t.out.ref(), t.lse.ref(), {}, extras}.check();
+      },
       start + "cu_seqlens_q is stored as f32, expected i32: q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] " + both + back);
   check_error<NotSupported>([&] { run(t, good().bias(bias.view<4>())); },
                             start + "a bias is not supported for packed sequences; pad them into a batch");
@@ -212,9 +218,18 @@ BOOST_AUTO_TEST_CASE(errors_of_extra_gradients) {
                         "q[2,3,4,8] k[2,5,2,8] v[2,5,2,6] bias[2,4,3,5] sinks[4] out[2,3,4,6] "
                         "lse[2,4,3] dout[2,3,4,6] dq[2,3,4,8] dk[2,5,2,8] dv[2,5,2,6] ";
   const auto run = [&](const AttentionExtraGradients<Exec>& gradients) {
-    attention_backward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
-                       t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), {}, {},
-                       AttentionExtras<Exec>().bias(t.bias.view<4>()).sinks(t.sinks.view<1>()), gradients);
+    attention_backward(Exec(),
+                       AttentionBackwardOperands{.q = t.q.view<4>(),
+                                                 .k = t.k.view<4>(),
+                                                 .v = t.v.view<4>(),
+                                                 .out = t.out.view<4>(),
+                                                 .lse = t.lse.view<3>(),
+                                                 .dout = t.dout.view<4>(),
+                                                 .dq = t.dq.view<4>(),
+                                                 .dk = t.dk.view<4>(),
+                                                 .dv = t.dv.view<4>()},
+                       {}, AttentionExtras<Exec>().bias(t.bias.view<4>()).sinks(t.sinks.view<1>()), gradients,
+                       {});
   };
   check_error<DimensionMismatch>([&] { run(AttentionExtraGradients<Exec>().bias(dbias.view<4>())); },
                                  start + "extents do not match: " + operands +

@@ -33,9 +33,17 @@ void backward(const Tensors& t) {
   const auto bytes =
       attention_backward_workspace_bytes(Exec(), t.c.shape(DType::f64), t.c.options, extras_of(t), gradients);
   const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
-  attention_backward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
-                     t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), t.c.options, workspace,
-                     extras_of(t), gradients);
+  attention_backward(Exec(),
+                     AttentionBackwardOperands{.q = t.q.view<4>(),
+                                               .k = t.k.view<4>(),
+                                               .v = t.v.view<4>(),
+                                               .out = t.out.view<4>(),
+                                               .lse = t.lse.view<3>(),
+                                               .dout = t.dout.view<4>(),
+                                               .dq = t.dq.view<4>(),
+                                               .dk = t.dk.view<4>(),
+                                               .dv = t.dv.view<4>()},
+                     t.c.options, extras_of(t), gradients, workspace);
   Exec().fence("kformer::Testing::attention");
 }
 

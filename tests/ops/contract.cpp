@@ -64,13 +64,22 @@ void add_rms_norm(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::RmsNormForward>(
       "rms_norm_forward", [=](const Exec& exec) { rms_norm_forward(exec, x, weight, y, rstd); }));
   table.push_back(row<Impl::RmsNormForward>("rms_norm_residual_forward", [=](const Exec& exec) {
-    rms_norm_residual_forward(exec, x, residual, weight, sum, y, rstd);
+    rms_norm_residual_forward(
+        exec, RmsNormResidualForwardOperands{
+                  .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd});
   }));
   table.push_back(row<Impl::RmsNormBackward>("rms_norm_backward", [=](const Exec& exec) {
-    rms_norm_backward(exec, x, weight, rstd, y, sum, dweight, bytes);
+    rms_norm_backward(
+        exec,
+        RmsNormBackwardOperands{.x = x, .weight = weight, .rstd = rstd, .dy = y, .dx = sum, .dweight = dweight},
+        bytes);
   }));
   table.push_back(row<Impl::RmsNormBackward>("rms_norm_residual_backward", [=](const Exec& exec) {
-    rms_norm_residual_backward(exec, x, weight, rstd, y, residual, sum, dweight, bytes);
+    rms_norm_residual_backward(
+        exec,
+        RmsNormResidualBackwardOperands{
+            .sum = x, .weight = weight, .rstd = rstd, .dy = y, .dsum = residual, .dx = sum, .dweight = dweight},
+        bytes);
   }));
 }
 
@@ -114,10 +123,13 @@ void add_linear(std::vector<PublicFunction>& table) {
     linear_swiglu_forward(exec, x, weight_gate_up, gate_up, y);
   }));
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward", [=](const Exec& exec) {
-    linear_rope_forward(exec, x, weight, y, cos, sin, {.heads = 1, .seq_len = 5});
+    linear_rope_forward(exec, x, weight, cos, sin, y, {.heads = 1, .seq_len = 5});
   }));
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const Exec& exec) {
-    linear_rope_forward(exec, x, weight, bias, y, cos, sin, {.heads = 1, .seq_len = 5});
+    linear_bias_rope_forward(
+        exec,
+        LinearBiasRopeForwardOperands{.x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y},
+        {.heads = 1, .seq_len = 5});
   }));
   const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, 5, 12), weights("weights", 2, 7, 12),
       ys("ys", 2, 5, 7);
@@ -125,8 +137,8 @@ void add_linear(std::vector<PublicFunction>& table) {
                                            [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
-  table.push_back(row<Impl::LinearBiasBackward>(
-      "linear_bias_backward", [=](const Exec& exec) { linear_bias_backward(exec, y, dbias); }));
+  table.push_back(row<Impl::LinearBackwardBias>(
+      "linear_backward_bias", [=](const Exec& exec) { linear_backward_bias(exec, y, dbias); }));
 }
 
 template <class T>
@@ -147,11 +159,25 @@ void add_swiglu_mlp(std::vector<PublicFunction>& table) {
   const Matrix<T> dproduct("dproduct", 5, 7), dgate_up("dgate_up", 5, 14), dx("dx", 5, 12);
   const Matrix<C> dweight_gate_up("dweight_gate_up", 14, 12), dweight_down("dweight_down", 12, 7);
   table.push_back(row<Impl::LinearForward>("swiglu_mlp_forward", [=](const Exec& exec) {
-    swiglu_mlp_forward(exec, x, weight_gate_up, weight_down, gate_up, product, y);
+    swiglu_mlp_forward(exec, SwigluMlpForwardOperands{.x = x,
+                                                      .weight_gate_up = weight_gate_up,
+                                                      .weight_down = weight_down,
+                                                      .gate_up = gate_up,
+                                                      .product = product,
+                                                      .y = y});
   }));
   table.push_back(row<Impl::LinearBackwardWeight>("swiglu_mlp_backward", [=](const Exec& exec) {
-    swiglu_mlp_backward(exec, x, weight_gate_up, weight_down, gate_up, product, y, dproduct, dgate_up, dx,
-                        dweight_gate_up, dweight_down);
+    swiglu_mlp_backward(exec, SwigluMlpBackwardOperands{.x = x,
+                                                        .weight_gate_up = weight_gate_up,
+                                                        .weight_down = weight_down,
+                                                        .gate_up = gate_up,
+                                                        .product = product,
+                                                        .dy = y,
+                                                        .dproduct = dproduct,
+                                                        .dgate_up = dgate_up,
+                                                        .dx = dx,
+                                                        .dweight_gate_up = dweight_gate_up,
+                                                        .dweight_down = dweight_down});
   }));
 }
 
@@ -164,11 +190,18 @@ void add_standard_attention(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::StandardAttentionForward>("standard_attention_forward", [=](const Exec& exec) {
     standard_attention_forward(exec, q, k, v, out, probabilities);
   }));
-  table.push_back(row<Impl::StandardAttentionForward>(
-      "standard_attention_masked_forward",
-      [=](const Exec& exec) { standard_attention_masked_forward(exec, q, k, v, mask, out, probabilities); }));
+  table.push_back(
+      row<Impl::StandardAttentionForward>("standard_attention_masked_forward", [=](const Exec& exec) {
+        standard_attention_masked_forward(
+            exec, StandardAttentionMaskedForwardOperands{
+                      .q = q, .k = k, .v = v, .mask = mask, .out = out, .probabilities = probabilities});
+      }));
   table.push_back(row<Impl::StandardAttentionBackward>("standard_attention_backward", [=](const Exec& exec) {
-    standard_attention_backward(exec, q, k, v, probabilities, out, dq, dk, dv, {}, bytes);
+    standard_attention_backward(
+        exec,
+        StandardAttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .probabilities = probabilities, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, bytes);
   }));
 }
 
@@ -193,10 +226,18 @@ void add_attention(std::vector<PublicFunction>& table) {
     attention_forward(exec, q, k, v, out, lse, {}, extras(), bytes);
   }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
-    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes);
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, {}, {}, bytes);
   }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward with extras", [=](const Exec& exec) {
-    attention_backward(exec, q, k, v, out, lse, out, dq, dk, dv, {}, bytes, extras(), gradients());
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, extras(), gradients(), bytes);
   }));
 }
 
@@ -280,7 +321,15 @@ void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
       "linear_cross_entropy of the loss alone",
       [=](const Exec& exec) { linear_cross_entropy(exec, x, weight, targets, loss, options, bytes); }));
   table.push_back(row<Impl::CrossEntropyBackward>("linear_cross_entropy", [=](const Exec& exec) {
-    linear_cross_entropy(exec, x, weight, targets, loss, dloss, dx, dweight, options, bytes);
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = x,
+                                                    .weight = weight,
+                                                    .targets = targets,
+                                                    .dloss = dloss,
+                                                    .loss = loss,
+                                                    .dx = dx,
+                                                    .dweight = dweight},
+                         options, bytes);
   }));
 }
 
@@ -294,14 +343,15 @@ void add_adamw(std::vector<PublicFunction>& table) {
   const Vector<C> norm("norm", 1);
   // Made in each call: the Views keep the memory, parameters do not.
   const auto with_states = [=](const auto& first, const auto& second) {
-    const TensorRef exact = sizeof(T) == 2 ? erase(master) : TensorRef{};
-    return std::vector<AdamWParameter>{{erase(weight), erase(gradient), exact, erase(first), erase(second)}};
+    const TensorRef exact = sizeof(T) == 2 ? tensor_ref(master) : TensorRef{};
+    return std::vector<AdamWParameter>{
+        {tensor_ref(weight), tensor_ref(gradient), exact, tensor_ref(first), tensor_ref(second)}};
   };
   const auto plain = [=] { return with_states(m, v); };
   const auto coded = [=] {
     auto parameters = with_states(m_code, v_code);
-    parameters[0].m_scale = erase(m_scale);
-    parameters[0].v_scale = erase(v_scale);
+    parameters[0].m_scale = tensor_ref(m_scale);
+    parameters[0].v_scale = tensor_ref(v_scale);
     return parameters;
   };
   const auto bytes = workspace(gradient_norm_workspace_bytes(Exec(), plain()));
@@ -324,7 +374,14 @@ void add_sampling(std::vector<PublicFunction>& table) {
   const SamplingOptions options{.top_k = 3, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1};
   const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), 5, 12, true, options));
   table.push_back(row<Impl::Sampling>("sample", [=](const Exec& exec) {
-    sample(exec, logits, history, lengths, positions, tokens, log_probabilities, options, bytes);
+    sample(exec,
+           SampleOperands{.logits = logits,
+                          .history = history,
+                          .history_lengths = lengths,
+                          .positions = positions,
+                          .tokens = tokens,
+                          .log_probabilities = log_probabilities},
+           options, bytes);
   }));
   table.push_back(row<Impl::Sampling>("sample without a history", [=](const Exec& exec) {
     sample(exec, logits, positions, tokens, log_probabilities, {.temperature = 0});
@@ -353,21 +410,30 @@ void add_kv_cache(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::KvAppend>(
       "kv_append", [=](const Exec& exec) { kv_append(exec, k, v, slots, k_cache, v_cache); }));
   table.push_back(row<Impl::KvGather>(
-      "kv_gather", [=](const Exec& exec) { kv_gather(exec, k_cache, v_cache, slots, 4, k, v); }));
+      "kv_gather", [=](const Exec& exec) { kv_gather(exec, k_cache, v_cache, slots, k, v, 4); }));
   table.push_back(row<Impl::KvCopy>("kv_copy", [=](const Exec& exec) { kv_copy(exec, arrays, others); }));
   table.push_back(
       row<Impl::KvCompact>("kv_compact", [=](const Exec& exec) { kv_compact(exec, arrays, kept); }));
   table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const Exec& exec) {
-    kv_append_int8(exec, k, v, slots, k_codes, k_scale, v_codes, v_scale);
+    kv_append_int8(exec, KvAppendInt8Operands{.k = k,
+                                              .v = v,
+                                              .slots = slots,
+                                              .k_codes = k_codes,
+                                              .k_scale = k_scale,
+                                              .v_codes = v_codes,
+                                              .v_scale = v_scale});
   }));
   table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const Exec& exec) {
-    kv_gather_int8(exec, k_codes, k_scale, v_codes, v_scale, k, v);
+    kv_gather_int8(
+        exec,
+        KvGatherInt8Operands{
+            .k_codes = k_codes, .k_scale = k_scale, .v_codes = v_codes, .v_scale = v_scale, .k = k, .v = v});
   }));
   table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const Exec& exec) {
     kv_attention_mass(exec, q, k_cache, lse, positions, mass);
   }));
   table.push_back(row<Impl::KvHeavyHitters>(
-      "kv_heavy_hitters", [=](const Exec& exec) { kv_heavy_hitters(exec, masses, 2, kept); }));
+      "kv_heavy_hitters", [=](const Exec& exec) { kv_heavy_hitters(exec, masses, kept, 2); }));
   table.push_back(
       row<Impl::KvMask>("kv_mask", [=](const Exec& exec) { kv_mask(exec, positions, bias, {.window = 3}); }));
 }

@@ -197,11 +197,16 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::cross_entropy_forward: extents do not match: logits[3,5] targets[3] loss[4] lse[3]; expected "
       "targets, "
       "loss and lse to have one element per row of logits");
-  check_error<DimensionMismatch>([&] { cross_entropy_forward(Exec(), logits, per_row, per_row, per_row); },
-                                 "kformer::cross_entropy_forward: targets is stored as f32, expected i32: "
-                                 "logits[3,5] targets[3] loss[3] lse[3]");
   check_error<DimensionMismatch>(
-      [&] { cross_entropy_backward(Exec(), logits, targets, rows16.view<1>(), per_row, logits); },
+      [&] { Impl::CrossEntropyForward{t.logits.ref(), t.loss.ref(), t.loss.ref(), t.loss.ref(), {}}.check(); },
+      "kformer::cross_entropy_forward: targets is stored as f32, expected i32: "
+      "logits[3,5] targets[3] loss[3] lse[3]");
+  check_error<DimensionMismatch>(
+      [&] {
+        Impl::CrossEntropyBackward{t.logits.ref(), t.targets.ref(), rows16.ref(),
+                                   t.loss.ref(),   t.logits.ref(),  {}}
+            .check();
+      },
       "kformer::cross_entropy_backward: lse is stored as bf16, expected f32: logits[3,5] targets[3] lse[3] "
       "dloss[3] "
       "dlogits[3,5]");

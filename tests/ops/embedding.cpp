@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "per id "
       "and the columns of weight");
   check_error<DimensionMismatch>(
-      [&] { embedding_forward(Exec(), floats.view<1>(), weight.view<2>(), y.view<2>()); },
+      [&] { Impl::EmbeddingForward{floats.ref(), weight.ref(), y.ref()}.check(); },
       "kformer::embedding_forward: ids is stored as f32, expected i32: ids[3] weight[9,5] y[3,5]");
   check_error<DimensionMismatch>(
       [&] { embedding_backward(Exec(), ids.view<1>(), narrow.view<2>(), dweight.view<2>()); },
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "row per "
       "id and the columns of dweight");
   check_error<DimensionMismatch>(
-      [&] { embedding_backward(Exec(), ids.view<1>(), y.view<2>(), weight.view<2>()); },
+      [&] { Impl::EmbeddingBackward{ids.ref(), y.ref(), weight.ref()}.check(); },
       "kformer::embedding_backward: dweight is stored as bf16, expected f32: ids[3] dy[3,5] dweight[9,5]");
 }
 

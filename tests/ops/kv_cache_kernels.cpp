@@ -211,13 +211,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(int8_gives_back_what_was_appended_up_to_half_a_sca
   constexpr double half = 0.5 + 127 * static_cast<double>(std::numeric_limits<C>::epsilon());
   Tensor<T> x({rows, heads, dim}), k({rows, heads, dim}), v({rows, heads, dim});
   x.random(generator, 3.0);
-  Tensor<std::uint8_t> codes({rows, heads, dim});
-  Tensor<C> scale({rows, heads});
+  Tensor<std::uint8_t> codes({rows, heads, dim}), v_codes({rows, heads, dim});
+  Tensor<C> scale({rows, heads}), v_scale({rows, heads});
   Tensor<std::int32_t> slots({rows});
   slots.fill([](std::size_t i) { return static_cast<std::int32_t>(i); });
-  kv_append_int8(Exec(), x.template view<3>(), x.template view<3>(), slots.template view<1>(),
-                 codes.template view<3>(), scale.template view<2>(), codes.template view<3>(),
-                 scale.template view<2>());
+  kv_append_int8(Exec(), KvAppendInt8Operands{.k = x.template view<3>(),
+                                              .v = x.template view<3>(),
+                                              .slots = slots.template view<1>(),
+                                              .k_codes = codes.template view<3>(),
+                                              .k_scale = scale.template view<2>(),
+                                              .v_codes = v_codes.template view<3>(),
+                                              .v_scale = v_scale.template view<2>()});
   Exec().fence("kformer::Testing::kv_cache_kernels");
   const auto appended = x.template read<double>(), scales = scale.template read<double>();
   const auto code = codes.template read<double>();
@@ -375,12 +379,12 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "expected rows of the caches to be like those of k and v, with the same heads");
   check_error<NotSupported>(
       [&] {
-        kv_gather(Exec(), cache.view<3>(), cache.view<3>(), few.view<1>(), 0, rows.view<3>(), rows.view<3>());
+        kv_gather(Exec(), cache.view<3>(), cache.view<3>(), few.view<1>(), rows.view<3>(), rows.view<3>(), 0);
       },
       "kformer::kv_gather: page_tokens must be positive, got 0");
   check_error<DimensionMismatch>(
       [&] {
-        kv_gather(Exec(), cache.view<3>(), cache.view<3>(), few.view<1>(), 1, rows.view<3>(), rows.view<3>());
+        kv_gather(Exec(), cache.view<3>(), cache.view<3>(), few.view<1>(), rows.view<3>(), rows.view<3>(), 1);
       },
       "kformer::kv_gather: extents do not match: k_cache[9,2,8] v_cache[9,2,8] pages[2] k[3,2,8] v[3,2,8]; "
       "expected k and v to have the same tokens, at most 1 for a page");
@@ -389,12 +393,17 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::kv_copy: extents do not match: from[2,9,2,8] to[2,9,2,7]; expected to to have the extents of "
       "from");
   check_error<DimensionMismatch>(
-      [&] { kv_compact(Exec(), arrays.view<4>(), masses.view<3>()); },
+      [&] { Impl::KvCompact{arrays.ref(), masses.ref()}.check(); },
       "kformer::kv_compact: kept is stored as f32, expected i32: cache[2,9,2,8] kept[1,2,9]");
   check_error<DimensionMismatch>(
       [&] {
-        kv_append_int8(Exec(), rows.view<3>(), rows.view<3>(), slots.view<1>(), codes.view<3>(),
-                       scale.view<2>(), codes.view<3>(), scale.view<2>());
+        kv_append_int8(Exec(), KvAppendInt8Operands{.k = rows.view<3>(),
+                                                    .v = rows.view<3>(),
+                                                    .slots = slots.view<1>(),
+                                                    .k_codes = codes.view<3>(),
+                                                    .k_scale = scale.view<2>(),
+                                                    .v_codes = codes.view<3>(),
+                                                    .v_scale = scale.view<2>()});
       },
       "kformer::kv_append_int8: extents do not match: k[3,2,8] v[3,2,8] slots[3] k_codes[9,2,8] k_scale[9,3] "
       "v_codes[9,2,8] v_scale[9,3]; expected rows of codes to be like those of k and v, with a scale for each "
@@ -406,7 +415,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       },
       "kformer::kv_attention_mass: softcap must not be negative, got -1.000000");
   check_error<NotSupported>(
-      [&] { kv_heavy_hitters(Exec(), masses.view<3>(), 4, kept.view<3>()); },
+      [&] { kv_heavy_hitters(Exec(), masses.view<3>(), kept.view<3>(), 4); },
       "kformer::kv_heavy_hitters: recent must lie between 0 and the 3 kept tokens, got 4");
   check_error<DimensionMismatch>(
       [&] { kv_mask(Exec(), positions.view<2>(), bias.view<3>(), {}); },

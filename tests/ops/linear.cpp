@@ -183,9 +183,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) {
     if (shape.batch >= 0) continue;
     Tensors<T> t(shape);
-    const auto expected = sum_of(ref::linear_bias_backward(t.dy.template read<oracle_t<T>>()), t.dbias);
-    const auto naive = sum_of(ref::linear_bias_backward(t.dy.template read<compute_t<T>>()), t.dbias);
-    const Impl::LinearBiasBackward problem{t.dy.ref(), t.dbias.ref()};
+    const auto expected = sum_of(ref::linear_backward_bias(t.dy.template read<oracle_t<T>>()), t.dbias);
+    const auto naive = sum_of(ref::linear_backward_bias(t.dy.template read<compute_t<T>>()), t.dbias);
+    const Impl::LinearBackwardBias problem{t.dy.ref(), t.dbias.ref()};
     problem.check();
     test_every_kernel(problem, {&t.dbias},
                       [&](const std::string&) { check_close("dbias", t.dbias, expected, naive); });
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(reference_by_hand) {
   BOOST_TEST((ref::linear_forward<double, double>(x, weight, bias, {}, 0.5).values() == Values{105.5, 221.5}));
   BOOST_TEST((ref::linear_backward_input<double, double>(weight, dy).values() == Values{110, 160}));
   BOOST_TEST((ref::linear_backward_weight(x, dy).values() == Values{30, 40, 60, 80}));
-  BOOST_TEST((ref::linear_bias_backward(dy).values() == Values{10, 20}));
+  BOOST_TEST((ref::linear_backward_bias(dy).values() == Values{10, 20}));
 }
 
 // Loss Σ g·y along one direction in x, weight, bias and residual at once, through the public functions on the
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   zero(g.dbias);
   linear_backward(Exec(), t.x.view<2>(), t.weight.view<2>(), t.dy.view<2>(), g.dx.view<2>(),
                   g.dweight.view<2>());
-  linear_bias_backward(Exec(), t.dy.view<2>(), g.dbias.view<1>());
+  linear_backward_bias(Exec(), t.dy.view<2>(), g.dbias.view<1>());
   Exec().fence("kformer::Testing::linear");
   const double by_factors =
       dot(values(g.dx), values(direction.x)) + dot(values(g.dweight), values(direction.weight));
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "of x "
       "and one column per row of weight");
   check_error<DimensionMismatch>(
-      [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), half.view<2>()); },
+      [&] { Impl::LinearForward{x.ref(), weight.ref(), {}, {}, half.ref()}.check(); },
       "kformer::linear_forward: y is stored as bf16, expected f32: x[3,5] weight[4,5] y[3,4]");
   check_error<DimensionMismatch>(
       [&] { linear_bias_forward(Exec(), x.view<2>(), weight.view<2>(), bias.view<1>(), y.view<2>()); },
@@ -324,13 +324,13 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "dweight to have one row per column of dy and one column per column of x");
   TestTensor<Exec, bf16> x16({3, 5}), dy16({3, 4}), dweight16({4, 5});
   check_error<DimensionMismatch>(
-      [&] { linear_backward_weight(Exec(), x16.view<2>(), dy16.view<2>(), dweight16.view<2>()); },
+      [&] { Impl::LinearBackwardWeight{x16.ref(), dy16.ref(), dweight16.ref()}.check(); },
       "kformer::linear_backward_weight: dweight is stored as bf16, expected f32: x[3,5] dy[3,4] dweight[4,5]");
   check_error<NotSupported>(
       [&] { linear_forward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), {.scale = INFINITY}); },
       "kformer::linear_forward: scale must be finite");
-  check_error<DimensionMismatch>([&] { linear_bias_backward(Exec(), y.view<2>(), bias.view<1>()); },
-                                 "kformer::linear_bias_backward: extents do not match: dy[3,4] dbias[5]; "
+  check_error<DimensionMismatch>([&] { linear_backward_bias(Exec(), y.view<2>(), bias.view<1>()); },
+                                 "kformer::linear_backward_bias: extents do not match: dy[3,4] dbias[5]; "
                                  "expected dbias to have one element "
                                  "per column of dy");
 }

@@ -69,9 +69,14 @@ struct Tensors {
   void run() const { run_into(dx, workspace_bytes()); }
   void run_into(const TestTensor<Exec, T>& to, std::size_t bytes) const {
     with_workspace(bytes, [&](const auto& workspace) {
-      kformer::linear_cross_entropy(Exec(), x.template view<2>(), weight.template view<2>(),
-                                    targets.template view<1>(), loss.template view<1>(),
-                                    dloss.template view<1>(), to.template view<2>(), dweight.template view<2>(),
+      kformer::linear_cross_entropy(Exec(),
+                                    kformer::LinearCrossEntropyOperands{.x = x.template view<2>(),
+                                                                        .weight = weight.template view<2>(),
+                                                                        .targets = targets.template view<1>(),
+                                                                        .dloss = dloss.template view<1>(),
+                                                                        .loss = loss.template view<1>(),
+                                                                        .dx = to.template view<2>(),
+                                                                        .dweight = dweight.template view<2>()},
                                     options, workspace);
     });
   }

@@ -142,8 +142,8 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::linear_swiglu_forward: extents do not match: x[6,5] weight[8,5] gate_up[6,8] product[6,3]; "
       "expected weight to have two rows per column of product and one column per column of x");
   const auto rope = [&](const auto& cos, const auto& sin, LinearRopeOptions options) {
-    linear_rope_forward(Exec(), x.view<2>(), weight.view<2>(), gate_up.view<2>(), cos.template view<2>(),
-                        sin.template view<2>(), options);
+    linear_rope_forward(Exec(), x.view<2>(), weight.view<2>(), cos.template view<2>(), sin.template view<2>(),
+                        gate_up.view<2>(), options);
   };
   check_error<DimensionMismatch>([&] { rope(table, odd, {1, 6}); },
                                  "kformer::linear_rope_forward: extents do not match: x[6,5] weight[8,5] "

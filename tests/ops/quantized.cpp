@@ -300,9 +300,10 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                  "kformer::quantized_linear_forward: extents do not match: x[3,64] "
                                  "weight[7,64] y[3,6]; expected y to have the rows of x and one column per "
                                  "row of weight");
-  check_error<DimensionMismatch>([&] { forward(weight.matrix(), other); },
-                                 "kformer::quantized_linear_forward: y is stored as bf16, expected f32: "
-                                 "x[3,64] weight[7,64] y[3,7]");
+  check_error<DimensionMismatch>(
+      [&] { Impl::QuantizedLinearForward{x.ref(), weight.matrix(), {}, other.ref()}.check(); },
+      "kformer::quantized_linear_forward: y is stored as bf16, expected f32: "
+      "x[3,64] weight[7,64] y[3,7]");
   check_error<DimensionMismatch>([&] { forward({QuantizedFormat::q4_1, nullptr, 7, 64}, y); },
                                  "kformer::quantized_linear_forward: extents do not match: x[3,64] "
                                  "weight[7,64] y[3,7]; expected weight to have data");

@@ -92,16 +92,27 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
 
         rms_norm_forward(Exec(), heads_in(x, first, count, d), weight.template view<1>(),
                          heads_in(y, first, count, d), rstd.template view<2>());
-        rms_norm_backward(Exec(), heads_in(x, first, count, d), weight.template view<1>(), rstd.template view<2>(),
-                          heads_in(dy, first, count, d), heads_in(dx, first, count, d), dweight.template view<1>(),
+        rms_norm_backward(Exec(),
+                          RmsNormBackwardOperands{.x = heads_in(x, first, count, d),
+                                                  .weight = weight.template view<1>(),
+                                                  .rstd = rstd.template view<2>(),
+                                                  .dy = heads_in(dy, first, count, d),
+                                                  .dx = heads_in(dx, first, count, d),
+                                                  .dweight = dweight.template view<1>()},
                           workspace);
         for (std::size_t h = first; h < first + count; ++h) {
           const auto head = [&](const TestTensor<Exec, T>& t) {
             return Kokkos::subview(t.template view<2>(), Kokkos::ALL, std::pair(h * d, (h + 1) * d));
           };
           rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each), rstd_each.template view<1>());
-          rms_norm_backward(Exec(), head(x), weight.template view<1>(), rstd_each.template view<1>(), head(dy),
-                            head(dx_each), dweight_each.template view<1>(), workspace);
+          rms_norm_backward(Exec(),
+                            RmsNormBackwardOperands{.x = head(x),
+                                                    .weight = weight.template view<1>(),
+                                                    .rstd = rstd_each.template view<1>(),
+                                                    .dy = head(dy),
+                                                    .dx = head(dx_each),
+                                                    .dweight = dweight_each.template view<1>()},
+                            workspace);
         }
         BOOST_TEST((bits_of(y) == bits_of(y_each)));
         BOOST_TEST((bits_of(dx) == bits_of(dx_each)));
@@ -132,19 +143,36 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {
     rms_norm_forward(Exec(), v(plain.x), weight, v(plain.y), rstd);
     rms_norm_forward(Exec(), v(plain.x), weight, v(plain.x), rstd);
     BOOST_TEST((bits_of(plain.x) == bits_of(plain.y)));
-    rms_norm_residual_forward(Exec(), v(apart.x), v(apart.residual), weight, v(apart.sum), v(apart.y), rstd);
+    rms_norm_residual_forward(Exec(), RmsNormResidualForwardOperands{.x = v(apart.x),
+                                                                     .residual = v(apart.residual),
+                                                                     .weight = weight,
+                                                                     .sum = v(apart.sum),
+                                                                     .y = v(apart.y),
+                                                                     .rstd = rstd});
     using Member = TestTensor<Exec, T> Tensors<T>::*;
     for (const Member sum : {&Tensors<T>::x, &Tensors<T>::residual}) {
       const Tensors<T> t(shape, true);
-      rms_norm_residual_forward(Exec(), v(t.x), v(t.residual), weight, v(t.*sum), v(t.y), rstd);
+      rms_norm_residual_forward(Exec(), RmsNormResidualForwardOperands{.x = v(t.x),
+                                                                       .residual = v(t.residual),
+                                                                       .weight = weight,
+                                                                       .sum = v(t.*sum),
+                                                                       .y = v(t.y),
+                                                                       .rstd = rstd});
       BOOST_TEST((bits_of(t.*sum) == bits_of(apart.sum)));
       BOOST_TEST((bits_of(t.y) == bits_of(apart.y)));
     }
     const Kokkos::View<std::byte*, Exec::memory_space> workspace(
         "kformer::Testing::workspace", rms_norm_backward_workspace_bytes<T>(Exec(), shape.rows, shape.hidden));
     const auto backward = [&](const Tensors<T>& t, const TestTensor<Exec, T>& dx) {
-      rms_norm_residual_backward(Exec(), v(t.x), weight, rstd, v(t.dy), v(t.dsum), v(dx),
-                                 t.dweight.template view<1>(), workspace);
+      rms_norm_residual_backward(Exec(),
+                                 RmsNormResidualBackwardOperands{.sum = v(t.x),
+                                                                 .weight = weight,
+                                                                 .rstd = rstd,
+                                                                 .dy = v(t.dy),
+                                                                 .dsum = v(t.dsum),
+                                                                 .dx = v(dx),
+                                                                 .dweight = t.dweight.template view<1>()},
+                                 workspace);
       return bits_of(dx);
     };
     const Tensors<T> first(shape, true);
@@ -175,10 +203,29 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scala
     const auto part = [&](const LargeMatrix<T>& m) { return rows_of(m, first, end); };
     const auto scale = Kokkos::subview(rstd, std::pair(first, end));
     rms_norm_forward(Exec(), part(x), weight, part(out.y), scale);
-    rms_norm_residual_forward(Exec(), part(x), part(residual), weight, part(out.sum), part(out.fused_y), scale);
-    rms_norm_backward(Exec(), part(x), weight, scale, part(dy), part(out.dx), dweight, workspace);
-    rms_norm_residual_backward(Exec(), part(x), weight, scale, part(dy), part(dsum), part(out.fused_dx),
-                               dweight, workspace);
+    rms_norm_residual_forward(Exec(), RmsNormResidualForwardOperands{.x = part(x),
+                                                                     .residual = part(residual),
+                                                                     .weight = weight,
+                                                                     .sum = part(out.sum),
+                                                                     .y = part(out.fused_y),
+                                                                     .rstd = scale});
+    rms_norm_backward(Exec(),
+                      RmsNormBackwardOperands{.x = part(x),
+                                              .weight = weight,
+                                              .rstd = scale,
+                                              .dy = part(dy),
+                                              .dx = part(out.dx),
+                                              .dweight = dweight},
+                      workspace);
+    rms_norm_residual_backward(Exec(),
+                               RmsNormResidualBackwardOperands{.sum = part(x),
+                                                               .weight = weight,
+                                                               .rstd = scale,
+                                                               .dy = part(dy),
+                                                               .dsum = part(dsum),
+                                                               .dx = part(out.fused_dx),
+                                                               .dweight = dweight},
+                               workspace);
   };
   with_each_kernel(&Impl::RmsNormForward::x, dtype_of<T>, [&] {
     const Outputs whole = outputs(), by_rows = outputs();
@@ -223,8 +270,12 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
       t.weight.fill(moved(w0, uw));
       if (fused) {
         t.residual.fill(moved(r0, ur));
-        rms_norm_residual_forward(Exec(), t.x.view<2>(), t.residual.view<2>(), t.weight.view<1>(),
-                                  t.sum.view<2>(), t.y.view<2>(), t.rstd.view<1>());
+        rms_norm_residual_forward(Exec(), RmsNormResidualForwardOperands{.x = t.x.view<2>(),
+                                                                         .residual = t.residual.view<2>(),
+                                                                         .weight = t.weight.view<1>(),
+                                                                         .sum = t.sum.view<2>(),
+                                                                         .y = t.y.view<2>(),
+                                                                         .rstd = t.rstd.view<1>()});
         Exec().fence("kformer::Testing");
         return dot(t.y.read<double>(), dy) + dot(t.sum.read<double>(), dsum);
       }
@@ -239,13 +290,26 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
         rms_norm_backward_workspace_bytes<double>(Exec(), shape.rows, shape.hidden));
     double analytic = 0;
     if (fused) {
-      rms_norm_residual_backward(Exec(), t.sum.view<2>(), t.weight.view<1>(), t.rstd.view<1>(), t.dy.view<2>(),
-                                 t.dsum.view<2>(), t.dx.view<2>(), t.dweight.view<1>(), workspace);
+      rms_norm_residual_backward(Exec(),
+                                 RmsNormResidualBackwardOperands{.sum = t.sum.view<2>(),
+                                                                 .weight = t.weight.view<1>(),
+                                                                 .rstd = t.rstd.view<1>(),
+                                                                 .dy = t.dy.view<2>(),
+                                                                 .dsum = t.dsum.view<2>(),
+                                                                 .dx = t.dx.view<2>(),
+                                                                 .dweight = t.dweight.view<1>()},
+                                 workspace);
       Exec().fence("kformer::Testing");
       analytic = dot(t.dx.read<double>(), ur);
     } else {
-      rms_norm_backward(Exec(), t.x.view<2>(), t.weight.view<1>(), t.rstd.view<1>(), t.dy.view<2>(),
-                        t.dx.view<2>(), t.dweight.view<1>(), workspace);
+      rms_norm_backward(Exec(),
+                        RmsNormBackwardOperands{.x = t.x.view<2>(),
+                                                .weight = t.weight.view<1>(),
+                                                .rstd = t.rstd.view<1>(),
+                                                .dy = t.dy.view<2>(),
+                                                .dx = t.dx.view<2>(),
+                                                .dweight = t.dweight.view<1>()},
+                        workspace);
       Exec().fence("kformer::Testing");
     }
     analytic += dot(t.dx.read<double>(), ux) + dot(t.dweight.read<double>(), uw);
@@ -261,7 +325,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "the extents of x");
   TestTensor<Exec, bf16> y16({3, 5});
   check_error<DimensionMismatch>(
-      [&] { rms_norm_forward(Exec(), x.view<2>(), weight.view<1>(), y16.view<2>(), rstd.view<1>()); },
+      [&] { Impl::RmsNormForward{x.ref(), {}, weight.ref(), {}, y16.ref(), rstd.ref(), 1e-5}.check(); },
       "kformer::rms_norm_forward: y is stored as bf16, expected f32: x[3,5] weight[5] y[3,5] rstd[3]");
 }
 

@@ -169,7 +169,10 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                  "sin[9,3]; expected cos and sin to "
                                  "have one row per position and head_dim / 2 columns");
   check_error<DimensionMismatch>(
-      [&] { forward(q, k, cos, TestTensor<Exec, double>({9, 3})); },
+      [&] {
+        const TestTensor<Exec, double> sin64({9, 3});
+        Impl::RopeForward{{q.ref(), k.ref(), cos.ref(), sin64.ref(), {}, 0, RopeLayout::half_split}}.check();
+      },
       "kformer::rope_forward: sin is stored as f64, expected f32: q[1,3,4,6] k[1,3,2,6] cos[9,3] sin[9,3]");
   TestTensor<Exec, std::int32_t> positions({2, 3});
   check_error<DimensionMismatch>(
@@ -185,7 +188,7 @@ BOOST_AUTO_TEST_CASE(errors_of_the_tables) {
   TestTensor<Exec, bf16> cos16({9, 3});
   auto tables = [&](RopeOptions options) { rope_tables(Exec(), cos.view<2>(), sin.view<2>(), options); };
   check_error<DimensionMismatch>(
-      [&] { rope_tables(Exec(), cos16.view<2>(), sin.view<2>()); },
+      [&] { Impl::RopeTables{cos16.ref(), sin.ref(), {}}.check(); },
       "kformer::rope_tables: cos is stored as bf16, expected f32: cos[9,3] sin[9,3]");
   check_error<NotSupported>([&] { tables({.theta = 0}); },
                             "kformer::rope_tables: theta must be positive, got 0.000000");

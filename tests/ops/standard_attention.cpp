@@ -254,9 +254,15 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
         standard_attention_forward(Exec(), at.q.view<4>(), at.k.view<4>(), at.v.view<4>(), at.out.view<4>(),
                                    at.probabilities.view<4>(), c.options);
       else
-        standard_attention_masked_forward(Exec(), at.q.view<4>(), at.k.view<4>(), at.v.view<4>(),
-                                          at.mask.view<4>(), at.out.view<4>(), at.probabilities.view<4>(),
-                                          c.options);
+        standard_attention_masked_forward(
+            Exec(),
+            StandardAttentionMaskedForwardOperands{.q = at.q.view<4>(),
+                                                   .k = at.k.view<4>(),
+                                                   .v = at.v.view<4>(),
+                                                   .mask = at.mask.view<4>(),
+                                                   .out = at.out.view<4>(),
+                                                   .probabilities = at.probabilities.view<4>()},
+            c.options);
       Exec().fence("kformer::Testing::standard_attention");
     };
     auto move = [&](auto& to, const auto& from, const auto& along, double h) {
@@ -275,9 +281,16 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
         standard_attention_backward_workspace_bytes<double>(Exec(), c.batch, c.q_heads, c.q_len, c.kv_len);
     BOOST_TEST(bytes == values(t.probabilities).size() * sizeof(double));
     const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
-    standard_attention_backward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.probabilities.view<4>(),
-                                t.dout.view<4>(), t.dq.view<4>(), t.dk.view<4>(), t.dv.view<4>(), c.options,
-                                workspace);
+    standard_attention_backward(Exec(),
+                                StandardAttentionBackwardOperands{.q = t.q.view<4>(),
+                                                                  .k = t.k.view<4>(),
+                                                                  .v = t.v.view<4>(),
+                                                                  .probabilities = t.probabilities.view<4>(),
+                                                                  .dout = t.dout.view<4>(),
+                                                                  .dq = t.dq.view<4>(),
+                                                                  .dk = t.dk.view<4>(),
+                                                                  .dv = t.dv.view<4>()},
+                                c.options, workspace);
     Exec().fence("kformer::Testing::standard_attention");
     check_gradient("q, k, v", loss,
                    dot(values(t.dq), values(direction.q)) + dot(values(t.dk), values(direction.k)) +
@@ -317,15 +330,28 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::standard_attention_forward: softcap is not supported; use kformer::attention_*");
   check_error<DimensionMismatch>(
       [&] {
-        standard_attention_masked_forward(Exec(), q.view<4>(), k.view<4>(), k.view<4>(), mask.view<4>(),
-                                          out.view<4>(), probabilities.view<4>());
+        standard_attention_masked_forward(
+            Exec(), StandardAttentionMaskedForwardOperands{.q = q.view<4>(),
+                                                           .k = k.view<4>(),
+                                                           .v = k.view<4>(),
+                                                           .mask = mask.view<4>(),
+                                                           .out = out.view<4>(),
+                                                           .probabilities = probabilities.view<4>()});
       },
       "kformer::standard_attention_masked_forward: extents do not match: " + operands +
           "mask[1,2,3,5] out[1,3,4,8] probabilities[1,4,3,5]; expected mask[batch or 1,q_heads or 1,q_len or "
           "1,kv_len]");
   auto backward = [&](const Tensor& dq, const Workspace& workspace) {
-    standard_attention_backward(Exec(), q.view<4>(), k.view<4>(), k.view<4>(), probabilities.view<4>(),
-                                out.view<4>(), dq.view<4>(), k.view<4>(), k.view<4>(), {}, workspace);
+    standard_attention_backward(Exec(),
+                                StandardAttentionBackwardOperands{.q = q.view<4>(),
+                                                                  .k = k.view<4>(),
+                                                                  .v = k.view<4>(),
+                                                                  .probabilities = probabilities.view<4>(),
+                                                                  .dout = out.view<4>(),
+                                                                  .dq = dq.view<4>(),
+                                                                  .dk = k.view<4>(),
+                                                                  .dv = k.view<4>()},
+                                {}, workspace);
   };
   check_error<DimensionMismatch>([&] { backward(k, {}); },
                                  "kformer::standard_attention_backward: extents do not match: " + operands +

@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::swiglu_forward: extents do not match: gate[3,5] up[3,4] y[3,5]; expected up "
       "and y to have the extents of gate");
   check_error<DimensionMismatch>(
-      [&] { swiglu_forward(Exec(), x.view<2>(), x.view<2>(), half.view<2>()); },
+      [&] { Impl::SwigluForward{x.ref(), x.ref(), half.ref()}.check(); },
       "kformer::swiglu_forward: y is stored as f16, expected f32: gate[3,5] up[3,5] y[3,5]");
   check_error<DimensionMismatch>(
       [&] { swiglu_backward(Exec(), x.view<2>(), x.view<2>(), x.view<2>(), x.view<2>(), narrow.view<2>()); },

@@ -44,19 +44,28 @@ struct Tensors {
 
   void forward() const { forward_into(y); }
   void forward_into(const TestTensor<Exec, T>& out) const {
-    swiglu_mlp_forward(Exec(), x.template view<2>(), weight_gate_up.template view<2>(),
-                       weight_down.template view<2>(), gate_up.template view<2>(), product.template view<2>(),
-                       out.template view<2>());
+    swiglu_mlp_forward(Exec(), SwigluMlpForwardOperands{.x = x.template view<2>(),
+                                                        .weight_gate_up = weight_gate_up.template view<2>(),
+                                                        .weight_down = weight_down.template view<2>(),
+                                                        .gate_up = gate_up.template view<2>(),
+                                                        .product = product.template view<2>(),
+                                                        .y = out.template view<2>()});
     Exec().fence("kformer::Testing::swiglu_mlp");
   }
   void backward() const { backward_into(dproduct, dgate_up, dx); }
   void backward_into(const TestTensor<Exec, T>& dp, const TestTensor<Exec, T>& dgu,
                      const TestTensor<Exec, T>& din) const {
-    swiglu_mlp_backward(Exec(), x.template view<2>(), weight_gate_up.template view<2>(),
-                        weight_down.template view<2>(), gate_up.template view<2>(), product.template view<2>(),
-                        dy.template view<2>(), dp.template view<2>(), dgu.template view<2>(),
-                        din.template view<2>(), dweight_gate_up.template view<2>(),
-                        dweight_down.template view<2>());
+    swiglu_mlp_backward(Exec(), SwigluMlpBackwardOperands{.x = x.template view<2>(),
+                                                          .weight_gate_up = weight_gate_up.template view<2>(),
+                                                          .weight_down = weight_down.template view<2>(),
+                                                          .gate_up = gate_up.template view<2>(),
+                                                          .product = product.template view<2>(),
+                                                          .dy = dy.template view<2>(),
+                                                          .dproduct = dp.template view<2>(),
+                                                          .dgate_up = dgu.template view<2>(),
+                                                          .dx = din.template view<2>(),
+                                                          .dweight_gate_up = dweight_gate_up.template view<2>(),
+                                                          .dweight_down = dweight_down.template view<2>()});
     Exec().fence("kformer::Testing::swiglu_mlp");
   }
 };

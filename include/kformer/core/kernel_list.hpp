@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "kformer/core/arguments.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/workspace.hpp"
 
@@ -15,8 +16,8 @@
 /// the first entry that does not reject the problem.
 ///
 /// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for an op
-/// and throws
-///   if it is unknown or refuses. The op may also be given by direction: `attention_forward:kokkos`.
+///   and throws if it is unknown or refuses. The op may also be given by direction:
+///   `attention_forward:kokkos`.
 /// * `KFORMER_VERBOSE=1` prints each choice and each refusal to standard error.
 
 namespace kformer {
@@ -107,12 +108,20 @@ const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Proble
 }
 
 namespace Impl {
-/// What every public function does once its operands are checked: choose, check the workspace, run.
+/// What a public function does once its operands are checked: choose, check the workspace, run.
 template <class Exec, class Problem>
 void run_best(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
   const auto& kernel = choose<Problem, Exec>(kernels<Problem, Exec>(), problem);
-  problem.operands().require_workspace(workspace.bytes, kernel.workspace_bytes(problem));
+  const std::size_t needed = kernel.workspace_bytes(problem);
+  if (!workspace.suffices(needed)) problem.operands().require_workspace(workspace, needed);
   kernel.run(exec, problem, workspace);
+}
+
+/// What a public function does with its problem: check, then `run_best`.
+template <class Exec, class Problem>
+void call(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
+  problem.check();
+  run_best(exec, problem, workspace);
 }
 
 /// What every `_workspace_bytes` function returns: the need of the kernel that would run.
@@ -120,11 +129,6 @@ template <class Exec, class Problem>
 std::size_t best_workspace_bytes(const Problem& problem) {
   return choose<Problem, Exec>(kernels<Problem, Exec>(), problem).workspace_bytes(problem);
 }
-
-/// Every operand View must live where `Exec` can reach it.
-template <class Exec, class... V>
-inline constexpr bool all_accessible =
-    (Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible && ...);
 }  // namespace Impl
 
 }  // namespace kformer

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kformer/core/tensor_ref.hpp"
+#include "kformer/core/workspace.hpp"
 
 /// \file
 /// Checks of operands, with the one form all error texts have:
@@ -34,23 +36,37 @@ class Operands {
   /// Requires that the elements of every operand lie back to back in row-major order; `why` says what needs
   /// that, in words that follow "because".
   /// \throws DimensionMismatch
-  const Operands& require_dense(const std::string& why) const;
+  const Operands& require_dense(std::string_view why) const;
 
   /// Requires `condition`, else the extents do not fit; `expected` says in words what was expected.
   /// \throws DimensionMismatch
-  const Operands& require_extents(bool condition, const std::string& expected) const;
+  const Operands& require_extents(bool condition, std::string_view expected) const;
 
   /// Requires that the operand `role`, where present, has storage type `dtype`.
   /// \throws DimensionMismatch
-  const Operands& require_dtype(const char* role, DType dtype) const;
+  const Operands& require_dtype(std::string_view role, DType dtype) const;
+
+  /// Requires that the operand `role`, where present, has a storage type that is computed with: f32, bf16, f16
+  /// or f64.
+  /// \throws DimensionMismatch
+  const Operands& require_floating(std::string_view role) const;
+
+  /// Requires that the operand `output` shares no memory with any other. It may be one of the operands
+  /// `may_be` itself: the same elements in the same places.
+  /// \throws DimensionMismatch
+  const Operands& require_disjoint(std::string_view output,
+                                   std::initializer_list<std::string_view> may_be = {}) const;
 
   /// Requires `condition` on an option; `sentence` says what is wrong and what to do.
   /// \throws NotSupported
-  const Operands& require_option(bool condition, const std::string& sentence) const;
+  const Operands& require_option(bool condition, std::string_view sentence) const;
 
-  /// Requires a workspace of at least `needed` bytes.
+  /// Requires a workspace of at least `needed` bytes, aligned to `Workspace::alignment`.
   /// \throws DimensionMismatch
-  const Operands& require_workspace(std::size_t given, std::size_t needed) const;
+  const Operands& require_workspace(const Workspace& workspace, std::size_t needed) const;
+
+  /// The same operands with `ref` in place of the one called `role`.
+  Operands with(std::string_view role, const TensorRef& ref) const;
 
   /// `x[3,5] weight[5]`: each operand by role with its extents.
   std::string describe() const;

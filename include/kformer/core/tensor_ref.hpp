@@ -7,16 +7,12 @@
 #include <cstdint>
 #include <string>
 
-#include "kformer/core/scalar.hpp"
+#include "kformer/core/views.hpp"
 
 /// \file
 /// Views as plain structs: what the compiled kernels take instead of View types.
 
 namespace kformer {
-
-/// Any Kokkos View of rank `Rank`.
-template <class V, int Rank>
-concept ViewOf = Kokkos::is_view_v<V> && (V::rank() == Rank);
 
 /// A strided array of `Rank` extents inside a kernel; strides are in elements.
 template <class T, int Rank>
@@ -85,11 +81,10 @@ struct TensorRef {
   }
 };
 
-/// Forgets the type of `view`. Constness is dropped here because kernels take inputs and outputs alike; the
-/// public functions take inputs by any View and never write to them.
-template <class V>
-  requires Kokkos::is_view_v<V>
-TensorRef erase(const V& view) {
+/// The address, storage type, extents and strides of `view`. Constness is dropped here because kernels take
+/// inputs and outputs alike; the public functions refuse const outputs at compile time and never write inputs.
+template <AnyView V>
+TensorRef tensor_ref(const V& view) {
   static_assert(V::rank() <= TensorRef::max_rank, "kformer: Views of rank 0 to 4 are supported");
   TensorRef ref;
   using value_type = typename V::non_const_value_type;

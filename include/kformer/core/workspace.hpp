@@ -4,15 +4,18 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kformer/core/tensor_ref.hpp"
 
 namespace kformer {
 
-/// Scratch memory a caller passes to a function that asks for it with its `_workspace_bytes` twin; its content
-/// is undefined before and after. Made from any rank-1 View of bytes; aligned as Kokkos aligns allocations (64
-/// bytes).
+/// Scratch memory a caller passes to a function, as many bytes as its `_workspace_bytes` twin says; its content
+/// is undefined before and after. Made from any rank-1 View of bytes.
 struct Workspace {
+  /// Of `data`, in bytes. What Kokkos allocates is aligned like this.
+  static constexpr std::size_t alignment = 64;
+
   void* data = nullptr;   ///< first byte, in a memory space the execution space can access
   std::size_t bytes = 0;  ///< how many there are
 
@@ -22,6 +25,11 @@ struct Workspace {
   template <ViewOf<1> V>
     requires(sizeof(typename V::value_type) == 1)
   Workspace(const V& view) : data(view.data()), bytes(view.size()) {}
+
+  /// Whether it has `needed` bytes and is aligned.
+  bool suffices(std::size_t needed) const {
+    return bytes >= needed && reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+  }
 };
 
 }  // namespace kformer

@@ -8,8 +8,6 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
-#include "kformer/ops/linear.hpp"
-#include "kformer/ops/rms_norm.hpp"
 
 /// \file
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
@@ -106,8 +104,6 @@ class DecoderLayer {
   void attention_gradient(const Exec& exec);
   void head_norm_gradient(const Exec& exec);
 
-  LinearOptions product_options() const { return {.workspace = m_product_workspace}; }
-  RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
   Heads queries(const Matrix& qkv) const;
   Heads keys(const Matrix& qkv) const;
   Heads values(const Matrix& qkv) const;

@@ -115,8 +115,8 @@ std::vector<Parameter> layer_parameters(const LlamaConfig& config, const LayerWe
   std::vector<Parameter> all;
   const auto add = [&](const std::vector<ParameterRows>& parts, auto member) {
     for (const auto& [name, first, count] : parts)
-      all.push_back({name, Impl::rows_of(erase(member(weights)), first, count),
-                     gradients ? Impl::rows_of(erase(member(*gradients)), first, count) : TensorRef{}});
+      all.push_back({name, Impl::rows_of(tensor_ref(member(weights)), first, count),
+                     gradients ? Impl::rows_of(tensor_ref(member(*gradients)), first, count) : TensorRef{}});
   };
   const std::int64_t hidden = config.hidden_size;
   add({{"input_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm1; });

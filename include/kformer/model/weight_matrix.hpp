@@ -86,7 +86,7 @@ class WeightMatrix {
         if (slot.quantized.data)
           slot.quantized.data += (first - piece.first) * quantized_row_bytes(*piece.format, m_columns);
       } else {
-        slot.dense = Impl::rows_of(erase(piece.dense), first - piece.first, count);
+        slot.dense = Impl::rows_of(tensor_ref(piece.dense), first - piece.first, count);
       }
       all.push_back(std::move(slot));
     }
@@ -105,10 +105,11 @@ class WeightMatrix {
   template <class Exec>
   std::size_t workspace_bytes(const Exec& exec, std::int64_t rows,
                               const QuantizedLinearOptions& options) const {
-    std::size_t bytes = linear_workspace_bytes<Exec>();
+    std::size_t bytes = linear_forward_workspace_bytes(exec);
     for (const Piece& piece : m_pieces)
       if (piece.format)
-        bytes = std::max(bytes, quantized_linear_workspace_bytes<T>(exec, rows, piece.quantized, options));
+        bytes =
+            std::max(bytes, quantized_linear_forward_workspace_bytes<T>(exec, rows, piece.quantized, options));
     return bytes;
   }
 
@@ -121,7 +122,7 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_forward(exec, x, piece.quantized, part, options, workspace);
       else
-        linear_forward(exec, x, piece.dense, part, {.workspace = workspace});
+        linear_forward(exec, x, piece.dense, part, {}, workspace);
     }
   }
 
@@ -134,7 +135,7 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_residual_forward(exec, x, piece.quantized, added, part, options, workspace);
       else
-        linear_residual_forward(exec, x, piece.dense, added, part, {.workspace = workspace});
+        linear_residual_forward(exec, x, piece.dense, added, part, {}, workspace);
     }
   }
 

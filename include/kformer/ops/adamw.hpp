@@ -15,7 +15,7 @@
 namespace kformer {
 
 /// One parameter of a model and what AdamW keeps of it. Arrays are dense and row-major, in memory that the
-/// execution space can access (`erase(view)`), and none overlaps another. Those of `gradient`, `master`, `m`
+/// execution space can access (`tensor_ref(view)`), and none overlaps another. Those of `gradient`, `master`, `m`
 /// and `v` have the extents of `weight`.
 ///
 /// States are float (double for double), or, for weights other than double, 8-bit codes with a scale per
@@ -81,9 +81,14 @@ struct AdamW {
 }  // namespace Impl
 
 /// Bytes of workspace `gradient_norm` needs for these parameters.
-template <class Exec>
+template <ExecutionSpace Exec>
 std::size_t gradient_norm_workspace_bytes(const Exec&, std::span<const AdamWParameter> parameters) {
   return Impl::best_workspace_bytes<Exec>(Impl::GradientNorm{parameters, {}});
+}
+
+/// The same on the default instance.
+inline std::size_t gradient_norm_workspace_bytes(std::span<const AdamWParameter> parameters) {
+  return gradient_norm_workspace_bytes(Kokkos::DefaultExecutionSpace(), parameters);
 }
 
 /// `norm = √(Σ g²)` over the gradients of all parameters, summed in double in an order that depends on their
@@ -95,13 +100,18 @@ std::size_t gradient_norm_workspace_bytes(const Exec&, std::span<const AdamWPara
 /// \param norm       (1), C, overwritten, in memory of the execution space
 /// \param workspace  at least `gradient_norm_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-template <class Exec, ViewOf<1> N>
+template <ExecutionSpace Exec, AnyView N>
 void gradient_norm(const Exec& exec, std::span<const AdamWParameter> parameters, const N& norm,
-                   const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, N>, "kformer: Views must be accessible from the execution space");
-  const Impl::GradientNorm problem{parameters, erase(norm)};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+                   const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<N>;
+  const Impl::GradientNorm problem{parameters, Impl::output<Exec, T, 1>(norm)};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView N>
+void gradient_norm(std::span<const AdamWParameter> parameters, const N& norm, const Workspace& workspace = {}) {
+  gradient_norm(Kokkos::DefaultExecutionSpace(), parameters, norm, workspace);
 }
 
 /// One step of AdamW on every parameter, with `w` the master weight where there is one, else the weight (then a
@@ -136,13 +146,18 @@ void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const A
 /// \param options    learning rate and so on
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<1> N>
+template <ExecutionSpace Exec, AnyView N>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const N& norm,
            const AdamWOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, N>, "kformer: Views must be accessible from the execution space");
-  const Impl::AdamW problem{parameters, erase(norm), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<N>;
+  const Impl::AdamW problem{parameters, Impl::input<Exec, T, 1>(norm), options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView N>
+void adamw(std::span<const AdamWParameter> parameters, const N& norm, const AdamWOptions& options = {}) {
+  adamw(Kokkos::DefaultExecutionSpace(), parameters, norm, options);
 }
 
 }  // namespace kformer

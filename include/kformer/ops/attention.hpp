@@ -26,6 +26,20 @@ struct AttentionShape {
   std::int64_t v_head_dim = 0;  ///< width of v and out
 };
 
+/// The operands of `attention_backward`.
+template <AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, AnyView DO, AnyView DQ, AnyView DK, AnyView DV>
+struct AttentionBackwardOperands {
+  Q q;      ///< (batch, q_len, q_heads, head_dim), T
+  K k;      ///< (batch, kv_len, kv_heads, head_dim), T
+  V v;      ///< (batch, kv_len, kv_heads, v_head_dim), T
+  O out;    ///< (batch, q_len, q_heads, v_head_dim), T, saved by forward
+  L lse;    ///< (batch, q_heads, q_len), compute_t<T>, saved by forward
+  DO dout;  ///< like out, T
+  DQ dq;    ///< like q, overwritten
+  DK dk;    ///< like k, overwritten
+  DV dv;    ///< like v, overwritten
+};
+
 namespace Impl {
 
 struct AttentionForward {
@@ -63,12 +77,50 @@ AttentionBackward planned_attention_backward(const AttentionShape& shape, const 
 void check_sequence_lengths(const Operands& all, const AttentionExtraRefs& extras, std::int64_t q_len,
                             std::int64_t kv_len);
 
-/// What both directions do once the operands are checked.
+/// The operands of `attention_forward`, checked at compile time.
+template <class Exec, class Q, class K, class V, class O, class L>
+AttentionForward attention_forward_problem(const Q& q, const K& k, const V& v, const O& out, const L& lse,
+                                           const AttentionOptions& options, const AttentionExtraRefs& extras,
+                                           const Workspace& workspace) {
+  using T = scalar_t<Q>;
+  return {input<Exec, T, 4>(q),
+          input<Exec, T, 4>(k),
+          input<Exec, T, 4>(v),
+          output<Exec, T, 4>(out),
+          output<Exec, compute_t<T>, 3>(lse),
+          options,
+          extras,
+          workspace.bytes};
+}
+
+/// The operands of `attention_backward`, checked at compile time.
+template <class Exec, class... V>
+AttentionBackward attention_backward_problem(const AttentionBackwardOperands<V...>& operands,
+                                             const AttentionOptions& options, const AttentionExtraRefs& extras,
+                                             const AttentionExtraGradientRefs& gradients) {
+  using T = scalar_t<decltype(operands.q)>;
+  return {input<Exec, T, 4>(operands.q),
+          input<Exec, T, 4>(operands.k),
+          input<Exec, T, 4>(operands.v),
+          input<Exec, T, 4>(operands.out),
+          input<Exec, compute_t<T>, 3>(operands.lse),
+          input<Exec, T, 4>(operands.dout),
+          output<Exec, T, 4>(operands.dq),
+          output<Exec, T, 4>(operands.dk),
+          output<Exec, T, 4>(operands.dv),
+          options,
+          extras,
+          gradients};
+}
+
+/// What both directions do with their problem: check, then run.
 template <class Exec, class Problem>
-void check_attention(const Problem& problem) {
+void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
   problem.check();
   if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
-    check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
+    if (problem.extras.cu_seqlens_q.present())
+      check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
+  run_best(exec, problem, workspace);
 }
 
 }  // namespace Impl
@@ -78,13 +130,20 @@ void check_attention(const Problem& problem) {
 /// memory; without, as many queries as there are count as one sequence.
 ///
 /// \throws DimensionMismatch, NotSupported as `attention_forward` would
-template <class Exec>
+template <ExecutionSpace Exec>
 std::size_t attention_forward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                               const AttentionOptions& options = {},
                                               const AttentionExtras<Exec>& extras = {}) {
   const auto problem = Impl::planned_attention_forward(shape, options, extras.refs());
   problem.check();
   return Impl::best_workspace_bytes<Exec>(problem);
+}
+
+/// The same on the default instance.
+inline std::size_t attention_forward_workspace_bytes(
+    const AttentionShape& shape, const AttentionOptions& options = {},
+    const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {}) {
+  return attention_forward_workspace_bytes(Kokkos::DefaultExecutionSpace(), shape, options, extras);
 }
 
 /// `S = scale · q kᵀ`, `P = softmax(S)` over the keys a query sees, `out = P v`, `lse = log Σ exp(S)`. Query
@@ -103,23 +162,29 @@ std::size_t attention_forward_workspace_bytes(const Exec&, const AttentionShape&
 /// \param workspace any; see `attention_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is out of range or operands exclude each other
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<4> V, ViewOf<4> O, ViewOf<3> L>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                        const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
                        const Workspace& workspace = {}) {
-  static_assert(Impl::all_accessible<Exec, Q, K, V, O, L>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::AttentionForward problem{erase(q),   erase(k), erase(v),      erase(out),
-                                       erase(lse), options,  extras.refs(), workspace.bytes};
-  Impl::check_attention<Exec>(problem);
-  Impl::run_best(exec, problem, workspace);
+  const auto problem =
+      Impl::attention_forward_problem<Exec>(q, k, v, out, lse, options, extras.refs(), workspace);
+  Impl::call_attention(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
+void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L& lse,
+                       const AttentionOptions& options = {},
+                       const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {},
+                       const Workspace& workspace = {}) {
+  attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, options, extras, workspace);
 }
 
 /// Bytes of workspace `attention_backward` needs with these options and operands, exactly: linear in the length
 /// of the sequences.
 ///
 /// \throws DimensionMismatch, NotSupported as `attention_backward` would
-template <class Exec>
+template <ExecutionSpace Exec>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                                const AttentionOptions& options = {},
                                                const AttentionExtras<Exec>& extras = {},
@@ -129,41 +194,43 @@ std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape
   return Impl::best_workspace_bytes<Exec>(problem);
 }
 
+/// The same on the default instance.
+inline std::size_t attention_backward_workspace_bytes(
+    const AttentionShape& shape, const AttentionOptions& options = {},
+    const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {},
+    const AttentionExtraGradients<Kokkos::DefaultExecutionSpace>& gradients = {}) {
+  return attention_backward_workspace_bytes(Kokkos::DefaultExecutionSpace(), shape, options, extras, gradients);
+}
+
 /// Gradients of `attention_forward`, with P recomputed from lse: `δ = Σ dout ∘ out`, `dP = dout vᵀ`, `dS = P ∘
 /// (dP − δ)`, `dq = scale · dS k`, `dk = scale · dSᵀ q`, `dv = Pᵀ dout`, dS times the derivative of the soft
 /// cap in dq and dk; dk and dv sum over the query heads of a group in order, without atomics. A hidden key gets
 /// gradient 0.
 ///
 /// \param exec      the instance
-/// \param q         (batch, q_len, q_heads, head_dim), T
-/// \param k         (batch, kv_len, kv_heads, head_dim), T
-/// \param v         (batch, kv_len, kv_heads, v_head_dim), T
-/// \param out       (batch, q_len, q_heads, v_head_dim), T, saved by forward
-/// \param lse       (batch, q_heads, q_len), compute_t<T>, saved by forward
-/// \param dout      like out, T
-/// \param dq        like q, overwritten
-/// \param dk        like k, overwritten
-/// \param dv        like v, overwritten
+/// \param operands  the Views, as `AttentionBackwardOperands` names them
 /// \param options   those of forward
-/// \param workspace at least `attention_backward_workspace_bytes`
 /// \param extras    those of forward
 /// \param gradients where the gradients of bias and sinks go, if wanted
+/// \param workspace at least `attention_backward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if an option is out of range or operands exclude each other
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<4> V, ViewOf<4> O, ViewOf<3> L, ViewOf<4> DO,
-          ViewOf<4> DQ, ViewOf<4> DK, ViewOf<4> DV>
-void attention_backward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
-                        const DO& dout, const DQ& dq, const DK& dk, const DV& dv,
-                        const AttentionOptions& options, const Workspace& workspace,
-                        const AttentionExtras<Exec>& extras = {},
-                        const AttentionExtraGradients<Exec>& gradients = {}) {
-  static_assert(Impl::all_accessible<Exec, Q, K, V, O, L, DO, DQ, DK, DV>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::AttentionBackward problem{erase(q),   erase(k),    erase(v),      erase(out),
-                                        erase(lse), erase(dout), erase(dq),     erase(dk),
-                                        erase(dv),  options,     extras.refs(), gradients.refs()};
-  Impl::check_attention<Exec>(problem);
-  Impl::run_best(exec, problem, workspace);
+template <ExecutionSpace Exec, class... V>
+void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands,
+                        const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
+                        const AttentionExtraGradients<Exec>& gradients = {}, const Workspace& workspace = {}) {
+  const auto problem =
+      Impl::attention_backward_problem<Exec>(operands, options, extras.refs(), gradients.refs());
+  Impl::call_attention(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <class... V>
+void attention_backward(const AttentionBackwardOperands<V...>& operands, const AttentionOptions& options = {},
+                        const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {},
+                        const AttentionExtraGradients<Kokkos::DefaultExecutionSpace>& gradients = {},
+                        const Workspace& workspace = {}) {
+  attention_backward(Kokkos::DefaultExecutionSpace(), operands, options, extras, gradients, workspace);
 }
 
 }  // namespace kformer

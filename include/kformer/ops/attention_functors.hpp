@@ -103,7 +103,7 @@ void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, con
   using T = Impl::storage_t<Q>;
   static_assert(Impl::all_accessible<Exec, Q, K, V, O, L>,
                 "kformer: Views must be accessible from the execution space");
-  const Impl::AttentionForward problem{erase(q), erase(k), erase(v), erase(out), erase(lse), options, {}};
+  const Impl::AttentionForward problem{tensor_ref(q), tensor_ref(k), tensor_ref(v), tensor_ref(out), tensor_ref(lse), options, {}};
   problem.check();
   Impl::flash_forward<T>(exec, problem, Impl::functor_scores<compute_t<T>>(functor, options));
 }
@@ -151,10 +151,10 @@ void attention_backward(const Exec& exec, const Q& q, const K& k, const V& v, co
       !AttentionScoreFunctor<F, C> || DifferentiableAttentionScore<F, C>,
       "kformer::attention_backward: a score functor needs `C derivative(C score, AttentionIndex) const`, "
       "the derivative of its operator() by the score");
-  const Impl::AttentionBackward problem{erase(q),  erase(k),  erase(v),  erase(out), erase(lse), erase(dout),
-                                        erase(dq), erase(dk), erase(dv), options,    {},         {}};
+  const Impl::AttentionBackward problem{tensor_ref(q),  tensor_ref(k),  tensor_ref(v),  tensor_ref(out), tensor_ref(lse), tensor_ref(dout),
+                                        tensor_ref(dq), tensor_ref(dk), tensor_ref(dv), options,    {},         {}};
   problem.check();
-  problem.operands().require_workspace(workspace.bytes, Impl::attention_backward_workspace(problem));
+  problem.operands().require_workspace(workspace, Impl::attention_backward_workspace(problem));
   if constexpr (!AttentionScoreFunctor<F, C> || DifferentiableAttentionScore<F, C>)
     Impl::flash_backward<T>(exec, problem, Impl::functor_scores<C>(functor, options), workspace);
 }

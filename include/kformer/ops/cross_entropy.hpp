@@ -61,14 +61,21 @@ struct CrossEntropyBackward {
 /// \param options the target to ignore, label smoothing, z-loss, soft cap
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> O, ViewOf<1> S>
+template <ExecutionSpace Exec, AnyView L, AnyView I, AnyView O, AnyView S>
 void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, const O& loss, const S& lse,
                            const CrossEntropyOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, L, I, O, S>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::CrossEntropyForward problem{erase(logits), erase(targets), erase(loss), erase(lse), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<L>;
+  const Impl::CrossEntropyForward problem{
+      Impl::input<Exec, T, 2>(logits), Impl::input<Exec, std::int32_t, 1>(targets),
+      Impl::output<Exec, compute_t<T>, 1>(loss), Impl::output<Exec, compute_t<T>, 1>(lse), options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView L, AnyView I, AnyView O, AnyView S>
+void cross_entropy_forward(const L& logits, const I& targets, const O& loss, const S& lse,
+                           const CrossEntropyOptions& options = {}) {
+  cross_entropy_forward(Kokkos::DefaultExecutionSpace(), logits, targets, loss, lse, options);
 }
 
 /// Gradient of `cross_entropy_forward`:
@@ -87,15 +94,22 @@ void cross_entropy_forward(const Exec& exec, const L& logits, const I& targets, 
 /// \param options as in forward
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> S, ViewOf<1> DO, ViewOf<2> DL>
+template <ExecutionSpace Exec, AnyView L, AnyView I, AnyView S, AnyView DO, AnyView DL>
 void cross_entropy_backward(const Exec& exec, const L& logits, const I& targets, const S& lse, const DO& dloss,
                             const DL& dlogits, const CrossEntropyOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, L, I, S, DO, DL>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::CrossEntropyBackward problem{erase(logits), erase(targets), erase(lse),
-                                           erase(dloss),  erase(dlogits), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<L>;
+  const Impl::CrossEntropyBackward problem{
+      Impl::input<Exec, T, 2>(logits),         Impl::input<Exec, std::int32_t, 1>(targets),
+      Impl::input<Exec, compute_t<T>, 1>(lse), Impl::input<Exec, compute_t<T>, 1>(dloss),
+      Impl::output<Exec, T, 2>(dlogits),       options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView L, AnyView I, AnyView S, AnyView DO, AnyView DL>
+void cross_entropy_backward(const L& logits, const I& targets, const S& lse, const DO& dloss, const DL& dlogits,
+                            const CrossEntropyOptions& options = {}) {
+  cross_entropy_backward(Kokkos::DefaultExecutionSpace(), logits, targets, lse, dloss, dlogits, options);
 }
 
 }  // namespace kformer

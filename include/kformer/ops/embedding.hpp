@@ -38,13 +38,18 @@ struct EmbeddingBackward {
 /// \param weight (vocabulary, hidden), T
 /// \param y      (rows, hidden), T, overwritten
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<1> I, ViewOf<2> W, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView I, AnyView W, AnyView Y>
 void embedding_forward(const Exec& exec, const I& ids, const W& weight, const Y& y) {
-  static_assert(Impl::all_accessible<Exec, I, W, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::EmbeddingForward problem{erase(ids), erase(weight), erase(y)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<W>;
+  const Impl::EmbeddingForward problem{Impl::input<Exec, std::int32_t, 1>(ids), Impl::input<Exec, T, 2>(weight),
+                                       Impl::output<Exec, T, 2>(y)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView I, AnyView W, AnyView Y>
+void embedding_forward(const I& ids, const W& weight, const Y& y) {
+  embedding_forward(Kokkos::DefaultExecutionSpace(), ids, weight, y);
 }
 
 /// Gradient of `embedding_forward`: `dweight[ids[row]] += dy[row]` for every row, in the order of the rows.
@@ -55,13 +60,18 @@ void embedding_forward(const Exec& exec, const I& ids, const W& weight, const Y&
 /// \param dy      (rows, hidden), T
 /// \param dweight (vocabulary, hidden), compute_t<T>, accumulated
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<1> I, ViewOf<2> DY, ViewOf<2> DW>
+template <ExecutionSpace Exec, AnyView I, AnyView DY, AnyView DW>
 void embedding_backward(const Exec& exec, const I& ids, const DY& dy, const DW& dweight) {
-  static_assert(Impl::all_accessible<Exec, I, DY, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::EmbeddingBackward problem{erase(ids), erase(dy), erase(dweight)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<DY>;
+  const Impl::EmbeddingBackward problem{Impl::input<Exec, std::int32_t, 1>(ids), Impl::input<Exec, T, 2>(dy),
+                                        Impl::output<Exec, compute_t<T>, 2>(dweight)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView I, AnyView DY, AnyView DW>
+void embedding_backward(const I& ids, const DY& dy, const DW& dweight) {
+  embedding_backward(Kokkos::DefaultExecutionSpace(), ids, dy, dweight);
 }
 
 }  // namespace kformer

@@ -57,13 +57,19 @@ struct KvCompact {
 /// \param k_cache (cache slots, kv_heads, head_dim), T; other slots are not touched
 /// \param v_cache (cache slots, kv_heads, v_head_dim), T; likewise
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<3> K, ViewOf<3> V, ViewOf<1> S, ViewOf<3> KC, ViewOf<3> VC>
+template <ExecutionSpace Exec, AnyView K, AnyView V, AnyView S, AnyView KC, AnyView VC>
 void kv_append(const Exec& exec, const K& k, const V& v, const S& slots, const KC& k_cache, const VC& v_cache) {
-  static_assert(Impl::all_accessible<Exec, K, V, S, KC, VC>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::KvAppend problem{erase(k), erase(v), erase(slots), erase(k_cache), erase(v_cache)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<K>;
+  const Impl::KvAppend problem{Impl::input<Exec, T, 3>(k), Impl::input<Exec, T, 3>(v),
+                               Impl::input<Exec, std::int32_t, 1>(slots), Impl::output<Exec, T, 3>(k_cache),
+                               Impl::output<Exec, T, 3>(v_cache)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView K, AnyView V, AnyView S, AnyView KC, AnyView VC>
+void kv_append(const K& k, const V& v, const S& slots, const KC& k_cache, const VC& v_cache) {
+  kv_append(Kokkos::DefaultExecutionSpace(), k, v, slots, k_cache, v_cache);
 }
 
 /// The tokens of a sequence out of its pages: `k[t] = k_cache[s]`, `v[t] = v_cache[s]` with `s =
@@ -74,19 +80,29 @@ void kv_append(const Exec& exec, const K& k, const V& v, const S& slots, const K
 /// \param k_cache     (pages in all · page_tokens, kv_heads, head_dim), T
 /// \param v_cache     (pages in all · page_tokens, kv_heads, v_head_dim), T
 /// \param pages       (at least ⌈tokens / page_tokens⌉), int32
-/// \param page_tokens tokens of a page
 /// \param k           (tokens, kv_heads, head_dim), T, overwritten
 /// \param v           (tokens, kv_heads, v_head_dim), T, overwritten
+/// \param page_tokens tokens of a page
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if page_tokens is not positive
-template <class Exec, ViewOf<3> KC, ViewOf<3> VC, ViewOf<1> P, ViewOf<3> K, ViewOf<3> V>
-void kv_gather(const Exec& exec, const KC& k_cache, const VC& v_cache, const P& pages, std::int64_t page_tokens,
-               const K& k, const V& v) {
-  static_assert(Impl::all_accessible<Exec, KC, VC, P, K, V>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::KvGather problem{erase(k_cache), erase(v_cache), erase(pages), erase(k), erase(v), page_tokens};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, AnyView KC, AnyView VC, AnyView P, AnyView K, AnyView V>
+void kv_gather(const Exec& exec, const KC& k_cache, const VC& v_cache, const P& pages, const K& k, const V& v,
+               std::int64_t page_tokens) {
+  using T = Impl::scalar_t<KC>;
+  const Impl::KvGather problem{Impl::input<Exec, T, 3>(k_cache),
+                               Impl::input<Exec, T, 3>(v_cache),
+                               Impl::input<Exec, std::int32_t, 1>(pages),
+                               Impl::output<Exec, T, 3>(k),
+                               Impl::output<Exec, T, 3>(v),
+                               page_tokens};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView KC, AnyView VC, AnyView P, AnyView K, AnyView V>
+void kv_gather(const KC& k_cache, const VC& v_cache, const P& pages, const K& k, const V& v,
+               std::int64_t page_tokens) {
+  kv_gather(Kokkos::DefaultExecutionSpace(), k_cache, v_cache, pages, k, v, page_tokens);
 }
 
 /// `to = from`, for slots of several arrays at once. Any storage type; rows of `from` may be broadcast, with
@@ -96,12 +112,17 @@ void kv_gather(const Exec& exec, const KC& k_cache, const VC& v_cache, const P& 
 /// \param from (arrays, slots, heads, features), any type
 /// \param to   the same extents and type, overwritten; not a part of `from`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<4> F, ViewOf<4> T>
-void kv_copy(const Exec& exec, const F& from, const T& to) {
-  static_assert(Impl::all_accessible<Exec, F, T>, "kformer: Views must be accessible from the execution space");
-  const Impl::KvCopy problem{erase(from), erase(to)};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, AnyView From, AnyView To>
+void kv_copy(const Exec& exec, const From& from, const To& to) {
+  using T = typename From::non_const_value_type;
+  const Impl::KvCopy problem{Impl::input<Exec, T, 4>(from), Impl::output<Exec, T, 4>(to)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView From, AnyView To>
+void kv_copy(const From& from, const To& to) {
+  kv_copy(Kokkos::DefaultExecutionSpace(), from, to);
 }
 
 /// Closes gaps in place: slot `n` of each array and head becomes what was in slot `kept[n]`, which must grow
@@ -112,12 +133,17 @@ void kv_copy(const Exec& exec, const F& from, const T& to) {
 /// \param cache (arrays, slots, heads, features), any type, changed in place
 /// \param kept  (arrays or 1, heads or 1, count), int32, count ≤ slots; an extent of 1 stands for all
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<4> C, ViewOf<3> K>
+template <ExecutionSpace Exec, AnyView C, AnyView K>
 void kv_compact(const Exec& exec, const C& cache, const K& kept) {
-  static_assert(Impl::all_accessible<Exec, C, K>, "kformer: Views must be accessible from the execution space");
-  const Impl::KvCompact problem{erase(cache), erase(kept)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = typename C::non_const_value_type;
+  const Impl::KvCompact problem{Impl::output<Exec, T, 4>(cache), Impl::input<Exec, std::int32_t, 3>(kept)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView C, AnyView K>
+void kv_compact(const C& cache, const K& kept) {
+  kv_compact(Kokkos::DefaultExecutionSpace(), cache, kept);
 }
 
 }  // namespace kformer

@@ -58,19 +58,29 @@ struct KvMask {
 /// \param k         (kv_len, kv_heads, head_dim), T, kv_len ≥ q_len
 /// \param lse       (q_heads, q_len), compute_t<T>, of `attention_forward`
 /// \param positions (kv_heads, kv_len), int32: where in the text each key stands; distances of
-/// `options.window` are between these
+///                  `options.window` are between these
 /// \param mass      (kv_heads, kv_len), compute_t<T>, accumulated
 /// \param options   scale, window, softcap; causal whatever they say
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if window or softcap is negative
-template <class Exec, ViewOf<3> Q, ViewOf<3> K, ViewOf<2> L, ViewOf<2> P, ViewOf<2> M>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView L, AnyView P, AnyView M>
 void kv_attention_mass(const Exec& exec, const Q& q, const K& k, const L& lse, const P& positions,
                        const M& mass, const AttentionOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, Q, K, L, P, M>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::KvAttentionMass problem{erase(q), erase(k), erase(lse), erase(positions), erase(mass), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Q>;
+  const Impl::KvAttentionMass problem{Impl::input<Exec, T, 3>(q),
+                                      Impl::input<Exec, T, 3>(k),
+                                      Impl::input<Exec, compute_t<T>, 2>(lse),
+                                      Impl::input<Exec, std::int32_t, 2>(positions),
+                                      Impl::output<Exec, compute_t<T>, 2>(mass),
+                                      options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView L, AnyView P, AnyView M>
+void kv_attention_mass(const Q& q, const K& k, const L& lse, const P& positions, const M& mass,
+                       const AttentionOptions& options = {}) {
+  kv_attention_mass(Kokkos::DefaultExecutionSpace(), q, k, lse, positions, mass, options);
 }
 
 /// Which tokens to keep: the last `recent`, and of those before them the ones with the largest mass, of equal
@@ -78,16 +88,23 @@ void kv_attention_mass(const Exec& exec, const Q& q, const K& k, const L& lse, c
 ///
 /// \param exec   the instance
 /// \param mass   (arrays, heads, tokens), float or double, not negative
+/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤
+///               tokens
 /// \param recent how many of the last tokens are kept in any case
-/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤ tokens
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if recent is negative or more than count
-template <class Exec, ViewOf<3> M, ViewOf<3> K>
-void kv_heavy_hitters(const Exec& exec, const M& mass, std::int64_t recent, const K& kept) {
-  static_assert(Impl::all_accessible<Exec, M, K>, "kformer: Views must be accessible from the execution space");
-  const Impl::KvHeavyHitters problem{erase(mass), erase(kept), recent};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, AnyView M, AnyView K>
+void kv_heavy_hitters(const Exec& exec, const M& mass, const K& kept, std::int64_t recent) {
+  using T = Impl::scalar_t<M>;
+  const Impl::KvHeavyHitters problem{Impl::input<Exec, T, 3>(mass), Impl::output<Exec, std::int32_t, 3>(kept),
+                                     recent};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView M, AnyView K>
+void kv_heavy_hitters(const M& mass, const K& kept, std::int64_t recent) {
+  kv_heavy_hitters(Kokkos::DefaultExecutionSpace(), mass, kept, recent);
 }
 
 /// A bias for `attention_forward` that hides keys by their position: 0 or −∞. The queries stand at the
@@ -96,16 +113,22 @@ void kv_heavy_hitters(const Exec& exec, const M& mass, std::int64_t recent, cons
 /// \param exec      the instance
 /// \param positions (kv_heads or 1, kv_len), int32
 /// \param bias      (heads, q_len, kv_len), T, overwritten; heads is a multiple of the first extent of
-/// positions, q_len ≤ kv_len
+///                  positions, q_len ≤ kv_len
 /// \param options   windows and sinks
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is negative
-template <class Exec, ViewOf<2> P, ViewOf<3> B>
-void kv_mask(const Exec& exec, const P& positions, const B& bias, const KvMaskOptions& options) {
-  static_assert(Impl::all_accessible<Exec, P, B>, "kformer: Views must be accessible from the execution space");
-  const Impl::KvMask problem{erase(positions), erase(bias), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, AnyView P, AnyView B>
+void kv_mask(const Exec& exec, const P& positions, const B& bias, const KvMaskOptions& options = {}) {
+  using T = Impl::scalar_t<B>;
+  const Impl::KvMask problem{Impl::input<Exec, std::int32_t, 2>(positions), Impl::output<Exec, T, 3>(bias),
+                             options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView P, AnyView B>
+void kv_mask(const P& positions, const B& bias, const KvMaskOptions& options = {}) {
+  kv_mask(Kokkos::DefaultExecutionSpace(), positions, bias, options);
 }
 
 }  // namespace kformer

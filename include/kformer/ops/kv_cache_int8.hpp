@@ -37,51 +37,77 @@ struct KvGatherInt8 {
 
 }  // namespace Impl
 
+/// The operands of `kv_append_int8`.
+template <AnyView K, AnyView V, AnyView S, AnyView KC, AnyView KS, AnyView VC, AnyView VS>
+struct KvAppendInt8Operands {
+  K k;         ///< (rows, kv_heads, head_dim), T
+  V v;         ///< (rows, kv_heads, v_head_dim), T
+  S slots;     ///< (rows), int32; a row whose slot lies outside the cache is not kept
+  KC k_codes;  ///< (cache slots, kv_heads, head_dim), uint8; other slots are not touched
+  KS k_scale;  ///< (cache slots, kv_heads), compute_t<T>; likewise
+  VC v_codes;  ///< (cache slots, kv_heads, v_head_dim), uint8; likewise
+  VS v_scale;  ///< (cache slots, kv_heads), compute_t<T>; likewise
+};
+
 /// `kv_append` into a cache of 8 bits: for every row and head `scale = max|x| / 127`, `code = 128 + round(x /
 /// scale)`, halves away from 0, in compute_t<T>. Then `|x − scale·(code − 128)| ≤ (1/2 + 127·ε) ·
 /// scale` with the spacing ε of compute_t<T> at 1. A head of zeros has scale 0; one that is not finite has
 /// scale NaN.
 ///
-/// \param exec    the instance everything is launched on; nothing is fenced or allocated
-/// \param k       (rows, kv_heads, head_dim), T
-/// \param v       (rows, kv_heads, v_head_dim), T
-/// \param slots   (rows), int32; a row whose slot lies outside the cache is not kept
-/// \param k_codes (cache slots, kv_heads, head_dim), uint8; other slots are not touched
-/// \param k_scale (cache slots, kv_heads), compute_t<T>
-/// \param v_codes (cache slots, kv_heads, v_head_dim), uint8
-/// \param v_scale (cache slots, kv_heads), compute_t<T>
+/// \param exec     the instance everything is launched on; nothing is fenced or allocated
+/// \param operands the Views, as `KvAppendInt8Operands` names them
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<3> K, ViewOf<3> V, ViewOf<1> S, ViewOf<3> KC, ViewOf<2> KS, ViewOf<3> VC,
-          ViewOf<2> VS>
-void kv_append_int8(const Exec& exec, const K& k, const V& v, const S& slots, const KC& k_codes,
-                    const KS& k_scale, const VC& v_codes, const VS& v_scale) {
-  static_assert(Impl::all_accessible<Exec, K, V, S, KC, KS, VC, VS>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::KvAppendInt8 problem{
-      erase(k), erase(v), erase(slots), {erase(k_codes), erase(k_scale)}, {erase(v_codes), erase(v_scale)}};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, class... V>
+void kv_append_int8(const Exec& exec, const KvAppendInt8Operands<V...>& operands) {
+  using T = Impl::scalar_t<decltype(operands.k)>;
+  const Impl::KvAppendInt8 problem{Impl::input<Exec, T, 3>(operands.k),
+                                   Impl::input<Exec, T, 3>(operands.v),
+                                   Impl::input<Exec, std::int32_t, 1>(operands.slots),
+                                   {Impl::output<Exec, std::uint8_t, 3>(operands.k_codes),
+                                    Impl::output<Exec, compute_t<T>, 2>(operands.k_scale)},
+                                   {Impl::output<Exec, std::uint8_t, 3>(operands.v_codes),
+                                    Impl::output<Exec, compute_t<T>, 2>(operands.v_scale)}};
+  Impl::call(exec, problem);
 }
+
+/// The same on the default instance.
+template <class... V>
+void kv_append_int8(const KvAppendInt8Operands<V...>& operands) {
+  kv_append_int8(Kokkos::DefaultExecutionSpace(), operands);
+}
+
+/// The operands of `kv_gather_int8`.
+template <AnyView KC, AnyView KS, AnyView VC, AnyView VS, AnyView K, AnyView V>
+struct KvGatherInt8Operands {
+  KC k_codes;  ///< (tokens, kv_heads, head_dim), uint8
+  KS k_scale;  ///< (tokens, kv_heads), compute_t<T>
+  VC v_codes;  ///< (tokens, kv_heads, v_head_dim), uint8
+  VS v_scale;  ///< (tokens, kv_heads), compute_t<T>
+  K k;         ///< (tokens, kv_heads, head_dim), T, overwritten
+  V v;         ///< (tokens, kv_heads, v_head_dim), T, overwritten
+};
 
 /// What `kv_append_int8` kept, as numbers: `scale·(code − 128)`, rounded to T.
 ///
-/// \param exec    the instance
-/// \param k_codes (tokens, kv_heads, head_dim), uint8
-/// \param k_scale (tokens, kv_heads), compute_t<T>
-/// \param v_codes (tokens, kv_heads, v_head_dim), uint8
-/// \param v_scale (tokens, kv_heads), compute_t<T>
-/// \param k       (tokens, kv_heads, head_dim), T, overwritten
-/// \param v       (tokens, kv_heads, v_head_dim), T, overwritten
+/// \param exec     the instance
+/// \param operands the Views, as `KvGatherInt8Operands` names them
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<3> KC, ViewOf<2> KS, ViewOf<3> VC, ViewOf<2> VS, ViewOf<3> K, ViewOf<3> V>
-void kv_gather_int8(const Exec& exec, const KC& k_codes, const KS& k_scale, const VC& v_codes,
-                    const VS& v_scale, const K& k, const V& v) {
-  static_assert(Impl::all_accessible<Exec, KC, KS, VC, VS, K, V>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::KvGatherInt8 problem{
-      {erase(k_codes), erase(k_scale)}, {erase(v_codes), erase(v_scale)}, erase(k), erase(v)};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, class... V>
+void kv_gather_int8(const Exec& exec, const KvGatherInt8Operands<V...>& operands) {
+  using T = Impl::scalar_t<decltype(operands.k)>;
+  const Impl::KvGatherInt8 problem{{Impl::input<Exec, std::uint8_t, 3>(operands.k_codes),
+                                    Impl::input<Exec, compute_t<T>, 2>(operands.k_scale)},
+                                   {Impl::input<Exec, std::uint8_t, 3>(operands.v_codes),
+                                    Impl::input<Exec, compute_t<T>, 2>(operands.v_scale)},
+                                   Impl::output<Exec, T, 3>(operands.k),
+                                   Impl::output<Exec, T, 3>(operands.v)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <class... V>
+void kv_gather_int8(const KvGatherInt8Operands<V...>& operands) {
+  kv_gather_int8(Kokkos::DefaultExecutionSpace(), operands);
 }
 
 }  // namespace kformer

@@ -19,25 +19,19 @@ struct LinearOptions {
   double scale = 1;         ///< every product is multiplied by it before anything is added
   bool allow_tf32 = false;  ///< float factors may be rounded to 10 bits of fraction (TF32), where tensor cores
                             ///< then multiply them; hosts never do
-  Workspace workspace{};    ///< none is needed; with `linear_workspace_bytes` a library can choose among all of
-                            ///< its algorithms. Not for two instances at once.
 };
 
-/// The bytes of `LinearOptions::workspace` beyond which nothing gets faster: 32 MiB on CUDA, as NVIDIA advises
-/// for cuBLASLt on Hopper, and 0 elsewhere.
+namespace Impl {
+
+/// Bytes of workspace beyond which no product gets faster: 32 MiB on CUDA, as NVIDIA advises for cuBLASLt on
+/// Hopper, and 0 elsewhere.
 template <class Exec>
-constexpr std::size_t linear_workspace_bytes() {
+constexpr std::size_t product_workspace_bytes() {
 #if defined(KOKKOS_ENABLE_CUDA)
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) return std::size_t(32) << 20;
 #endif
   return 0;
 }
-
-/// A matrix, or a batch of matrices.
-template <class V>
-concept Matrices = ViewOf<V, 2> || ViewOf<V, 3>;
-
-namespace Impl {
 
 /// Operands other than `bias` are matrices, or all of them batches of matrices. At most one of `bias` and
 /// `residual` is present.
@@ -68,9 +62,9 @@ struct LinearBackwardWeight {
   void check() const;
 };
 
-struct LinearBiasBackward {
+struct LinearBackwardBias {
   static constexpr const char* op = "linear";
-  static constexpr const char* function = "linear_bias_backward";
+  static constexpr const char* function = "linear_backward_bias";
   TensorRef dy, dbias;
   Operands operands() const;
   void check() const;
@@ -89,40 +83,84 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
 
 /// The linear map of each row: `y = scale · x Wᵀ`.
 ///
-/// \param exec   the instance everything is launched on; nothing is fenced or allocated
-/// \param x      (rows, in), T
-/// \param weight (out, in), T
-/// \param y      (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param y       (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices X, Matrices W, Matrices Y>
-void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y, LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), {}, {}, erase(y), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y>
+void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y,
+                    const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearForward problem{Impl::input<Exec, T, 2, 3>(x),
+                                    Impl::input<Exec, T, 2, 3>(weight),
+                                    {},
+                                    {},
+                                    Impl::output<Exec, T, 2, 3>(y),
+                                    options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView Y>
+void linear_forward(const X& x, const W& weight, const Y& y, const LinearOptions& options = {},
+                    const Workspace& workspace = {}) {
+  linear_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_forward`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_forward_workspace_bytes() {
+  return linear_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// The same with a bias: `y = scale · x Wᵀ + bias`, rounded once.
 ///
-/// \param exec   the instance
-/// \param x      (rows, in), T
-/// \param weight (out, in), T
-/// \param bias   (out), T, added to every row
-/// \param y      (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param bias    (out), T, added to every row
+/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_bias_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices X, Matrices W, ViewOf<1> B, Matrices Y>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView B, AnyView Y>
 void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
-                         LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, B, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), erase(bias), {}, erase(y), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+                         const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearForward problem{Impl::input<Exec, T, 2, 3>(x),  Impl::input<Exec, T, 2, 3>(weight),
+                                    Impl::input<Exec, T, 1>(bias),  {},
+                                    Impl::output<Exec, T, 2, 3>(y), options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView B, AnyView Y>
+void linear_bias_forward(const X& x, const W& weight, const B& bias, const Y& y,
+                         const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  linear_bias_forward(Kokkos::DefaultExecutionSpace(), x, weight, bias, y, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_bias_forward`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_bias_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_bias_forward_workspace_bytes() {
+  return linear_bias_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
@@ -131,39 +169,78 @@ void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B&
 /// \param x        (rows, in), T
 /// \param weight   (out, in), T
 /// \param residual (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
-/// with it
+///                 with it
 /// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param options  `scale`, `allow_tf32`
+/// \param workspace as much as `linear_residual_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices X, Matrices W, Matrices R, Matrices Y>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView R, AnyView Y>
 void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y,
-                             LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, R, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearForward problem{erase(x), erase(weight), {}, erase(residual), erase(y), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+                             const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearForward problem{
+      Impl::input<Exec, T, 2, 3>(x),        Impl::input<Exec, T, 2, 3>(weight), {},
+      Impl::input<Exec, T, 2, 3>(residual), Impl::output<Exec, T, 2, 3>(y),     options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView R, AnyView Y>
+void linear_residual_forward(const X& x, const W& weight, const R& residual, const Y& y,
+                             const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  linear_residual_forward(Kokkos::DefaultExecutionSpace(), x, weight, residual, y, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_residual_forward`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_residual_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_residual_forward_workspace_bytes() {
+  return linear_residual_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_forward` and its variants with respect to `x`: `dx = scale · dy W` (overwritten). The
 /// gradient with respect to `residual` is `dy` itself.
 ///
-/// \param exec   the instance
-/// \param weight (out, in), T
-/// \param dy     (rows, out), T
-/// \param dx     (rows, in), T, overwritten; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param exec    the instance
+/// \param weight  (out, in), T
+/// \param dy      (rows, out), T
+/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_input_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices W, Matrices DY, Matrices DX>
+template <ExecutionSpace Exec, AnyView W, AnyView DY, AnyView DX>
 void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx,
-                           LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, W, DY, DX>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardInput problem{erase(weight), erase(dy), erase(dx), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+                           const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<W>;
+  const Impl::LinearBackwardInput problem{Impl::input<Exec, T, 2, 3>(weight), Impl::input<Exec, T, 2, 3>(dy),
+                                          Impl::output<Exec, T, 2, 3>(dx), options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView W, AnyView DY, AnyView DX>
+void linear_backward_input(const W& weight, const DY& dy, const DX& dx, const LinearOptions& options = {},
+                           const Workspace& workspace = {}) {
+  linear_backward_input(Kokkos::DefaultExecutionSpace(), weight, dy, dx, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward_input`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_backward_input_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_backward_input_workspace_bytes() {
+  return linear_backward_input_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += scale · dyᵀ x`
@@ -173,17 +250,36 @@ void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, cons
 /// \param x       (rows, in), T
 /// \param dy      (rows, out), T
 /// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_weight_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices X, Matrices DY, Matrices DW>
+template <ExecutionSpace Exec, AnyView X, AnyView DY, AnyView DW>
 void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight,
-                            LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, DY, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardWeight problem{erase(x), erase(dy), erase(dweight), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+                            const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearBackwardWeight problem{Impl::input<Exec, T, 2, 3>(x), Impl::input<Exec, T, 2, 3>(dy),
+                                           Impl::output<Exec, compute_t<T>, 2, 3>(dweight), options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView DY, AnyView DW>
+void linear_backward_weight(const X& x, const DY& dy, const DW& dweight, const LinearOptions& options = {},
+                            const Workspace& workspace = {}) {
+  linear_backward_weight(Kokkos::DefaultExecutionSpace(), x, dy, dweight, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward_weight`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_backward_weight_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_backward_weight_workspace_bytes() {
+  return linear_backward_weight_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Both gradients of `linear_forward`: `linear_backward_input`, then `linear_backward_weight`.
@@ -194,19 +290,40 @@ void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW
 /// \param dy      (rows, out), T
 /// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
 /// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`, `workspace`
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit; then nothing was launched
 /// \throws NotSupported      if `scale` is not finite
-template <class Exec, Matrices X, Matrices W, Matrices DY, Matrices DX, Matrices DW>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
 void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
-                     const DW& dweight, LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, DY, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBackwardInput input{erase(weight), erase(dy), erase(dx), options};
-  const Impl::LinearBackwardWeight by_weight{erase(x), erase(dy), erase(dweight), options};
+                     const DW& dweight, const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearBackwardInput input{Impl::input<Exec, T, 2, 3>(weight), Impl::input<Exec, T, 2, 3>(dy),
+                                        Impl::output<Exec, T, 2, 3>(dx), options};
+  const Impl::LinearBackwardWeight by_weight{Impl::input<Exec, T, 2, 3>(x), Impl::input<Exec, T, 2, 3>(dy),
+                                             Impl::output<Exec, compute_t<T>, 2, 3>(dweight), options};
   Impl::check_linear_backward(input, by_weight);
-  Impl::run_best(exec, input, options.workspace);
-  Impl::run_best(exec, by_weight, options.workspace);
+  Impl::run_best(exec, input, workspace);
+  Impl::run_best(exec, by_weight, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
+void linear_backward(const X& x, const W& weight, const DY& dy, const DX& dx, const DW& dweight,
+                     const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  linear_backward(Kokkos::DefaultExecutionSpace(), x, weight, dy, dx, dweight, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward`. None is
+/// needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_backward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_backward_workspace_bytes() {
+  return linear_backward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_bias_forward` with respect to `bias`: `dbias += Σ_rows dy` (accumulated, in a fixed
@@ -216,13 +333,18 @@ void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy
 /// \param dy    (rows, out), T
 /// \param dbias (out), compute_t<T>, accumulated
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> DY, ViewOf<1> DB>
-void linear_bias_backward(const Exec& exec, const DY& dy, const DB& dbias) {
-  static_assert(Impl::all_accessible<Exec, DY, DB>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearBiasBackward problem{erase(dy), erase(dbias)};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, AnyView DY, AnyView DB>
+void linear_backward_bias(const Exec& exec, const DY& dy, const DB& dbias) {
+  using T = Impl::scalar_t<DY>;
+  const Impl::LinearBackwardBias problem{Impl::input<Exec, T, 2>(dy),
+                                         Impl::output<Exec, compute_t<T>, 1>(dbias)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView DY, AnyView DB>
+void linear_backward_bias(const DY& dy, const DB& dbias) {
+  linear_backward_bias(Kokkos::DefaultExecutionSpace(), dy, dbias);
 }
 
 }  // namespace kformer

@@ -41,11 +41,11 @@ struct LogitChunks {
   LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
               const LinearCrossEntropyOptions& options);
 
-  /// The products may have what they leave over.
-  LinearOptions product_options(const Workspace& workspace) const;
+  /// What they leave over, for the products.
+  Workspace product_workspace(const Workspace& workspace) const;
 };
 
-/// The loss chunk by chunk. `gradients(rows, logits, lse, product options)` comes after the loss of each:
+/// The loss chunk by chunk. `gradients(rows, logits, lse, product workspace)` comes after the loss of each:
 /// `rows` is the pair of the first row and the one behind the last.
 template <class Exec, class X, class W, class I, class O, class F>
 void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weight, const I& targets,
@@ -66,8 +66,8 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
                                                                            count, vocabulary);
     const Kokkos::View<compute_t<T>*, Kokkos::LayoutRight, Memory, Unmanaged> lse(
         reinterpret_cast<compute_t<T>*>(begin_of_lse), count);
-    const LinearOptions product = chunks.product_options(workspace);
-    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits, product);
+    const Workspace product = chunks.product_workspace(workspace);
+    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits, {}, product);
     cross_entropy_forward(exec, logits, Kokkos::subview(targets, rows), Kokkos::subview(loss, rows), lse,
                           options.cross_entropy);
     gradients(rows, logits, lse, product);
@@ -77,13 +77,21 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
 }  // namespace Impl
 
 /// Bytes of workspace both forms of `linear_cross_entropy` need for storage type `T`: the logits of one chunk
-/// of rows and their lse, `O(chunk · vocabulary)`, and `linear_workspace_bytes`.
+/// of rows and their lse, `O(chunk · vocabulary)`, and that of the products.
 ///
 /// \throws NotSupported if `options.chunk_rows` is negative
-template <class T, class Exec>
+template <Scalar T, ExecutionSpace Exec>
 std::size_t linear_cross_entropy_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary,
                                                  const LinearCrossEntropyOptions& options = {}) {
-  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes + linear_workspace_bytes<Exec>();
+  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes +
+         Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t linear_cross_entropy_workspace_bytes(std::int64_t rows, std::int64_t vocabulary,
+                                                 const LinearCrossEntropyOptions& options = {}) {
+  return linear_cross_entropy_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, vocabulary, options);
 }
 
 /// `logits = x · weightᵀ` by `linear_forward` and `loss` of each row by `cross_entropy_forward`, chunk by
@@ -98,16 +106,42 @@ std::size_t linear_cross_entropy_workspace_bytes(const Exec&, std::int64_t rows,
 /// \param workspace at least `linear_cross_entropy_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> I, ViewOf<1> O>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView I, AnyView O>
 void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I& targets, const O& loss,
-                          const LinearCrossEntropyOptions& options, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, I, O>,
-                "kformer: Views must be accessible from the execution space");
-  Impl::LinearCrossEntropy{erase(x), erase(weight), erase(targets), erase(loss), {}, {}, {}, options}.check(
-      workspace);
+                          const LinearCrossEntropyOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  Impl::LinearCrossEntropy{Impl::input<Exec, T, 2>(x),
+                           Impl::input<Exec, T, 2>(weight),
+                           Impl::input<Exec, std::int32_t, 1>(targets),
+                           Impl::output<Exec, compute_t<T>, 1>(loss),
+                           {},
+                           {},
+                           {},
+                           options}
+      .check(workspace);
   Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace,
                                        [](const auto&...) {});
 }
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView I, AnyView O>
+void linear_cross_entropy(const X& x, const W& weight, const I& targets, const O& loss,
+                          const LinearCrossEntropyOptions& options = {}, const Workspace& workspace = {}) {
+  linear_cross_entropy(Kokkos::DefaultExecutionSpace(), x, weight, targets, loss, options, workspace);
+}
+
+/// The operands of `linear_cross_entropy` with gradients.
+template <AnyView X, AnyView W, AnyView I, AnyView DO, AnyView O, AnyView DX, AnyView DW>
+struct LinearCrossEntropyOperands {
+  X x;        ///< (rows, hidden), T
+  W weight;   ///< (vocabulary, hidden), T
+  I targets;  ///< (rows), int32
+  DO dloss;   ///< (rows), compute_t<T>; shares no memory with `loss`
+  O loss;     ///< (rows), compute_t<T>, overwritten, in nats
+  DX dx;      ///< (rows, hidden), T, overwritten; may be `x` itself
+  /// (vocabulary, hidden), compute_t<T>, accumulated; shares no memory with the inputs
+  DW dweight;
+};
 
 /// The same with its gradients in the same pass: while the logits of a chunk exist they become
 /// `dlogits` by `cross_entropy_backward`, then `dweight += dlogitsᵀ · x` and `dx = dlogits · weight` by the
@@ -115,35 +149,41 @@ void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I
 /// `dweight` is summed chunk by chunk in order: `options.chunk_rows` changes its rounding and nothing else.
 ///
 /// \param exec      the instance
-/// \param x         (rows, hidden), T
-/// \param weight    (vocabulary, hidden), T
-/// \param targets   (rows), int32
-/// \param loss      (rows), compute_t<T>, overwritten, in nats
-/// \param dloss     (rows), compute_t<T>; shares no memory with `loss`
-/// \param dx        (rows, hidden), T, overwritten; may be `x` itself
-/// \param dweight   (vocabulary, hidden), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param operands  the Views, as `LinearCrossEntropyOperands` names them
 /// \param options   the loss's options, and the rows of a chunk
 /// \param workspace at least `linear_cross_entropy_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> I, ViewOf<1> O, ViewOf<1> DO, ViewOf<2> DX,
-          ViewOf<2> DW>
-void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I& targets, const O& loss,
-                          const DO& dloss, const DX& dx, const DW& dweight,
-                          const LinearCrossEntropyOptions& options, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, I, O, DO, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  Impl::LinearCrossEntropy{erase(x),     erase(weight), erase(targets), erase(loss),
-                           erase(dloss), erase(dx),     erase(dweight), options}
+template <ExecutionSpace Exec, class... V>
+void linear_cross_entropy(const Exec& exec, const LinearCrossEntropyOperands<V...>& operands,
+                          const LinearCrossEntropyOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<decltype(operands.x)>;
+  Impl::LinearCrossEntropy{Impl::input<Exec, T, 2>(operands.x),
+                           Impl::input<Exec, T, 2>(operands.weight),
+                           Impl::input<Exec, std::int32_t, 1>(operands.targets),
+                           Impl::output<Exec, compute_t<T>, 1>(operands.loss),
+                           Impl::input<Exec, compute_t<T>, 1>(operands.dloss),
+                           Impl::output<Exec, T, 2>(operands.dx),
+                           Impl::output<Exec, compute_t<T>, 2>(operands.dweight),
+                           options}
       .check(workspace);
-  const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse,
-                             const LinearOptions& product) {
-    cross_entropy_backward(exec, logits, Kokkos::subview(targets, rows), lse, Kokkos::subview(dloss, rows),
-                           logits, options.cross_entropy);
-    linear_backward_weight(exec, Kokkos::subview(x, rows, Kokkos::ALL), logits, dweight, product);
-    linear_backward_input(exec, weight, logits, Kokkos::subview(dx, rows, Kokkos::ALL), product);
+  const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse, const Workspace& product) {
+    const auto x = Kokkos::subview(operands.x, rows, Kokkos::ALL);
+    const auto dx = Kokkos::subview(operands.dx, rows, Kokkos::ALL);
+    cross_entropy_backward(exec, logits, Kokkos::subview(operands.targets, rows), lse,
+                           Kokkos::subview(operands.dloss, rows), logits, options.cross_entropy);
+    linear_backward_weight(exec, x, logits, operands.dweight, {}, product);
+    linear_backward_input(exec, operands.weight, logits, dx, {}, product);
   };
-  Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace, gradients);
+  Impl::linear_cross_entropy_by_chunks(exec, operands.x, operands.weight, operands.targets, operands.loss,
+                                       options, workspace, gradients);
+}
+
+/// The same on the default instance.
+template <class... V>
+void linear_cross_entropy(const LinearCrossEntropyOperands<V...>& operands,
+                          const LinearCrossEntropyOptions& options = {}, const Workspace& workspace = {}) {
+  linear_cross_entropy(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
 }
 
 }  // namespace kformer

@@ -75,16 +75,36 @@ auto up_half(const V& gate_up) {
 /// \param gate_up (rows, 2 · intermediate), T, overwritten; what the gradients need
 /// \param product (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
 /// \param options of the product
+/// \param workspace as much as `linear_swiglu_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> GU, ViewOf<2> P>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView GU, AnyView P>
 void linear_swiglu_forward(const Exec& exec, const X& x, const W& weight, const GU& gate_up, const P& product,
-                           LinearOptions options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, GU, P>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearSwigluForward problem{erase(x), erase(weight), erase(gate_up), erase(product), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.workspace);
+                           const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearSwigluForward problem{Impl::input<Exec, T, 2>(x), Impl::input<Exec, T, 2>(weight),
+                                          Impl::output<Exec, T, 2>(gate_up), Impl::output<Exec, T, 2>(product),
+                                          options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView GU, AnyView P>
+void linear_swiglu_forward(const X& x, const W& weight, const GU& gate_up, const P& product,
+                           const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  linear_swiglu_forward(Kokkos::DefaultExecutionSpace(), x, weight, gate_up, product, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_swiglu_forward`. None
+/// is needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_swiglu_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_swiglu_forward_workspace_bytes() {
+  return linear_swiglu_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// `y = scale · x · weightᵀ` by `linear_forward`, whose first `options.heads` heads are then rotated as by
@@ -94,43 +114,96 @@ void linear_swiglu_forward(const Exec& exec, const X& x, const W& weight, const 
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param x       (rows, in), T
 /// \param weight  (out, in), T
-/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
 /// \param cos     (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
 /// \param sin     (table positions, head_dim / 2), compute_t<T>
+/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
 /// \param options what is rotated
+/// \param workspace as much as `linear_rope_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> Y, ViewOf<2> C, ViewOf<2> S>
-void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const C& cos, const S& sin,
-                         const LinearRopeOptions& options) {
-  static_assert(Impl::all_accessible<Exec, X, W, Y, C, S>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearRopeForward problem{erase(x), erase(weight), {}, erase(y), erase(cos), erase(sin), options};
-  problem.check();
-  Impl::run_best(exec, problem, options.linear.workspace);
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView C, AnyView S, AnyView Y>
+void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const C& cos, const S& sin, const Y& y,
+                         const LinearRopeOptions& options, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
+  const Impl::LinearRopeForward problem{Impl::input<Exec, T, 2>(x),
+                                        Impl::input<Exec, T, 2>(weight),
+                                        {},
+                                        Impl::output<Exec, T, 2>(y),
+                                        Impl::input<Exec, compute_t<T>, 2>(cos),
+                                        Impl::input<Exec, compute_t<T>, 2>(sin),
+                                        options};
+  Impl::call(exec, problem, workspace);
 }
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView C, AnyView S, AnyView Y>
+void linear_rope_forward(const X& x, const W& weight, const C& cos, const S& sin, const Y& y,
+                         const LinearRopeOptions& options, const Workspace& workspace = {}) {
+  linear_rope_forward(Kokkos::DefaultExecutionSpace(), x, weight, cos, sin, y, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_rope_forward`. None
+/// is needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_rope_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_rope_forward_workspace_bytes() {
+  return linear_rope_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
+}
+
+/// The operands of `linear_bias_rope_forward`.
+template <AnyView X, AnyView W, AnyView B, AnyView C, AnyView S, AnyView Y>
+struct LinearBiasRopeForwardOperands {
+  X x;       ///< (rows, in), T
+  W weight;  ///< (out, in), T
+  B bias;    ///< (out), T
+  C cos;     ///< (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
+  S sin;     ///< (table positions, head_dim / 2), compute_t<T>
+  Y y;       ///< (rows, out), T, overwritten; shares no memory with the inputs
+};
 
 /// The same with a bias that is added before the rotation: `linear_bias_forward`, then `rope_forward`.
 ///
-/// \param exec    the instance
-/// \param x       (rows, in), T
-/// \param weight  (out, in), T
-/// \param bias    (out), T
-/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
-/// \param cos     (table positions, head_dim / 2), compute_t<T>
-/// \param sin     (table positions, head_dim / 2), compute_t<T>
-/// \param options what is rotated
+/// \param exec     the instance
+/// \param operands the Views, as `LinearBiasRopeForwardOperands` names them
+/// \param options  what is rotated
+/// \param workspace as much as `linear_bias_rope_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<1> B, ViewOf<2> Y, ViewOf<2> C, ViewOf<2> S>
-void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y, const C& cos,
-                         const S& sin, const LinearRopeOptions& options) {
-  static_assert(Impl::all_accessible<Exec, X, W, B, Y, C, S>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::LinearRopeForward problem{erase(x),   erase(weight), erase(bias), erase(y),
-                                        erase(cos), erase(sin),    options};
-  problem.check();
-  Impl::run_best(exec, problem, options.linear.workspace);
+template <ExecutionSpace Exec, class... V>
+void linear_bias_rope_forward(const Exec& exec, const LinearBiasRopeForwardOperands<V...>& operands,
+                              const LinearRopeOptions& options, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<decltype(operands.x)>;
+  const Impl::LinearRopeForward problem{Impl::input<Exec, T, 2>(operands.x),
+                                        Impl::input<Exec, T, 2>(operands.weight),
+                                        Impl::input<Exec, T, 1>(operands.bias),
+                                        Impl::output<Exec, T, 2>(operands.y),
+                                        Impl::input<Exec, compute_t<T>, 2>(operands.cos),
+                                        Impl::input<Exec, compute_t<T>, 2>(operands.sin),
+                                        options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <class... V>
+void linear_bias_rope_forward(const LinearBiasRopeForwardOperands<V...>& operands,
+                              const LinearRopeOptions& options, const Workspace& workspace = {}) {
+  linear_bias_rope_forward(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
+}
+
+/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_bias_rope_forward`. None
+/// is needed; one must not serve two instances at once.
+template <ExecutionSpace Exec>
+std::size_t linear_bias_rope_forward_workspace_bytes(const Exec&) {
+  return Impl::product_workspace_bytes<Exec>();
+}
+
+/// The same on the default instance.
+inline std::size_t linear_bias_rope_forward_workspace_bytes() {
+  return linear_bias_rope_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 }  // namespace kformer

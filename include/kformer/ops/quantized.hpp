@@ -50,6 +50,9 @@ namespace Impl {
 /// The matrix as an operand: its extents, for checks and their texts.
 TensorRef operand(const QuantizedMatrix& matrix);
 
+/// The bytes of the matrix, for checks of what shares memory.
+TensorRef memory_of(const QuantizedMatrix& matrix);
+
 struct Dequantize {
   static constexpr const char* op = "quantized";
   static constexpr const char* function = "dequantize";
@@ -97,12 +100,17 @@ struct QuantizedEmbeddingForward {
 /// \param matrix (rows, cols)
 /// \param y      (rows, cols), T, overwritten
 /// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
-template <class Exec, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView Y>
 void dequantize(const Exec& exec, const QuantizedMatrix& matrix, const Y& y) {
-  static_assert(Impl::all_accessible<Exec, Y>, "kformer: Views must be accessible from the execution space");
-  const Impl::Dequantize problem{matrix, erase(y)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Y>;
+  const Impl::Dequantize problem{matrix, Impl::output<Exec, T, 2>(y)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Y>
+void dequantize(const QuantizedMatrix& matrix, const Y& y) {
+  dequantize(Kokkos::DefaultExecutionSpace(), matrix, y);
 }
 
 /// Quantises block by block by the rules of ggml's reference code (`ggml-quants.c`, `quantize_row_*_ref`), in
@@ -111,9 +119,8 @@ void dequantize(const Exec& exec, const QuantizedMatrix& matrix, const Y& y) {
 /// * q8_0: `d = max|x|/127`, `q = rint(x/d)`
 /// * q4_0: `d = −e/8` with `e` the first x of greatest magnitude, `q = min(15, ⌊x/d + 8.5⌋)`
 /// * q4_1: `m = min x`, `d = (max x − m)/15`, `q = min(15, ⌊(x − m)/d + 0.5⌋)`
-/// * tq2_0, tq1_0: `d = max|x|`, `q = rint(x/d) + 1`: exact for weights that are −d, 0 or d already. BitNet's
-/// rule,
-///   one scale for all, is `ternary_quantize`.
+/// * tq2_0, tq1_0: `d = max|x|`, `q = rint(x/d) + 1`: exact for weights that are −d, 0 or d already.
+///   BitNet's rule, one scale for all, is `ternary_quantize`.
 ///
 /// Where the columns do not fill the last block, the rest of it is stored as zeros of x. A block with a NaN or
 /// an infinity gets NaN for `d`; a `d` beyond binary16 becomes infinity.
@@ -122,19 +129,24 @@ void dequantize(const Exec& exec, const QuantizedMatrix& matrix, const Y& y) {
 /// \param x      (rows, cols), T
 /// \param matrix (rows, cols), overwritten; shares no memory with `x`
 /// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
-template <class Exec, ViewOf<2> X>
+template <ExecutionSpace Exec, AnyView X>
 void quantize(const Exec& exec, const X& x, const QuantizedOutput& matrix) {
-  static_assert(Impl::all_accessible<Exec, X>, "kformer: Views must be accessible from the execution space");
-  const Impl::Quantize problem{erase(x), matrix};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<X>;
+  const Impl::Quantize problem{Impl::input<Exec, T, 2>(x), matrix};
+  Impl::call(exec, problem);
 }
 
-/// Bytes of workspace `quantized_linear_forward` and `quantized_linear_residual_forward` need for storage type
-/// `T`, `rows` rows of x and a weight of this format and these extents (`weight.data` is not read).
-template <class T, class Exec>
-std::size_t quantized_linear_workspace_bytes(const Exec&, std::int64_t rows, const QuantizedMatrix& weight,
-                                             const QuantizedLinearOptions& options = {}) {
+/// The same on the default instance.
+template <AnyView X>
+void quantize(const X& x, const QuantizedOutput& matrix) {
+  quantize(Kokkos::DefaultExecutionSpace(), x, matrix);
+}
+
+/// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of this format and these extents (`weight.data` is not read).
+template <Scalar T, ExecutionSpace Exec>
+std::size_t quantized_linear_forward_workspace_bytes(const Exec&, std::int64_t rows,
+                                                     const QuantizedMatrix& weight,
+                                                     const QuantizedLinearOptions& options = {}) {
   const auto matrix = [](std::int64_t r, std::int64_t c) {
     TensorRef ref;
     ref.dtype = dtype_of<T>;
@@ -145,6 +157,13 @@ std::size_t quantized_linear_workspace_bytes(const Exec&, std::int64_t rows, con
   };
   return Impl::best_workspace_bytes<Exec>(
       Impl::QuantizedLinearForward{matrix(rows, weight.cols), weight, {}, matrix(rows, weight.rows), options});
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const QuantizedMatrix& weight,
+                                                     const QuantizedLinearOptions& options = {}) {
+  return quantized_linear_forward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, weight, options);
 }
 
 /// The linear map of each row by quantised weights: `y = scale · x Wᵀ`.
@@ -160,17 +179,24 @@ std::size_t quantized_linear_workspace_bytes(const Exec&, std::int64_t rows, con
 /// \param weight    (out, in)
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
-/// \param workspace at least `quantized_linear_workspace_bytes`
+/// \param workspace at least `quantized_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
 /// workspace is too small
 /// \throws NotSupported if `scale` is not finite
-template <class Exec, ViewOf<2> X, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
                               const QuantizedLinearOptions& options = {}, const Workspace& workspace = {}) {
-  static_assert(Impl::all_accessible<Exec, X, Y>, "kformer: Views must be accessible from the execution space");
-  const Impl::QuantizedLinearForward problem{erase(x), weight, {}, erase(y), options};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+  using T = Impl::scalar_t<X>;
+  const Impl::QuantizedLinearForward problem{
+      Impl::input<Exec, T, 2>(x), weight, {}, Impl::output<Exec, T, 2>(y), options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView Y>
+void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y& y,
+                              const QuantizedLinearOptions& options = {}, const Workspace& workspace = {}) {
+  quantized_linear_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, options, workspace);
 }
 
 /// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
@@ -181,20 +207,44 @@ void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatri
 /// \param residual  (rows, out), T; may be `y` itself, otherwise shares no memory with it
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
-/// \param workspace at least `quantized_linear_workspace_bytes`
+/// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
 /// workspace is too small
 /// \throws NotSupported if `scale` is not finite
-template <class Exec, ViewOf<2> X, ViewOf<2> R, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,
                                        const R& residual, const Y& y,
                                        const QuantizedLinearOptions& options = {},
                                        const Workspace& workspace = {}) {
-  static_assert(Impl::all_accessible<Exec, X, R, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::QuantizedLinearForward problem{erase(x), weight, erase(residual), erase(y), options};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+  using T = Impl::scalar_t<X>;
+  const Impl::QuantizedLinearForward problem{Impl::input<Exec, T, 2>(x), weight,
+                                             Impl::input<Exec, T, 2>(residual), Impl::output<Exec, T, 2>(y),
+                                             options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView R, AnyView Y>
+void quantized_linear_residual_forward(const X& x, const QuantizedMatrix& weight, const R& residual, const Y& y,
+                                       const QuantizedLinearOptions& options = {},
+                                       const Workspace& workspace = {}) {
+  quantized_linear_residual_forward(Kokkos::DefaultExecutionSpace(), x, weight, residual, y, options,
+                                    workspace);
+}
+
+/// Bytes of workspace `quantized_linear_residual_forward` needs: as many as `quantized_linear_forward`.
+template <Scalar T, ExecutionSpace Exec>
+std::size_t quantized_linear_residual_forward_workspace_bytes(const Exec& exec, std::int64_t rows,
+                                                              const QuantizedMatrix& weight,
+                                                              const QuantizedLinearOptions& options = {}) {
+  return quantized_linear_forward_workspace_bytes<T>(exec, rows, weight, options);
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t quantized_linear_residual_forward_workspace_bytes(std::int64_t rows, const QuantizedMatrix& weight,
+                                                              const QuantizedLinearOptions& options = {}) {
+  return quantized_linear_forward_workspace_bytes<T>(rows, weight, options);
 }
 
 /// Token embedding by a quantised table: `y[row] = weight[ids[row]]`, each weight rounded once, to T. A row
@@ -205,12 +255,18 @@ void quantized_linear_residual_forward(const Exec& exec, const X& x, const Quant
 /// \param weight (vocabulary, hidden)
 /// \param y      (rows, hidden), T, overwritten
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the table has no data
-template <class Exec, ViewOf<1> I, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView I, AnyView Y>
 void quantized_embedding_forward(const Exec& exec, const I& ids, const QuantizedMatrix& weight, const Y& y) {
-  static_assert(Impl::all_accessible<Exec, I, Y>, "kformer: Views must be accessible from the execution space");
-  const Impl::QuantizedEmbeddingForward problem{erase(ids), weight, erase(y)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Y>;
+  const Impl::QuantizedEmbeddingForward problem{Impl::input<Exec, std::int32_t, 1>(ids), weight,
+                                                Impl::output<Exec, T, 2>(y)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView I, AnyView Y>
+void quantized_embedding_forward(const I& ids, const QuantizedMatrix& weight, const Y& y) {
+  quantized_embedding_forward(Kokkos::DefaultExecutionSpace(), ids, weight, y);
 }
 
 }  // namespace kformer

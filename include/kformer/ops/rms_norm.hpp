@@ -51,6 +51,9 @@ struct RmsNormBackward {
 
 /// Normalises each row: `rstd = 1 / sqrt(mean(x²) + eps)`, `y = x · rstd · weight`.
 ///
+/// A row may also be the head of a token, such as a query in a fused projection: `x` and `y` are then
+/// (tokens, heads, head_dim), `weight` is (head_dim), and `rstd` is (tokens, heads) and dense.
+///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param x       (rows, hidden), T
 /// \param weight  (hidden), T
@@ -58,43 +61,69 @@ struct RmsNormBackward {
 /// \param rstd    (rows), compute_t<T>, overwritten; saved for backward
 /// \param options epsilon
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> X, ViewOf<1> W, ViewOf<2> Y, ViewOf<1> R>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y, AnyView R>
 void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
                       const RmsNormOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, Y, R>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormForward problem{erase(x), {}, erase(weight), {}, erase(y), erase(rstd), options.eps};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<X>;
+  const Impl::RmsNormForward problem{Impl::input<Exec, T, 2, 3>(x),
+                                     {},
+                                     Impl::input<Exec, T, 1>(weight),
+                                     {},
+                                     Impl::output<Exec, T, 2, 3>(y),
+                                     Impl::output<Exec, compute_t<T>, 1, 2>(rstd),
+                                     options.eps};
+  Impl::call(exec, problem);
 }
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView Y, AnyView R>
+void rms_norm_forward(const X& x, const W& weight, const Y& y, const R& rstd,
+                      const RmsNormOptions& options = {}) {
+  rms_norm_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, rstd, options);
+}
+
+/// The operands of `rms_norm_residual_forward`.
+template <AnyView X, AnyView A, AnyView W, AnyView S, AnyView Y, AnyView R>
+struct RmsNormResidualForwardOperands {
+  X x;         ///< (rows, hidden), T
+  A residual;  ///< (rows, hidden), T
+  W weight;    ///< (hidden), T
+  /// (rows, hidden), T, overwritten; saved for backward; may be `x` or `residual` itself. The norm is that of
+  /// the sum as stored.
+  S sum;
+  Y y;     ///< (rows, hidden), T, overwritten
+  R rstd;  ///< (rows), compute_t<T>, overwritten; saved for backward
+};
 
 /// The same with the residual addition fused: `sum = x + residual`, then `y = sum · rstd · weight`.
 ///
 /// \param exec     the instance
-/// \param x        (rows, hidden), T
-/// \param residual (rows, hidden), T
-/// \param weight   (hidden), T
-/// \param sum      (rows, hidden), T, overwritten; saved for backward; may be `x` or `residual` itself. The
-/// norm is that
-///                 of the sum as stored.
-/// \param y        (rows, hidden), T, overwritten
-/// \param rstd     (rows), compute_t<T>, overwritten; saved for backward
+/// \param operands the Views, as `RmsNormResidualForwardOperands` names them
 /// \param options  epsilon
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> X, ViewOf<2> A, ViewOf<1> W, ViewOf<2> S, ViewOf<2> Y, ViewOf<1> R>
-void rms_norm_residual_forward(const Exec& exec, const X& x, const A& residual, const W& weight, const S& sum,
-                               const Y& y, const R& rstd, const RmsNormOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, A, W, S, Y, R>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormForward problem{erase(x), erase(residual), erase(weight), erase(sum),
-                                     erase(y), erase(rstd),     options.eps};
-  problem.check();
-  Impl::run_best(exec, problem);
+template <ExecutionSpace Exec, class... V>
+void rms_norm_residual_forward(const Exec& exec, const RmsNormResidualForwardOperands<V...>& operands,
+                               const RmsNormOptions& options = {}) {
+  using T = Impl::scalar_t<decltype(operands.x)>;
+  const Impl::RmsNormForward problem{Impl::input<Exec, T, 2>(operands.x),
+                                     Impl::input<Exec, T, 2>(operands.residual),
+                                     Impl::input<Exec, T, 1>(operands.weight),
+                                     Impl::output<Exec, T, 2>(operands.sum),
+                                     Impl::output<Exec, T, 2>(operands.y),
+                                     Impl::output<Exec, compute_t<T>, 1>(operands.rstd),
+                                     options.eps};
+  Impl::call(exec, problem);
 }
 
-/// Bytes of workspace `rms_norm_backward` and `rms_norm_residual_backward` need for `rows` × `hidden` values of
-/// type `T`.
-template <class T, class Exec>
+/// The same on the default instance.
+template <class... V>
+void rms_norm_residual_forward(const RmsNormResidualForwardOperands<V...>& operands,
+                               const RmsNormOptions& options = {}) {
+  rms_norm_residual_forward(Kokkos::DefaultExecutionSpace(), operands, options);
+}
+
+/// Bytes of workspace `rms_norm_backward` needs for `rows` × `hidden` values of type `T`.
+template <Scalar T, ExecutionSpace Exec>
 std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t hidden) {
   Impl::RmsNormBackward problem{};
   problem.x.dtype = dtype_of<T>;
@@ -103,78 +132,14 @@ std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t rows, st
   return Impl::best_workspace_bytes<Exec>(problem);
 }
 
-/// Gradients of `rms_norm_forward`: with `g = dy · weight` and `x̂ = x · rstd`,
-/// `dx = rstd · (g − x̂ · mean(g · x̂))` (overwritten), `dweight += Σ_rows dy · x̂` (accumulated, in a fixed
-/// order).
-///
-/// \param exec      the instance
-/// \param x         (rows, hidden), T, the input of forward
-/// \param weight    (hidden), T
-/// \param rstd      (rows), compute_t<T>, saved by forward
-/// \param dy        (rows, hidden), T
-/// \param dx        (rows, hidden), T, overwritten; may be `dy` itself
-/// \param dweight   (hidden), compute_t<T>, accumulated
-/// \param workspace at least `rms_norm_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-template <class Exec, ViewOf<2> X, ViewOf<1> W, ViewOf<1> R, ViewOf<2> DY, ViewOf<2> DX, ViewOf<1> DW>
-void rms_norm_backward(const Exec& exec, const X& x, const W& weight, const R& rstd, const DY& dy, const DX& dx,
-                       const DW& dweight, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, R, DY, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormBackward problem{erase(x), erase(weight), erase(rstd),   erase(dy),
-                                      {},       erase(dx),     erase(dweight)};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
-}
-
-/// Gradients of `rms_norm_residual_forward`: as `rms_norm_backward` with `x = sum`, and the gradient that
-/// reaches the sum by its other use is added: `dx = dsum + …`. `dx` is the gradient of both `x` and `residual`
-/// of forward.
-///
-/// \param exec      the instance
-/// \param sum       (rows, hidden), T, saved by forward
-/// \param weight    (hidden), T
-/// \param rstd      (rows), compute_t<T>, saved by forward
-/// \param dy        (rows, hidden), T
-/// \param dsum      (rows, hidden), T, gradient of `sum` from elsewhere
-/// \param dx        (rows, hidden), T, overwritten; may be `dy` or `dsum` itself
-/// \param dweight   (hidden), compute_t<T>, accumulated
-/// \param workspace at least `rms_norm_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-template <class Exec, ViewOf<2> X, ViewOf<1> W, ViewOf<1> R, ViewOf<2> DY, ViewOf<2> DS, ViewOf<2> DX,
-          ViewOf<1> DW>
-void rms_norm_residual_backward(const Exec& exec, const X& sum, const W& weight, const R& rstd, const DY& dy,
-                                const DS& dsum, const DX& dx, const DW& dweight, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, R, DY, DS, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormBackward problem{erase(sum),  erase(weight), erase(rstd),   erase(dy),
-                                      erase(dsum), erase(dx),     erase(dweight)};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
-}
-
-/// `rms_norm_forward` of every head of every token, in one launch: heads are slices of wider rows, such as the queries
-/// in a fused projection (Qwen3's norms of queries and keys).
-///
-/// \param exec    the instance
-/// \param x       (tokens, heads, head_dim), T
-/// \param weight  (head_dim), T, the same for all heads
-/// \param y       (tokens, heads, head_dim), T, overwritten; may be `x` itself
-/// \param rstd    (tokens, heads), compute_t<T>, dense, overwritten; saved for backward
-/// \param options epsilon
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<3> X, ViewOf<1> W, ViewOf<3> Y, ViewOf<2> R>
-void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
-                      const RmsNormOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, X, W, Y, R>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormForward problem{erase(x), {}, erase(weight), {}, erase(y), erase(rstd), options.eps};
-  problem.check();
-  Impl::run_best(exec, problem);
+/// The same on the default instance.
+template <Scalar T>
+std::size_t rms_norm_backward_workspace_bytes(std::int64_t rows, std::int64_t hidden) {
+  return rms_norm_backward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, hidden);
 }
 
 /// Bytes of workspace `rms_norm_backward` needs for the heads of tokens.
-template <class T, class Exec>
+template <Scalar T, ExecutionSpace Exec>
 std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t tokens, std::int64_t heads,
                                               std::int64_t head_dim) {
   Impl::RmsNormBackward problem{};
@@ -184,26 +149,97 @@ std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t tokens, 
   return Impl::best_workspace_bytes<Exec>(problem);
 }
 
-/// Gradients of `rms_norm_forward` of heads: `dweight` sums over tokens and heads, in a fixed order.
+/// The operands of `rms_norm_backward`.
+template <AnyView X, AnyView W, AnyView R, AnyView DY, AnyView DX, AnyView DW>
+struct RmsNormBackwardOperands {
+  X x;         ///< (rows, hidden), T, the input of forward
+  W weight;    ///< (hidden), T
+  R rstd;      ///< (rows), compute_t<T>, saved by forward
+  DY dy;       ///< (rows, hidden), T
+  DX dx;       ///< (rows, hidden), T, overwritten; may be `dy` itself
+  DW dweight;  ///< (hidden), compute_t<T>, accumulated
+};
+
+/// Gradients of `rms_norm_forward`: with `g = dy · weight` and `x̂ = x · rstd`,
+/// `dx = rstd · (g − x̂ · mean(g · x̂))` (overwritten), `dweight += Σ_rows dy · x̂` (accumulated, in a fixed
+/// order). A row may be the head of a token, as in `rms_norm_forward`.
 ///
 /// \param exec      the instance
-/// \param x         (tokens, heads, head_dim), T, the input of forward
-/// \param weight    (head_dim), T
-/// \param rstd      (tokens, heads), compute_t<T>, saved by forward
-/// \param dy        (tokens, heads, head_dim), T
-/// \param dx        (tokens, heads, head_dim), T, overwritten; may be `dy` itself
-/// \param dweight   (head_dim), compute_t<T>, accumulated
+/// \param operands  the Views, as `RmsNormBackwardOperands` names them
 /// \param workspace at least `rms_norm_backward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-template <class Exec, ViewOf<3> X, ViewOf<1> W, ViewOf<2> R, ViewOf<3> DY, ViewOf<3> DX, ViewOf<1> DW>
-void rms_norm_backward(const Exec& exec, const X& x, const W& weight, const R& rstd, const DY& dy, const DX& dx,
-                       const DW& dweight, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, R, DY, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RmsNormBackward problem{erase(x), erase(weight), erase(rstd),   erase(dy),
-                                      {},       erase(dx),     erase(dweight)};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+template <ExecutionSpace Exec, class... V>
+void rms_norm_backward(const Exec& exec, const RmsNormBackwardOperands<V...>& operands,
+                       const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<decltype(operands.x)>;
+  const Impl::RmsNormBackward problem{Impl::input<Exec, T, 2, 3>(operands.x),
+                                      Impl::input<Exec, T, 1>(operands.weight),
+                                      Impl::input<Exec, compute_t<T>, 1, 2>(operands.rstd),
+                                      Impl::input<Exec, T, 2, 3>(operands.dy),
+                                      {},
+                                      Impl::output<Exec, T, 2, 3>(operands.dx),
+                                      Impl::output<Exec, compute_t<T>, 1>(operands.dweight)};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <class... V>
+void rms_norm_backward(const RmsNormBackwardOperands<V...>& operands, const Workspace& workspace = {}) {
+  rms_norm_backward(Kokkos::DefaultExecutionSpace(), operands, workspace);
+}
+
+/// Bytes of workspace `rms_norm_residual_backward` needs: as many as `rms_norm_backward`.
+template <Scalar T, ExecutionSpace Exec>
+std::size_t rms_norm_residual_backward_workspace_bytes(const Exec& exec, std::int64_t rows,
+                                                       std::int64_t hidden) {
+  return rms_norm_backward_workspace_bytes<T>(exec, rows, hidden);
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t rms_norm_residual_backward_workspace_bytes(std::int64_t rows, std::int64_t hidden) {
+  return rms_norm_backward_workspace_bytes<T>(rows, hidden);
+}
+
+/// The operands of `rms_norm_residual_backward`.
+template <AnyView X, AnyView W, AnyView R, AnyView DY, AnyView DS, AnyView DX, AnyView DW>
+struct RmsNormResidualBackwardOperands {
+  X sum;       ///< (rows, hidden), T, saved by forward
+  W weight;    ///< (hidden), T
+  R rstd;      ///< (rows), compute_t<T>, saved by forward
+  DY dy;       ///< (rows, hidden), T
+  DS dsum;     ///< (rows, hidden), T, gradient of `sum` from elsewhere
+  DX dx;       ///< (rows, hidden), T, overwritten; may be `dy` or `dsum` itself
+  DW dweight;  ///< (hidden), compute_t<T>, accumulated
+};
+
+/// Gradients of `rms_norm_residual_forward`: as `rms_norm_backward` with `x = sum`, and the gradient that
+/// reaches the sum by its other use is added: `dx = dsum + …`. `dx` is the gradient of both `x` and `residual`
+/// of forward.
+///
+/// \param exec      the instance
+/// \param operands  the Views, as `RmsNormResidualBackwardOperands` names them
+/// \param workspace at least `rms_norm_residual_backward_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+template <ExecutionSpace Exec, class... V>
+void rms_norm_residual_backward(const Exec& exec, const RmsNormResidualBackwardOperands<V...>& operands,
+                                const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<decltype(operands.sum)>;
+  const Impl::RmsNormBackward problem{Impl::input<Exec, T, 2>(operands.sum),
+                                      Impl::input<Exec, T, 1>(operands.weight),
+                                      Impl::input<Exec, compute_t<T>, 1>(operands.rstd),
+                                      Impl::input<Exec, T, 2>(operands.dy),
+                                      Impl::input<Exec, T, 2>(operands.dsum),
+                                      Impl::output<Exec, T, 2>(operands.dx),
+                                      Impl::output<Exec, compute_t<T>, 1>(operands.dweight)};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <class... V>
+void rms_norm_residual_backward(const RmsNormResidualBackwardOperands<V...>& operands,
+                                const Workspace& workspace = {}) {
+  rms_norm_residual_backward(Kokkos::DefaultExecutionSpace(), operands, workspace);
 }
 
 }  // namespace kformer

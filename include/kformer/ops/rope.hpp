@@ -57,12 +57,18 @@ struct RopeBackward : RopeRotation {
 /// \param options `theta` and `scaling`; `layout` is not read
 /// \throws DimensionMismatch if extents, strides or types do not fit
 /// \throws NotSupported      if an option is out of its range
-template <class Exec, ViewOf<2> C, ViewOf<2> S>
+template <ExecutionSpace Exec, AnyView C, AnyView S>
 void rope_tables(const Exec& exec, const C& cos, const S& sin, const RopeOptions& options = {}) {
-  static_assert(Impl::all_accessible<Exec, C, S>, "kformer: Views must be accessible from the execution space");
-  const Impl::RopeTables problem{erase(cos), erase(sin), options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<C>;
+  const Impl::RopeTables problem{Impl::output<Exec, compute_t<T>, 2>(cos),
+                                 Impl::output<Exec, compute_t<T>, 2>(sin), options};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView C, AnyView S>
+void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
+  rope_tables(Kokkos::DefaultExecutionSpace(), cos, sin, options);
 }
 
 /// Rotates queries and keys in place. For the pair `(a, b)` of components that `layout` names, at position `p`:
@@ -78,14 +84,21 @@ void rope_tables(const Exec& exec, const C& cos, const S& sin, const RopeOptions
 /// \param positions (batch, seq) or, the same for the whole batch, (1, seq), int32
 /// \param layout    which components form a pair
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S, ViewOf<2> P>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
                   RopeLayout layout = RopeLayout::half_split) {
-  static_assert(Impl::all_accessible<Exec, Q, K, C, S, P>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RopeForward problem{{erase(q), erase(k), erase(cos), erase(sin), erase(positions), 0, layout}};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Q>;
+  const Impl::RopeForward problem{
+      {Impl::output<Exec, T, 4>(q), Impl::output<Exec, T, 4>(k), Impl::input<Exec, compute_t<T>, 2>(cos),
+       Impl::input<Exec, compute_t<T>, 2>(sin), Impl::input<Exec, std::int32_t, 2>(positions), 0, layout}};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
+void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
+                  RopeLayout layout = RopeLayout::half_split) {
+  rope_forward(Kokkos::DefaultExecutionSpace(), q, k, cos, sin, positions, layout);
 }
 
 /// The same with consecutive positions: element `s` of the sequence has position `first_position + s`.
@@ -98,14 +111,25 @@ void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const 
 /// \param first_position position of the first element of every sequence
 /// \param layout         which components form a pair
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin,
                   std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  static_assert(Impl::all_accessible<Exec, Q, K, C, S>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RopeForward problem{{erase(q), erase(k), erase(cos), erase(sin), {}, first_position, layout}};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Q>;
+  const Impl::RopeForward problem{{Impl::output<Exec, T, 4>(q),
+                                   Impl::output<Exec, T, 4>(k),
+                                   Impl::input<Exec, compute_t<T>, 2>(cos),
+                                   Impl::input<Exec, compute_t<T>, 2>(sin),
+                                   {},
+                                   first_position,
+                                   layout}};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView C, AnyView S>
+void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64_t first_position = 0,
+                  RopeLayout layout = RopeLayout::half_split) {
+  rope_forward(Kokkos::DefaultExecutionSpace(), q, k, cos, sin, first_position, layout);
 }
 
 /// Gradients of `rope_forward`, in place: the rotation by the opposite angle, because a rotation's transpose is
@@ -120,14 +144,21 @@ void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const 
 /// \param positions (batch, seq) or (1, seq), int32, as in forward
 /// \param layout    as in forward
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S, ViewOf<2> P>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
                    RopeLayout layout = RopeLayout::half_split) {
-  static_assert(Impl::all_accessible<Exec, Q, K, C, S, P>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RopeBackward problem{{erase(dq), erase(dk), erase(cos), erase(sin), erase(positions), 0, layout}};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Q>;
+  const Impl::RopeBackward problem{
+      {Impl::output<Exec, T, 4>(dq), Impl::output<Exec, T, 4>(dk), Impl::input<Exec, compute_t<T>, 2>(cos),
+       Impl::input<Exec, compute_t<T>, 2>(sin), Impl::input<Exec, std::int32_t, 2>(positions), 0, layout}};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
+void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
+                   RopeLayout layout = RopeLayout::half_split) {
+  rope_backward(Kokkos::DefaultExecutionSpace(), dq, dk, cos, sin, positions, layout);
 }
 
 /// The same with consecutive positions.
@@ -140,14 +171,25 @@ void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, con
 /// \param first_position as in forward
 /// \param layout         as in forward
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <class Exec, ViewOf<4> Q, ViewOf<4> K, ViewOf<2> C, ViewOf<2> S>
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
                    std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  static_assert(Impl::all_accessible<Exec, Q, K, C, S>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::RopeBackward problem{{erase(dq), erase(dk), erase(cos), erase(sin), {}, first_position, layout}};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<Q>;
+  const Impl::RopeBackward problem{{Impl::output<Exec, T, 4>(dq),
+                                    Impl::output<Exec, T, 4>(dk),
+                                    Impl::input<Exec, compute_t<T>, 2>(cos),
+                                    Impl::input<Exec, compute_t<T>, 2>(sin),
+                                    {},
+                                    first_position,
+                                    layout}};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView C, AnyView S>
+void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, std::int64_t first_position = 0,
+                   RopeLayout layout = RopeLayout::half_split) {
+  rope_backward(Kokkos::DefaultExecutionSpace(), dq, dk, cos, sin, first_position, layout);
 }
 
 }  // namespace kformer

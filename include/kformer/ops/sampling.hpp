@@ -59,12 +59,35 @@ Sampling sampling_shapes(DType dtype, std::int64_t rows, std::int64_t vocabulary
 /// \param with_history whether a history is given
 /// \param options      as given to `sample`
 /// \throws NotSupported if an option is out of range
-template <Scalar T, class Exec>
+template <Scalar T, ExecutionSpace Exec>
 std::size_t sample_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary, bool with_history,
                                    const SamplingOptions& options) {
   const auto problem = Impl::sampling_shapes(dtype_of<T>, rows, vocabulary, with_history, options);
   return Impl::best_workspace_bytes<Exec>(problem);
 }
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t sample_workspace_bytes(std::int64_t rows, std::int64_t vocabulary, bool with_history,
+                                   const SamplingOptions& options) {
+  return sample_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, vocabulary, with_history, options);
+}
+
+/// The operands of `sample`.
+template <AnyView L, AnyView H, AnyView N, AnyView P, AnyView I, AnyView O>
+struct SampleOperands {
+  L logits;  ///< (rows, vocabulary), T, not written
+  /// (rows, capacity), int32: tokens to penalise, each once; ids outside [0, vocabulary) are passed over
+  H history;
+  /// (rows), int32: how many of each row of `history` count, clamped to [0, capacity]
+  N history_lengths;
+  /// (rows), int32: of the token that is chosen, in its text; read if temperature > 0
+  P positions;
+  I tokens;  ///< (rows), int32, overwritten
+  /// (rows), compute_t<T>, overwritten: the log-softmax of the logits as they were given, without any filter, at
+  /// the chosen token, as `token_log_probabilities` has it
+  O log_probabilities;
+};
 
 /// Chooses a token for each row, in the order of the field's libraries: repetition penalty, temperature, top-k,
 /// top-p, min-p, draw. So top-p counts shares of what temperature and top-k left, and the token with the
@@ -83,30 +106,31 @@ std::size_t sample_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t 
 /// A logit that is NaN or −∞ is never chosen, and +∞ stands for the greatest finite number. A row without a
 /// token that can be chosen gets token −1 and log-probability NaN.
 ///
-/// \param exec              the instance everything is launched on; nothing is fenced or allocated
-/// \param logits            (rows, vocabulary), T, not written
-/// \param history           (rows, capacity), int32: tokens to penalise, each once; ids outside [0, vocabulary)
-/// are passed over
-/// \param history_lengths   (rows), int32: how many of each row of `history` count, clamped to [0, capacity]
-/// \param positions         (rows), int32: of the token that is chosen, in its text; read if temperature > 0
-/// \param tokens            (rows), int32, overwritten
-/// \param log_probabilities (rows), compute_t<T>, overwritten: the log-softmax of the logits as they were
-/// given, without any filter, at the chosen token, as `token_log_probabilities` has it
-/// \param options           temperature, filters, seed
-/// \param workspace         `sample_workspace_bytes`
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param operands  the Views, as `SampleOperands` names them
+/// \param options   temperature, filters, seed
+/// \param workspace `sample_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> L, ViewOf<2> H, ViewOf<1> N, ViewOf<1> P, ViewOf<1> I, ViewOf<1> O>
-void sample(const Exec& exec, const L& logits, const H& history, const N& history_lengths, const P& positions,
-            const I& tokens, const O& log_probabilities, const SamplingOptions& options = {},
+template <ExecutionSpace Exec, class... V>
+void sample(const Exec& exec, const SampleOperands<V...>& operands, const SamplingOptions& options = {},
             const Workspace& workspace = {}) {
-  static_assert(Impl::all_accessible<Exec, L, H, N, P, I, O>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::Sampling problem{erase(logits),    erase(history), erase(history_lengths),
-                               erase(positions), erase(tokens),  erase(log_probabilities),
+  using T = Impl::scalar_t<decltype(operands.logits)>;
+  const Impl::Sampling problem{Impl::input<Exec, T, 2>(operands.logits),
+                               Impl::input<Exec, std::int32_t, 2>(operands.history),
+                               Impl::input<Exec, std::int32_t, 1>(operands.history_lengths),
+                               Impl::input<Exec, std::int32_t, 1>(operands.positions),
+                               Impl::output<Exec, std::int32_t, 1>(operands.tokens),
+                               Impl::output<Exec, compute_t<T>, 1>(operands.log_probabilities),
                                options};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <class... V>
+void sample(const SampleOperands<V...>& operands, const SamplingOptions& options = {},
+            const Workspace& workspace = {}) {
+  sample(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
 }
 
 /// `sample` without a history: `repetition_penalty` means nothing.
@@ -119,15 +143,25 @@ void sample(const Exec& exec, const L& logits, const H& history, const N& histor
 /// \param workspace         `sample_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if an option is out of range
-template <class Exec, ViewOf<2> L, ViewOf<1> P, ViewOf<1> I, ViewOf<1> O>
+template <ExecutionSpace Exec, AnyView L, AnyView P, AnyView I, AnyView O>
 void sample(const Exec& exec, const L& logits, const P& positions, const I& tokens, const O& log_probabilities,
             const SamplingOptions& options = {}, const Workspace& workspace = {}) {
-  static_assert(Impl::all_accessible<Exec, L, P, I, O>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::Sampling problem{erase(logits), {}, {}, erase(positions), erase(tokens), erase(log_probabilities),
+  using T = Impl::scalar_t<L>;
+  const Impl::Sampling problem{Impl::input<Exec, T, 2>(logits),
+                               {},
+                               {},
+                               Impl::input<Exec, std::int32_t, 1>(positions),
+                               Impl::output<Exec, std::int32_t, 1>(tokens),
+                               Impl::output<Exec, compute_t<T>, 1>(log_probabilities),
                                options};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView L, AnyView P, AnyView I, AnyView O>
+void sample(const L& logits, const P& positions, const I& tokens, const O& log_probabilities,
+            const SamplingOptions& options = {}, const Workspace& workspace = {}) {
+  sample(Kokkos::DefaultExecutionSpace(), logits, positions, tokens, log_probabilities, options, workspace);
 }
 
 /// `log_probabilities[row] = z[ids[row]] − log Σ_v e^z[v]` over the logits z of the row: the mean of its
@@ -141,13 +175,19 @@ void sample(const Exec& exec, const L& logits, const P& positions, const I& toke
 /// \param ids               (rows), int32
 /// \param log_probabilities (rows), compute_t<T>, overwritten, in nats
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> L, ViewOf<1> I, ViewOf<1> O>
+template <ExecutionSpace Exec, AnyView L, AnyView I, AnyView O>
 void token_log_probabilities(const Exec& exec, const L& logits, const I& ids, const O& log_probabilities) {
-  static_assert(Impl::all_accessible<Exec, L, I, O>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::TokenLogProbabilities problem{erase(logits), erase(ids), erase(log_probabilities)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<L>;
+  const Impl::TokenLogProbabilities problem{Impl::input<Exec, T, 2>(logits),
+                                            Impl::input<Exec, std::int32_t, 1>(ids),
+                                            Impl::output<Exec, compute_t<T>, 1>(log_probabilities)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView L, AnyView I, AnyView O>
+void token_log_probabilities(const L& logits, const I& ids, const O& log_probabilities) {
+  token_log_probabilities(Kokkos::DefaultExecutionSpace(), logits, ids, log_probabilities);
 }
 
 }  // namespace kformer

@@ -39,13 +39,18 @@ struct SwigluBackward {
 /// \param up   (rows, hidden), T
 /// \param y    (rows, hidden), T, overwritten; may be `gate` or `up` itself
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> G, ViewOf<2> U, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView G, AnyView U, AnyView Y>
 void swiglu_forward(const Exec& exec, const G& gate, const U& up, const Y& y) {
-  static_assert(Impl::all_accessible<Exec, G, U, Y>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::SwigluForward problem{erase(gate), erase(up), erase(y)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<G>;
+  const Impl::SwigluForward problem{Impl::input<Exec, T, 2>(gate), Impl::input<Exec, T, 2>(up),
+                                    Impl::output<Exec, T, 2>(y)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView G, AnyView U, AnyView Y>
+void swiglu_forward(const G& gate, const U& up, const Y& y) {
+  swiglu_forward(Kokkos::DefaultExecutionSpace(), gate, up, y);
 }
 
 /// Gradients of `swiglu_forward`: `dup = dy · silu(gate)`, `dgate = dy · up · silu′(gate)` with
@@ -61,14 +66,20 @@ void swiglu_forward(const Exec& exec, const G& gate, const U& up, const Y& y) {
 /// \param dgate (rows, hidden), T, overwritten
 /// \param dup   (rows, hidden), T, overwritten
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> G, ViewOf<2> U, ViewOf<2> DY, ViewOf<2> DG, ViewOf<2> DU>
+template <ExecutionSpace Exec, AnyView G, AnyView U, AnyView DY, AnyView DG, AnyView DU>
 void swiglu_backward(const Exec& exec, const G& gate, const U& up, const DY& dy, const DG& dgate,
                      const DU& dup) {
-  static_assert(Impl::all_accessible<Exec, G, U, DY, DG, DU>,
-                "kformer: Views must be accessible from the execution space");
-  const Impl::SwigluBackward problem{erase(gate), erase(up), erase(dy), erase(dgate), erase(dup)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<G>;
+  const Impl::SwigluBackward problem{Impl::input<Exec, T, 2>(gate), Impl::input<Exec, T, 2>(up),
+                                     Impl::input<Exec, T, 2>(dy), Impl::output<Exec, T, 2>(dgate),
+                                     Impl::output<Exec, T, 2>(dup)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView G, AnyView U, AnyView DY, AnyView DG, AnyView DU>
+void swiglu_backward(const G& gate, const U& up, const DY& dy, const DG& dgate, const DU& dup) {
+  swiglu_backward(Kokkos::DefaultExecutionSpace(), gate, up, dy, dgate, dup);
 }
 
 }  // namespace kformer

@@ -60,13 +60,18 @@ struct TernaryWorkspace {
 }  // namespace Impl
 
 /// Bytes of workspace `ternary_quantize` needs for a weight (out, in).
-template <class Exec>
+template <ExecutionSpace Exec>
 std::size_t ternary_quantize_workspace_bytes(const Exec&, std::int64_t out, std::int64_t in) {
   Impl::TernaryQuantize problem;
   problem.weight.rank = 2;
   problem.weight.extent = {out, in};
   problem.matrix = {QuantizedFormat::tq2_0, nullptr, out, in};
   return Impl::best_workspace_bytes<Exec>(problem);
+}
+
+/// The same on the default instance.
+inline std::size_t ternary_quantize_workspace_bytes(std::int64_t out, std::int64_t in) {
+  return ternary_quantize_workspace_bytes(Kokkos::DefaultExecutionSpace(), out, in);
 }
 
 /// Quantises a weight by its mean magnitude (equations 1 to 3): `γ = mean|W|` over the whole matrix,
@@ -81,13 +86,18 @@ std::size_t ternary_quantize_workspace_bytes(const Exec&, std::int64_t out, std:
 /// \throws DimensionMismatch if extents or strides do not fit, the matrix has no data, or the workspace is too
 /// small
 /// \throws NotSupported if the format of the matrix is not ternary
-template <class Exec, ViewOf<2> W>
+template <ExecutionSpace Exec, AnyView W>
 void ternary_quantize(const Exec& exec, const W& weight, const QuantizedOutput& matrix,
-                      const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, W>, "kformer: Views must be accessible from the execution space");
-  const Impl::TernaryQuantize problem{erase(weight), matrix};
-  problem.check();
-  Impl::run_best(exec, problem, workspace);
+                      const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<W>;
+  const Impl::TernaryQuantize problem{Impl::input<Exec, T, 2>(weight), matrix};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView W>
+void ternary_quantize(const W& weight, const QuantizedOutput& matrix, const Workspace& workspace = {}) {
+  ternary_quantize(Kokkos::DefaultExecutionSpace(), weight, matrix, workspace);
 }
 
 /// What the rows of x are after quantisation to 8 bits (equation 4 of arXiv:2402.17764's predecessor BitNet,
@@ -98,12 +108,17 @@ void ternary_quantize(const Exec& exec, const W& weight, const QuantizedOutput& 
 /// \param x    (rows, in), T
 /// \param y    (rows, in), T, overwritten; may be `x` itself
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
-template <class Exec, ViewOf<2> X, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void ternary_activations(const Exec& exec, const X& x, const Y& y) {
-  static_assert(Impl::all_accessible<Exec, X, Y>, "kformer: Views must be accessible from the execution space");
-  const Impl::TernaryActivations problem{erase(x), erase(y)};
-  problem.check();
-  Impl::run_best(exec, problem);
+  using T = Impl::scalar_t<X>;
+  const Impl::TernaryActivations problem{Impl::input<Exec, T, 2>(x), Impl::output<Exec, T, 2>(y)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView Y>
+void ternary_activations(const X& x, const Y& y) {
+  ternary_activations(Kokkos::DefaultExecutionSpace(), x, y);
 }
 
 namespace Impl {
@@ -112,7 +127,7 @@ template <class T, class Exec>
 TernaryWorkspace ternary_workspace(const Exec& exec, std::int64_t rows, std::int64_t in, std::int64_t out,
                                    const TernaryLinearOptions& options, bool backward) {
   const std::size_t quantising = ternary_quantize_workspace_bytes(exec, out, in);
-  const std::size_t product = quantized_linear_workspace_bytes<T>(
+  const std::size_t product = quantized_linear_forward_workspace_bytes<T>(
       exec, rows, {options.format, nullptr, out, in}, {.activations = Activations::int8});
   return {rows,
           in,
@@ -141,19 +156,33 @@ auto matrix_at(const Exec&, const Workspace& workspace, std::size_t begin, std::
 
 /// Bytes of workspace `ternary_linear_forward` needs for storage type `T`: the quantised weight, and what
 /// quantising takes.
-template <class T, class Exec>
+template <Scalar T, ExecutionSpace Exec>
 std::size_t ternary_linear_forward_workspace_bytes(const Exec& exec, std::int64_t rows, std::int64_t in,
                                                    std::int64_t out, const TernaryLinearOptions& options = {}) {
   return Impl::ternary_workspace<T>(exec, rows, in, out, options, false).bytes();
 }
 
+/// The same on the default instance.
+template <Scalar T>
+std::size_t ternary_linear_forward_workspace_bytes(std::int64_t rows, std::int64_t in, std::int64_t out,
+                                                   const TernaryLinearOptions& options = {}) {
+  return ternary_linear_forward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, in, out, options);
+}
+
 /// Bytes of workspace `ternary_linear_backward` needs for storage type `T`: besides those of forward, the
 /// quantised weight and the quantised x as numbers.
-template <class T, class Exec>
+template <Scalar T, ExecutionSpace Exec>
 std::size_t ternary_linear_backward_workspace_bytes(const Exec& exec, std::int64_t rows, std::int64_t in,
                                                     std::int64_t out,
                                                     const TernaryLinearOptions& options = {}) {
   return Impl::ternary_workspace<T>(exec, rows, in, out, options, true).bytes();
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t ternary_linear_backward_workspace_bytes(std::int64_t rows, std::int64_t in, std::int64_t out,
+                                                    const TernaryLinearOptions& options = {}) {
+  return ternary_linear_backward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, in, out, options);
 }
 
 /// The linear map of BitNet b1.58 during training: `y = x̂ Ŵᵀ`, with `Ŵ` by `ternary_quantize` from the master
@@ -167,14 +196,13 @@ std::size_t ternary_linear_backward_workspace_bytes(const Exec& exec, std::int64
 /// \param workspace at least `ternary_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if the format is not ternary
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> Y>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y>
 void ternary_linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y,
-                            const TernaryLinearOptions& options, const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, Y>,
-                "kformer: Views must be accessible from the execution space");
-  using T = typename X::non_const_value_type;
+                            const TernaryLinearOptions& options = {}, const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
   Impl::TernaryLinear all;
-  all.x = erase(x), all.weight = erase(weight), all.y = erase(y), all.options = options;
+  all.x = Impl::input<Exec, T, 2>(x), all.weight = Impl::input<Exec, T, 2>(weight),
+  all.y = Impl::output<Exec, T, 2>(y), all.options = options;
   const auto parts = Impl::ternary_workspace<T>(exec, all.x.extent[0], all.weight.extent[1],
                                                 all.weight.extent[0], options, false);
   all.check(workspace, parts.bytes());
@@ -183,6 +211,13 @@ void ternary_linear_forward(const Exec& exec, const X& x, const W& weight, const
   const Workspace rest = Impl::part_of(workspace, parts.packed, parts.rest);
   ternary_quantize(exec, weight, packed, rest);
   quantized_linear_forward(exec, x, packed, y, {.activations = Activations::int8}, rest);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView Y>
+void ternary_linear_forward(const X& x, const W& weight, const Y& y, const TernaryLinearOptions& options = {},
+                            const Workspace& workspace = {}) {
+  ternary_linear_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, options, workspace);
 }
 
 /// Gradients of `ternary_linear_forward` through both roundings as if they were not there (straight-through
@@ -200,16 +235,15 @@ void ternary_linear_forward(const Exec& exec, const X& x, const W& weight, const
 /// \param workspace at least `ternary_linear_backward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
 /// \throws NotSupported if the format is not ternary
-template <class Exec, ViewOf<2> X, ViewOf<2> W, ViewOf<2> DY, ViewOf<2> DX, ViewOf<2> DW>
+template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
 void ternary_linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
-                             const DW& dweight, const TernaryLinearOptions& options,
-                             const Workspace& workspace) {
-  static_assert(Impl::all_accessible<Exec, X, W, DY, DX, DW>,
-                "kformer: Views must be accessible from the execution space");
-  using T = typename X::non_const_value_type;
+                             const DW& dweight, const TernaryLinearOptions& options = {},
+                             const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<X>;
   Impl::TernaryLinear all;
-  all.x = erase(x), all.weight = erase(weight), all.options = options;
-  all.dy = erase(dy), all.dx = erase(dx), all.dweight = erase(dweight);
+  all.x = Impl::input<Exec, T, 2>(x), all.weight = Impl::input<Exec, T, 2>(weight), all.options = options;
+  all.dy = Impl::input<Exec, T, 2>(dy), all.dx = Impl::output<Exec, T, 2>(dx),
+  all.dweight = Impl::output<Exec, compute_t<T>, 2>(dweight);
   const std::int64_t rows = all.x.extent[0], in = all.weight.extent[1], out = all.weight.extent[0];
   const auto parts = Impl::ternary_workspace<T>(exec, rows, in, out, options, true);
   all.check(workspace, parts.bytes());
@@ -221,6 +255,13 @@ void ternary_linear_backward(const Exec& exec, const X& x, const W& weight, cons
   dequantize(exec, packed, numbers);
   ternary_activations(exec, x, inputs);
   linear_backward(exec, inputs, numbers, dy, dx, dweight);
+}
+
+/// The same on the default instance.
+template <AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
+void ternary_linear_backward(const X& x, const W& weight, const DY& dy, const DX& dx, const DW& dweight,
+                             const TernaryLinearOptions& options = {}, const Workspace& workspace = {}) {
+  ternary_linear_backward(Kokkos::DefaultExecutionSpace(), x, weight, dy, dx, dweight, options, workspace);
 }
 
 }  // namespace kformer

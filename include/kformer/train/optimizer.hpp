@@ -130,7 +130,7 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
       const auto scales = [&] {
         if (!coded) return TensorRef{};
         const std::size_t at = layout.reserve<float>(blocks);
-        return erase(Kokkos::View<float*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+        return tensor_ref(Kokkos::View<float*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
             m_block.template at<float>(at), static_cast<std::size_t>(blocks)));
       };
       const DType states = coded ? DType::u8 : dtype_of<C>;
@@ -149,7 +149,7 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
   m_block = ledger.allocate<memory_space>(MemoryClass::optimizer, "Optimizer::states", layout.bytes());
   layout = {};
   place(layout);
-  Impl::AdamW{m_parameters, erase(m_scaler.measured()), adamw_options(0)}.check();
+  Impl::AdamW{m_parameters, tensor_ref(m_scaler.measured()), adamw_options(0)}.check();
 }
 
 template <class Exec, Scalar T>

@@ -130,7 +130,7 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     kv_heavy_hitters(exec,
                      strided<C***, Exec>(mass.data(), {layers, kv_heads(), count},
                                          {m_options.batch * kv_heads() * m_slots, m_slots, 1}),
-                     m_options.recent, kept);
+                     kept, m_options.recent);
     for (const int which : {0, 1}) kv_compact(exec, m_pool.across(which, 2, s * m_slots, count), kept);
     kv_compact(exec, mass, kept);
     kv_compact(exec, slots_of(m_positions, s, 0, count), kept);

@@ -51,16 +51,25 @@ class Int8KvCache final : public KvCache<Exec, T> {
   }
   void append(const Exec& exec, std::int64_t layer, const ConstHeads& k, const ConstHeads& v) override {
     const std::int64_t keys = 2 * layer, values = keys + 1, all = m_options.batch * m_slots;
-    kv_append_int8(exec, k, v, this->m_row_slots.view(0, static_cast<std::int64_t>(k.extent(0))),
-                   m_codes.rows(keys), scales(keys, 0, all), m_codes.rows(values), scales(values, 0, all));
+    kv_append_int8(
+        exec, KvAppendInt8Operands{.k = k,
+                                   .v = v,
+                                   .slots = this->m_row_slots.view(0, static_cast<std::int64_t>(k.extent(0))),
+                                   .k_codes = m_codes.rows(keys),
+                                   .k_scale = scales(keys, 0, all),
+                                   .v_codes = m_codes.rows(values),
+                                   .v_scale = scales(values, 0, all)});
   }
   void attend_sequence(const Exec& exec, std::int64_t layer, std::int64_t sequence, const ConstBatch& q,
                        const Batch& out, const AttentionOptions& options) override {
     const std::int64_t keys = 2 * layer, values = keys + 1, first = sequence * m_slots,
                        count = this->length_in_step(sequence);
-    kv_gather_int8(exec, m_codes.rows(keys, first, count), scales(keys, first, count),
-                   m_codes.rows(values, first, count), scales(values, first, count),
-                   m_numbers.rows(0, 0, count), m_numbers.rows(1, 0, count));
+    kv_gather_int8(exec, KvGatherInt8Operands{.k_codes = m_codes.rows(keys, first, count),
+                                              .k_scale = scales(keys, first, count),
+                                              .v_codes = m_codes.rows(values, first, count),
+                                              .v_scale = scales(values, first, count),
+                                              .k = m_numbers.rows(0, 0, count),
+                                              .v = m_numbers.rows(1, 0, count)});
     this->run_attention(exec, q, m_numbers.batch(0, 0, count), m_numbers.batch(1, 0, count), out, options);
   }
   void copy_sequence(const Exec& exec, std::int64_t from, std::int64_t to) override {

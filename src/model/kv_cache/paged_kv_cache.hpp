@@ -85,7 +85,7 @@ class PagedKvCache final : public PooledKvCache<Exec, T> {
     }
     kv_gather(exec, m_pool.rows(2 * layer), m_pool.rows(2 * layer + 1),
               m_tables.view(sequence * m_pages.most_of_sequence(), m_pages.count(sequence)),
-              m_options.page_tokens, m_gathered.rows(0, 0, count), m_gathered.rows(1, 0, count));
+              m_gathered.rows(0, 0, count), m_gathered.rows(1, 0, count), m_options.page_tokens);
     this->run_attention(exec, q, m_gathered.batch(0, 0, count), m_gathered.batch(1, 0, count), out, options);
   }
 

@@ -26,6 +26,7 @@ Operands named(const char* function, std::size_t i, const std::initializer_list<
 
 void check_norm(const Operands& all, const TensorRef& norm, std::span<const AdamWParameter> parameters) {
   all.require_extents(norm.has_extents({1}), "norm[1]");
+  all.require_floating("norm");
   if (parameters.empty())
     all.require_dtype("norm", compute_dtype(norm.dtype));
   else
@@ -83,6 +84,7 @@ void check_parameter(const char* function, std::size_t i, const AdamWParameter& 
       .require_dense(one_array)
       .require_option(p.weight_decay >= 0 && std::isfinite(p.weight_decay),
                       "weight_decay must be finite and not negative, got " + text(p.weight_decay));
+  for (const char* role : {"weight", "master", "m", "v"}) all.require_disjoint(role);
   check_states(all, p);
 }
 

@@ -14,6 +14,7 @@ namespace kformer::Impl {
 inline void check_attention_inputs(const Operands& all, const TensorRef& q, const TensorRef& k,
                                    const TensorRef& v, const char* added_role, const TensorRef& added,
                                    const AttentionOptions& options) {
+  all.require_floating("q");
   for (const char* role : {"k", "v", added_role}) all.require_dtype(role, q.dtype);
   const auto broadcasts = [](std::int64_t extent, std::int64_t full) { return extent == 1 || extent == full; };
   all.require_extents(k.extent[0] == q.extent[0] && k.extent[3] == q.extent[3],

@@ -98,6 +98,7 @@ void AttentionForward::check() const {
   check_extras(all, q, k, options, extras);
   check_attention_output(all, "out", out, q, v);
   check_lse(all, lse, q);
+  all.require_disjoint("out").require_disjoint("lse");
 }
 
 Operands AttentionBackward::operands() const {
@@ -135,6 +136,7 @@ void AttentionBackward::check() const {
       .require_extents(!dbias.present() || dbias.same_extents(extras.bias), "dbias to have the extents of bias")
       .require_extents(!dsinks.present() || dsinks.same_extents(extras.sinks),
                        "dsinks to have the extents of sinks");
+  for (const char* role : {"dq", "dk", "dv", "dbias", "dsinks"}) all.require_disjoint(role);
 }
 
 AttentionForward planned_attention_forward(const AttentionShape& s, const AttentionOptions& options,

@@ -21,12 +21,15 @@ Operands CrossEntropyForward::operands() const {
 
 void CrossEntropyForward::check() const {
   const Operands all = operands();
+  all.require_floating("logits");
   for (const char* role : {"loss", "lse"}) all.require_dtype(role, compute_dtype(logits.dtype));
   const std::int64_t rows = logits.extent[0];
   all.require_dtype("targets", DType::i32)
       .require_extents(targets.has_extents({rows}) && loss.has_extents({rows}) && lse.has_extents({rows}),
                        "targets, loss and lse to have one element per row of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("loss")
+      .require_disjoint("lse");
   require_options(all, options);
 }
 
@@ -38,6 +41,7 @@ Operands CrossEntropyBackward::operands() const {
 
 void CrossEntropyBackward::check() const {
   const Operands all = operands();
+  all.require_floating("logits");
   for (const char* role : {"lse", "dloss"}) all.require_dtype(role, compute_dtype(logits.dtype));
   const std::int64_t rows = logits.extent[0];
   all.require_dtype("targets", DType::i32)
@@ -45,7 +49,8 @@ void CrossEntropyBackward::check() const {
       .require_extents(targets.has_extents({rows}) && lse.has_extents({rows}) && dloss.has_extents({rows}),
                        "targets, lse and dloss to have one element per row of logits")
       .require_extents(dlogits.same_extents(logits), "dlogits to have the extents of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dlogits", {"logits"});
   require_options(all, options);
 }
 

@@ -28,7 +28,8 @@ Operands KvAppend::operands() const {
 
 void KvAppend::check() const {
   const Operands all = operands();
-  all.require_dtype("v", k.dtype)
+  all.require_floating("k")
+      .require_dtype("v", k.dtype)
       .require_dtype("k_cache", k.dtype)
       .require_dtype("v_cache", k.dtype)
       .require_dtype("slots", DType::i32)
@@ -37,7 +38,9 @@ void KvAppend::check() const {
       .require_extents(same_rows(k, k_cache) && same_rows(v, v_cache) && k.extent[1] == v.extent[1],
                        "rows of the caches to be like those of k and v, with the same heads")
       .require_extents(k_cache.extent[0] == v_cache.extent[0], "k_cache and v_cache to have the same slots")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("k_cache")
+      .require_disjoint("v_cache");
   check_slots(all, k_cache);
 }
 
@@ -48,6 +51,7 @@ Operands KvGather::operands() const {
 void KvGather::check() const {
   const Operands all = operands();
   all.require_option(page_tokens > 0, "page_tokens must be positive, got " + std::to_string(page_tokens))
+      .require_floating("k_cache")
       .require_dtype("v_cache", k_cache.dtype)
       .require_dtype("k", k_cache.dtype)
       .require_dtype("v", k_cache.dtype)
@@ -58,7 +62,9 @@ void KvGather::check() const {
       .require_extents(
           k.extent[0] == v.extent[0] && k.extent[0] <= pages.extent[0] * page_tokens,
           "k and v to have the same tokens, at most " + std::to_string(page_tokens) + " for a page")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("k")
+      .require_disjoint("v");
   check_slots(all, k_cache);
 }
 
@@ -68,7 +74,8 @@ void KvCopy::check() const {
   operands()
       .require_dtype("to", from.dtype)
       .require_extents(from.same_extents(to), "to to have the extents of from")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("to");
 }
 
 Operands KvCompact::operands() const { return Operands(function, {{"cache", cache}, {"kept", kept}}); }
@@ -80,7 +87,8 @@ void KvCompact::check() const {
       .require_extents(fits(kept.extent[0], cache.extent[0]) && fits(kept.extent[1], cache.extent[2]) &&
                            kept.extent[2] <= cache.extent[1],
                        "kept[arrays or 1,heads or 1,at most slots] for cache[arrays,slots,heads,features]")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("cache");
 }
 
 Operands KvAppendInt8::operands() const {
@@ -100,7 +108,8 @@ void check_codes(const Operands& all, const TensorRef& k, const TensorRef& v, co
   const auto fits = [](const TensorRef& x, const KvCodes& cache) {
     return same_rows(x, cache.codes) && cache.scale.has_extents({cache.codes.extent[0], x.extent[1]});
   };
-  all.require_dtype("v", k.dtype)
+  all.require_floating("k")
+      .require_dtype("v", k.dtype)
       .require_dtype("k_codes", DType::u8)
       .require_dtype("v_codes", DType::u8)
       .require_dtype("k_scale", compute_dtype(k.dtype))
@@ -120,6 +129,7 @@ void KvAppendInt8::check() const {
   all.require_dtype("slots", DType::i32)
       .require_extents(slots.has_extents({k.extent[0]}), "a slot for each row of k and v")
       .require_unit_stride();
+  for (const char* role : {"k_codes", "k_scale", "v_codes", "v_scale"}) all.require_disjoint(role);
   check_slots(all, k_cache.codes);
 }
 
@@ -136,7 +146,9 @@ void KvGatherInt8::check() const {
   const Operands all = operands();
   check_codes(all, k, v, k_cache, v_cache);
   all.require_extents(k_cache.codes.extent[0] == k.extent[0], "the codes of each row of k and v")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("k")
+      .require_disjoint("v");
 }
 
 Operands KvAttentionMass::operands() const {
@@ -147,6 +159,7 @@ void KvAttentionMass::check() const {
   const std::int64_t kv_heads = k.extent[1], kv_len = k.extent[0];
   const bool groups = kv_heads == q.extent[1] || (kv_heads > 0 && q.extent[1] % kv_heads == 0);
   operands()
+      .require_floating("q")
       .require_dtype("k", q.dtype)
       .require_dtype("lse", compute_dtype(q.dtype))
       .require_dtype("mass", compute_dtype(q.dtype))
@@ -159,7 +172,8 @@ void KvAttentionMass::check() const {
       .require_option(options.window >= 0, "window must not be negative, got " + std::to_string(options.window))
       .require_option(options.softcap >= 0,
                       "softcap must not be negative, got " + std::to_string(options.softcap))
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("mass");
 }
 
 Operands KvHeavyHitters::operands() const { return Operands(function, {{"mass", mass}, {"kept", kept}}); }
@@ -167,6 +181,7 @@ Operands KvHeavyHitters::operands() const { return Operands(function, {{"mass", 
 void KvHeavyHitters::check() const {
   const std::int64_t count = kept.extent[2];
   operands()
+      .require_floating("mass")
       .require_dtype("mass", compute_dtype(mass.dtype))
       .require_dtype("kept", DType::i32)
       .require_extents(
@@ -175,7 +190,8 @@ void KvHeavyHitters::check() const {
       .require_option(recent >= 0 && recent <= count, "recent must lie between 0 and the " +
                                                           std::to_string(count) + " kept tokens, got " +
                                                           std::to_string(recent))
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("kept");
 }
 
 Operands KvMask::operands() const { return Operands(function, {{"positions", positions}, {"bias", bias}}); }
@@ -184,11 +200,13 @@ void KvMask::check() const {
   const std::int64_t heads = positions.extent[0];
   const bool groups = heads == bias.extent[0] || (heads > 0 && bias.extent[0] % heads == 0);
   const Operands all = operands();
-  all.require_dtype("positions", DType::i32)
+  all.require_floating("bias")
+      .require_dtype("positions", DType::i32)
       .require_extents(
           groups && bias.extent[2] == positions.extent[1] && bias.extent[1] <= bias.extent[2],
           "bias[heads,at most kv_len,kv_len] for positions[kv_heads,kv_len], with kv_heads dividing heads")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("bias");
   const auto check_option = [&](const char* name, std::int64_t value) {
     all.require_option(value >= 0, std::string(name) + " must not be negative, got " + std::to_string(value));
   };

@@ -9,7 +9,7 @@
 namespace kformer::Impl {
 
 template <class T, class Exec>
-void linear_bias_backward_kokkos(const Exec& exec, const LinearBiasBackward& p) {
+void linear_backward_bias_kokkos(const Exec& exec, const LinearBackwardBias& p) {
   using C = compute_t<T>;
   const auto dy = p.dy.as<const T, 2>();
   const auto dbias = p.dbias.as<C, 1>();
@@ -17,7 +17,7 @@ void linear_bias_backward_kokkos(const Exec& exec, const LinearBiasBackward& p) 
   // Neighbouring columns share cache lines on the host, and are neighbouring threads on a device.
   constexpr int width = is_host_space<Exec> ? 16 : 1;
   Kokkos::parallel_for(
-      "kformer::linear_bias_backward[kokkos]",
+      "kformer::linear_backward_bias[kokkos]",
       Kokkos::RangePolicy<Exec>(exec, 0, ceil_div<std::int64_t>(out, width)),
       KOKKOS_LAMBDA(std::int64_t block) {
         const std::int64_t first = block * width;

@@ -30,8 +30,8 @@ inline void run_reference(const LinearBackwardWeight& p) {
       reference::linear_backward_weight(read_tensor<double>(p.x), read_tensor<double>(p.dy), p.options.scale),
       p.dweight);
 }
-inline void run_reference(const LinearBiasBackward& p) {
-  accumulate_tensor(reference::linear_bias_backward(read_tensor<double>(p.dy)), p.dbias);
+inline void run_reference(const LinearBackwardBias& p) {
+  accumulate_tensor(reference::linear_backward_bias(read_tensor<double>(p.dy)), p.dbias);
 }
 
 template <class P, class Exec>
@@ -88,8 +88,8 @@ template <class Exec>
 struct List<LinearBackwardWeight, Exec> : ProductList<LinearBackwardWeight, Exec> {};
 
 template <class Exec>
-struct List<LinearBiasBackward, Exec> {
-  using P = LinearBiasBackward;
+struct List<LinearBackwardBias, Exec> {
+  using P = LinearBackwardBias;
   static KernelList<P, Exec> get() {
     static constexpr std::array<Kernel<P, Exec>, 2> all{{
         {"kokkos", never_rejects<P>, no_workspace<P>, kokkos_entry},
@@ -99,7 +99,7 @@ struct List<LinearBiasBackward, Exec> {
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     dispatch_dtype(p.dy.dtype,
-                   [&]<class T>(std::type_identity<T>) { linear_bias_backward_kokkos<T>(exec, p); });
+                   [&]<class T>(std::type_identity<T>) { linear_backward_bias_kokkos<T>(exec, p); });
   }
 };
 

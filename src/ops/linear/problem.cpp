@@ -32,10 +32,11 @@ Operands LinearForward::operands() const {
 
 void LinearForward::check() const {
   const Operands all = operands();
-  check_linear_forward(all, *this).require_unit_stride();
+  check_linear_forward(all, *this).require_unit_stride().require_disjoint("y", {"residual"});
 }
 
 const Operands& check_linear_forward(const Operands& all, const LinearForward& p) {
+  all.require_floating("x");
   for (const char* role : {"weight", "bias", "residual", "y"}) all.require_dtype(role, p.x.dtype);
   check_linear_options(all, p.options);
   check_batches(all, {p.x, p.weight, p.y, p.residual});
@@ -54,23 +55,26 @@ Operands LinearBackwardInput::operands() const {
 
 namespace {
 void check_input(const Operands& all, const LinearBackwardInput& p) {
+  all.require_floating("weight");
   for (const char* role : {"dy", "dx"}) all.require_dtype(role, p.weight.dtype);
   check_batches(all, {p.weight, p.dy, p.dx});
   all.require_extents(cols(p.dy) == rows(p.weight), "dy to have one column per row of weight")
       .require_extents(rows(p.dx) == rows(p.dy) && cols(p.dx) == cols(p.weight),
                        "dx to have the rows of dy and one column per column of weight")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dx");
   check_linear_options(all, p.options);
 }
 
 void check_weight(const Operands& all, const LinearBackwardWeight& p) {
-  all.require_dtype("dy", p.x.dtype);
+  all.require_floating("x").require_dtype("dy", p.x.dtype);
   check_batches(all, {p.x, p.dy, p.dweight});
   all.require_dtype("dweight", compute_dtype(p.x.dtype))
       .require_extents(rows(p.dy) == rows(p.x), "dy to have the rows of x")
       .require_extents(rows(p.dweight) == cols(p.dy) && cols(p.dweight) == cols(p.x),
                        "dweight to have one row per column of dy and one column per column of x")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dweight");
   check_linear_options(all, p.options);
 }
 }  // namespace
@@ -94,13 +98,15 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
   check_input(all, input);
 }
 
-Operands LinearBiasBackward::operands() const { return Operands(function, {{"dy", dy}, {"dbias", dbias}}); }
+Operands LinearBackwardBias::operands() const { return Operands(function, {{"dy", dy}, {"dbias", dbias}}); }
 
-void LinearBiasBackward::check() const {
+void LinearBackwardBias::check() const {
   operands()
+      .require_floating("dy")
       .require_dtype("dbias", compute_dtype(dy.dtype))
       .require_extents(dbias.has_extents({dy.extent[1]}), "dbias to have one element per column of dy")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dbias");
 }
 
 }  // namespace kformer::Impl

@@ -85,7 +85,7 @@ HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x_, const HostTe
 
 /// dbias = Σ_rows dy, kept in the type of arithmetic.
 template <class Real>
-HostTensor<Real> linear_bias_backward(const HostTensor<Real>& dy) {
+HostTensor<Real> linear_backward_bias(const HostTensor<Real>& dy) {
   HostTensor<Real> dbias({dy.extent(1)});
   for (std::int64_t r = 0; r < dy.extent(0); ++r)
     for (std::int64_t o = 0; o < dy.extent(1); ++o) dbias(o) += dy(r, o);

@@ -27,14 +27,15 @@ LogitChunks::LogitChunks(DType storage, std::int64_t all_rows, std::int64_t voca
   const std::size_t lse_size = size_of(compute_dtype(storage));
   const auto logits = static_cast<std::size_t>(rows * vocabulary) * size_of(storage);
   lse_offset = ceil_div(logits, lse_size) * lse_size;
-  bytes = lse_offset + static_cast<std::size_t>(rows) * lse_size;
+  constexpr std::size_t line = Workspace::alignment;
+  bytes = ceil_div(lse_offset + static_cast<std::size_t>(rows) * lse_size, line) * line;
 }
 
-LinearOptions LogitChunks::product_options(const Workspace& workspace) const {
-  LinearOptions options;
-  options.workspace.data = static_cast<std::byte*>(workspace.data) + bytes;
-  options.workspace.bytes = workspace.bytes - bytes;
-  return options;
+Workspace LogitChunks::product_workspace(const Workspace& workspace) const {
+  Workspace rest;
+  rest.data = static_cast<std::byte*>(workspace.data) + bytes;
+  rest.bytes = workspace.bytes - bytes;
+  return rest;
 }
 
 Operands LinearCrossEntropy::operands() const {
@@ -49,6 +50,7 @@ Operands LinearCrossEntropy::operands() const {
 
 void LinearCrossEntropy::check(const Workspace& workspace) const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"weight", "dx"}) all.require_dtype(role, x.dtype);
   for (const char* role : {"loss", "dloss", "dweight"}) all.require_dtype(role, compute_dtype(x.dtype));
   const std::int64_t rows = x.extent[0], vocabulary = weight.extent[0];
@@ -61,9 +63,12 @@ void LinearCrossEntropy::check(const Workspace& workspace) const {
                            " to have one element per row of x")
       .require_extents(!with_gradients || (dx.same_extents(x) && dweight.same_extents(weight)),
                        "dx and dweight to have the extents of x and weight")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("loss")
+      .require_disjoint("dx", {"x"})
+      .require_disjoint("dweight");
   require_options(all, options.cross_entropy)
-      .require_workspace(workspace.bytes, LogitChunks(x.dtype, rows, vocabulary, options).bytes);
+      .require_workspace(workspace, LogitChunks(x.dtype, rows, vocabulary, options).bytes);
 }
 
 }  // namespace kformer::Impl

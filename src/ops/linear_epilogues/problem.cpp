@@ -9,6 +9,7 @@ Operands LinearSwigluForward::operands() const {
 
 void LinearSwigluForward::check() const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"weight", "gate_up", "product"}) all.require_dtype(role, x.dtype);
   check_linear_options(all, options);
   const std::int64_t rows = x.extent[0], intermediate = product.extent[1];
@@ -17,6 +18,14 @@ void LinearSwigluForward::check() const {
       .require_extents(gate_up.has_extents({rows, 2 * intermediate}) && product.extent[0] == rows,
                        "gate_up to be (rows, 2 intermediate) and product (rows, intermediate)")
       .require_unit_stride();
+  const SwigluForward halves = swiglu();
+  Operands(function, {{"x", x}, {"weight", weight}, {"gate_up", gate_up}}).require_disjoint("gate_up");
+  Operands(function, {{"x", x},
+                      {"weight", weight},
+                      {"the first half of gate_up", halves.gate},
+                      {"the second half of gate_up", halves.up},
+                      {"product", product}})
+      .require_disjoint("product", {"the first half of gate_up", "the second half of gate_up"});
 }
 
 SwigluForward LinearSwigluForward::swiglu() const {
@@ -29,8 +38,8 @@ SwigluForward LinearSwigluForward::swiglu() const {
 }
 
 Operands LinearRopeForward::operands() const {
-  return Operands(function,
-                  {{"x", x}, {"weight", weight}, {"bias", bias}, {"y", y}, {"cos", cos}, {"sin", sin}});
+  return Operands(bias.present() ? "linear_bias_rope_forward" : "linear_rope_forward",
+                  {{"x", x}, {"weight", weight}, {"bias", bias}, {"cos", cos}, {"sin", sin}, {"y", y}});
 }
 
 void LinearRopeForward::check() const {
@@ -39,6 +48,7 @@ void LinearRopeForward::check() const {
   check_linear_forward(all, linear())
       .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
       .require_unit_stride()
+      .require_disjoint("y")
       .require_option(options.heads >= 0 && options.heads * head_dim() <= y.extent[1],
                       std::to_string(options.heads) + " heads of " + std::to_string(head_dim()) +
                           " do not fit into the " + std::to_string(y.extent[1]) + " columns of y")

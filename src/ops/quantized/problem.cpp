@@ -15,6 +15,14 @@ TensorRef operand(const QuantizedMatrix& matrix) {
   return ref;
 }
 
+TensorRef memory_of(const QuantizedMatrix& matrix) {
+  TensorRef ref = operand(matrix);
+  ref.rank = 1;
+  ref.extent = {static_cast<std::int64_t>(quantized_bytes(matrix.format, matrix.rows, matrix.cols))};
+  ref.stride = {1};
+  return ref;
+}
+
 namespace {
 const Operands& check_data(const Operands& all, const char* role, const QuantizedMatrix& matrix) {
   const bool empty = matrix.rows == 0 || matrix.cols == 0;
@@ -28,16 +36,20 @@ Operands Dequantize::operands() const { return Operands(function, {{"matrix", op
 
 void Dequantize::check() const {
   check_data(operands(), "matrix", matrix)
+      .require_floating("y")
       .require_extents(y.has_extents({matrix.rows, matrix.cols}), "y to have the extents of matrix")
       .require_unit_stride();
+  operands().with("matrix", memory_of(matrix)).require_disjoint("y");
 }
 
 Operands Quantize::operands() const { return Operands(function, {{"x", x}, {"matrix", operand(matrix)}}); }
 
 void Quantize::check() const {
   check_data(operands(), "matrix", matrix)
+      .require_floating("x")
       .require_extents(x.has_extents({matrix.rows, matrix.cols}), "x to have the extents of matrix")
       .require_unit_stride();
+  operands().with("matrix", memory_of(matrix)).require_disjoint("matrix");
 }
 
 Operands QuantizedLinearForward::operands() const {
@@ -47,6 +59,7 @@ Operands QuantizedLinearForward::operands() const {
 
 void QuantizedLinearForward::check() const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"residual", "y"}) all.require_dtype(role, x.dtype);
   check_data(all, "weight", weight)
       .require_extents(weight.cols == x.extent[1], "weight to have one column per column of x")
@@ -55,6 +68,7 @@ void QuantizedLinearForward::check() const {
       .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
+  all.with("weight", memory_of(weight)).require_disjoint("y", {"residual"});
 }
 
 Operands QuantizedEmbeddingForward::operands() const {
@@ -63,10 +77,12 @@ Operands QuantizedEmbeddingForward::operands() const {
 
 void QuantizedEmbeddingForward::check() const {
   check_data(operands(), "weight", weight)
+      .require_floating("y")
       .require_dtype("ids", DType::i32)
       .require_extents(y.has_extents({ids.extent[0], weight.cols}),
                        "y to have one row per id and the columns of weight")
       .require_unit_stride();
+  operands().with("weight", memory_of(weight)).require_disjoint("y");
 }
 
 }  // namespace kformer::Impl

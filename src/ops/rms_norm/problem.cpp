@@ -26,6 +26,7 @@ Operands RmsNormForward::operands() const {
 
 void RmsNormForward::check() const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"residual", "weight", "sum", "y"}) all.require_dtype(role, x.dtype);
   all.require_dtype("rstd", compute_dtype(x.dtype))
       .require_extents(y.same_extents(x), "y to have the extents of x")
@@ -34,7 +35,13 @@ void RmsNormForward::check() const {
       .require_extents(weight.has_extents({NormRows(x).hidden}), "weight to have one element per column of x")
       .require_extents(one_per_row(rstd, x), "rstd to have one element per row of x")
       .require_unit_stride()
-      .require_option(eps >= 0, "eps must not be negative, got " + std::to_string(eps));
+      .require_option(eps >= 0, "eps must not be negative, got " + std::to_string(eps))
+      .require_disjoint("sum", {"x", "residual"})
+      .require_disjoint("rstd");
+  if (residual.present())
+    all.require_disjoint("y");
+  else
+    all.require_disjoint("y", {"x"});
   require_dense_statistics(rstd, all);
 }
 
@@ -51,6 +58,7 @@ Operands RmsNormBackward::operands() const {
 
 void RmsNormBackward::check() const {
   const Operands all = operands();
+  all.require_floating(dsum.present() ? "sum" : "x");
   for (const char* role : {"weight", "dy", "dsum", "dx"}) all.require_dtype(role, x.dtype);
   for (const char* role : {"rstd", "dweight"}) all.require_dtype(role, compute_dtype(x.dtype));
   const std::string rows_of = dsum.present() ? "sum" : "x";
@@ -59,7 +67,9 @@ void RmsNormBackward::check() const {
       .require_extents(weight.has_extents({NormRows(x).hidden}) && dweight.has_extents({NormRows(x).hidden}),
                        "weight and dweight to have one element per column of " + rows_of)
       .require_extents(one_per_row(rstd, x), "rstd to have one element per row of " + rows_of)
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dx", {"dy", "dsum"})
+      .require_disjoint("dweight");
   require_dense_statistics(rstd, all);
 }
 

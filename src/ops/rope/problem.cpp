@@ -9,10 +9,13 @@ void RopeTables::check() const {
   const RopeScaling& s = options.scaling;
   const auto text = [](double value) { return std::to_string(value); };
   operands()
+      .require_floating("cos")
       .require_dtype("cos", compute_dtype(cos.dtype))
       .require_dtype("sin", cos.dtype)
       .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
       .require_unit_stride()
+      .require_disjoint("cos")
+      .require_disjoint("sin")
       .require_option(options.theta > 0, "theta must be positive, got " + text(options.theta))
       .require_option(s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
       .require_option(s.factor == 1 || (s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor),
@@ -27,7 +30,7 @@ namespace {
 
 void check_rotation(const Operands& all, const RopeRotation& p, const std::string& q, const std::string& k) {
   const std::int64_t batch = p.q.extent[0], seq = p.q.extent[1], head_dim = p.q.extent[3];
-  all.require_dtype(k.c_str(), p.q.dtype);
+  all.require_floating(q).require_dtype(k, p.q.dtype);
   for (const char* role : {"cos", "sin"}) all.require_dtype(role, compute_dtype(p.q.dtype));
   all.require_dtype("positions", DType::i32)
       .require_extents(p.k.has_extents({batch, seq, p.k.extent[2], head_dim}),
@@ -38,7 +41,9 @@ void check_rotation(const Operands& all, const RopeRotation& p, const std::strin
       .require_extents(
           !p.positions.present() || p.positions.has_extents({batch, seq}) || p.positions.has_extents({1, seq}),
           "positions to have the batch (or 1) and seq of " + q)
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint(q)
+      .require_disjoint(k);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ Operands Sampling::operands() const {
 void Sampling::check() const {
   const std::int64_t rows = logits.extent[0];
   const Operands all = operands();
-  all.require_dtype("history", DType::i32)
+  all.require_floating("logits")
+      .require_dtype("history", DType::i32)
       .require_dtype("history_lengths", DType::i32)
       .require_dtype("positions", DType::i32)
       .require_dtype("tokens", DType::i32)
@@ -40,7 +41,9 @@ void Sampling::check() const {
           "positions, tokens and log_probabilities to have one element per row of logits")
       .require_extents(!history.present() || (history.extent[0] == rows && history_lengths.extent[0] == rows),
                        "history to have a row, and history_lengths an element, per row of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("tokens")
+      .require_disjoint("log_probabilities");
   const SamplingOptions& o = options;
   const auto number = [](double value) { return std::to_string(value); };
   all.require_option(std::isfinite(o.temperature) && o.temperature >= 0,
@@ -77,11 +80,13 @@ Operands TokenLogProbabilities::operands() const {
 
 void TokenLogProbabilities::check() const {
   operands()
+      .require_floating("logits")
       .require_dtype("ids", DType::i32)
       .require_dtype("log_probabilities", compute_dtype(logits.dtype))
       .require_extents(ids.extent[0] == logits.extent[0] && log_probabilities.extent[0] == logits.extent[0],
                        "ids and log_probabilities to have one element per row of logits")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("log_probabilities");
 }
 
 }  // namespace kformer::Impl

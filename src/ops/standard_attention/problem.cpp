@@ -35,6 +35,7 @@ void StandardAttentionForward::check() const {
   check_no_softcap(all, options);
   check_attention_output(all, "out", out, q, v);
   check_probabilities(all, probabilities, q, k);
+  all.require_disjoint("out").require_disjoint("probabilities");
 }
 
 Operands StandardAttentionBackward::operands() const {
@@ -55,6 +56,7 @@ void StandardAttentionBackward::check() const {
   check_attention_output(all, "dout", dout, q, v);
   check_probabilities(all, probabilities, q, k);
   check_attention_gradients(all, q, k, v, dq, dk, dv);
+  for (const char* role : {"dq", "dk", "dv"}) all.require_disjoint(role);
 }
 
 }  // namespace kformer::Impl

@@ -9,10 +9,12 @@ Operands SwigluForward::operands() const { return Operands(function, {{"gate", g
 
 void SwigluForward::check() const {
   operands()
+      .require_floating("gate")
       .require_dtype("up", gate.dtype)
       .require_dtype("y", gate.dtype)
       .require_extents(up.same_extents(gate) && y.same_extents(gate), "up and y to have the extents of gate")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("y", {"gate", "up"});
 }
 
 Operands SwigluBackward::operands() const {
@@ -21,11 +23,14 @@ Operands SwigluBackward::operands() const {
 
 void SwigluBackward::check() const {
   const Operands all = operands();
+  all.require_floating("gate");
   for (const char* role : {"up", "dy", "dgate", "dup"}) all.require_dtype(role, gate.dtype);
   all.require_extents(
          up.same_extents(gate) && dy.same_extents(gate) && dgate.same_extents(gate) && dup.same_extents(gate),
          "up, dy, dgate and dup to have the extents of gate")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dgate", {"gate", "up", "dy"})
+      .require_disjoint("dup", {"gate", "up", "dy"});
 }
 
 namespace {
@@ -58,11 +63,15 @@ Operands SwigluMlpForward::operands() const {
 
 void SwigluMlpForward::check() const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"weight_gate_up", "weight_down", "gate_up", "product", "y"})
     all.require_dtype(role, x.dtype);
   require_mlp_extents(all, x, weight_gate_up, weight_down, gate_up, product)
       .require_extents(y.same_extents(x), "y to have the extents of x")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("gate_up")
+      .require_disjoint("product")
+      .require_disjoint("y", {"x"});
 }
 
 Operands SwigluMlpBackward::operands() const {
@@ -81,6 +90,7 @@ Operands SwigluMlpBackward::operands() const {
 
 void SwigluMlpBackward::check() const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role :
        {"weight_gate_up", "weight_down", "gate_up", "product", "dy", "dproduct", "dgate_up", "dx"})
     all.require_dtype(role, x.dtype);
@@ -91,7 +101,12 @@ void SwigluMlpBackward::check() const {
                        "dproduct and dgate_up to have the extents of product and gate_up")
       .require_extents(dweight_gate_up.same_extents(weight_gate_up) && dweight_down.same_extents(weight_down),
                        "dweight_gate_up and dweight_down to have the extents of the weights")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("dproduct", {"product"})
+      .require_disjoint("dgate_up", {"gate_up"})
+      .require_disjoint("dx", {"dy", "x"})
+      .require_disjoint("dweight_gate_up")
+      .require_disjoint("dweight_down");
 }
 
 }  // namespace kformer::Impl

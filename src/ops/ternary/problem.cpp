@@ -18,18 +18,22 @@ Operands TernaryQuantize::operands() const {
 void TernaryQuantize::check() const {
   const Operands all = operands();
   require_ternary(all, matrix.format);
-  all.require_extents(weight.has_extents({matrix.rows, matrix.cols}), "weight to have the extents of matrix")
+  all.require_floating("weight")
+      .require_extents(weight.has_extents({matrix.rows, matrix.cols}), "weight to have the extents of matrix")
       .require_extents(weight.size() == 0 || matrix.data != nullptr, "matrix to have data")
       .require_unit_stride();
+  operands().with("matrix", memory_of(matrix)).require_disjoint("matrix");
 }
 
 Operands TernaryActivations::operands() const { return Operands(function, {{"x", x}, {"y", y}}); }
 
 void TernaryActivations::check() const {
   operands()
+      .require_floating("x")
       .require_dtype("y", x.dtype)
       .require_extents(y.same_extents(x), "y to have the extents of x")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_disjoint("y", {"x"});
 }
 
 Operands TernaryLinear::operands() const {
@@ -39,6 +43,7 @@ Operands TernaryLinear::operands() const {
 
 void TernaryLinear::check(const Workspace& workspace, std::size_t needed) const {
   const Operands all = operands();
+  all.require_floating("x");
   for (const char* role : {"weight", "y", "dy", "dx"}) all.require_dtype(role, x.dtype);
   all.require_dtype("dweight", compute_dtype(x.dtype))
       .require_extents(weight.extent[1] == x.extent[1], "weight to have one column per column of x");
@@ -48,8 +53,9 @@ void TernaryLinear::check(const Workspace& workspace, std::size_t needed) const 
   all.require_extents(!dx.present() || (dx.same_extents(x) && dweight.same_extents(weight)),
                       "dx and dweight to have the extents of x and weight")
       .require_unit_stride();
+  for (const char* role : {"y", "dx", "dweight"}) all.require_disjoint(role);
   require_ternary(all, options.format);
-  all.require_workspace(workspace.bytes, needed);
+  all.require_workspace(workspace, needed);
 }
 
 TernaryWorkspace::TernaryWorkspace(std::int64_t rows, std::int64_t in, std::int64_t out, QuantizedFormat format,
