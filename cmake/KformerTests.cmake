@@ -6,8 +6,8 @@ if("Cuda" IN_LIST Kformer_SPACES)
   list(APPEND Kformer_TEST_SKIPPED "there is no such device here" "libcuda.so.1: cannot open shared object")
 endif()
 
-# kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
-# [ENVIRONMENT <variable>=<value>...]): one ctest <room>/<name><suffix> for each name, which runs the Boost.Test suite <name>
+# kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
+# [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
 # of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one.
 function(kformer_add_suites program)
   cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
@@ -47,7 +47,7 @@ function(kformer_test_program program)
   target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# kformer_add_space_tests(<room>/<name>...): the files tests/<room>/<name>.cpp as one program per execution space of
+# kformer_add_space_tests(<component>/<name>...): the files tests/<component>/<name>.cpp as one program per execution space of
 # Kokkos. Each file is one Boost.Test suite called <name>, and one ctest per number of threads.
 function(kformer_add_space_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
@@ -56,8 +56,9 @@ function(kformer_add_space_tests)
     set(program kformer_tests_${lower})
     kformer_test_program(${program} ${sources} support/main.cpp)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
-    if(TARGET Kformer::io) # tests that read tensor files
-      target_link_libraries(${program} PRIVATE Kformer::io)
+    if(TARGET Kformer::load) # tests that read tensor files
+      target_link_libraries(${program} PRIVATE Kformer::load)
+      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs")
     endif()
     kformer_test_sources(${program})
     set(threads 1)
@@ -77,7 +78,7 @@ function(kformer_add_space_tests)
   endforeach()
 endfunction()
 
-# kformer_add_host_tests(<room>/<name>...): files tests/<room>/<name>.cpp that ask nothing of the execution space.
+# kformer_add_host_tests(<component>/<name>...): files tests/<component>/<name>.cpp that ask nothing of the execution space.
 function(kformer_add_host_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   kformer_test_program(kformer_tests_host ${sources} support/main.cpp)
@@ -85,7 +86,7 @@ function(kformer_add_host_tests)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
-# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
+# kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
 # memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)

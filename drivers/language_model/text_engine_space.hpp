@@ -61,7 +61,7 @@ class TextEngineOn final : public TextEngine {
  private:
   using memory_space = typename Exec::memory_space;
 
-  // One sequence with a cache of its own, always from its beginning.
+  // One sequence with its own cache, always from its beginning.
   struct Anew {
     std::unique_ptr<KvCache<Exec, T>> cache;
     Generator<Exec, T> generator;

@@ -174,7 +174,7 @@ class LayerRunOn final : public Run {
   MemoryBlock<memory_space> m_block;
   Matrix m_x, m_y, m_dy, m_dx;
   std::optional<Optimizer<Exec, T>> m_optimizer;
-  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // where there is no step
+  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // if there is no step
   LossScaler<Exec, T>* m_scaler = nullptr;            // whichever there is
   double m_loss_scale = 1, m_gradient_scale = 1;  // of the output gradient, and of the gradients made from it
   std::int64_t m_skipped = 0;

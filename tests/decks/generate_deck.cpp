@@ -38,7 +38,7 @@ struct GenerateDecks {
     return "no fault";
   }
 
-  /// The faults of a deck with these keys in [generate], which stand on line 6 and below.
+  /// The faults of a deck with these keys in [generate], which are on line 6 and below.
   std::string generate_faults(const std::string& keys) const {
     return faults(header + weights + "[generate]\n" + keys + prompt);
   }

@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_rewound_layout_needs_the_larger_of_both) {
   BOOST_TEST(layout.bytes() == 128u + 2048u);
 }
 
-// Kokkos keeps a header of its own before each allocation; its callbacks report the bytes that were asked for,
+// Kokkos keeps a header before each allocation; its callbacks report the requested bytes,
 // so the witness and the ledger agree to the byte.
 BOOST_AUTO_TEST_CASE(kokkos_tools_see_the_bytes_that_are_booked) {
   const Exec exec;
