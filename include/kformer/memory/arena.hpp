@@ -35,8 +35,9 @@ class Arena {
     m_bind.push_back([&view, offset, extents...](const MemoryBlock<MemorySpace>& block) {
       T* data = block.template at<T>(offset);
       if constexpr (std::is_same_v<typename V::array_layout, Kokkos::LayoutStride>) {
-        view = Kokkos::View<typename V::data_type, Kokkos::LayoutRight, MemorySpace,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, static_cast<std::size_t>(extents)...);
+        view =
+            Kokkos::View<typename V::data_type, Kokkos::LayoutRight, MemorySpace,
+                         Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, static_cast<std::size_t>(extents)...);
       } else {
         view = V(data, static_cast<std::size_t>(extents)...);
       }

@@ -125,7 +125,7 @@ class DecoderLayer {
   // norms of heads, whose backward needs what the norms were given.
   Matrix m_qkv, m_rotated, m_attention, m_h, m_gate_up;
   Vector m_rstd1, m_rstd2;
-  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;  // (rows, heads)
+  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;                                    // (rows, heads)
   Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;             // (batch, heads, seq)
   Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged> m_probabilities;  // (…, q_len, kv_len)
 
