@@ -137,6 +137,9 @@ void add_linear(std::vector<PublicFunction>& table) {
                                            [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
+  const Matrix<T> dx("dx", 5, 12);
+  table.push_back(row<Impl::LinearBackwardInput>(
+      "linear_backward", [=](const Exec& exec) { linear_backward(exec, x, weight, y, dx, dweight); }));
   table.push_back(row<Impl::LinearBackwardBias>(
       "linear_backward_bias", [=](const Exec& exec) { linear_backward_bias(exec, y, dbias); }));
 }

@@ -15,8 +15,8 @@
 namespace kformer {
 
 /// One parameter of a model and what AdamW keeps of it. Arrays are dense and row-major, in memory that the
-/// execution space can access (`tensor_ref(view)`), and none overlaps another. Those of `gradient`, `master`, `m`
-/// and `v` have the extents of `weight`.
+/// execution space can access (`tensor_ref(view)`), and none overlaps another. Those of `gradient`, `master`,
+/// `m` and `v` have the extents of `weight`.
 ///
 /// States are float (double for double), or, for weights other than double, 8-bit codes with a scale per
 /// `adamw_block` elements in row-major order: `m[i] = signed_map[code[i]] · m_scale[i / 256]`,
@@ -127,11 +127,14 @@ void gradient_norm(std::span<const AdamWParameter> parameters, const N& norm, co
 /// \param options    learning rate and so on
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if an option is out of range, or `max_norm` is given without a norm
-template <class Exec>
+template <ExecutionSpace Exec>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
-  const Impl::AdamW problem{parameters, {}, options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  Impl::call(exec, Impl::AdamW{parameters, {}, options});
+}
+
+/// The same on the default instance.
+inline void adamw(std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
+  adamw(Kokkos::DefaultExecutionSpace(), parameters, options);
 }
 
 /// The same with the norm that `gradient_norm` has put where the kernels can read it: gradients are multiplied

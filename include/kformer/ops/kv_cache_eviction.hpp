@@ -57,8 +57,8 @@ struct KvMask {
 /// \param q         (q_len, q_heads, head_dim), T
 /// \param k         (kv_len, kv_heads, head_dim), T, kv_len ≥ q_len
 /// \param lse       (q_heads, q_len), compute_t<T>, of `attention_forward`
-/// \param positions (kv_heads, kv_len), int32: where in the text each key stands; distances of
-///                  `options.window` are between these
+/// \param positions (kv_heads, kv_len), int32: where in the text each key stands; distances of `options.window`
+///                  are between these
 /// \param mass      (kv_heads, kv_len), compute_t<T>, accumulated
 /// \param options   scale, window, softcap; causal whatever they say
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
@@ -88,8 +88,7 @@ void kv_attention_mass(const Q& q, const K& k, const L& lse, const P& positions,
 ///
 /// \param exec   the instance
 /// \param mass   (arrays, heads, tokens), float or double, not negative
-/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤
-///               tokens
+/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤ tokens
 /// \param recent how many of the last tokens are kept in any case
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported if recent is negative or more than count

@@ -83,11 +83,11 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
 
 /// The linear map of each row: `y = scale · x Wᵀ`.
 ///
-/// \param exec    the instance everything is launched on; nothing is fenced or allocated
-/// \param x       (rows, in), T
-/// \param weight  (out, in), T
-/// \param y       (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options `scale`, `allow_tf32`
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param x         (rows, in), T
+/// \param weight    (out, in), T
+/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
@@ -111,8 +111,8 @@ void linear_forward(const X& x, const W& weight, const Y& y, const LinearOptions
   linear_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_forward`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -125,12 +125,12 @@ inline std::size_t linear_forward_workspace_bytes() {
 
 /// The same with a bias: `y = scale · x Wᵀ + bias`, rounded once.
 ///
-/// \param exec    the instance
-/// \param x       (rows, in), T
-/// \param weight  (out, in), T
-/// \param bias    (out), T, added to every row
-/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`
+/// \param exec      the instance
+/// \param x         (rows, in), T
+/// \param weight    (out, in), T
+/// \param bias      (out), T, added to every row
+/// \param y         (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_bias_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
@@ -151,8 +151,8 @@ void linear_bias_forward(const X& x, const W& weight, const B& bias, const Y& y,
   linear_bias_forward(Kokkos::DefaultExecutionSpace(), x, weight, bias, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_bias_forward`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_bias_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_bias_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -165,13 +165,13 @@ inline std::size_t linear_bias_forward_workspace_bytes() {
 
 /// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
 ///
-/// \param exec     the instance
-/// \param x        (rows, in), T
-/// \param weight   (out, in), T
-/// \param residual (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
-///                 with it
-/// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options  `scale`, `allow_tf32`
+/// \param exec      the instance
+/// \param x         (rows, in), T
+/// \param weight    (out, in), T
+/// \param residual  (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
+///                  with it
+/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_residual_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
@@ -192,8 +192,8 @@ void linear_residual_forward(const X& x, const W& weight, const R& residual, con
   linear_residual_forward(Kokkos::DefaultExecutionSpace(), x, weight, residual, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_residual_forward`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_residual_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_residual_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -207,11 +207,11 @@ inline std::size_t linear_residual_forward_workspace_bytes() {
 /// Gradient of `linear_forward` and its variants with respect to `x`: `dx = scale · dy W` (overwritten). The
 /// gradient with respect to `residual` is `dy` itself.
 ///
-/// \param exec    the instance
-/// \param weight  (out, in), T
-/// \param dy      (rows, out), T
-/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`
+/// \param exec      the instance
+/// \param weight    (out, in), T
+/// \param dy        (rows, out), T
+/// \param dx        (rows, in), T, overwritten; shares no memory with the inputs
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_input_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
@@ -231,8 +231,8 @@ void linear_backward_input(const W& weight, const DY& dy, const DX& dx, const Li
   linear_backward_input(Kokkos::DefaultExecutionSpace(), weight, dy, dx, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward_input`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_backward_input`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_input_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -246,11 +246,11 @@ inline std::size_t linear_backward_input_workspace_bytes() {
 /// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += scale · dyᵀ x`
 /// (accumulated, the rows summed in a fixed order in compute_t<T>).
 ///
-/// \param exec    the instance
-/// \param x       (rows, in), T
-/// \param dy      (rows, out), T
-/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`
+/// \param exec      the instance
+/// \param x         (rows, in), T
+/// \param dy        (rows, out), T
+/// \param dweight   (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_weight_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if `scale` is not finite
@@ -270,8 +270,8 @@ void linear_backward_weight(const X& x, const DY& dy, const DW& dweight, const L
   linear_backward_weight(Kokkos::DefaultExecutionSpace(), x, dy, dweight, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward_weight`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_backward_weight`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_weight_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -284,13 +284,13 @@ inline std::size_t linear_backward_weight_workspace_bytes() {
 
 /// Both gradients of `linear_forward`: `linear_backward_input`, then `linear_backward_weight`.
 ///
-/// \param exec    the instance
-/// \param x       (rows, in), T
-/// \param weight  (out, in), T
-/// \param dy      (rows, out), T
-/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
-/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`
+/// \param exec      the instance
+/// \param x         (rows, in), T
+/// \param weight    (out, in), T
+/// \param dy        (rows, out), T
+/// \param dx        (rows, in), T, overwritten; shares no memory with the inputs
+/// \param dweight   (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options   `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit; then nothing was launched
 /// \throws NotSupported      if `scale` is not finite
@@ -314,8 +314,8 @@ void linear_backward(const X& x, const W& weight, const DY& dy, const DX& dx, co
   linear_backward(Kokkos::DefaultExecutionSpace(), x, weight, dy, dx, dweight, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_backward`. None is
-/// needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_backward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();

@@ -69,12 +69,12 @@ auto up_half(const V& gate_up) {
 /// `gate_up = scale · x · weightᵀ` by `linear_forward` and `product = silu(gate) · up` by `swiglu_forward`,
 /// gate and up being the first and the second half of the columns of `gate_up` as it is stored.
 ///
-/// \param exec    the instance everything is launched on; nothing is fenced or allocated
-/// \param x       (rows, in), T
-/// \param weight  (2 · intermediate, in), T; the rows of gate first
-/// \param gate_up (rows, 2 · intermediate), T, overwritten; what the gradients need
-/// \param product (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
-/// \param options of the product
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param x         (rows, in), T
+/// \param weight    (2 · intermediate, in), T; the rows of gate first
+/// \param gate_up   (rows, 2 · intermediate), T, overwritten; what the gradients need
+/// \param product   (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
+/// \param options   of the product
 /// \param workspace as much as `linear_swiglu_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
@@ -95,8 +95,8 @@ void linear_swiglu_forward(const X& x, const W& weight, const GU& gate_up, const
   linear_swiglu_forward(Kokkos::DefaultExecutionSpace(), x, weight, gate_up, product, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_swiglu_forward`. None
-/// is needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_swiglu_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_swiglu_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -111,13 +111,13 @@ inline std::size_t linear_swiglu_forward_workspace_bytes() {
 /// `rope_forward`: queries and keys of one product, the values after them left alone. A head has twice the
 /// columns of `cos`. Rows are tokens, sequence after sequence.
 ///
-/// \param exec    the instance everything is launched on; nothing is fenced or allocated
-/// \param x       (rows, in), T
-/// \param weight  (out, in), T
-/// \param cos     (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
-/// \param sin     (table positions, head_dim / 2), compute_t<T>
-/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options what is rotated
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param x         (rows, in), T
+/// \param weight    (out, in), T
+/// \param cos       (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
+/// \param sin       (table positions, head_dim / 2), compute_t<T>
+/// \param y         (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options   what is rotated
 /// \param workspace as much as `linear_rope_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
@@ -142,8 +142,8 @@ void linear_rope_forward(const X& x, const W& weight, const C& cos, const S& sin
   linear_rope_forward(Kokkos::DefaultExecutionSpace(), x, weight, cos, sin, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_rope_forward`. None
-/// is needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_rope_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_rope_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -167,9 +167,9 @@ struct LinearBiasRopeForwardOperands {
 
 /// The same with a bias that is added before the rotation: `linear_bias_forward`, then `rope_forward`.
 ///
-/// \param exec     the instance
-/// \param operands the Views, as `LinearBiasRopeForwardOperands` names them
-/// \param options  what is rotated
+/// \param exec      the instance
+/// \param operands  the Views, as `LinearBiasRopeForwardOperands` names them
+/// \param options   what is rotated
 /// \param workspace as much as `linear_bias_rope_forward_workspace_bytes` says, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not fit
 /// \throws NotSupported      if an option is out of its range
@@ -194,8 +194,8 @@ void linear_bias_rope_forward(const LinearBiasRopeForwardOperands<V...>& operand
   linear_bias_rope_forward(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for `linear_bias_rope_forward`. None
-/// is needed; one must not serve two instances at once.
+/// Bytes of workspace with which a library can choose among all of its algorithms for
+/// `linear_bias_rope_forward`. None is needed; one must not serve two instances at once.
 template <ExecutionSpace Exec>
 std::size_t linear_bias_rope_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();

@@ -142,7 +142,8 @@ void quantize(const X& x, const QuantizedOutput& matrix) {
   quantize(Kokkos::DefaultExecutionSpace(), x, matrix);
 }
 
-/// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of this format and these extents (`weight.data` is not read).
+/// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of
+/// this format and these extents (`weight.data` is not read).
 template <Scalar T, ExecutionSpace Exec>
 std::size_t quantized_linear_forward_workspace_bytes(const Exec&, std::int64_t rows,
                                                      const QuantizedMatrix& weight,
@@ -181,7 +182,7 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
-/// workspace is too small
+///        workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
@@ -209,7 +210,7 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
-/// workspace is too small
+///        workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,

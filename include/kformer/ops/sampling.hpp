@@ -84,7 +84,8 @@ struct SampleOperands {
   /// (rows), int32: of the token that is chosen, in its text; read if temperature > 0
   P positions;
   I tokens;  ///< (rows), int32, overwritten
-  /// (rows), compute_t<T>, overwritten: the log-softmax of the logits as they were given, without any filter, at
+  /// (rows), compute_t<T>, overwritten: the log-softmax of the logits as they were given, without any filter,
+  /// at
   /// the chosen token, as `token_log_probabilities` has it
   O log_probabilities;
 };

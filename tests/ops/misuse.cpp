@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+// Operands that a kernel would run on and compute nonsense: integers where numbers belong, and outputs that
+// share memory with other operands where no function says that they may.
+#include <string>
+#include <vector>
+
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/embedding.hpp"
+#include "kformer/ops/kv_cache.hpp"
+#include "kformer/ops/kv_cache_eviction.hpp"
+#include "kformer/ops/kv_cache_int8.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/sampling.hpp"
+#include "kformer/ops/standard_attention.hpp"
+#include "kformer/ops/swiglu_mlp.hpp"
+#include "kformer/ops/ternary.hpp"
+#include "support/errors.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// A dense operand without memory; checks of types and extents need none.
+TensorRef dense(std::vector<std::int64_t> extents, DType dtype = DType::f32, void* data = nullptr) {
+  TensorRef ref;
+  ref.data = data;
+  ref.dtype = dtype;
+  ref.rank = static_cast<int>(extents.size());
+  std::int64_t stride = 1;
+  for (int r = ref.rank - 1; r >= 0; --r) {
+    ref.extent[r] = extents[r];
+    ref.stride[r] = stride;
+    stride *= extents[r];
+  }
+  return ref;
+}
+
+bool refused(const auto& problem) {
+  try {
+    problem.check();
+  } catch (const DimensionMismatch& error) {
+    return std::string(error.what()).find(" is stored as ") != std::string::npos;
+  }
+  return false;
+}
+
+/// The problem as it is passes; with any one of its operands stored as another type it does not.
+template <class Problem, class... Member>
+void check_types(const Problem& problem, Member... members) {
+  BOOST_CHECK_NO_THROW(problem.check());
+  const auto check_one = [&](int which, auto member) {
+    for (const DType wrong : {DType::i32, DType::u8, DType::f64}) {
+      Problem changed = problem;
+      if ((changed.*member).dtype == wrong) continue;
+      (changed.*member).dtype = wrong;
+      BOOST_TEST(refused(changed), Problem::function << ": operand " << which << " as " << to_string(wrong));
+    }
+  };
+  int which = 0;
+  (check_one(which++, members), ...);
+}
+
+/// All operands of numbers as integers: nothing is left to compare with.
+template <class Problem, class... Member>
+void check_all_integers(const Problem& problem, Member... members) {
+  for (const DType wrong : {DType::i32, DType::u8}) {
+    Problem changed = problem;
+    (((changed.*members).dtype = wrong), ...);
+    BOOST_TEST(refused(changed), Problem::function << " of " << to_string(wrong));
+  }
+}
+
+constexpr DType ids = DType::i32, codes = DType::u8;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(misuse)
+
+BOOST_AUTO_TEST_CASE(every_operand_of_row_functions_has_its_type) {
+  using namespace Impl;
+  const TensorRef x = dense({3, 8}), row = dense({8}), col = dense({3});
+  const RmsNormForward norm{x, {}, row, {}, x, col, 1e-5}, fused{x, x, row, x, x, col, 1e-5};
+  using N = RmsNormForward;
+  check_types(norm, &N::x, &N::weight, &N::y, &N::rstd);
+  check_types(fused, &N::x, &N::residual, &N::weight, &N::sum, &N::y, &N::rstd);
+  check_all_integers(norm, &N::x, &N::weight, &N::y, &N::rstd);
+  using NB = RmsNormBackward;
+  const NB norm_backward{x, row, col, x, x, x, row};
+  check_types(norm_backward, &NB::x, &NB::weight, &NB::rstd, &NB::dy, &NB::dsum, &NB::dx, &NB::dweight);
+  check_all_integers(norm_backward, &NB::x, &NB::weight, &NB::rstd, &NB::dy, &NB::dsum, &NB::dx, &NB::dweight);
+  using S = SwigluForward;
+  check_types(S{x, x, x}, &S::gate, &S::up, &S::y);
+  check_all_integers(S{x, x, x}, &S::gate, &S::up, &S::y);
+  using SB = SwigluBackward;
+  check_types(SB{x, x, x, x, x}, &SB::gate, &SB::up, &SB::dy, &SB::dgate, &SB::dup);
+  check_all_integers(SB{x, x, x, x, x}, &SB::gate, &SB::up, &SB::dy, &SB::dgate, &SB::dup);
+  const TensorRef targets = dense({3}, ids);
+  using C = CrossEntropyForward;
+  check_types(C{x, targets, col, col, {}}, &C::logits, &C::targets, &C::loss, &C::lse);
+  check_all_integers(C{x, targets, col, col, {}}, &C::logits, &C::loss, &C::lse);
+  using CB = CrossEntropyBackward;
+  check_types(CB{x, targets, col, col, x, {}}, &CB::logits, &CB::targets, &CB::lse, &CB::dloss, &CB::dlogits);
+  check_all_integers(CB{x, targets, col, col, x, {}}, &CB::logits, &CB::lse, &CB::dloss, &CB::dlogits);
+  using E = EmbeddingForward;
+  check_types(E{targets, dense({9, 8}), x}, &E::ids, &E::weight, &E::y);
+  check_all_integers(E{targets, dense({9, 8}), x}, &E::weight, &E::y);
+  using EB = EmbeddingBackward;
+  check_types(EB{targets, x, dense({9, 8})}, &EB::ids, &EB::dy, &EB::dweight);
+  check_all_integers(EB{targets, x, dense({9, 8})}, &EB::dy, &EB::dweight);
+  using TL = TokenLogProbabilities;
+  check_types(TL{x, targets, col}, &TL::logits, &TL::ids, &TL::log_probabilities);
+  check_all_integers(TL{x, targets, col}, &TL::logits, &TL::log_probabilities);
+  using SA = Sampling;
+  const SA sampling{x, dense({3, 2}, ids), targets, targets, targets, col, {}};
+  check_types(sampling, &SA::logits, &SA::history, &SA::history_lengths, &SA::positions, &SA::tokens,
+              &SA::log_probabilities);
+  check_all_integers(sampling, &SA::logits, &SA::log_probabilities);
+  using TA = TernaryActivations;
+  check_types(TA{x, x}, &TA::x, &TA::y);
+  check_all_integers(TA{x, x}, &TA::x, &TA::y);
+}
+
+BOOST_AUTO_TEST_CASE(every_operand_of_products_and_attention_has_its_type) {
+  using namespace Impl;
+  const TensorRef x = dense({3, 8}), w = dense({6, 8}), y = dense({3, 6}), bias = dense({6});
+  using L = LinearForward;
+  check_types(L{x, w, bias, {}, y}, &L::x, &L::weight, &L::bias, &L::y);
+  check_types(L{x, w, {}, y, y}, &L::x, &L::weight, &L::residual, &L::y);
+  check_all_integers(L{x, w, bias, {}, y}, &L::x, &L::weight, &L::bias, &L::y);
+  using LI = LinearBackwardInput;
+  check_types(LI{w, y, x}, &LI::weight, &LI::dy, &LI::dx);
+  check_all_integers(LI{w, y, x}, &LI::weight, &LI::dy, &LI::dx);
+  using LW = LinearBackwardWeight;
+  check_types(LW{x, y, w}, &LW::x, &LW::dy, &LW::dweight);
+  check_all_integers(LW{x, y, w}, &LW::x, &LW::dy, &LW::dweight);
+  using LB = LinearBackwardBias;
+  check_types(LB{y, bias}, &LB::dy, &LB::dbias);
+  check_all_integers(LB{y, bias}, &LB::dy, &LB::dbias);
+  using LS = LinearSwigluForward;
+  check_types(LS{x, w, y, dense({3, 3})}, &LS::x, &LS::weight, &LS::gate_up, &LS::product);
+  check_all_integers(LS{x, w, y, dense({3, 3})}, &LS::x, &LS::weight, &LS::gate_up, &LS::product);
+  using LR = LinearRopeForward;
+  const LR rope{x, w, bias, y, dense({9, 1}), dense({9, 1}), {.heads = 2, .seq_len = 3}};
+  check_types(rope, &LR::x, &LR::weight, &LR::bias, &LR::y, &LR::cos, &LR::sin);
+  check_all_integers(rope, &LR::x, &LR::weight, &LR::bias, &LR::y, &LR::cos, &LR::sin);
+  const TensorRef q = dense({2, 3, 4, 8}), k = dense({2, 5, 2, 8}), lse = dense({2, 4, 3}),
+                  p = dense({2, 4, 3, 5});
+  using A = AttentionForward;
+  check_types(A{q, k, k, q, lse, {}, {}}, &A::q, &A::k, &A::v, &A::out, &A::lse);
+  check_all_integers(A{q, k, k, q, lse, {}, {}}, &A::q, &A::k, &A::v, &A::out, &A::lse);
+  using AB = AttentionBackward;
+  const AB backward{q, k, k, q, lse, q, q, k, k, {}, {}, {}};
+  check_types(backward, &AB::q, &AB::k, &AB::v, &AB::out, &AB::lse, &AB::dout, &AB::dq, &AB::dk, &AB::dv);
+  check_all_integers(backward, &AB::q, &AB::k, &AB::v, &AB::out, &AB::lse, &AB::dout, &AB::dq, &AB::dk,
+                     &AB::dv);
+  using SF = StandardAttentionForward;
+  check_types(SF{q, k, k, p, q, p, {}}, &SF::q, &SF::k, &SF::v, &SF::mask, &SF::out, &SF::probabilities);
+  check_all_integers(SF{q, k, k, p, q, p, {}}, &SF::q, &SF::k, &SF::v, &SF::mask, &SF::out, &SF::probabilities);
+  using SB = StandardAttentionBackward;
+  check_types(SB{q, k, k, p, q, q, k, k, {}}, &SB::q, &SB::k, &SB::v, &SB::probabilities, &SB::dout, &SB::dq,
+              &SB::dk, &SB::dv);
+  using R = RopeForward;
+  const R rotation{
+      {q, q, dense({9, 4}), dense({9, 4}), dense({2, 3}, ids), 0, RopeLayout::half_split}};
+  check_types(rotation, &R::q, &R::k, &R::cos, &R::sin, &R::positions);
+  check_all_integers(rotation, &R::q, &R::k, &R::cos, &R::sin);
+  check_all_integers(RopeTables{dense({9, 4}), dense({9, 4}), {}}, &RopeTables::cos, &RopeTables::sin);
+}
+
+BOOST_AUTO_TEST_CASE(every_operand_of_caches_has_its_type) {
+  using namespace Impl;
+  const TensorRef k = dense({3, 2, 8}), cache = dense({9, 2, 8}), slots = dense({3}, ids);
+  using A = KvAppend;
+  check_types(A{k, k, slots, cache, cache}, &A::k, &A::v, &A::slots, &A::k_cache, &A::v_cache);
+  check_all_integers(A{k, k, slots, cache, cache}, &A::k, &A::v, &A::k_cache, &A::v_cache);
+  using G = KvGather;
+  check_types(G{cache, cache, slots, k, k, 4}, &G::k_cache, &G::v_cache, &G::pages, &G::k, &G::v);
+  check_all_integers(G{cache, cache, slots, k, k, 4}, &G::k_cache, &G::v_cache, &G::k, &G::v);
+  const KvCodes coded{dense({9, 2, 8}, codes), dense({9, 2})}, rows{dense({3, 2, 8}, codes), dense({3, 2})};
+  using A8 = KvAppendInt8;
+  check_types(A8{k, k, slots, coded, coded}, &A8::k, &A8::v, &A8::slots);
+  check_all_integers(A8{k, k, slots, coded, coded}, &A8::k, &A8::v);
+  using G8 = KvGatherInt8;
+  check_types(G8{rows, rows, k, k}, &G8::k, &G8::v);
+  check_all_integers(G8{rows, rows, k, k}, &G8::k, &G8::v);
+  using M = KvAttentionMass;
+  const M mass{dense({3, 4, 8}), cache, dense({4, 3}), dense({2, 9}, ids), dense({2, 9}), {}};
+  check_types(mass, &M::q, &M::k, &M::lse, &M::positions, &M::mass);
+  check_all_integers(mass, &M::q, &M::k, &M::lse, &M::mass);
+  check_all_integers(KvHeavyHitters{dense({2, 2, 9}), dense({2, 2, 4}, ids), 2}, &KvHeavyHitters::mass);
+  check_all_integers(KvMask{dense({2, 9}, ids), dense({4, 3, 9}), {}}, &KvMask::bias);
+}
+
+BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
+  using namespace Impl;
+  std::vector<float> memory(4096);
+  const auto at = [&](std::size_t place, std::vector<std::int64_t> extents) {
+    return dense(extents, DType::f32, memory.data() + place);
+  };
+  const TensorRef q = at(0, {1, 3, 2, 8}), k = at(100, {1, 3, 2, 8}), v = at(200, {1, 3, 2, 8}),
+                  out = at(300, {1, 3, 2, 8}), lse = at(400, {1, 2, 3}), dq = at(500, {1, 3, 2, 8}),
+                  dk = at(600, {1, 3, 2, 8}), dv = at(700, {1, 3, 2, 8}), dout = at(800, {1, 3, 2, 8});
+  BOOST_CHECK_NO_THROW((AttentionForward{q, k, v, out, lse, {}, {}}.check()));
+  check_error<DimensionMismatch>([&] { AttentionForward{q, k, v, q, lse, {}, {}}.check(); },
+                                 "kformer::attention_forward: out shares memory with q; pass a View of its own: "
+                                 "q[1,3,2,8] k[1,3,2,8] v[1,3,2,8] out[1,3,2,8] lse[1,2,3]");
+  BOOST_CHECK_NO_THROW((AttentionBackward{q, k, v, out, lse, dout, dq, dk, dv, {}, {}, {}}.check()));
+  for (const auto& wrong : {AttentionBackward{q, k, v, out, lse, dout, dq, dq, dq, {}, {}, {}},
+                            AttentionBackward{q, k, v, out, lse, dout, dq, dk, dk, {}, {}, {}},
+                            AttentionBackward{q, k, v, out, lse, dout, q, dk, dv, {}, {}, {}},
+                            AttentionBackward{q, k, v, out, lse, dout, dq, dk, out, {}, {}, {}}})
+    BOOST_CHECK_THROW(wrong.check(), DimensionMismatch);
+  const TensorRef x = at(0, {4, 8}), w = at(100, {8, 8}), y = at(200, {4, 8}), shifted = at(8, {4, 8});
+  BOOST_CHECK_NO_THROW((LinearForward{x, w, {}, y, y}.check()));
+  for (const auto& wrong : {LinearForward{x, w, {}, {}, x}, LinearForward{x, w, {}, {}, shifted},
+                            LinearForward{x, w, {}, x, shifted}, LinearForward{x, w, {}, {}, at(132, {4, 8})}})
+    BOOST_CHECK_THROW(wrong.check(), DimensionMismatch);
+  const TensorRef weight = at(300, {8}), rstd = at(400, {4});
+  BOOST_CHECK_NO_THROW((RmsNormForward{x, {}, weight, {}, x, rstd, 1e-5}.check()));
+  check_error<DimensionMismatch>(
+      [&] { RmsNormForward{x, {}, weight, {}, shifted, rstd, 1e-5}.check(); },
+      "kformer::rms_norm_forward: y shares memory with x, but is not the same View; pass the same View or a "
+      "separate one: x[4,8] weight[8] y[4,8] rstd[4]");
+  const TensorRef dy = at(500, {4, 8});
+  BOOST_CHECK_NO_THROW((SwigluBackward{x, y, dy, x, dy}.check()));
+  BOOST_CHECK_THROW((SwigluBackward{x, y, dy, x, x}.check()), DimensionMismatch);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
