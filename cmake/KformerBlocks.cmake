@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 
-# kformer_add_block(<block> <Problem>...): the checks of src/ops/<block>, and its kernel lists on every execution space of
-# Kokkos. A space with tuned kernels of its own has their entries in src/ops/<block>/<space>/entries.hpp; all share
-# src/ops/<block>/list.hpp.
-function(kformer_add_block block)
-  target_sources(kformer PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/problem.cpp)
+# kformer_add_block(<library> <block> <Problem>...): the checks of src/ops/<block>, and its kernel lists on every execution
+# space of Kokkos, in the library. A space with tuned kernels of its own has their entries in
+# src/ops/<block>/<space>/entries.hpp; all share src/ops/<block>/list.hpp.
+function(kformer_add_block library block)
+  target_sources(${library} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/problem.cpp)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
     set(entries ops/${block}/${lower}/entries.hpp)
@@ -20,18 +20,18 @@ function(kformer_add_block block)
     endif()
     set(source ${CMAKE_CURRENT_BINARY_DIR}/ops/${block}/list_${lower}.cpp)
     configure_file(${CMAKE_CURRENT_SOURCE_DIR}/ops/list_space.cpp.in ${source} @ONLY)
-    target_sources(kformer PRIVATE ${source})
+    target_sources(${library} PRIVATE ${source})
   endforeach()
 endfunction()
 
-# kformer_add_model(<file> <class>): the class whose members src/model/<file>.hpp defines, for every storage type on every
+# kformer_add_model(<library> <file> <class>): the class whose members src/model/<file>.hpp defines, for every storage type on every
 # execution space of Kokkos. Consumers compile its declarations alone.
-function(kformer_add_model file class)
+function(kformer_add_model library file class)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/model/${file}_${lower}.cpp)
     configure_file(${CMAKE_CURRENT_SOURCE_DIR}/model/instances.cpp.in ${source} @ONLY)
-    target_sources(kformer PRIVATE ${source})
+    target_sources(${library} PRIVATE ${source})
   endforeach()
 endfunction()
 
@@ -40,8 +40,7 @@ endfunction()
 function(kformer_add_cuda_kernels)
   if("Cuda" IN_LIST Kformer_SPACES)
     file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/*/cuda/*.cpp)
-    list(FILTER kernels EXCLUDE REGEX "/common/cuda/emulat")
-    target_sources(kformer PRIVATE ${kernels} memory/cuda/device_pool.cpp)
+    target_sources(kformer_layers PRIVATE ${kernels} memory/cuda/device_pool.cpp)
   endif()
 endfunction()
 
@@ -60,12 +59,12 @@ function(kformer_add_hopper_kernels)
   if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.25.2)
     target_compile_features(kformer_hopper PRIVATE cuda_std_20)
   endif()
-  target_include_directories(kformer_hopper PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(kformer_hopper PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   if(BUILD_SHARED_LIBS)
     set_target_properties(kformer_hopper PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()
-  target_compile_definitions(kformer PRIVATE KFORMER_ENABLE_HOPPER)
-  target_sources(kformer PRIVATE $<TARGET_OBJECTS:kformer_hopper>)
+  target_compile_definitions(kformer_layers PRIVATE KFORMER_ENABLE_HOPPER)
+  target_sources(kformer_layers PRIVATE $<TARGET_OBJECTS:kformer_hopper>)
 endfunction()
 
 # kformer_kokkos_sources(<target>): compiles what includes Kokkos as Kokkos wants it, as CUDA or with a precompiled header.
@@ -75,14 +74,32 @@ function(kformer_kokkos_sources target)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CUDA)
   else()
-    target_precompile_headers(${target} PRIVATE <Kokkos_Core.hpp>)
+    target_precompile_headers(${target} REUSE_FROM kformer_kokkos_header)
   endif()
 endfunction()
 
-# kformer_add_simd_kernels(<block> [<set>...]): src/ops/<block>/host/kernels.cpp, compiled once per instruction set
-# (generic, avx2, avx512 and those named) and chosen between at run time. The flags stay with these files: nothing else is
-# compiled for more than the compiler's default processor.
-function(kformer_add_simd_kernels block)
+# kformer_precompile(<target> <dependency> <header>...): the headers, compiled once for all targets that reuse them from here.
+function(kformer_precompile target dependency)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "")
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(${target} PRIVATE ${dependency})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+endfunction()
+
+# kformer_compile_fast(<target>): the target's own files are compiled in half the time, for code in which no time is spent.
+function(kformer_compile_fast target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O1>)
+endfunction()
+
+# kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, compiled once per
+# instruction set (generic, avx2, avx512 and those named) and chosen between at run time. The flags stay with these files:
+# nothing else is compiled for more than the compiler's default processor.
+function(kformer_add_simd_kernels library block)
   set(sets generic)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND sets avx2 avx512 ${ARGN})
@@ -93,17 +110,18 @@ function(kformer_add_simd_kernels block)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
   set(flags_avx512_vnni ${flags_avx512} -mavx512vnni)
   foreach(isa IN LISTS sets)
-    set(library kformer_${block}_${isa})
-    add_library(${library} OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/host/kernels.cpp)
-    target_compile_features(${library} PRIVATE cxx_std_20)
-    target_compile_definitions(${library} PRIVATE KFORMER_ISA=${isa})
+    set(objects kformer_${block}_${isa})
+    add_library(${objects} OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/host/kernels.cpp)
+    target_compile_features(${objects} PRIVATE cxx_std_20)
+    target_compile_definitions(${objects} PRIVATE KFORMER_ISA=${isa})
     # Sums of products become fused multiply-adds; comparisons raise no floating-point exceptions anybody would see.
-    target_compile_options(${library} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
-    target_include_directories(${library} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_compile_options(${objects} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
+    # Of the public headers only those without functions: what this instruction set compiles must stay here.
+    target_include_directories(${objects} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     if(BUILD_SHARED_LIBS)
-      set_target_properties(${library} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+      set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     endif()
-    target_sources(kformer PRIVATE $<TARGET_OBJECTS:${library}>)
+    target_sources(${library} PRIVATE $<TARGET_OBJECTS:${objects}>)
   endforeach()
 endfunction()
 
@@ -125,4 +143,55 @@ function(kformer_optional_library target name package library)
   endif()
   message(STATUS "Kformer: ${package}: ${has}")
   set(Kformer_HAS_${name} ${has} CACHE INTERNAL "")
+endfunction()
+
+# kformer_public_headers(<target> <folder>...): include/kformer/<folder>/**/*.hpp, or for "." the headers of
+# include/kformer itself, are installed with the target, and each must compile alone.
+function(kformer_public_headers target)
+  get_target_property(type ${target} TYPE)
+  set(scope PUBLIC)
+  if(type STREQUAL INTERFACE_LIBRARY)
+    set(scope INTERFACE)
+  endif()
+  set(base ${PROJECT_SOURCE_DIR}/include)
+  set(headers "")
+  foreach(folder IN LISTS ARGN)
+    if(folder STREQUAL ".")
+      file(GLOB found CONFIGURE_DEPENDS ${base}/kformer/*.hpp)
+    else()
+      file(GLOB_RECURSE found CONFIGURE_DEPENDS ${base}/kformer/${folder}/*.hpp)
+    endif()
+    list(APPEND headers ${found})
+  endforeach()
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${base} FILES ${headers})
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+endfunction()
+
+# kformer_add_files_library(<component>): the library Kformer::<component> from src/<component> and include/kformer/<component>,
+# a component of the package. JSON is header-only and fmt is linked by its path: a consumer needs to find neither.
+function(kformer_add_files_library component)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(kformer_${component} ${sources})
+  add_library(Kformer::${component} ALIAS kformer_${component})
+  set_target_properties(kformer_${component} PROPERTIES EXPORT_NAME ${component})
+  target_compile_features(kformer_${component} PUBLIC cxx_std_20)
+  target_include_directories(kformer_${component} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  get_target_property(fmt_library fmt::fmt LOCATION)
+  target_link_libraries(kformer_${component} PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+                                                $<BUILD_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:${fmt_library}>)
+  kformer_public_headers(kformer_${component} ${component})
+  install(TARGETS kformer_${component} EXPORT Kformer_${component}Targets FILE_SET HEADERS)
+  install(EXPORT Kformer_${component}Targets NAMESPACE Kformer:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Kformer)
+endfunction()
+
+# kformer_space_sources(<variable> <template>): the template, filled in for every execution space of Kokkos.
+function(kformer_space_sources variable template)
+  set(sources "")
+  foreach(space IN LISTS Kformer_SPACES)
+    string(TOLOWER ${space} lower)
+    string(REPLACE ".cpp.in" "_${lower}.cpp" source ${CMAKE_CURRENT_BINARY_DIR}/generated/${template})
+    configure_file(${template} ${source} @ONLY)
+    list(APPEND sources ${source})
+  endforeach()
+  set(${variable} ${sources} PARENT_SCOPE)
 endfunction()

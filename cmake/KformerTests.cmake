@@ -6,22 +6,37 @@ if("Cuda" IN_LIST Kformer_SPACES)
   list(APPEND Kformer_TEST_SKIPPED "there is no such device here" "libcuda.so.1: cannot open shared object")
 endif()
 
-# kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
-# [ENVIRONMENT <variable>=<value>...] [PROCESSORS <n>]): one ctest <room>/<name><suffix> for each name, which runs the
-# Boost.Test suite <name> of the program.
+# kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
+# [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
+# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one.
 function(kformer_add_suites program)
-  cmake_parse_arguments(arg "" "SUFFIX;PROCESSORS" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT arg_PROCESSORS)
-    set(arg_PROCESSORS 1)
-  endif()
+  cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
   foreach(name IN LISTS arg_NAMES)
     get_filename_component(suite ${name} NAME)
     set(test ${name}${arg_SUFFIX})
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "${Kformer_TEST_SKIPPED}")
   endforeach()
+endfunction()
+
+# kformer_test_sources(<program>): compiles tests as Kokkos wants it, as CUDA or with precompiled headers. A file main.cpp
+# says which parts of Boost.Test it wants before it includes them.
+function(kformer_test_sources program)
+  if(Kformer_CUDA_LANGUAGE)
+    kformer_kokkos_sources(${program})
+    return()
+  endif()
+  if(NOT TARGET kformer_tests_header)
+    kformer_precompile(kformer_tests_header "Kokkos::kokkos;Boost::unit_test_framework" <Kokkos_Core.hpp>
+                       <boost/test/unit_test.hpp>)
+    target_compile_definitions(kformer_tests_header PRIVATE BOOST_TEST_DYN_LINK)
+  endif()
+  target_precompile_headers(${program} REUSE_FROM kformer_tests_header)
+  get_target_property(sources ${program} SOURCES)
+  list(FILTER sources INCLUDE REGEX "main.cpp$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # kformer_test_program(<program> <source>...): a Boost.Test program on the headers and the internals of the library.
@@ -32,7 +47,7 @@ function(kformer_test_program program)
   target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# kformer_add_space_tests(<room>/<name>...): the files tests/<room>/<name>.cpp as one program per execution space of
+# kformer_add_space_tests(<component>/<name>...): the files tests/<component>/<name>.cpp as one program per execution space of
 # Kokkos. Each file is one Boost.Test suite called <name>, and one ctest per number of threads.
 function(kformer_add_space_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
@@ -41,43 +56,51 @@ function(kformer_add_space_tests)
     set(program kformer_tests_${lower})
     kformer_test_program(${program} ${sources} support/main.cpp)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
-    if(TARGET Kformer::io) # tests that read tensor files
-      target_link_libraries(${program} PRIVATE Kformer::io)
+    if(TARGET Kformer::load) # tests that read tensor files
+      target_link_libraries(${program} PRIVATE Kformer::load)
+      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs")
     endif()
-    kformer_kokkos_sources(${program})
+    kformer_test_sources(${program})
     set(threads 1)
     if(lower MATCHES "openmp|threads")
       set(threads 1 2 4)
     endif()
     foreach(n IN LISTS threads)
+      # Two threads show most of what one and four do: `quickstart test` leaves those to `--full`.
+      set(full "")
+      if(lower MATCHES "openmp|threads" AND NOT n EQUAL 2)
+        set(full full)
+      endif()
       kformer_add_suites(
         ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
-        PROCESSORS ${n})
+        ${full})
     endforeach()
   endforeach()
 endfunction()
 
-# kformer_add_host_tests(<room>/<name>...): files tests/<room>/<name>.cpp that ask nothing of the execution space.
+# kformer_add_host_tests(<component>/<name>...): files tests/<component>/<name>.cpp that ask nothing of the execution space.
 function(kformer_add_host_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   kformer_test_program(kformer_tests_host ${sources} support/main.cpp)
-  kformer_kokkos_sources(kformer_tests_host)
+  kformer_test_sources(kformer_tests_host)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
-# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/ops/common/cuda/emulation.hpp, and the
+# kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
 # memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   set(src ${PROJECT_SOURCE_DIR}/src/ops)
-  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp)
+  file(GLOB kernels CONFIGURE_DEPENDS ${src}/*/cuda/*.cpp ${src}/*/cuda/hopper/*.cpp
+                                      ${CMAKE_CURRENT_SOURCE_DIR}/support/emulated_cuda/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
   set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
   set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
                                                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
   kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/main.cpp)
+  target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
-  kformer_kokkos_sources(kformer_tests_emulated)
+  kformer_test_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)
 endfunction()

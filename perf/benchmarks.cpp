@@ -5,8 +5,8 @@
 
 #include <exception>
 
-#include "common/provenance.hpp"
 #include "limit_samples.hpp"
+#include "measure/provenance.hpp"
 
 namespace kformer::perf {
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares two JSON files of Google Benchmark: what became slower?
+"""Compares two JSON files of Google Benchmark and lists what became slower.
 
-Prints the median times and their ratio for each benchmark of the baseline. Ends with 1 if one takes longer than the
-threshold allows, with 2 if the files cannot be compared: a file or a benchmark is missing, or the threads differ.
+Prints the median times and their ratio for each benchmark of the baseline. Exits with 1 if one takes longer than the
+threshold allows, and with 2 if the files cannot be compared: a file or a benchmark is missing, or the threads differ.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def read(path):
 
 
 def medians(data, path):
-    """Nanoseconds by name of benchmark: the median that the file has, otherwise that of its repetitions."""
+    """Nanoseconds by benchmark name: the median in the file, or else that of its repetitions."""
     given, single = {}, {}
     for entry in data["benchmarks"]:
         name = entry.get("run_name", entry["name"])
@@ -50,7 +50,7 @@ def medians(data, path):
 
 
 def compare(baseline_path, new_path, threshold):
-    """Prints the table; returns the names of what became slower."""
+    """Prints the table; returns the names of the benchmarks that became slower."""
     baseline_file, new_file = read(baseline_path), read(new_path)
     threads = [data.get("context", {}).get("threads") for data in (baseline_file, new_file)]
     if threads[0] != threads[1]:

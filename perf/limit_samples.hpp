@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "case.hpp"
-#include "common/fma_peak.hpp"
-#include "common/machine_space.hpp"
+#include "measure/fma_peak.hpp"
+#include "measure/machine_space.hpp"
 
 namespace kformer::perf {
 

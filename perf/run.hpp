@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/fill.hpp"
-#include "common/kernel_names.hpp"
-#include "common/sampling.hpp"
+#include "measure/fill.hpp"
+#include "measure/kernel_names.hpp"
+#include "measure/sampling.hpp"
 
 namespace kformer::perf {
 

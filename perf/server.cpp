@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "common/provenance.hpp"
 #include "limit_samples.hpp"
+#include "measure/provenance.hpp"
 
 namespace kformer::perf {
 

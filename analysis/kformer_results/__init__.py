@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Opens Kformer's result files and draws them.
+"""Opens and plots Kformer result files.
 
 from kformer_results import open_results
 groups = open_results("layer.h5")

@@ -20,7 +20,7 @@ from .tables import FORMATS, TABLES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns its exit code: 0, or 4 when the file cannot be read or shown."""
+    """Runs the command line; returns the exit code: 0, or 4 if the file cannot be read or shown."""
     options = _parser().parse_args(arguments)
     try:
         groups = open_results(options.file)
@@ -33,19 +33,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 -m kformer_results", description="Shows Kformer's result files."
+        prog="python3 -m kformer_results", description="Shows Kformer result files."
     )
     commands = parser.add_subparsers(required=True, metavar="plot|summary")
-    plot = commands.add_parser("plot", help="draw time, memory and what else the file holds as PNG")
+    plot = commands.add_parser("plot", help="plot time, memory and other measurements as PNG")
     plot.add_argument("-o", "--output", type=Path, metavar="OUT.png", help="default: FILE.png beside the file")
     plot.add_argument(
-        "--separate", action="store_true", help="one PNG for each kind of plot instead of one for all"
+        "--separate", action="store_true", help="write one PNG per kind of plot instead of a single one"
     )
-    plot.add_argument("--op", help="which op to draw, default: that of the first case")
-    plot.add_argument("--batch", type=int, help="which batch size to draw, default: that of the first case")
+    plot.add_argument("--op", help="op to plot, default: that of the first case")
+    plot.add_argument("--batch", type=int, help="batch size to plot, default: that of the first case")
     plot.add_argument(
-        "--configuration", type=int, default=0, metavar="N", help="which configuration of a comparison, from 0 on"
+        "--configuration", type=int, default=0, metavar="N", help="configuration of a comparison, counted from 0"
     )
+    plot.add_argument("--if-any", action="store_true", help="kinds of results without plots are no error")
     plot.set_defaults(run=_plot)
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
@@ -56,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plot(groups, options) -> None:
     if (kind := groups[""].attrs.get("kind")) in TABLES:
-        raise ResultFileError(f"{options.file}: nothing is drawn of kind '{kind}'; 'summary' prints a table")
+        if options.if_any:
+            return
+        raise ResultFileError(f"{options.file}: no plots for kind '{kind}'; 'summary' prints a table")
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
     for path in save_plots(groups, out, **chosen):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of a comparison of attention: speed-up and share of the machine's peak against sequence length."""
+"""Plots of an attention comparison: speed-up and share of the machine's peak against sequence length."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _ROW_HEIGHT = 4.1
 
 
 def draw_speedup(axes, frame, space, direction) -> None:
-    """How many times faster flash is than standard, one line for each dtype."""
+    """Speed-up of flash over standard, one line per dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     table = speedups(frame)
     for dtype in table["dtype"].unique():
@@ -35,7 +35,7 @@ def draw_speedup(axes, frame, space, direction) -> None:
 
 
 def draw_share(axes, frame, space, direction) -> None:
-    """Share of the machine's rate of multiply-adds, one line for each impl and dtype."""
+    """Share of the machine's multiply-add rate, one line per impl and dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     _, high = draw_lines(axes, frame, "share_of_fma_peak", scale=100, band=False)
     axes.set_yscale("linear")
@@ -46,7 +46,7 @@ def draw_share(axes, frame, space, direction) -> None:
 
 
 def attention_rows(frame):
-    """Rows of panels for a frame that has what they show; none for other kinds of sweep."""
+    """Rows of panels for a frame that has their columns; none for other kinds of sweep."""
     if "share_of_fma_peak" not in frame:
         return []
     kinds = [("share", draw_share)]

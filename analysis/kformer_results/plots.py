@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of a layer sweep: time and memory against sequence length, breakdown by block."""
+"""Plots of a layer sweep: time and memory against sequence length, breakdown by block."""
 
 from pathlib import Path
 
@@ -36,11 +36,11 @@ _MARGIN_TOP, _MARGIN_BOTTOM = 1.25, 0.5
 
 
 def save_plots(groups, out, *, separate=False, op=None, batch=None, configuration=0) -> list[Path]:
-    """Draws a file that open_results read; returns the PNG files written.
+    """Plots a file that open_results read; returns the paths of the PNG files.
 
-    One picture `out`; with `separate`, one for each kind, named like out's stem with -time, -memory, -breakdown,
-    of comparisons of attention also -speedup and -share. Kinds for which the file holds nothing are left out. `op`
-    and `batch` choose the cases (default: the first's), `configuration` one of a comparison's by its number.
+    Writes one picture `out`, or with `separate` one per kind, named like out's stem with -time, -memory, -breakdown and,
+    for attention comparisons, -speedup and -share. Leaves out kinds without data. `op` and `batch` select the cases
+    (default: those of the first case); `configuration` selects a configuration of a comparison by number.
 
     Raises ResultFileError if there are no such cases.
     """
@@ -63,7 +63,7 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None, configuratio
 
 
 def draw_time(axes, frame, space, direction) -> None:
-    """Median time against sequence length with its p10-p90 band, one line for each impl and dtype."""
+    """Median time against sequence length with its p10-p90 band, one line per impl and dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     low, high = draw_lines(axes, frame, "time_median", scale=1e3, band=True)
     _draw_guides(axes, frame, low, high)
@@ -72,7 +72,7 @@ def draw_time(axes, frame, space, direction) -> None:
 
 
 def draw_memory(axes, frame, direction) -> None:
-    """Peak activation and workspace bytes against sequence length, with what flash saves at each length."""
+    """Peak activation and workspace bytes against sequence length, with the saving of flash at each length."""
     frame = frame[
         (frame["direction"] == direction) & (frame["execution_space"] == frame["execution_space"].iloc[0])
     ]
@@ -84,7 +84,7 @@ def draw_memory(axes, frame, direction) -> None:
 
 
 def draw_breakdown(axes, table) -> None:
-    """Stacked bars of the time in each block, with the share of the time that no block accounts for."""
+    """Stacked bars of the time in each block, with the share of time outside all blocks."""
     positions = _bar_positions(table)
     left = np.zeros(len(table))
     for index, block in enumerate(table.columns):
@@ -234,7 +234,7 @@ def _draw_guides(axes, frame, low, high):
 
 
 def _print_reductions(axes, reductions):
-    """A line of text for each dtype at the foot of the panel: what flash takes less, under each length."""
+    """One line of text per dtype at the foot of the panel: the saving of flash at each length."""
     dtypes = list(reductions["dtype"].unique())
     if not dtypes:
         return

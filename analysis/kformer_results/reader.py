@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads a result file (docs/results.md) into xarray data sets, one for each group."""
+"""Reads a result file (docs/results.md) into xarray data sets, one per group."""
 
 from pathlib import Path
 
@@ -12,19 +12,19 @@ SCHEMA_MAJOR = 1
 
 
 class ResultFileError(Exception):
-    """The file is no result file that this package can read; the text says why and what to do."""
+    """This package cannot read the file; the text says why and what to do."""
 
 
 def open_results(path) -> dict[str, xr.Dataset]:
     """Opens every group of a result file, as `xarray.open_dataset` does with default arguments.
 
-    Keys are the groups' paths ("cases", "memory/classes"); "" is the root, whose attributes name the run.
-    Coded flags (status, direction, ...) become their words, numbers of cases become coordinates, and "cases"
-    gains `tflops` and, from its compulsory traffic, `intensity` (FLOP per byte). Files of a later minor version
-    are accepted, and groups that this package does not know are passed on as they are. The `.part` file of a
-    run that is still going, or was stopped, opens like a finished one. All data are in memory afterwards.
+    Keys are the group paths ("cases", "memory/classes"); "" is the root, whose attributes describe the run.
+    Coded flags (status, direction, ...) become words, case numbers become coordinates, and "cases" gains `tflops`
+    and, from its compulsory traffic, `intensity` (FLOP per byte). Files of a later minor version are accepted, and
+    unknown groups are returned unchanged. The `.part` file of a running or stopped run opens like a finished one.
+    All data are in memory afterwards.
 
-    Raises ResultFileError if the file is missing, is not HDF5, is no result file, or has another major version.
+    Raises ResultFileError if the file is missing, is not HDF5, is not a result file, or has another major version.
     """
     path = Path(path)
     groups = {name: _open_group(path, name) for name in _group_names(path)}
@@ -51,13 +51,13 @@ def _check_schema(path: Path, file: h5py.File) -> None:
     schema = file.attrs.get("schema")
     if schema != SCHEMA:
         raise ResultFileError(
-            f"{path}: is HDF5 but no Kformer result file: root attribute 'schema' is {schema!r}, "
+            f"{path}: is HDF5 but not a Kformer result file: root attribute 'schema' is {schema!r}, "
             f"expected {SCHEMA!r}"
         )
     version = str(file.attrs.get("schema_version", ""))
     major = version.split(".")[0]
     if not major.isdigit():
-        raise ResultFileError(f"{path}: root attribute 'schema_version' is {version!r}, expected such as '1.0'")
+        raise ResultFileError(f"{path}: root attribute 'schema_version' is {version!r}, expected a version like '1.0'")
     if int(major) != SCHEMA_MAJOR:
         raise ResultFileError(
             f"{path}: has schema version {version}, this package reads version {SCHEMA_MAJOR}.x: "

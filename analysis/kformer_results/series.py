@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The numbers behind the plots and the table: plain pandas, no drawing."""
+"""The numbers behind the plots and the table: plain pandas, no plotting."""
 
 import pandas as pd
 import xarray as xr
@@ -8,7 +8,7 @@ from .reader import ResultFileError
 
 UNATTRIBUTED = "un-attributed"
 _PASSES = ("forward", "backward", "optimizer")  # of which a step has all
-# What tells the configurations of a comparison of attention apart, besides space, dtype and direction.
+# What distinguishes the configurations of an attention comparison, besides space, dtype and direction.
 _CONFIGURATION = (
     "causal", "window", "num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "batch", "q_len",
 )  # fmt: skip
@@ -36,7 +36,7 @@ def case_frame(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def select(frame: pd.DataFrame, op: str | None = None, batch: int | None = None) -> pd.DataFrame:
-    """The cases that one picture can show: one op and one batch size, by default those of the first case.
+    """The cases that one plot can show: one op and one batch size, by default those of the first case.
 
     Raises ResultFileError if the file has no such case; the text lists what it has.
     """
@@ -52,7 +52,7 @@ def select(frame: pd.DataFrame, op: str | None = None, batch: int | None = None)
 
 
 def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
-    """The cases of a comparison of attention that one picture can show: all but their lengths and ways is the same.
+    """The cases of an attention comparison that one plot can show: they differ only in length and implementation.
 
     They are numbered in the order of their first case. Other frames are returned as they are.
 
@@ -64,7 +64,7 @@ def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
     keys["q_len"] = keys["q_len"].where(keys["q_len"] != frame["seq_len"], 0)
     numbers = keys.groupby(list(_CONFIGURATION), sort=False).ngroup()
     if not 0 <= number <= numbers.max():
-        raise ResultFileError(f"there is no configuration {number}; the file has 0 to {numbers.max()}")
+        raise ResultFileError(f"no configuration {number}; the file has 0 to {numbers.max()}")
     return frame[numbers == number]
 
 
@@ -81,8 +81,8 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossover_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each configuration of a comparison: what it is, from which length on flash is faster ("-" if
-    nowhere), and its speed-up at each length. Empty if nothing was timed both ways."""
+    """One row per configuration of a comparison: its keys, the length from which flash is faster ("-" if there is
+    none), and its speed-up at each length. Empty if nothing was timed both ways."""
     if "comparison" not in groups:
         return pd.DataFrame()
     comparison = groups["comparison"]
@@ -98,7 +98,7 @@ def crossover_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def curve(frame: pd.DataFrame, column: str, **where) -> pd.DataFrame:
-    """Cases of one line in a plot, sorted by sequence length; without a value where a case did not run."""
+    """The cases of one line in a plot, sorted by sequence length; values are missing where a case did not run."""
     for name, value in where.items():
         frame = frame[frame[name] == value]
     return frame.sort_values("seq_len")[
@@ -107,7 +107,7 @@ def curve(frame: pd.DataFrame, column: str, **where) -> pd.DataFrame:
 
 
 def memory_reduction(frame: pd.DataFrame) -> pd.DataFrame:
-    """How much less working memory flash takes than standard, 0.9 for ninety per cent less.
+    """The share of working memory that flash saves against standard; 0.9 means ninety per cent less.
 
     One row for each direction, dtype and sequence length that ran both ways. Spaces take the same memory up to
     rounding, so the smallest reduction of them counts.
@@ -146,7 +146,7 @@ def block_seconds(regions: xr.Dataset, case: int) -> pd.DataFrame:
 
 
 def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFrame:
-    """Block times at the longest sequence that every way of computing attention finished, on the first space.
+    """Block times at the longest sequence that every attention implementation finished, on the first space.
 
     Rows are (direction, dtype, impl), columns are blocks in the order in which they ran, values are seconds;
     the attribute `seq_len` and `execution_space` of `.attrs` say for which cases. Empty if nothing was profiled.
@@ -180,7 +180,7 @@ def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFram
 
 
 def run_label(groups: dict[str, xr.Dataset]) -> str:
-    """One line on where the numbers come from: git sha, device, date."""
+    """One line on the origin of the numbers: git sha, device, date."""
     root = groups[""].attrs
     sha = str(root.get("git_sha", "")).strip()[:10] or "unknown"
     dirty = " with local changes" if int(root.get("git_dirty", 0)) else ""
@@ -192,7 +192,7 @@ def run_label(groups: dict[str, xr.Dataset]) -> str:
 
 
 def summary_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each case, in the units people quote: ms, TFLOP/s, MiB."""
+    """One row per case, in common units: ms, TFLOP/s, MiB."""
     frame = case_frame(groups)
     keys = ["op", "impl", "direction", "dtype", "execution_space", "batch", "seq_len"]
     table = frame[[name for name in keys if name in frame]].copy()

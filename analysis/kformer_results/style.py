@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Colours, line styles, and the lines of a panel: what all pictures share."""
+"""Colours, line styles, and the lines of a panel: shared by all plots."""
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from .series import curve
 
-# Okabe and Ito's colours, and Paul Tol's "muted" (and two of the former) for blocks: told apart with any colour vision.
+# The colours of Okabe and Ito, and for blocks Paul Tol's "muted" (and two of the former): distinct for any colour vision.
 IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
 OTHER_COLOUR = "#009E73"
 BLOCK_COLOURS = [

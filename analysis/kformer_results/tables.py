@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tables of result files that hold no sweep of timed cases: generations, memory plans, quantised checkpoints."""
+"""The tables of result files without timed sweeps: generations, memory plans, quantised checkpoints."""
 
 import pandas as pd
 import xarray as xr
@@ -8,7 +8,7 @@ from .reader import ResultFileError
 
 
 def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each generation: a prompt, continued by a batch; with `peak_MiB`, and `mean_nll` over its rows."""
+    """One row per generation (a prompt, continued by a batch), with `peak_MiB` and with `mean_nll` over its rows."""
     frame = _frame(groups)
     table = frame[["prompt", "repeat", "batch", "dtype", "kv_cache", "prompt_tokens", "new_tokens"]].copy()
     table["prefill_tokens/s"] = frame["prefill_rate"]
@@ -22,7 +22,7 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each case of a memory plan, in GiB."""
+    """One row per case of a memory plan, in GiB."""
     frame = _frame(groups)
     keys = ["op", "execution_space", "dtype", "weights", "kv_cache", "prefill_chunk", "batch", "context"]
     table = frame[keys].rename(columns={"op": "purpose"})
@@ -33,9 +33,9 @@ def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each tensor that was quantised."""
+    """One row per quantised tensor."""
     if "tensors" not in groups:
-        raise ResultFileError("the file has no tensors: the run stopped before its end")
+        raise ResultFileError("the file has no tensors: the run did not finish")
     frame = groups["tensors"].drop_dims("axis", errors="ignore").to_dataframe()
     return frame[frame["quantized"] == "yes"].drop(columns="quantized").reset_index(drop=True)
 
@@ -43,7 +43,7 @@ def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 # By the root attribute `kind`.
 TABLES = {"generate": generation_table, "memory_plan": memory_table, "quantize": quantization_table}
 
-# How columns are printed, other than with three decimals.
+# Formats of columns that are not printed with three decimals.
 FORMATS = {"max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format}
 
 

@@ -28,7 +28,7 @@ class Series(WithComparison):
         self.assertEqual(sorted(series.select_configuration(frame)["seq_len"].unique()), list(synthetic.SEQ_LENS))
 
     def test_a_configuration_that_is_not_there(self):
-        with self.assertRaisesRegex(ResultFileError, "there is no configuration 2; the file has 0 to 1"):
+        with self.assertRaisesRegex(ResultFileError, "no configuration 2; the file has 0 to 1"):
             series.select_configuration(self.frame(), 2)
 
     def test_speedups_where_both_were_timed(self):
@@ -86,4 +86,4 @@ class CommandLine(WithComparison, WithMain):
         self.assertEqual((code, out), (0, f"{self.folder / 'attention.png'}\n"))
         code, _, error = self.run_main("plot", self.written(), "--configuration", 7)
         self.assertEqual(code, 4)
-        self.assertEqual(error, "kformer_results: error: there is no configuration 7; the file has 0 to 1\n")
+        self.assertEqual(error, "kformer_results: error: no configuration 7; the file has 0 to 1\n")

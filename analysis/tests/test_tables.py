@@ -96,7 +96,9 @@ class Tables(WithFile, WithMain):
         self.assertEqual(code, 0)
         self.assertIn("total_GiB", out)
 
-    def test_there_is_nothing_to_draw(self):
+    def test_a_kind_without_plots(self):
         code, _, error = self.run_main("plot", self.generated())
         self.assertEqual(code, 4)
-        self.assertIn("nothing is drawn of kind 'generate'; 'summary' prints a table", error)
+        self.assertIn("no plots for kind 'generate'; 'summary' prints a table", error)
+        self.assertEqual(self.run_main("plot", "--if-any", self.generated()), (0, "", ""))
+        self.assertEqual(list(self.folder.glob("*.png")), [])

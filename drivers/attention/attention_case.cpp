@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/judge.hpp"
-#include "common/memory_available.hpp"
-#include "common/spaces.hpp"
+#include "measure/memory_available.hpp"
+#include "measure/spaces.hpp"
+#include "sweep/judge.hpp"
 
 namespace kformer::drivers {
 
@@ -28,10 +28,10 @@ HostArrays computed(const std::string& space, const AttentionTask& task, const s
   return run->results(task.backward);
 }
 
-// The same in double: standard attention where it can, else flash by the reference kernel where there is one.
+// The same in double: standard attention if possible, otherwise flash by the reference kernel if there is one.
 AttentionTask exact(AttentionTask task) {
   task.shape.dtype = DType::f64;
-  task.impl = standard_refusal(task).empty() ? AttentionImpl::standard : AttentionImpl::flash;
+  task.impl = standard_refusal(task).empty() ? AttentionAlgorithm::standard : AttentionAlgorithm::flash;
   return task;
 }
 
@@ -39,7 +39,7 @@ AttentionTask exact(AttentionTask task) {
 // stored.
 AttentionTask naive(AttentionTask task) {
   task.shape.dtype = naive_stand_in(task.shape.dtype).dtype;
-  task.impl = AttentionImpl::standard;
+  task.impl = AttentionAlgorithm::standard;
   return task;
 }
 
@@ -49,8 +49,8 @@ AttentionSweep::AttentionSweep(const AttentionCompareDeck& deck, const Attention
     : m_deck(deck), m_tensors(tensors) {}
 
 AttentionTask AttentionSweep::task(const AttentionCase& p) const {
-  return {{dtype_of_name(p.dtype), p.batch, query_length(p), p.seq_len, p.num_attention_heads,
-           p.num_key_value_heads, p.head_dim, p.v_head_dim},
+  return {{p.dtype, p.batch, query_length(p), p.seq_len, p.num_attention_heads, p.num_key_value_heads,
+           p.head_dim, p.v_head_dim},
           {m_deck.attention.scale, p.causal, p.window, m_deck.attention.softcap, m_deck.attention.compute},
           p.impl,
           p.direction == Direction::backward,
@@ -101,8 +101,8 @@ void AttentionSweep::measure(const AttentionCase& point, AttentionResult& result
       return predicted_bytes(maker(point.execution_space, task(shorter))) <= *available;
     });
     throw OutOfMemory(
-        fmt::format("kformer-attention: the case needs {}, {} are available; with batch {} the longest "
-                    "sequence that fits is {}",
+        fmt::format("kformer-attention: the case needs {}, but only {} is available; with batch {} the "
+                    "longest sequence that fits is {}",
                     format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }
 
@@ -123,7 +123,7 @@ const HostArrays& AttentionSweep::oracle(const AttentionCase& p) {
                                       p.batch, p.q_len, p.seq_len, task.backward);
   if (m_oracle.key == key) return m_oracle.results;
   m_oracle = {};
-  const bool by_reference = task.impl == AttentionImpl::flash && runs_on_host(p.execution_space);
+  const bool by_reference = task.impl == AttentionAlgorithm::flash && runs_on_host(p.execution_space);
   m_oracle = {key, computed(p.execution_space, task, by_reference ? "attention:reference" : "")};
   return m_oracle.results;
 }
@@ -132,7 +132,7 @@ void AttentionSweep::check(const AttentionCase& point, const HostArrays& results
   const AttentionTask what = task(point);
   const std::size_t needed = predicted_bytes(maker(point.execution_space, exact(what)));
   if (const auto available = memory_available(point.execution_space); available && needed > *available) {
-    result.message = fmt::format("not checked: the reference in double needs {}, {} are available",
+    result.message = fmt::format("not checked: the reference in double needs {}, but only {} is available",
                                  format_bytes(needed), format_bytes(*available));
     return;
   }

@@ -6,14 +6,14 @@
 
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
-#include "common/measurement.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
-/// One case of a comparison, from its point in the sweep to everything that is known about it afterwards.
+/// One case of a comparison, from its point in the sweep to its results.
 
 namespace kformer::drivers {
 
-/// What one case gave.
+/// The results of one case.
 struct AttentionResult : Measurement {
   AttentionCase point;  ///< complete
 };
@@ -24,7 +24,7 @@ class AttentionSweep {
   /// `tensors` must outlive the sweep; null means random inputs.
   AttentionSweep(const AttentionCompareDeck& deck, const AttentionTensors* tensors);
 
-  /// Runs one case. `stop` is asked between samples. Never throws for what belongs to the case: that is its
+  /// Runs one case. `stop` is called between samples. Never throws for faults of the case: these are its
   /// status.
   /// \throws OutOfMemory if the deck says on_oom = "abort"
   AttentionResult run(const AttentionCase& point, const std::function<bool()>& stop);
@@ -52,7 +52,7 @@ class AttentionSweep {
 /// cuts a square, counted pair by pair where it cuts something else or there is a window.
 double visible_pairs(const AttentionTask& task);
 
-/// FLOP of one call by the field's convention: 2·(head_dim + v_head_dim) per visible pair and head;
+/// FLOP of one call, by the usual convention: 2·(head_dim + v_head_dim) per visible pair and head;
 /// backward 2.5 times that.
 double attention_flops(const AttentionTask& task);
 

@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-#include "common/spaces.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -14,12 +14,12 @@ namespace {
 using enum ColumnType;
 
 double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
-  return dtype_of_name(point.dtype) == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
+  return point.dtype == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
 }
 
-// 16-bit types have instructions of their own on devices, far above the multiply-adds in float.
+// Devices have 16-bit instructions that are much faster than float multiply-adds.
 double flop_limit(const AttentionCase& point, const MachineLimits& limits) {
-  const DType dtype = dtype_of_name(point.dtype);
+  const DType dtype = point.dtype;
   return size_of(dtype) == 2 && !runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
                                                                      : fma_rate(point, limits);
 }
@@ -29,10 +29,10 @@ double share_of_limit(const AttentionResult& result, const MachineLimits& limits
 }
 
 void declare_shape_columns(Table& t, const char* q_len) {
-  t.column({"window", i64, "1", "keys at this distance and beyond are hidden, 0 = none"});
+  t.column({"window", i64, "1", "keys at this distance or more are hidden, 0 = none"});
   t.column({"num_attention_heads", i64, "1", "query heads"});
   t.column({"num_key_value_heads", i64, "1", "key and value heads"});
-  t.column({"head_dim", i64, "1", "features of a query and a key"});
+  t.column({"head_dim", i64, "1", "features per query and key"});
   t.column({"v_head_dim", i64, "1", "features of a value"});
   t.column({"batch", i64, "1", "sequences"});
   t.column({"q_len", i64, "1", q_len});
@@ -52,7 +52,7 @@ Table& declare_cases(ResultFile& file) {
   Table& t = file.table("cases", "case", "case of the sweep, in running order");
   declare_leading_columns(t);
   declare_shape_columns(t, "queries of a sequence");
-  t.column({"seq_len", i64, "1", "keys of a sequence"});
+  t.column({"seq_len", i64, "1", "keys per sequence"});
   declare_measured_columns(t);
   t.column({"share_of_fma_peak", f64, "1", "flop_rate over the machine's rate of multiply-adds"});
   t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
@@ -69,8 +69,8 @@ Table& declare_cases(ResultFile& file) {
 }
 
 Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
-  Table& t = file.table("comparison", "configuration", "cases that differ in seq_len and impl alone");
-  t.numbered_dimension("seq_len", "keys of a sequence", comparison.lengths());
+  Table& t = file.table("comparison", "configuration", "cases that differ only in seq_len and impl");
+  t.numbered_dimension("seq_len", "keys per sequence", comparison.lengths());
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward"}});
@@ -97,7 +97,7 @@ void AttentionResults::add_case(const AttentionResult& result, const MachineLimi
   const double median = result.samples.quantile(0.5);
   std::vector<Table::Cell> cells{{"op", "attention"},
                                  {"impl", name_of(p.impl)},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"execution_space", p.execution_space},
                                  {"direction", name_of(p.direction)},
                                  {"causal", p.causal},
@@ -125,7 +125,7 @@ void AttentionResults::add_comparison(const Comparison& comparison) {
       memory.push_back(length.memory_ratio());
     }
     const AttentionCase& p = c.point;
-    std::vector<Table::Cell> cells{{"dtype", p.dtype},
+    std::vector<Table::Cell> cells{{"dtype", name_of(p.dtype)},
                                    {"execution_space", p.execution_space},
                                    {"direction", name_of(p.direction)},
                                    {"causal", p.causal},
@@ -158,7 +158,7 @@ std::string attention_table_head() {
 std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits) {
   const AttentionCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
-                     p.dtype, name_of(p.direction), p.causal ? "caus." : "full", p.window,
+                     name_of(p.dtype), name_of(p.direction), p.causal ? "caus." : "full", p.window,
                      fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads), p.head_dim, p.batch,
                      query_length(p), p.seq_len, name_of(p.impl),
                      measured_row(result, share_of_limit(result, limits)));
@@ -168,10 +168,10 @@ std::string comparison_text(const Comparison& comparison) {
   std::string text = "flash against standard attention:\n";
   for (const ComparedConfiguration& c : comparison.configurations()) {
     const auto crossover = c.crossover();
-    text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, c.point.dtype,
+    text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, name_of(c.point.dtype),
                         name_of(c.point.direction), configuration_text(c.point),
                         crossover ? fmt::format("faster from seq_len {} on", *crossover)
-                                  : std::string("not faster at the longest seq_len timed both ways"));
+                                  : std::string("slower at the longest seq_len measured both ways"));
     for (const auto& [seq_len, length] : c.lengths)
       if (length.complete())
         text += fmt::format("    seq_len {:>7}: {:6.2f} x the speed, memory {:+.1f} %\n", seq_len,

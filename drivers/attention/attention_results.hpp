@@ -4,7 +4,7 @@
 #include <string>
 
 #include "attention/comparison.hpp"
-#include "common/measurement_tables.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 
@@ -36,7 +36,7 @@ std::string attention_table_row(const AttentionResult& result, const MachineLimi
 /// The table of speed-ups on standard output.
 std::string comparison_text(const Comparison& comparison);
 
-/// "32/8 heads, dim 128, batch 1, causal, window 128": what a case computes, but for the sequence length.
+/// "32/8 heads, dim 128, batch 1, causal, window 128": what a case computes, except for the sequence length.
 std::string configuration_text(const AttentionCase& point);
 
 }  // namespace kformer::drivers

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "attention/attention_run.hpp"
 
-#include "common/spaces.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -19,7 +19,7 @@ std::string standard_refusal(const AttentionTask& task) {
 
 std::unique_ptr<Run> make_attention_run(const std::string& space, const AttentionTask& task,
                                         const std::shared_ptr<Ledger>& ledger) {
-  if (task.impl == AttentionImpl::standard)
+  if (task.impl == AttentionAlgorithm::standard)
     if (const std::string refusal = standard_refusal(task); !refusal.empty()) throw NotSupported(refusal);
   return on_space(
       space, [&]<class Exec>(std::type_identity<Exec>) { return make_attention_run_on<Exec>(task, *ledger); });

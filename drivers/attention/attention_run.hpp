@@ -5,27 +5,27 @@
 #include <memory>
 #include <string>
 
-#include "common/run.hpp"
-#include "kformer/io/attention_deck.hpp"
+#include "decks/attention_deck.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/ops/attention.hpp"
+#include "sweep/run.hpp"
 
 /// \file
 /// One attention with its inputs. Its results are `out`, for flash `lse`, and with gradients `grad.q`,
-/// `grad.k`, `grad.v`, and `grad.bias`, `grad.sinks` where there are such inputs.
+/// `grad.k`, `grad.v`, and `grad.bias`, `grad.sinks` if there are such inputs.
 
 namespace kformer::drivers {
 
-/// Everything that says which attention to run.
+/// The description of an attention run.
 struct AttentionTask {
-  AttentionShape shape;                       ///< storage type and extents
-  AttentionOptions options;                   ///< scale, causal, window, softcap
-  AttentionImpl impl = AttentionImpl::flash;  ///< how attention is computed
-  bool backward = false;                      ///< whether there is a backward pass
-  std::uint64_t seed = 1;                     ///< of random inputs
-  const HostArrays* tensors = nullptr;  ///< inputs from elsewhere, by their names in the file; null: random
+  AttentionShape shape;                                 ///< storage type and extents
+  AttentionOptions options;                             ///< scale, causal, window, softcap
+  AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< implementation of attention
+  bool backward = false;                                ///< whether there is a backward pass
+  std::uint64_t seed = 1;                               ///< of random inputs
+  const HostArrays* tensors = nullptr;  ///< inputs from a file, by their names there; null: random
 
-  /// The input of that name from elsewhere, or null.
+  /// The input of that name from a file, or null.
   const HostArray* tensor(const std::string& name) const {
     if (tensors == nullptr) return nullptr;
     const auto found = tensors->find(name);
@@ -33,16 +33,16 @@ struct AttentionTask {
   }
 };
 
-/// Why standard attention cannot do what the task asks for, one sentence; empty if it can.
+/// The reason why standard attention cannot run the task, one sentence; empty if it can.
 std::string standard_refusal(const AttentionTask& task);
 
 /// A run on the space of that name; all memory is booked in `ledger`.
 /// \throws OutOfMemory with the ledger
-/// \throws NotSupported if no kernel does what is asked for
+/// \throws NotSupported if no kernel supports the request
 std::unique_ptr<Run> make_attention_run(const std::string& space, const AttentionTask& task,
                                         const std::shared_ptr<Ledger>& ledger);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 std::unique_ptr<Run> make_attention_run_on(const AttentionTask& task, Ledger& ledger);
 

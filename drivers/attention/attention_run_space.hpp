@@ -4,25 +4,25 @@
 #include <algorithm>
 
 #include "attention/attention_run.hpp"
-#include "common/fill.hpp"
-#include "common/sampling.hpp"
-#include "common/transfer.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/ops/standard_attention.hpp"
+#include "measure/fill.hpp"
+#include "measure/sampling.hpp"
+#include "measure/transfer.hpp"
 
 /// \file
 /// An attention run on one execution space; compiled once per space.
 
 namespace kformer::drivers {
 
-/// What both ways of computing attention have: inputs, outputs, gradients.
+/// Shared by both implementations of attention: inputs, outputs, gradients.
 template <class Exec, class T>
 class AttentionRunOn : public Run {
  public:
   explicit AttentionRunOn(const AttentionTask& task) : m_task(task) {}
 
   void prepare(const std::function<bool()>&) override {
-    // Of size 2·[−1, 1): variance 4/3, much as normalized heads have.
+    // Uniform in 2·[−1, 1): variance 4/3, similar to normalised heads.
     write(m_q, "q", 0, 2);
     write(m_k, "k", 1, 2);
     write(m_v, "v", 2, 2);
@@ -259,7 +259,7 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
 template <class Exec>
 std::unique_ptr<Run> make_attention_run_on(const AttentionTask& task, Ledger& ledger) {
   return dispatch_dtype(task.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
-    if (task.impl == AttentionImpl::standard)
+    if (task.impl == AttentionAlgorithm::standard)
       return std::make_unique<StandardAttentionRun<Exec, T>>(task, ledger);
     return std::make_unique<FlashAttentionRun<Exec, T>>(task, ledger);
   });

@@ -23,7 +23,7 @@ constexpr std::array starts_names{"cu_seqlens_q", "cu_seqlens_kv"};
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-// Collects what is wrong with a file, to say it all at once.
+// Collects the faults of a file, to report all of them at once.
 class TensorChecks {
  public:
   explicit TensorChecks(const SafetensorsFile& in) : m_in(in) {}
@@ -56,7 +56,8 @@ class TensorChecks {
 
   void throw_if_any(const std::filesystem::path& file) const {
     if (!m_faults.empty())
-      throw FileError(fmt::format("{}: the tensors are no inputs of attention:{}", file.string(), m_faults));
+      throw FileError(
+          fmt::format("{}: the tensors are not valid inputs of attention:{}", file.string(), m_faults));
   }
 
  private:
@@ -76,7 +77,7 @@ void check_shapes(TensorChecks& checks) {
   checks.shape("v", v[0] == k[0] && v[1] == k[1] && v[2] == k[2],
                fmt::format("[{},{},{},v_head_dim]", k[0], k[1], k[2]));
   if (q[2] % k[2] != 0)
-    checks.fault(fmt::format("q has {} heads, which the {} heads of k do not divide", q[2], k[2]));
+    checks.fault(fmt::format("q has {} heads, not a multiple of the {} heads of k", q[2], k[2]));
   for (const char* name : {"k", "v", "grad_out"})
     if (const TensorEntry* entry = checks.find(name); entry && entry->dtype != checks.find("q")->dtype)
       checks.fault(fmt::format("{} is {}, but q is {}", name, entry->dtype, checks.find("q")->dtype));
@@ -121,7 +122,7 @@ void read_sequences(TensorChecks& checks, AttentionTensors& tensors) {
   const TensorEntry *q_starts = checks.find("cu_seqlens_q"), *kv_starts = checks.find("cu_seqlens_kv");
   if (q_starts == nullptr && kv_starts == nullptr) return;
   if (q_starts == nullptr || kv_starts == nullptr) {
-    checks.fault("cu_seqlens_q and cu_seqlens_kv come together, and one is missing");
+    checks.fault("cu_seqlens_q and cu_seqlens_kv must be given together; one is missing");
     return;
   }
   if (tensors.shape.batch != 1)

@@ -3,12 +3,12 @@
 
 #include <filesystem>
 
-#include "common/host_array.hpp"
 #include "kformer/ops/attention.hpp"
+#include "measure/host_array.hpp"
 
 namespace kformer::drivers {
 
-/// What `[tensors] input` holds: the inputs of one attention.
+/// The contents of `[tensors] input`: the inputs of one attention.
 struct AttentionTensors {
   HostArrays
       arrays;  ///< q, k, v, and those of grad_out, bias, sinks, alibi_slopes, cu_seqlens_* that are there
@@ -19,7 +19,7 @@ struct AttentionTensors {
 };
 
 /// Reads the file and checks every tensor against q, k and v.
-/// \throws FileError listing every tensor that is missing, unknown, or does not fit
+/// \throws FileError listing every tensor that is missing, unknown or invalid
 AttentionTensors read_attention_tensors(const std::filesystem::path& file);
 
 }  // namespace kformer::drivers

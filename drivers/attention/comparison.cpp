@@ -20,7 +20,7 @@ void Comparison::add(const AttentionResult& result) {
   if (result.samples.seconds.empty()) return;
   AttentionCase configuration = result.point;
   configuration.seq_len = 0;
-  configuration.impl = AttentionImpl::standard;
+  configuration.impl = AttentionAlgorithm::standard;
   auto found = std::ranges::find(m_configurations, configuration, &ComparedConfiguration::point);
   if (found == m_configurations.end())
     found = m_configurations.insert(m_configurations.end(), ComparedConfiguration{configuration, {}});

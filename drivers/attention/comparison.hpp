@@ -15,11 +15,11 @@
 
 namespace kformer::drivers {
 
-/// Both ways of computing attention at one length; NaN where one was not timed.
+/// Both implementations of attention at one length; NaN where one was not timed.
 struct ComparedLength {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-  std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionImpl
-  std::array<double, 2> bytes{unknown, unknown};    ///< peak of activations and workspace by AttentionImpl
+  std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionAlgorithm
+  std::array<double, 2> bytes{unknown, unknown};    ///< peak of activations and workspace by AttentionAlgorithm
 
   /// Time of standard over time of flash.
   double speedup() const { return seconds[0] / seconds[1]; }
@@ -29,9 +29,9 @@ struct ComparedLength {
   bool complete() const { return speedup() == speedup(); }
 };
 
-/// All lengths of one configuration: of cases that differ in seq_len and impl alone.
+/// All lengths of one configuration: of cases that differ only in seq_len and impl.
 struct ComparedConfiguration {
-  AttentionCase point;                             ///< seq_len and impl mean nothing
+  AttentionCase point;                             ///< seq_len and impl are ignored
   std::map<std::int64_t, ComparedLength> lengths;  ///< by seq_len
 
   /// The smallest length from which flash is faster at all longer lengths where both were timed.

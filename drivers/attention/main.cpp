@@ -4,24 +4,24 @@
 
 #include <algorithm>
 
+#include "app/session.hpp"
 #include "attention/attention_results.hpp"
 #include "attention/attention_tensors.hpp"
-#include "common/case_loop.hpp"
-#include "common/session.hpp"
-#include "common/spaces.hpp"
-#include "common/tensor_output.hpp"
+#include "measure/spaces.hpp"
+#include "sweep/case_loop.hpp"
+#include "sweep/tensor_output.hpp"
 
 namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-attention";
 
-// The axes, with what the tensor file says.
+// The axes, completed from the tensor file.
 AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors) {
   AttentionAxes axes = filled_axes(deck);
   if (!tensors) return axes;
   const AttentionShape& shape = tensors->shape;
-  if (axes.dtype.empty()) axes.dtype = {to_string(shape.dtype)};
+  if (axes.dtype.empty()) axes.dtype = {shape.dtype};
   if (axes.direction.empty()) {
     axes.direction = {Direction::forward};
     if (tensors->has_gradient()) axes.direction.push_back(Direction::backward);
@@ -41,8 +41,8 @@ AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<Atte
 }
 
 std::string name_of_case(const AttentionCase& c) {
-  return fmt::format("{:<8} {:<5} {:<9} {} seq_len {} {}", c.execution_space, c.dtype, name_of(c.direction),
-                     configuration_text(c), c.seq_len, name_of(c.impl));
+  return fmt::format("{:<8} {:<5} {:<9} {} seq_len {} {}", c.execution_space, name_of(c.dtype),
+                     name_of(c.direction), configuration_text(c), c.seq_len, name_of(c.impl));
 }
 
 void list_cases(const AttentionCompareDeck& deck, const std::vector<AttentionCase>& cases) {
@@ -69,7 +69,8 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
     tables.add_case(result, limits);
     comparison.add(result);
     const AttentionCase& c = result.point;
-    output.write({c.execution_space, c.dtype, std::string(name_of(c.impl)), program}, sweep.last_results());
+    output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
+                 sweep.last_results());
     return attention_table_row(result, limits);
   };
   loop.finish = [&] {

@@ -49,7 +49,7 @@ std::string shown(std::string_view character) {
   return byte < 0x20 || byte > 0x7e ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
 }
 
-// What stands from `offset` on, short enough for a line, with what would break it made visible.
+// The text from `offset` on, shortened to a line, with control characters made visible.
 std::string excerpt(std::string_view text, std::size_t offset = 0) {
   constexpr std::size_t longest = 40;
   text.remove_prefix(begin_of_character(text, offset));
@@ -82,13 +82,13 @@ std::optional<std::string> difference_from(std::span<const TokenRecord> tokens, 
   if (got == wanted) return {};
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(got, wanted).in1 - got.begin());
   if (same == got.size())
-    return fmt::format("the text ends after token {} of {}, but it should go on with {}", tokens.size(),
-                       tokens.size(), excerpt(wanted, same));
+    return fmt::format("the text ends after token {} of {}, but {} should follow", tokens.size(), tokens.size(),
+                       excerpt(wanted, same));
   const std::size_t leading = got.empty() ? 0 : static_cast<std::size_t>(got.data() - whole.data());
   const std::size_t token = token_at(tokens, leading + same);
   const std::string there = same == wanted.size() ? "the end" : excerpt(wanted, same);
   return fmt::format(
-      "token {} of {} (id {}, {}) is the first that differs: after {} bytes of text, {} should follow, not {}",
+      "token {} of {} (id {}, {}) is the first that differs: after {} bytes of text, expected {}, got {}",
       token + 1, tokens.size(), tokens[token].id, excerpt(tokens[token].bytes), same, there,
       excerpt(got, same));
 }
@@ -102,10 +102,10 @@ std::optional<std::string> difference_from(std::span<const TokenRecord> tokens,
       tokens.begin());
   if (same == tokens.size() && same == expected.size()) return {};
   if (same == tokens.size())
-    return fmt::format("the sequence ends after {} tokens, but id {} should follow, and {} tokens in all", same,
-                       expected[same], expected.size());
+    return fmt::format("the sequence ends after {} tokens, but id {} should follow, for {} tokens in total",
+                       same, expected[same], expected.size());
   const std::string there = same == expected.size() ? "the end" : fmt::format("id {}", expected[same]);
-  return fmt::format("token {} of {} (id {}, {}) is the first that differs: {} should be there", same + 1,
+  return fmt::format("token {} of {} (id {}, {}) is the first that differs: expected {}", same + 1,
                      tokens.size(), tokens[same].id, excerpt(tokens[same].bytes), there);
 }
 

@@ -12,11 +12,11 @@
 
 namespace kformer::drivers {
 
-/// Compares the text of tokens with what it must be, white space at both ends aside.
-/// \returns the first token that differs, in words; nothing if the texts are equal
+/// Compares the text of tokens with the expected text, ignoring white space at both ends.
+/// \returns a description of the first token that differs; nothing if the texts are equal
 std::optional<std::string> difference_from(std::span<const TokenRecord> tokens, std::string_view expected);
 
-/// Compares the ids of tokens with what they must be.
+/// Compares the ids of tokens with the expected ids.
 /// \copydetails difference_from
 std::optional<std::string> difference_from(std::span<const TokenRecord> tokens,
                                            const std::vector<std::int64_t>& expected);

@@ -51,7 +51,7 @@ std::string figures_of(const GenerationLabel& label, const Generation& g, double
     text += fmt::format("  prefill  {}\n", speed(g.prefill_tokens, g.prefill_seconds));
     text += fmt::format("  decode   {}", speed(g.decode_tokens, g.decode_seconds));
     if (share == share) text += fmt::format(", {:.0f} % of the bandwidth limit", 100 * share);
-    text += fmt::format("\n  ended by {}\n", ends_of(g));
+    text += fmt::format("\n  stopped: {}\n", ends_of(g));
   }
   text += memory_by_class(m);
   if (!m.message.empty()) text += "  " + m.message + "\n";
@@ -68,9 +68,9 @@ std::string plan_of(const GenerateDeck& deck) {
   text += fmt::format("weights    {} ({})\ntokenizer  {} ({})\n", deck.weights.path.string(),
                       name_of(deck.weights.format), or_beside_weights(deck.tokenizer.path),
                       name_of(deck.tokenizer.format));
-  text +=
-      fmt::format("generate   {} row{}, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
-                  g.batch == 1 ? "" : "s", g.max_new_tokens, g.dtype, g.execution_space, name_of(g.kv_cache));
+  text += fmt::format("generate   {} row{}, at most {} new tokens each, {} on {}, kv_cache {}\n", g.batch,
+                      g.batch == 1 ? "" : "s", g.max_new_tokens, name_of(g.dtype), g.execution_space,
+                      name_of(g.kv_cache));
   if (deck.sampling.temperature == 0) return text + "sampling   greedy\n";
   return text +
          fmt::format("sampling   temperature {}, seed {}\n", deck.sampling.temperature, deck.sampling.seed);

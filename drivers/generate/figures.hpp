@@ -7,11 +7,11 @@
 
 namespace kformer::drivers {
 
-/// What a generation took, as lines of text.
+/// Time and memory of a generation, as lines of text.
 /// \param share as `GenerateResults::share_of_limit`
 std::string figures_of(const GenerationLabel& label, const Generation& generation, double share);
 
-/// What a deck asks for, one line per thing, for --dry-run.
+/// The settings of a deck, one per line, for --dry-run.
 std::string plan_of(const GenerateDeck& deck);
 
 }  // namespace kformer::drivers

@@ -29,8 +29,8 @@ Table& declare_cases(ResultFile& file) {
   t.column({"repeat", i64, "1", "repeat of the prompt"});
   t.column({"dtype", text, "1", "storage type of activations and dense weights"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
-  t.column({"activations", text, "1", "operands of products with quantised weights"});
-  t.column({"kv_cache", text, "1", "what was kept of keys and values"});
+  t.column({"activations", text, "1", "activations in products with quantised weights"});
+  t.column({"kv_cache", text, "1", "keys and values that were kept"});
   t.column({"batch", i64, "1", "sequences"});
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
   t.column({"new_tokens", i64, "1", "new tokens of all sequences"});
@@ -41,13 +41,13 @@ Table& declare_cases(ResultFile& file) {
   t.column({"decode_time", f64, "s", "of the steps after prefill"});
   t.column({"decode_rate", f64, "1/s", "decode_tokens over decode_time"});
   t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
-  t.column({"share_of_limit", f64, "1", "least time the machine's limits allow over decode_time"});
-  t.column({"peak_bytes", u64, "byte", "most bytes booked in the ledger at once"});
+  t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
+  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
   t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
-  t.column({"max_logit_err", f64, "1", "largest difference of a logit from recomputing everything"});
+  t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation"});
   t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
-  t.column({"status", flag, "1", "how the generation ended", "", case_status_names});
-  t.column({"message", text, "1", "why, where it did not end well"});
+  t.column({"status", flag, "1", "status of the generation", "", case_status_names});
+  t.column({"message", text, "1", "reason for a status other than ok"});
   t.attribute("share_of_limit_formula", "decode_bytes_min / copy_bandwidth / decode_time, see /machine");
   return t;
 }
@@ -61,10 +61,9 @@ Table& declare_generations(ResultFile& file) {
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
   t.column({"new_tokens", i64, "1", "tokens that were generated"});
   t.column({"end", flag, "1", "why the sequence ended", "", sequence_end_names});
-  t.column(
-      {"mean_nll", f64, "1",
-       "mean negative log-likelihood of all tokens but the first, in nats; of the new ones where the prompt "
-       "was not scored"});
+  t.column({"mean_nll", f64, "1",
+            "mean negative log-likelihood of all tokens except the first, in nats; of the new tokens if the "
+            "prompt was not scored"});
   t.column({"mean_nll_new", f64, "1", "mean negative log-likelihood of the new tokens, in nats"});
   t.column({"prompt_text", text, "1", "prompt as the deck has it"});
   t.column({"text", text, "1", "text of the new tokens"});
@@ -79,7 +78,7 @@ Table& declare_tokens(ResultFile& file) {
   t.column({"new", flag, "1", "whether it was generated", "", {"no", "yes"}});
   t.column({"piece", text, "1", "what it adds to the text"});
   t.column({"log_probability", f64, "1",
-            "natural logarithm of the probability that the model alone gives it after the tokens before"});
+            "natural logarithm of its probability after the previous tokens, from the model alone"});
   t.column({"time", f64, "s", "from the start of the generation to the end of the token's step"});
   return t;
 }
@@ -145,7 +144,7 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
   m_cases.append({{"op", "generate"},
                   {"prompt", label.prompt},
                   {"repeat", label.repeat},
-                  {"dtype", m_generate.dtype},
+                  {"dtype", name_of(m_generate.dtype)},
                   {"execution_space", m_space},
                   {"activations", name_of(m_generate.activations)},
                   {"kv_cache", name_of(m_generate.kv_cache)},

@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "common/measurement_tables.hpp"
 #include "generate/generation.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 
-/// Which generation it was.
+/// Identifies a generation.
 struct GenerationLabel {
   std::string prompt;       ///< name
   std::string prompt_text;  ///< as the deck has it
@@ -22,11 +22,11 @@ class GenerateResults {
   /// \param space    name of the execution space
   GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space);
 
-  /// A row of /machine; shares of the limit are held against it.
+  /// A row of /machine; shares of the limit refer to it.
   void add_machine(const MachineLimits& limits);
   /// The rows of one generation in every table; the file is checkpointed.
   void add(const GenerationLabel& label, const Generation& generation);
-  /// Least time that the copy bandwidth allows for the steps after prefill, over the time they took; NaN where
+  /// Shortest time that the copy bandwidth allows for the steps after prefill, over the time they took; NaN if
   /// there were none.
   double share_of_limit(const Generation& generation) const;
 

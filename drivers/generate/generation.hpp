@@ -9,16 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "common/measurement.hpp"
-#include "kformer/io/generate_deck.hpp"
+#include "decks/generate_deck.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
-/// What the driver asks of a model and its tokenizer, and what it gets.
+/// The interface of the driver to a model and its tokenizer.
 
 namespace kformer::drivers {
 
-/// Why a sequence ended (`no_token`: no logit was a number, so that none could be chosen); the names are those
-/// of the flag column `end`.
+/// Why a sequence ended (`no_token`: every logit was NaN or −∞, so that none could be chosen); the names are
+/// those of the flag column `end`.
 enum class SequenceEnd { max_new_tokens, max_seq_len, end_of_text, stop_string, interrupted, no_token };
 /// The names of SequenceEnd, in order.
 inline const std::vector<std::string> sequence_end_names{"max_new_tokens", "max_seq_len", "end_of_text",
@@ -28,7 +28,7 @@ inline const std::vector<std::string> sequence_end_names{"max_new_tokens", "max_
 struct TokenRecord {
   std::int32_t id = 0;  ///< in the vocabulary
   std::string bytes;    ///< what it adds to the text; nothing for special tokens
-  /// Of the token after those before it, by the model alone, without temperature and filters; NaN if not known.
+  /// Of the token after those before it, from the model alone, without temperature and filters; NaN if unknown.
   double log_probability = std::numeric_limits<double>::quiet_NaN();
   double time = std::numeric_limits<double>::quiet_NaN();  ///< s from the start to the end of its step
 };
@@ -41,7 +41,7 @@ struct Sequence {
   std::vector<double> last_logits;                ///< after the last token, if wanted
 };
 
-/// What one generation gave.
+/// The results of one generation.
 struct Generation {
   std::vector<Sequence> sequences;  ///< rows of the batch
   std::int64_t prefill_tokens = 0;  ///< computed; those that rows share count once
@@ -49,21 +49,21 @@ struct Generation {
   std::int64_t decode_tokens = 0;   ///< new tokens of all rows, without the first ones
   double decode_seconds = 0;        ///< of the steps after prefill
   double decode_bytes_min = 0;      ///< compulsory traffic of these steps: weights and cache, once per step
-  /// Largest difference of a logit from recomputing everything; NaN without `check.reference`.
+  /// Largest difference of a logit from a full recomputation; NaN without `check.reference`.
   double max_logit_err = std::numeric_limits<double>::quiet_NaN();
   /// Status, message, kernels, memory and profile. `status` is ok or unchecked if the generation went well, and
   /// failed_check if logits are beyond the tolerance rule.
   Measurement measurement;
 };
 
-/// What is to be generated.
+/// A request to generate.
 struct GenerationTask {
   std::vector<std::int32_t> prompt;  ///< tokens all rows start with, with the beginning of text
   std::int64_t batch = 1;            ///< rows
   bool profile = false;              ///< carry the profiler, whose fences make times meaningless
   /// Called with text of row 0 as soon as it is complete, whole characters only.
   std::function<void(std::string_view text)> on_text;
-  std::function<bool()> stop;  ///< asked between steps
+  std::function<bool()> stop;  ///< called between steps
 };
 
 /// A model with its tokenizer, loaded, behind an interface that knows neither execution space nor precision.
@@ -80,7 +80,7 @@ class TextGenerator {
 
 /// Loads weights and tokenizer of a deck.
 /// \param space name of the execution space
-/// \throws FileError if a file cannot be read or does not fit
+/// \throws FileError if a file cannot be read or does not match the model
 /// \throws OutOfMemory with the ledger
 std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space);
 

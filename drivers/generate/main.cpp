@@ -2,12 +2,12 @@
 // kformer-generate: a checkpoint continues prompts.
 #include <fmt/format.h>
 
-#include "common/allocation_witness.hpp"
-#include "common/session.hpp"
-#include "common/spaces.hpp"
-#include "common/stop.hpp"
+#include "app/session.hpp"
+#include "app/stop.hpp"
 #include "generate/figures.hpp"
 #include "generate/prompt_loop.hpp"
+#include "measure/allocation_witness.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 namespace {

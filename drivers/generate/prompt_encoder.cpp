@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kformer/core/error.hpp"
-#include "kformer/io/chat_template.hpp"
+#include "kformer/text/chat_template.hpp"
 
 namespace kformer::drivers {
 
@@ -34,19 +34,17 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
   } else {
     ids = prompt.special_tokens ? m_tokenizer->encode_with_special(text) : m_tokenizer->encode(text);
   }
-  // A text of nothing begins all the same.
+  // An empty text still has a beginning.
   if (m_begin && (m_adds_begin || ids.empty()) && (ids.empty() || ids.front() != *m_begin))
     ids.insert(ids.begin(), *m_begin);
   if (ids.empty())
     throw NotSupported(
-        fmt::format("prompt '{}' is empty, and the tokenizer has no token for the beginning of a "
-                    "text",
-                    prompt.name));
+        fmt::format("prompt '{}' is empty, and the tokenizer has no beginning-of-text token", prompt.name));
   for (const std::int32_t id : ids)
     if (id >= m_vocab_size)
       throw NotSupported(
-          fmt::format("prompt '{}' has token {}, but the model has only {}; is the tokenizer that of "
-                      "the model?",
+          fmt::format("prompt '{}' has token {}, but the model has only {}; does the tokenizer belong to the "
+                      "model?",
                       prompt.name, id, m_vocab_size));
   return ids;
 }

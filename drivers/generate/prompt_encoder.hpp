@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "kformer/io/generate_deck.hpp"
+#include "decks/generate_deck.hpp"
 #include "kformer/io/model_table.hpp"
-#include "kformer/io/tokenizer.hpp"
+#include "kformer/text/tokenizer.hpp"
 
 namespace kformer::drivers {
 
@@ -15,7 +15,7 @@ namespace kformer::drivers {
 class PromptEncoder {
  public:
   /// \param model says what the tokenizer may not: the ids of the beginning and the end of texts, and how many
-  /// it knows
+  ///              it knows
   PromptEncoder(std::unique_ptr<const Tokenizer> tokenizer, const TokenizerTable& table,
                 const LanguageModelTable& model);
 

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "common/command_line.hpp"
+#include "app/command_line.hpp"
 #include "generate/expectation.hpp"
 #include "generate/figures.hpp"
 
@@ -18,7 +18,7 @@ void print_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-// What has become of the run so far, and how it goes on.
+// The state of the run.
 class PromptRun {
  public:
   PromptRun(const PromptLoop& loop, ResultFile& file) : m_loop(loop), m_deck(*loop.deck), m_file(file) {}
@@ -93,7 +93,7 @@ class PromptRun {
       print_text(fmt::format("== {} ==\n", prompt.name));
   }
 
-  // A sequence that was interrupted is not what was asked for.
+  // An interrupted sequence is not the requested result.
   void judge(const PromptTable& prompt, Generation& generation) const {
     Measurement& m = generation.measurement;
     const auto wanted = expected_text(prompt);

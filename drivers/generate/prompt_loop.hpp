@@ -15,7 +15,7 @@ struct PromptLoop {
   const GenerateDeck* deck;  ///< the prompts, and how often each is continued
   TextGenerator* generator;  ///< continues them
   GenerateResults* results;  ///< where everything is written down
-  /// Why the run should stop, if it should; asked between steps.
+  /// Why the run should stop, if it should; called between steps.
   std::function<std::optional<std::string>()> stop;
 };
 

@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/allocation_witness.hpp"
-#include "common/cache_options.hpp"
-#include "common/host_array.hpp"
-#include "common/kernel_names.hpp"
-#include "common/llama_config.hpp"
-#include "common/load_weights.hpp"
-#include "common/memory_available.hpp"
-#include "common/model_files.hpp"
-#include "common/text_engine.hpp"
 #include "generate/generation.hpp"
 #include "generate/prompt_encoder.hpp"
 #include "kformer/core/tolerance.hpp"
+#include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "language_model/cache_options.hpp"
+#include "language_model/model_files.hpp"
+#include "language_model/text_engine.hpp"
+#include "measure/allocation_witness.hpp"
+#include "measure/host_array.hpp"
+#include "measure/kernel_names.hpp"
+#include "measure/memory_available.hpp"
 
 namespace kformer::drivers {
 
@@ -31,13 +31,13 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
   const SamplingTable& s = deck.sampling;
   EngineTask task;
   task.config = llama_config(checkpoint.model());
-  task.dtype = dtype_of_name(g.dtype);
+  task.dtype = g.dtype;
   task.generator = {.batch = g.batch,
                     .max_new_tokens = g.max_new_tokens,
                     .prefill_chunk = std::max<std::int64_t>(1, longest_prompt),
                     .share_prefix = g.share_prefix,
                     .score_prompt = g.score_prompt,
-                    .recompute = g.kv_cache == KvCacheImpl::none,
+                    .recompute = g.kv_cache == KvCacheKind::none,
                     .end_of_text = g.stop_at_eos ? end_of_text : std::vector<std::int32_t>(),
                     .repetition_window = s.repetition_window};
   if (g.prefill_chunk > 0)
@@ -54,7 +54,7 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                                         ? std::max(g.batch, std::min(task.generator.prefill_chunk, most_scored))
                                         : g.batch,
                   .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
-                  .activations = activations_of(g.activations)};
+                  .activations = g.activations};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
@@ -98,7 +98,7 @@ class DeckGenerator final : public TextGenerator {
     for (const PromptTable& prompt : m_deck.prompts) try {
         longest = std::max(longest, encode(prompt).size());
       } catch (const NotSupported&) {
-        // It will be reported in its turn; the others go on.
+        // It is reported in its turn; the others continue.
       }
     return static_cast<std::int64_t>(longest);
   }
@@ -107,8 +107,8 @@ class DeckGenerator final : public TextGenerator {
     const auto available = memory_available(m_space);
     if (available && m_predicted > *available)
       throw OutOfMemory(
-          fmt::format("kformer-generate: the run needs {}, {} are available; a smaller "
-                      "generate.batch, generate.max_seq_len or generate.prefill_chunk takes less",
+          fmt::format("kformer-generate: the run needs {}, but only {} is available; a smaller "
+                      "generate.batch, generate.max_seq_len or generate.prefill_chunk needs less",
                       format_bytes(m_predicted), format_bytes(*available)));
   }
 
@@ -118,7 +118,7 @@ class DeckGenerator final : public TextGenerator {
     exact.dtype = DType::f64;
     exact.decoder.activations = Activations::full;
     exact.generator.batch = exact.decoder.max_logit_rows = 1;
-    exact.cache = cache_options(KvCacheImpl::contiguous, {}, exact);
+    exact.cache = cache_options(KvCacheKind::contiguous, {}, exact);
     m_oracle = make_text_engine(m_space, exact, Ledger::create());
     m_oracle->load(m_checkpoint, {});
   }
@@ -239,14 +239,14 @@ std::string DeckGenerator::take_token(std::size_t row, double clock, GrowingRow&
   return text;
 }
 
-// A model without an answer is at fault, whatever was asked for.
+// A model that cannot choose a token is an error for any request.
 void DeckGenerator::judge_ends(Generation& generation) const {
   for (std::size_t r = 0; r < generation.sequences.size(); ++r) {
     const Sequence& s = generation.sequences[r];
     if (s.end != SequenceEnd::no_token) continue;
     generation.measurement.status = CaseStatus::error;
     generation.measurement.message = fmt::format(
-        "row {} ends after {} tokens: none of the logits is a number; are the weights?", r, s.tokens.size());
+        "row {} ends after {} tokens: every logit is NaN or -inf; check the weights", r, s.tokens.size());
     return;
   }
 }

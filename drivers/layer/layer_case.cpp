@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "common/judge.hpp"
-#include "common/memory_available.hpp"
+#include "measure/memory_available.hpp"
+#include "sweep/judge.hpp"
 
 namespace kformer::drivers {
 
@@ -38,7 +38,7 @@ double step_bytes(const LayerTask& task, DType dtype) {
                computed = static_cast<double>(size_of(compute_dtype(dtype)));
   const bool master = size < computed && task.precision.master == MasterWeights::f32;
   const double weight = master ? size + 2 * computed : 2 * size;
-  const double states = task.optimizer.states == StateStorage::int8
+  const double states = task.optimizer.states == OptimizerStates::eight_bit
                             ? 4 * (1 + 4.0 / static_cast<double>(adamw_block))
                             : 4 * computed;
   return static_cast<double>(task.config.parameter_count()) * (3 * computed + weight + states);
@@ -50,7 +50,7 @@ LayerSweep::LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, co
 LayerTask LayerSweep::task(const LayerCase& point) const {
   return {m_config,
           {point.batch, point.seq_len},
-          point.impl == AttentionImpl::standard ? AttentionAlgorithm::standard : AttentionAlgorithm::flash,
+          point.impl,
           point.direction,
           m_deck.precision,
           m_deck.optimizer,
@@ -62,7 +62,7 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
   CaseResult result;
   result.point = point;
   m_last.clear();
-  const DType dtype = dtype_of_name(point.dtype);
+  const DType dtype = point.dtype;
   const auto add_pass = [&](bool backward) {
     result.flops += layer_flops(m_config, {point.batch, point.seq_len}, backward);
     result.bytes_min += layer_bytes(m_config, {point.batch, point.seq_len}, dtype, backward);
@@ -87,7 +87,7 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
 }
 
 void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop) {
-  const DType dtype = dtype_of_name(point.dtype);
+  const DType dtype = point.dtype;
   const LayerTask what = task(point);
   const auto make = [&](const LayerTask& task) {
     return [&, task](const std::shared_ptr<Ledger>& ledger) {
@@ -103,7 +103,7 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
       return predicted_bytes(make(smaller)) <= *available;
     });
     throw OutOfMemory(fmt::format(
-        "kformer-layer: the case needs {}, {} are available; with batch {} the longest sequence that "
+        "kformer-layer: the case needs {}, but only {} is available; with batch {} the longest sequence that "
         "fits is {}",
         format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
   }
@@ -141,7 +141,7 @@ const HostArrays& LayerSweep::oracle(const LayerCase& point) {
 void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseResult& result,
                        const std::function<bool()>& stop) {
   const bool backward = point.direction != Direction::forward;
-  const DType dtype = dtype_of_name(point.dtype);
+  const DType dtype = point.dtype;
   // The naive computation in the same precision: standard attention through the portable kernels, every array
   // stored.
   LayerTask textbook = task(point);
@@ -166,7 +166,8 @@ void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseRe
   if (result.message.empty()) return;
   result.status = CaseStatus::failed_check;
   if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
-    result.message += fmt::format("; the loss scale {} is too large for {}", result.loss_scale, point.dtype);
+    result.message +=
+        fmt::format("; the loss scale {} is too large for {}", result.loss_scale, name_of(point.dtype));
 }
 
 void LayerSweep::check_steps(const LayerCase& point, CaseResult& result) const {

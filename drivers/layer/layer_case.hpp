@@ -4,17 +4,17 @@
 #include <functional>
 #include <string>
 
-#include "common/measurement.hpp"
-#include "kformer/io/layer_deck.hpp"
+#include "decks/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
-/// One case of a layer sweep, from its point in the sweep to everything that is known about it afterwards.
+/// One case of a layer sweep, from its point in the sweep to its results.
 
 namespace kformer::drivers {
 
-/// What one case gave.
+/// The results of one case.
 struct CaseResult : Measurement {
   LayerCase point;  ///< with batch and seq_len filled in
 };
@@ -25,7 +25,7 @@ class LayerSweep {
   /// `tensors` must outlive the sweep; null means random inputs.
   LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, const LayerTensors* tensors);
 
-  /// Runs one case. `stop` is asked between samples. Never throws for what belongs to the case: that is its
+  /// Runs one case. `stop` is called between samples. Never throws for faults of the case: these are its
   /// status.
   /// \throws OutOfMemory if the deck says on_oom = "abort"
   CaseResult run(const LayerCase& point, const std::function<bool()>& stop);
@@ -52,7 +52,7 @@ class LayerSweep {
   HostArrays m_last;
 };
 
-/// FLOP of one call by the field's convention: 2 per multiply-add of the linear layers, attention 4·B·H·D per
+/// FLOP of one call, by the usual convention: 2 per multiply-add of the linear layers, attention 4·B·H·D per
 /// visible pair with half the square when causal; backward twice the linear layers and 2.5 times attention.
 double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward);
 

@@ -18,8 +18,10 @@ Table& declare_cases(ResultFile& file) {
                            "hidden_size", "intermediate_size", "window"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   declare_measured_columns(t);
-  t.column({"loss_scale", f64, "1", "what the gradient of the output was multiplied by, at the end"});
-  t.column({"gradient_norm", f64, "1", "of all parameter gradients, without the loss scale, in the last step"});
+  t.column({"loss_scale", f64, "1", "factor on the gradient of the output, at the end"});
+  t.column({"gradient_norm", f64, "1",
+            "norm of all parameter gradients in the last step, without the loss "
+            "scale"});
   t.column({"skipped_steps", i64, "1", "steps skipped because gradients were not finite"});
   t.attribute("flops_formula",
               "2 per multiply-add of the linear layers; attention 4*batch*heads*head_dim per visible query-key "
@@ -33,7 +35,7 @@ Table& declare_cases(ResultFile& file) {
 }  // namespace
 
 double share_of_limit(const CaseResult& result, const MachineLimits& limits) {
-  return share_of_limit(result, limits.matmul_rate(dtype_of_name(result.point.dtype)), limits.copy_bandwidth);
+  return share_of_limit(result, limits.matmul_rate(result.point.dtype), limits.copy_bandwidth);
 }
 
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)
@@ -43,7 +45,7 @@ void LayerResults::add_case(const CaseResult& result, const MachineLimits& limit
   const LayerCase& p = result.point;
   std::vector<Table::Cell> cells{{"op", "layer"},
                                  {"impl", name_of(p.impl)},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"execution_space", p.execution_space},
                                  {"direction", name_of(p.direction)},
                                  {"causal", true},
@@ -71,8 +73,9 @@ std::string table_head() {
 
 std::string table_row(const CaseResult& result, const MachineLimits& limits) {
   const LayerCase& p = result.point;
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, p.dtype, name_of(p.direction),
-                     p.batch, p.seq_len, name_of(p.impl), measured_row(result, share_of_limit(result, limits)));
+  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, name_of(p.dtype),
+                     name_of(p.direction), p.batch, p.seq_len, name_of(p.impl),
+                     measured_row(result, share_of_limit(result, limits)));
 }
 
 }  // namespace kformer::drivers

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "common/measurement_tables.hpp"
 #include "layer/layer_case.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 
@@ -26,7 +26,7 @@ class LayerResults {
   MeasurementTables m_measurements;
 };
 
-/// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at least,
+/// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at minimum,
 /// over the time it took.
 double share_of_limit(const CaseResult& result, const MachineLimits& limits);
 

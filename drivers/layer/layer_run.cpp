@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "layer/layer_run.hpp"
 
-#include "common/spaces.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -23,7 +23,7 @@ OptimizerOptions optimizer_options(const LayerTask& task) {
           t.eps,
           t.weight_decay,
           t.max_norm,
-          t.states == StateStorage::int8 ? OptimizerStates::eight_bit : OptimizerStates::full,
+          t.states,
           task.precision.master == MasterWeights::f32,
           loss_scaling(task.precision)};
 }

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "common/run.hpp"
-#include "kformer/io/layer_deck.hpp"
+#include "decks/layer_deck.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/train/optimizer.hpp"
+#include "sweep/run.hpp"
 
 /// \file
 /// One decoder layer with its inputs. Its results are `output`, with gradients `grad.hidden_states` and
@@ -17,16 +17,16 @@
 
 namespace kformer::drivers {
 
-/// Everything that says which layer to make.
+/// The description of a layer run.
 struct LayerTask {
   LlamaConfig config;                   ///< of the layer
   LayerShape shape;                     ///< tokens
-  AttentionAlgorithm algorithm;         ///< how attention is computed
+  AttentionAlgorithm algorithm;         ///< implementation of attention
   Direction direction;                  ///< a forward alone is inference
   PrecisionTable precision;             ///< besides the storage type
   OptimizerTable optimizer;             ///< of a step
   std::uint64_t seed = 1;               ///< of random inputs
-  const HostArrays* tensors = nullptr;  ///< inputs from elsewhere; null: random
+  const HostArrays* tensors = nullptr;  ///< inputs from a file; null: random
 
   /// Whether there is a backward pass.
   LayerMode mode() const {
@@ -45,7 +45,7 @@ OptimizerOptions optimizer_options(const LayerTask& task);
 std::unique_ptr<Run> make_layer_run(const std::string& space, DType dtype, const LayerTask& task,
                                     const std::shared_ptr<Ledger>& ledger);
 
-/// The same on one space; instantiated for every space of the build.
+/// The same for one space; instantiated for every space of the build.
 template <class Exec>
 std::unique_ptr<Run> make_layer_run_on(DType dtype, const LayerTask& task, Ledger& ledger);
 

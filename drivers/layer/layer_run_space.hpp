@@ -4,11 +4,11 @@
 #include <cmath>
 #include <optional>
 
-#include "common/fill.hpp"
-#include "common/measurement.hpp"
-#include "common/sampling.hpp"
-#include "common/transfer.hpp"
 #include "layer/layer_run.hpp"
+#include "measure/fill.hpp"
+#include "measure/sampling.hpp"
+#include "measure/transfer.hpp"
+#include "sweep/measurement.hpp"
 
 /// \file
 /// A layer run on one execution space; compiled once per space.
@@ -65,7 +65,7 @@ class LayerRunOn final : public Run {
     fill(tensor_ref(m_x), "hidden_states", 0, 1, 0);
     std::uint64_t stream = 1;
     for (const Parameter& parameter : m_layer.parameters()) {
-      // Norm weights lie around one; a matrix keeps the size of what it multiplies: scale ≈ 1/√in, a power of
+      // Norm weights are near one; a matrix keeps the magnitude of its input: scale ≈ 1/√in, a power of
       // two.
       const bool vector = parameter.weight.rank == 1, norm = vector && !parameter.name.ends_with("bias");
       const double scale =
@@ -176,7 +176,7 @@ class LayerRunOn final : public Run {
   MemoryBlock<memory_space> m_block;
   Matrix m_x, m_y, m_dy, m_dx;
   std::optional<Optimizer<Exec, T>> m_optimizer;
-  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // where there is no step
+  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // if there is no step
   LossScaler<Exec, T>* m_scaler = nullptr;            // whichever there is
   double m_loss_scale = 1, m_gradient_scale = 1;  // of the output gradient, and of the gradients made from it
   std::int64_t m_skipped = 0;

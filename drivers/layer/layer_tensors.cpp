@@ -40,18 +40,18 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
   take(in, file, model, "rope_theta", model.rope_theta);
   take(in, file, model, "sliding_window", model.sliding_window);
   const auto complain = [&](const std::string& what) {
-    throw FileError(fmt::format("{}: {}; give the key in the deck's [model] or in the file's metadata",
+    throw FileError(fmt::format("{}: {}; set the key in the deck's [model] or in the file's metadata",
                                 file.string(), what));
   };
-  if (model.hidden_size <= 0) complain("hidden_size is not known");
-  if (model.intermediate_size <= 0) complain("intermediate_size is not known");
-  if (model.num_attention_heads <= 0) complain("num_attention_heads is not known");
-  // The published biases of Qwen2 speak for themselves.
+  if (model.hidden_size <= 0) complain("hidden_size is unknown");
+  if (model.intermediate_size <= 0) complain("intermediate_size is unknown");
+  if (model.num_attention_heads <= 0) complain("num_attention_heads is unknown");
+  // The presence of biases identifies Qwen2.
   if (!model.known.contains("attention_bias") && in.find("self_attn.q_proj.bias")) {
     model.attention_bias = true;
     model.model_type = ModelType::qwen2;
   }
-  // So do the norms of Qwen3.
+  // The presence of norms identifies Qwen3.
   if (!model.known.contains("model_type") && in.find("self_attn.q_norm.weight"))
     model.model_type = ModelType::qwen3;
   for (const ModelFault& fault : complete_model(model)) complain(fault.key + ": " + fault.message);
@@ -80,7 +80,7 @@ LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& m
   }
   if (!faults.empty())
     throw FileError(
-        fmt::format("{}: the tensors do not fit the model (hidden_size {}, intermediate_size {}, "
+        fmt::format("{}: the tensors do not match the model (hidden_size {}, intermediate_size {}, "
                     "num_attention_heads {}, num_key_value_heads {}, head_dim {}):{}",
                     file.string(), model.hidden_size, model.intermediate_size, model.num_attention_heads,
                     model.num_key_value_heads, model.head_dim, faults));

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "common/case_loop.hpp"
-#include "common/llama_config.hpp"
-#include "common/session.hpp"
-#include "common/spaces.hpp"
-#include "common/tensor_output.hpp"
+#include "app/session.hpp"
+#include "kformer/load/llama_config.hpp"
 #include "layer/layer_results.hpp"
 #include "layer/layer_tensors.hpp"
+#include "measure/spaces.hpp"
+#include "sweep/case_loop.hpp"
+#include "sweep/tensor_output.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -42,7 +42,7 @@ bool wants_backward(const LayerSweepDeck& deck) {
 }
 
 std::string name_of_case(const LayerCase& c) {
-  return fmt::format("{:<8} {:<5} {:<9} batch {} seq_len {} {}", c.execution_space, c.dtype,
+  return fmt::format("{:<8} {:<5} {:<9} batch {} seq_len {} {}", c.execution_space, name_of(c.dtype),
                      name_of(c.direction), c.batch, c.seq_len, name_of(c.impl));
 }
 
@@ -68,7 +68,8 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   loop.keep = [&](const MachineLimits& limits) {
     tables.add_case(result, limits);
     const LayerCase& c = result.point;
-    output.write({c.execution_space, c.dtype, std::string(name_of(c.impl)), program}, sweep.last_results());
+    output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
+                 sweep.last_results());
     return table_row(result, limits);
   };
   loop.finish = [&] { output.report(); };

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/cache_options.hpp"
-#include "common/host_array.hpp"
-#include "common/llama_config.hpp"
-#include "common/load_weights.hpp"
-#include "common/model_files.hpp"
-#include "common/spaces.hpp"
+#include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "language_model/cache_options.hpp"
+#include "language_model/model_files.hpp"
+#include "measure/host_array.hpp"
+#include "measure/spaces.hpp"
 #include "memory/memory_planner.hpp"
 #include "memory/training_forecast.hpp"
 
@@ -58,7 +58,7 @@ class DeckPlanner final : public MemoryPlanner {
   std::shared_ptr<const Ledger> training(const MemoryCase& point) const {
     auto ledger = Ledger::create(Ledger::Mode::count);
     on_space(point.execution_space, [&]<class Exec>(std::type_identity<Exec>) {
-      forecast_training_on<Exec>(dtype_of_name(point.dtype), m_config, {point.batch, point.context}, *ledger);
+      forecast_training_on<Exec>(point.dtype, m_config, {point.batch, point.context}, *ledger);
     });
     return ledger;
   }
@@ -66,16 +66,16 @@ class DeckPlanner final : public MemoryPlanner {
   std::shared_ptr<const Ledger> generation(const MemoryCase& point) const {
     EngineTask task;
     task.config = m_config;
-    task.dtype = dtype_of_name(point.dtype);
+    task.dtype = point.dtype;
     task.generator = {
         .batch = point.batch,
         .prefill_chunk = point.prefill_chunk > 0 ? std::min(point.prefill_chunk, point.context) : point.context,
-        .recompute = point.kv_cache == KvCacheImpl::none};
+        .recompute = point.kv_cache == KvCacheKind::none};
     task.decoder = {.max_rows = std::max(task.generator.prefill_chunk, point.batch),
                     .max_logit_rows = point.batch,
                     .max_positions = point.context,
                     .formats = formats(point.weights),
-                    .activations = activations_of(m_deck.plan.activations)};
+                    .activations = m_deck.plan.activations};
     task.cache = cache_options(point.kv_cache, m_deck.plan.cache, task);
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, task.decoder.formats);
     return forecast_of(point.execution_space, task);

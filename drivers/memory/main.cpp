@@ -2,9 +2,9 @@
 // kformer-memory: forecasts the memory of a model over a grid of batches, contexts and types.
 #include <fmt/format.h>
 
-#include "common/memory_available.hpp"
-#include "common/session.hpp"
-#include "common/spaces.hpp"
+#include "app/session.hpp"
+#include "measure/memory_available.hpp"
+#include "measure/spaces.hpp"
 #include "memory/plan.hpp"
 
 namespace kformer::drivers {
@@ -16,7 +16,7 @@ void list_cases(const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases
   fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", deck.run.name);
   for (const MemoryCase& c : cases)
     fmt::print("  {:<8} {:<8} {:<5} weights {} kv_cache {} prefill_chunk {} batch {} context {}\n",
-               c.execution_space, name_of(c.purpose), c.dtype, name_of(c.weights), name_of(c.kv_cache),
+               c.execution_space, name_of(c.purpose), name_of(c.dtype), name_of(c.weights), name_of(c.kv_cache),
                c.prefill_chunk, c.batch, c.context);
 }
 
@@ -47,8 +47,7 @@ int run(const CommandLine& line) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   const drivers::DriverInfo info{
-      drivers::program,
-      "Forecasts what a model needs of memory, over a grid of batches, contexts and types, by counting.",
+      drivers::program, "Estimates memory use without allocating, over a grid of batches, contexts and types.",
       [] { return describe_deck_markdown<MemoryPlanDeck>(); },
       [] { return describe_deck_json_schema<MemoryPlanDeck>(); }};
   return drivers::driver_main(argc, argv, info, drivers::run);

@@ -5,25 +5,25 @@
 #include <cstddef>
 #include <memory>
 
-#include "kformer/io/memory_plan_deck.hpp"
+#include "decks/memory_plan_deck.hpp"
 #include "kformer/memory/ledger.hpp"
 
 namespace kformer::drivers {
 
-/// What a case would take of memory.
+/// The memory that a case would need.
 struct MemoryForecast {
   std::array<std::size_t, memory_classes> bytes{};  ///< most bytes of each class at once
-  std::size_t total = 0;                            ///< most bytes of all classes together at once
+  std::size_t total = 0;                            ///< peak bytes of all classes together
 };
 
-/// Counts what a model needs, without taking it.
+/// Counts the memory that a model needs, without allocating it.
 class MemoryPlanner {
  public:
   virtual ~MemoryPlanner() = default;
   /// The model, from the deck or its checkpoint. Works without Kokkos::initialize.
   virtual const LanguageModelTable& model() const = 0;
-  /// What a case takes.
-  /// \throws Error if no kernel or cache can do it
+  /// The memory of a case.
+  /// \throws Error if no kernel or cache supports it
   virtual MemoryForecast forecast(const MemoryCase& point) = 0;
 };
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "common/command_line.hpp"
-#include "common/memory_available.hpp"
+#include "app/command_line.hpp"
+#include "measure/memory_available.hpp"
 
 namespace kformer::drivers {
 
@@ -37,11 +37,11 @@ Table& declare_cases(ResultFile& file) {
   for (const char* name : {"prefill_chunk", "batch", "context"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   for (const auto& [name, memory_class] : columns_of_classes)
-    t.column({name, u64, "byte", fmt::format("most bytes of {} at once", to_string(memory_class))});
-  t.column({"predicted_bytes", u64, "byte", "most bytes of all classes together at once"});
-  t.column({"available_bytes", f64, "byte", "what there is; NaN if the system does not say"});
-  t.column({"fits", flag, "1", "whether that is enough", "", {"no", "yes"}});
-  t.column({"largest_context", i64, "1", "tokens of a sequence that would fit; 0 if none, -1 if not known"});
+    t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
+  t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
+  t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
+  t.column({"fits", flag, "1", "whether the peak fits", "", {"no", "yes"}});
+  t.column({"largest_context", i64, "1", "tokens per sequence that would fit; 0 if none, -1 if unknown"});
   t.column(
       {"status", flag, "1", "ok, skipped_memory if it does not fit, or unsupported", "", case_status_names});
   t.column({"message", text, "1", "why it cannot run"});
@@ -77,7 +77,7 @@ void PlanResults::add(const PlannedCase& c) {
   const MemoryCase& p = c.point;
   std::vector<Table::Cell> cells{{"op", name_of(p.purpose)},
                                  {"execution_space", p.execution_space},
-                                 {"dtype", p.dtype},
+                                 {"dtype", name_of(p.dtype)},
                                  {"weights", name_of(p.weights)},
                                  {"kv_cache", name_of(p.kv_cache)},
                                  {"activations", name_of(m_plan.activations)},
@@ -109,8 +109,8 @@ std::string plan_row(const PlannedCase& c) {
   const MemoryCase& p = c.point;
   const auto bytes = [&](MemoryClass memory_class) { return format_bytes(bytes_of(c.forecast, memory_class)); };
   std::string row =
-      fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} ", p.execution_space, name_of(p.purpose), p.dtype,
-                  name_of(p.weights), name_of(p.kv_cache), p.batch, p.context);
+      fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} ", p.execution_space, name_of(p.purpose),
+                  name_of(p.dtype), name_of(p.weights), name_of(p.kv_cache), p.batch, p.context);
   if (!c.unsupported.empty()) return row + "unsupported\n  " + c.unsupported + "\n";
   return row + fmt::format("{:>12} {:>12} {:>12} {:>12} {:>12}  {:<4} {:>8}\n", bytes(MemoryClass::weights),
                            bytes(MemoryClass::kv_cache), bytes(MemoryClass::activations),

@@ -7,24 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "common/measurement_tables.hpp"
 #include "memory/memory_planner.hpp"
+#include "sweep/measurement_tables.hpp"
 
 namespace kformer::drivers {
 
-/// What is known of a case in the end.
+/// The result of a case.
 struct PlannedCase {
   MemoryCase point;                      ///< the case
   MemoryForecast forecast;               ///< what it takes
-  std::optional<std::size_t> available;  ///< what there is; nothing if the system does not say
-  std::int64_t largest_context = -1;  ///< that fits, at most that of the model or of the case; −1 if not known
-  std::string unsupported;            ///< why it cannot run at all, if so
+  std::optional<std::size_t> available;  ///< available bytes; empty if the system does not report them
+  std::int64_t largest_context = -1;     ///< largest context that fits; −1 if unknown
+  std::string unsupported;               ///< why it cannot run, if so
 
-  /// Whether it fits; yes where nobody knows.
+  /// Whether it fits; true if unknown.
   bool fits() const { return !available || forecast.total <= *available; }
 };
 
-/// Bytes that there are on an execution space.
+/// Available bytes on an execution space.
 using MemoryThereIs = std::function<std::optional<std::size_t>(const std::string& space)>;
 
 /// Forecasts a case, and finds the largest context that fits by bisection.

@@ -6,7 +6,7 @@
 
 namespace kformer::drivers {
 
-/// Books in `ledger`, which counts, what a step of training on whole sequences takes: the model with gradients
+/// Books in `ledger`, which counts, the memory of a training step on whole sequences: the model with gradients
 /// and saved activations, and AdamW with its states.
 template <class Exec>
 void forecast_training_on(DType dtype, const LlamaConfig& config, LayerShape shape, Ledger& ledger);

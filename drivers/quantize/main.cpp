@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <deque>
 
-#include "common/program.hpp"
-#include "common/provenance.hpp"
-#include "common/start_kokkos.hpp"
+#include "app/program.hpp"
+#include "app/start_kokkos.hpp"
+#include "measure/provenance.hpp"
 #include "quantize/options.hpp"
 #include "quantize/output_folder.hpp"
 #include "quantize/quantize_report.hpp"
@@ -35,7 +35,7 @@ void list_plans(const Checkpoint& checkpoint, const std::vector<TensorPlan>& pla
 void print_left_out(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
   for (const std::string& name : checkpoint.names())
     if (std::ranges::find(plans, name, &TensorPlan::name) == plans.end())
-      fmt::print("left out, the model has no such tensor: {}\n", name);
+      fmt::print("left out, because the model has no such tensor: {}\n", name);
 }
 
 void print_tokenizer_hint(const Checkpoint& checkpoint, const std::filesystem::path& output) {

@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/program.hpp"
-#include "common/provenance.hpp"
-#include "common/spaces.hpp"
+#include "app/program.hpp"
+#include "measure/provenance.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -14,9 +14,8 @@ namespace {
 constexpr const char* program = "kformer-quantize";
 
 const char* exit_code_help =
-    "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: an output that exists, weights that do not "
-    "fit),\n"
-    "6 out of memory.";
+    "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: an output that exists, weights that cannot be "
+    "quantised),\n6 out of memory.";
 
 std::map<std::string, std::optional<QuantizedFormat>> formats_by_option() {
   std::map<std::string, std::optional<QuantizedFormat>> formats;
@@ -48,22 +47,21 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
                program};
   app.footer(std::string(kokkos_help) + exit_code_help);
   std::string format, embedding = "same", space = "default";
-  app.add_option("INPUT", options.input, "Folder or file of safetensors, GGUF file, or packed checkpoint")
+  app.add_option("INPUT", options.input, "Safetensors folder or file, GGUF file, or packed checkpoint")
       ->required();
   app.add_option("OUTPUT", options.output, "Folder of the packed checkpoint")->required();
-  app.add_option("-f,--format", format, "Blocks of the layers' matrices")
+  app.add_option("-f,--format", format, "Format of the layer matrices")
       ->required()
       ->check(CLI::IsMember(layer_formats));
-  app.add_option("-e,--embedding", embedding,
-                 "Blocks of the token embedding and of lm_head; same: as they are stored")
+  app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
   std::vector<std::string> space_names = spaces;
   space_names.emplace_back("default");
-  app.add_option("--space", space, "Execution space that converts")
+  app.add_option("--space", space, "Execution space to convert on")
       ->capture_default_str()
       ->check(CLI::IsMember(space_names));
-  app.add_option("--threads", options.threads, "Host threads; 0: Kokkos decides")
+  app.add_option("--threads", options.threads, "Host threads; 0: Kokkos default")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 16));
   app.add_option("-r,--report", options.report, "Result file (HDF5) with the errors of every tensor");

@@ -11,14 +11,14 @@
 
 namespace kformer::drivers {
 
-/// What the command line of kformer-quantize says.
+/// The command line of kformer-quantize.
 struct QuantizeOptions {
   std::filesystem::path input;               ///< a checkpoint
   std::filesystem::path output;              ///< folder of the packed checkpoint
   QuantizedFormat format{};                  ///< of the matrices of the layers
   std::optional<QuantizedFormat> embedding;  ///< of the token embedding and the output matrix; none: as stored
   std::string space;                         ///< execution space
-  std::int64_t threads = 0;                  ///< host threads, 0: Kokkos decides
+  std::int64_t threads = 0;                  ///< host threads; 0: Kokkos default
   std::optional<std::filesystem::path> report;  ///< result file
   bool overwrite = false;                       ///< replace what is at `output` and `report`
   bool dry_run = false;                         ///< print what would be done, and stop

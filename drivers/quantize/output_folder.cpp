@@ -18,7 +18,7 @@ constexpr const char* config_name = "config.json";
   throw FileError(fmt::format("output '{}' {}", path.string(), reason));
 }
 
-// What a run left that was killed does not count.
+// Remains of a killed run do not count.
 bool holds_nothing(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().filename() != staging_name) return false;
@@ -29,7 +29,7 @@ void check(const fs::path& path, const fs::path& input, const Checkpoint& source
   if (!fs::exists(path)) return;
   const fs::path folder = source.folder().empty() ? "." : source.folder();
   if (fs::equivalent(path, input) || fs::equivalent(path, folder))
-    refuse(path, "is where the input lies; name another folder");
+    refuse(path, "is the folder of the input; name another folder");
   if (!fs::is_directory(path)) refuse(path, "is not a folder");
   if (!overwrite && !holds_nothing(path))
     refuse(path, "exists and is not empty; --overwrite replaces a checkpoint there");

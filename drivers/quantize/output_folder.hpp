@@ -7,29 +7,29 @@
 
 namespace kformer::drivers {
 
-/// The folder of a packed checkpoint, which gets its files together, when all are written: until then they lie
-/// in a folder inside of it. `config.json`, without which nothing is a checkpoint, goes first and comes last,
-/// so that no folder is taken for a checkpoint that is part of one.
+/// The folder of a packed checkpoint, which receives its files together, when all are written: until then they
+/// are in a folder inside it. `config.json`, without which a folder is not a checkpoint, is removed first and
+/// added last, so that an incomplete folder never looks like a checkpoint.
 class OutputFolder {
  public:
-  /// Checks that `path` can be the place; makes nothing.
-  /// \param overwrite whether a checkpoint that is there may be replaced; files that are not of a packed
+  /// Checks that `path` is usable; creates nothing.
+  /// \param overwrite whether an existing checkpoint may be replaced; other files than those of a packed
   ///                  checkpoint stay in any case
   /// \throws FileError naming the path and the reason
   OutputFolder(std::filesystem::path path, const std::filesystem::path& input, const Checkpoint& source,
                bool overwrite);
   /// Removes what was not installed.
   ~OutputFolder();
-  OutputFolder(const OutputFolder&) = delete;             ///< a place is taken once
-  OutputFolder& operator=(const OutputFolder&) = delete;  ///< a place is taken once
+  OutputFolder(const OutputFolder&) = delete;             ///< not copyable
+  OutputFolder& operator=(const OutputFolder&) = delete;  ///< not copyable
 
-  /// Makes the folder, and the one inside of it that the files are to be written to.
-  /// \throws FileError if that is not possible
+  /// Creates the folder, and the folder inside it to which the files are written.
+  /// \throws FileError if that is impossible
   void make();
   /// Where the files are to be written.
   std::filesystem::path staging() const;
-  /// Puts the files into their place.
-  /// \throws FileError if that is not possible
+  /// Moves the files to their final place.
+  /// \throws FileError if that is impossible
   void install();
 
  private:

@@ -18,14 +18,14 @@ struct MatrixExtents {
 /// Vectors are one row.
 MatrixExtents extents_of(const CheckpointTensor& tensor);
 
-/// What becomes of a tensor.
+/// The conversion of a tensor.
 struct TensorPlan {
   std::string name;
-  std::optional<QuantizedFormat> format;  ///< none: it stays as it is stored
+  std::optional<QuantizedFormat> format;  ///< none: kept as stored
 };
 
-/// What becomes of each tensor of the checkpoint's model. Tensors that the model does not have are left out,
-/// those that have their format already stay as they are.
+/// The conversion of each tensor of the checkpoint's model. Tensors that the model does not have are left out;
+/// those that already have their format are kept as stored.
 /// \param layers    format of the layers' matrices
 /// \param embedding format of the token embedding and the output matrix; none: as stored
 std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, QuantizedFormat layers,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "quantize/tensor_quantizer.hpp"
 
-#include "common/spaces.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 

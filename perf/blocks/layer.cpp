@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
-#include "attention_cases.hpp"
+#include "attention/attention_cases.hpp"
 #include "blocks/block_cases.hpp"
 #include "kformer/model/decoder_layer.hpp"
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Attention of this library beside PyTorch's scaled_dot_product_attention, on the same shapes, in the same run.
+"""Compares Kformer's attention with PyTorch's scaled_dot_product_attention, on the same shapes, in the same run.
 
-The two take turns call by call, never at the same time and on equal threads: ours, then PyTorch with its flash path forced
-and with its choice left free, whose order changes from turn to turn. Forward runs under no_grad, backward is autograd.grad
-on a kept graph. Each has its favourable layout: (batch, seq, heads, head_dim) here, (batch, heads, seq, head_dim) there.
-Inputs are normal, and rotate so that they come from memory. PyTorch allocates its results in each call, as its users have
-it; ours are handed in. A row has medians, our share of the machine's limit measured
-between the calls (the multiply-add peak, for decode the copy bandwidth), and how many times faster we are than the better
-of PyTorch's two.
+The two alternate call by call, never run at the same time, and use equal threads: ours, then PyTorch with its flash path
+forced and with its choice left free, in an order that changes from turn to turn. Forward runs under no_grad, backward is
+autograd.grad on a retained graph. Each uses its favourable layout: ours is (batch, seq, heads, head_dim), PyTorch's
+(batch, heads, seq, head_dim). Inputs are normal numbers, and rotate so that they come from memory. PyTorch allocates its
+results in each call, as it does for its users; ours are passed in. A row has medians, our share of the machine's limit
+measured between the calls (the multiply-add peak; for decode, the copy bandwidth), and our speed-up over the better of
+PyTorch's two paths.
 
-The environment that this runs in is made by perf/peers/make_environment.
+Create the environment with perf/peers/make_environment.
 """
 
 from contextlib import nullcontext

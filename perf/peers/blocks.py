@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Blocks and decoder layers of this library beside PyTorch, eager and through torch.compile, on the same shapes, in the same
-run.
+"""Compares Kformer's blocks and decoder layers with PyTorch, eager and through torch.compile, on the same shapes, in the
+same run.
 
-The three take turns call by call, never at the same time and on equal threads. Forward runs under no_grad, backward is
-autograd.grad on a kept graph; a layer runs both, and the optimizer makes a step. Inputs rotate so that they come from
-memory. PyTorch allocates its results in each call, as its users have it; ours are handed in. A row has medians, our share
-of the machine's limit measured between the calls (the multiply-add peak or the copy bandwidth, for a layer the sum of both
-over its parts), and how many times faster we are than the better of PyTorch's two. Where torch.compile cannot, a sentence
-says why and eager stands alone.
+The three alternate call by call, never run at the same time, and use equal threads. Forward runs under no_grad, backward is
+autograd.grad on a retained graph; a layer runs both, and the optimizer makes a step. Inputs rotate so that they come from
+memory. PyTorch allocates its results in each call, as it does for its users; ours are passed in. A row has medians, our share
+of the machine's limit measured between the calls (the multiply-add peak or the copy bandwidth; for a layer, the sum of both
+over its parts), and our speed-up over the better of PyTorch's two paths. If torch.compile fails, the program says why and
+reports only eager.
 
-The environment that this runs in is made by perf/peers/make_environment; torch.compile needs a C++ compiler.
+Create the environment with perf/peers/make_environment; torch.compile needs a C++ compiler.
 """
 
 import turns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Prefill and decode of a GGUF file, kformer-generate and llama.cpp in turns, on the same prompt and threads.
+"""Times prefill and decode of a GGUF file with kformer-generate and llama.cpp, alternating, on the same prompt and threads.
 
 Needs llama-cpp-python and h5py: `pip install llama-cpp-python h5py`.
 

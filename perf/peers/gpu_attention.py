@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch's scaled_dot_product_attention on a GPU: what scripts/gpu_check holds kformer-attention against.
+"""Times PyTorch's scaled_dot_product_attention on a GPU; scripts/gpu_check compares kformer-attention with it.
 
 Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses and its flash
 path alone, forward under no_grad, backward by autograd.grad on a kept graph, each sample from an idle device to an idle
@@ -42,7 +42,7 @@ class Timer:
 
 
 def rows_of(torch, case, device, timer):
-    """The rows of one shape; a path that PyTorch refuses has the reason in the place of times."""
+    """The rows of one shape; a path that PyTorch refuses has the reason instead of times."""
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case["dtype"]]
     attention = torch.nn.functional.scaled_dot_product_attention
 
@@ -96,7 +96,7 @@ def main():
     rows = []
     for case in cases(arguments.shapes):
         rows += rows_of(torch, case, arguments.device, timer)
-        # Whole after each shape: the time may be over before the last.
+        # Write the complete file after each shape: the time limit may end the run before the last.
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump({"about": about, "rows": rows}, file, indent=1)
     return 0

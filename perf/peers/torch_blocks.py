@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The blocks of this library as PyTorch users write them. Each class is made from a case as kformer-perf-blocks describes
-it: `inputs()` makes the operands, those that are floating-point can be differentiated; `forward(**inputs)` gives one result or several."""
+"""Kformer's blocks as PyTorch users write them. Each class takes a case as kformer-perf-blocks describes it. `inputs()`
+makes the operands; floating-point ones can be differentiated. `forward(**inputs)` returns one result or several."""
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ class Block:
         return torch.randint(end, (count,))
 
     def tensors(self, inputs):
-        """Those among the inputs and behind them."""
+        """The tensors among the inputs, and the parameters of a module."""
         return list(inputs.values())
 
 
@@ -119,7 +119,7 @@ class Embedding(Block):
 
 
 class AdamW(Block):
-    """A step over the weights of a decoder layer; those of 16 bits are copies of float ones, on which the step is made."""
+    """A step over the weights of a decoder layer; 16-bit weights are copies of float ones, which the step updates."""
 
     def inputs(self):
         c = self.case

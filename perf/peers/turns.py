@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the comparisons of this folder share: two programs that take turns call by call, never at the same time and on equal
+"""Shared by the comparisons in this folder: two programs that alternate call by call, never at the same time and on equal
 threads. Inputs rotate so that they come from memory."""
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Threads of the program whose turn it is not must sleep.
 SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-SKIPPED = 77  # the end without a device
+SKIPPED = 77  # exit code without a device
 
 
 class CannotMeasure(Exception):
@@ -22,7 +22,7 @@ class CannotMeasure(Exception):
 
 
 class Ours:
-    """One of the programs of this folder's parent, serving."""
+    """One of the programs in perf/, in server mode."""
 
     def __init__(self, program, threads, options=()):
         self._name = Path(program).name
@@ -52,7 +52,7 @@ class Ours:
 
 
 class RotatingSets:
-    """Sets of operands, more than the caches hold."""
+    """Sets of operands that exceed the caches."""
 
     def __init__(self, make, bytes_of, cache_bytes):
         self.all = [make()]
@@ -62,23 +62,23 @@ class RotatingSets:
         self._next = 0
 
     def next(self):
-        """The index of those that have been out of the caches for longest."""
+        """The index of the set that was used longest ago."""
         index = self._next
         self._next = (index + 1) % len(self.all)
         return index
 
 
 class Clock:
-    """Times PyTorch's calls on a device: on a GPU several between two waits, as many as take a millisecond, as the program
-    does."""
+    """Times PyTorch's calls on a device. On a GPU it makes several calls between two synchronisations, as many as take a
+    millisecond, as our program does."""
 
     def __init__(self, torch, device):
         self.device = device
         self._wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-        self.sample_s = 1e-3 if device == "cuda" else 0  # what a sample takes at least
+        self.sample_s = 1e-3 if device == "cuda" else 0  # shortest sample
 
     def seconds(self, call, count=1):
-        """Seconds of one of `count` calls."""
+        """Mean seconds of `count` calls."""
         self._wait()
         begin = time.perf_counter()
         for _ in range(count):
@@ -127,7 +127,7 @@ def first_line(error):
 
 
 def measure_all(ours, cases, make_peer, arguments, keep):
-    """Calls `keep` with the row of each case; one that cannot be measured has the reason as `failed`, and the others go on."""
+    """Calls `keep` with the row of each case. If a case cannot be measured, `failed` has the reason, and the others go on."""
     end = time.monotonic() + arguments.seconds
     for case in cases:
         if time.monotonic() > end:
@@ -143,21 +143,21 @@ def measure_all(ours, cases, make_peer, arguments, keep):
 def parse_arguments(description, program, default_filter, devices):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help=f"the program {program}")
-    parser.add_argument("--threads", type=int, default=1, help="of both (default 1)")
-    parser.add_argument("--repetitions", type=int, default=7, help="calls of each per case (default 7)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each program (default 1)")
+    parser.add_argument("--repetitions", type=int, default=7, help="calls per case and program (default 7)")
     parser.add_argument("--device", default="cpu", choices=devices,
-                        help="where the program computes, and PyTorch shall (default cpu)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after these no case begins (default: all do)")
+                        help="device on which both compute (default cpu)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no case after this time (default: no limit)")
     parser.add_argument("--filter", default=default_filter, help="regular expression of cases (default %(default)s)")
     parser.add_argument("--output", type=Path, help="JSON with every sample")
-    parser.add_argument("--smoke", action="store_true", help="the program's tiny cases")
+    parser.add_argument("--smoke", action="store_true", help="run the program's tiny cases")
     return parser.parse_args()
 
 
 def run(arguments, paths, make_peer):
     """Measures the chosen cases; `make_peer(torch, case, cache_bytes, clock)` makes what PyTorch does in a case, with `paths`,
     `seconds(path)` and `notes` for the row."""
-    # Before anything loads OpenMP; the other program inherits them.
+    # Set these before anything loads OpenMP; the other program inherits them.
     os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
     # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
     os.environ["OMP_PROC_BIND"] = "false"
@@ -180,7 +180,7 @@ def run(arguments, paths, make_peer):
     rows, clock = [], Clock(torch, arguments.device)
 
     def make(case):
-        torch.cuda.empty_cache()  # what the last case held is the program's now
+        torch.cuda.empty_cache()  # leave the memory of the last case to the other program
         return make_peer(torch, case, about["cache_bytes"], clock)
 
     def keep(row):
@@ -203,7 +203,7 @@ def run(arguments, paths, make_peer):
 
 
 def main(description, program, default_filter, paths, make_peer, devices=("cpu",)):
-    """The program; ends the process."""
+    """Runs the program and ends the process."""
     try:
         sys.exit(run(parse_arguments(description, program, default_filter, devices), paths, make_peer))
     except CannotMeasure as error:

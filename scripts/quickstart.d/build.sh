@@ -4,30 +4,63 @@
 # build_folder openmp|serial
 build_folder() { printf '%s\n' "$state/build-$route-$1"; }
 
+prepare_to_build() {
+  prepare_environment build
+  configure openmp drivers
+}
+
+# prepare_driver DRIVER: builds it, and installs meanwhile what draws plots.
+prepare_driver() {
+  prepare_to_build
+  if plots_are_missing; then
+    step "building $1, installing the packages of the plots" "build-$route-openmp" build_beside_plots "$1"
+  elif ! is_built openmp "$1"; then
+    build openmp "$1"
+  fi
+}
+
+build_beside_plots() {
+  local failed=0 plots
+  install_plots >"$state/logs/plots.log" 2>&1 &
+  plots=$!
+  build_in openmp "$1" || failed=1
+  wait "$plots" || {
+    echo "Installing the packages of the plots failed: $state/logs/plots.log"
+    failed=1
+  }
+  return "$failed"
+}
+
+# prepare_for_tests [full]
 prepare_for_tests() {
-  prepare_environment test
+  prepare_environment "$([[ ${1:-} == full ]] && echo checks || echo tests)"
+  python=$(find_python)
+  configure openmp all
+  [[ ${1:-} == full ]] || return 0
   [[ $route != debian ]] || unpack_kokkos serial
-  configure openmp
-  configure serial
+  configure serial all
 }
 
-build_drivers() {
-  configure openmp
-  build openmp kformer-drivers
-}
-
+# The second build is for what differs in it: the kernels on Serial, the drivers, and the package of the library.
 build_tests() {
   build openmp all
-  build serial all
+  [[ ${1:-} != full ]] || build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
 }
 
+# configure openmp|serial drivers|all: all is the drivers and the tests. A build of all serves for the drivers.
 configure() {
-  local folder options
+  local folder options key
   folder=$(build_folder "$1")
-  mapfile -t options < <(build_options "$1")
-  [[ -f $folder/build.ninja ]] || rm -f "$state/stamps/configure-$route-$1"
-  once "configuring the $1 build" "configure-$route-$1" "$(key_of "$folder" "$checkout" "${options[@]}")" \
-    configure_anew "$folder" "${options[@]}"
+  forget_without "$folder/build.ninja" "configure-$route-$1"
+  if [[ $2 == drivers ]] && grep -qs '^all ' "$state/stamps/configure-$route-$1"; then
+    python=$(find_python)
+    mapfile -t options < <(build_options "$1" all)
+    key="all $(key_of "$folder" "$checkout" "${options[@]}")"
+  else
+    mapfile -t options < <(build_options "$1" "$2")
+    key="$2 $(key_of "$folder" "$checkout" "${options[@]}")"
+  fi
+  once "configuring the $1 build" "configure-$route-$1" "$key" configure_anew "$folder" "${options[@]}"
 }
 
 # The cache of an earlier configuration would keep what it found then.
@@ -36,9 +69,14 @@ configure_anew() {
   "${entry[@]}" cmake -S "$checkout" -B "$1" -G Ninja "${@:2}"
 }
 
+# build_options openmp|serial drivers|all
 build_options() {
-  printf '%s\n' -DCMAKE_BUILD_TYPE=Release -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_TESTS=ON \
-    -DKformer_ENABLE_BLAS=ON "-DPython3_EXECUTABLE=$python"
+  printf '%s\n' -DCMAKE_BUILD_TYPE=Release -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_BLAS=ON
+  case $2 in
+    drivers) printf '%s\n' -DKformer_ENABLE_TESTS=OFF ;;
+    all) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" \
+      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ;;
+  esac
   case $route-$1 in
     debian-*)
       # An RPATH serves the libraries of a program too, of which Debian's Kokkos Kernels are in need; a RUNPATH does not.
@@ -55,17 +93,45 @@ build_options() {
   esac
 }
 
-# build openmp|serial TARGET
+# build openmp|serial TARGET...
 build() {
-  step "building $2 ($1)" "build-$route-$1" build_in "$(build_folder "$1")" "$1" "$2"
+  step "building ${*:2} ($1)" "build-$route-$1" build_in "$@"
 }
 
 # After a failure the next call configures anew: a faulty configuration cannot always mend itself.
 build_in() {
-  "${entry[@]}" cmake --build "$1" --parallel "$(compile_jobs)" --target "$3" || {
-    rm -f "$state/stamps/configure-$route-$2"
+  local state_of_sources stamp=$state/stamps/built-$route-$1
+  rm -f "$stamp-$2"
+  touch "$stamp.new"
+  state_of_sources=$(revision)
+  "${entry[@]}" cmake --build "$(build_folder "$1")" --parallel "$(compile_jobs)" --target "${@:2}" || {
+    rm -f "$state/stamps/configure-$route-$1"
     return 1
   }
+  # Older than what changes from here on, and even while the build ran.
+  printf '%s\n' "$state_of_sources" | { cat >"$stamp-$2" && touch --reference="$stamp.new" "$stamp-$2"; }
+}
+
+# is_built openmp|serial TARGET: whether TARGET was built, alone or with all, from the sources as they are.
+is_built() {
+  local target stamp
+  for target in "$2" all; do
+    stamp=$state/stamps/built-$route-$1-$target
+    if [[ -f $stamp && $(<"$stamp") == "$(revision)" && -z $(sources_newer_than "$stamp") ]]; then
+      return
+    fi
+  done
+  return 1
+}
+
+sources_newer_than() {
+  (cd "$checkout" && find CMakeLists.txt cmake include src drivers -newer "$1" -print -quit)
+}
+
+# Results name it.
+revision() {
+  key_of "$("${entry[@]}" git -C "$checkout" rev-parse HEAD 2>&1)" \
+    "$("${entry[@]}" git -C "$checkout" status --porcelain --untracked-files=no 2>&1)"
 }
 
 # One compile job takes up to 1.5 GB.

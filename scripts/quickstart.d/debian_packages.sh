@@ -3,18 +3,26 @@
 
 build_packages=(
   g++ cmake ninja-build ccache git
-  libhdf5-dev libtomlplusplus-dev libcli11-dev libfmt-dev nlohmann-json3-dev libboost-dev libboost-test-dev
+  libhdf5-dev libtomlplusplus-dev libcli11-dev libfmt-dev nlohmann-json3-dev
   libpcre2-dev libsentencepiece-dev libicu-dev
   libopenblas-openmp-dev liblapack-dev
-  python3 python3-h5py python3-h5netcdf python3-netcdf4 python3-xarray python3-pandas python3-numpy
-  python3-matplotlib
 )
-test_packages=(doxygen clang-format-19 netcdf-bin)
+plot_packages=(python3 python3-h5py python3-h5netcdf python3-xarray python3-pandas python3-numpy python3-matplotlib)
+test_packages=(libboost-dev libboost-test-dev python3-netcdf4 netcdf-bin)
+check_packages=(
+  doxygen clang-format-19 clang-tidy-19
+  python3-sphinx python3-breathe python3-myst-parser furo
+)
 
-# packages_for build|test: one a line.
+# packages_for build|plots|tests|checks: one a line; each set has those before it.
 packages_for() {
   printf '%s\n' "${build_packages[@]}"
-  [[ $1 == build ]] || printf '%s\n' "${test_packages[@]}"
+  [[ $1 != build ]] || return 0
+  printf '%s\n' "${plot_packages[@]}"
+  [[ $1 != plots ]] || return 0
+  printf '%s\n' "${test_packages[@]}"
+  [[ $1 != tests ]] || return 0
+  printf '%s\n' "${check_packages[@]}"
 }
 
 apt_install=(
@@ -42,7 +50,7 @@ missing_packages() {
       sed -n 's/^installed //p' | sort)
 }
 
-# install_on_machine build|test: as root on a machine with apt; otherwise says what is missing.
+# install_on_machine SET: as root on a machine with apt; otherwise says what is missing.
 install_on_machine() {
   local missing
   if ! command -v apt-get >/dev/null; then
@@ -53,7 +61,7 @@ install_on_machine() {
   [[ -n $missing ]] || return 0
   if is_root; then
     # shellcheck disable=SC2086
-    step "packages of the build (apt)" apt-install install_packages $missing
+    step "packages of the $1 (apt)" apt-install install_packages $missing
   elif [[ ${KFORMER_ROUTE:-${route:-}} == debian ]]; then
     die "these packages are missing, and only root can install them: apt-get install $missing"
   else
@@ -66,6 +74,24 @@ install_packages() {
   # A foreign source that fails to update is no reason to stop: the install below decides.
   apt-get update || true
   "${apt_install[@]}" "$@"
+}
+
+# plots_are_missing: whether this call can install what draws the plots.
+plots_are_missing() {
+  if [[ $in_root == yes ]]; then
+    ! is_done root-plots "$(key_of "$(packages_for plots)")"
+  else
+    is_root && command -v apt-get >/dev/null && [[ -n $(missing_packages plots) ]]
+  fi
+}
+
+install_plots() {
+  if [[ $in_root == yes ]]; then
+    do_and_stamp root-plots "$(key_of "$(packages_for plots)")" install_in_root plots
+  else
+    # shellcheck disable=SC2046
+    install_packages $(missing_packages plots)
+  fi
 }
 
 # The archive that this machine's apt uses for Debian itself, from its sources.
@@ -90,7 +116,7 @@ unpack_kokkos() {
     packages=(libtrilinos-kokkos-dev libtrilinos-kokkos-kernels-dev)
     title="Kokkos with Serial, and Kokkos Kernels (Debian's packages)"
   fi
-  [[ -d $state/kokkos-$1 ]] || rm -f "$state/stamps/kokkos-$1"
+  forget_without "$state/kokkos-$1" "kokkos-$1"
   once "$title" "kokkos-$1" "$(key_of "$(declare -f provide_kokkos download_debs unpack_debs)")" \
     provide_kokkos "$1" "${packages[@]}"
 }

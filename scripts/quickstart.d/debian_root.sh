@@ -4,20 +4,19 @@
 root_release=trixie
 root=$state/debian-$root_release
 
+# prepare_root SET
 prepare_root() {
   is_root || die "this Debian is older than 13: its packages go into a Debian 13 root, which only root can make." \
     "Run as root, or set Kokkos_ROOT to a Kokkos >= 4.6, or KFORMER_ROUTE=upstream where its host answers"
-  command -v debootstrap >/dev/null || step "debootstrap (apt)" apt-debootstrap \
-    install_packages debootstrap debian-archive-keyring
   may_mount || command -v proot >/dev/null || step "proot, as mounts are not allowed here (apt)" apt-proot \
     install_packages proot
-  [[ -d $root ]] || rm -f "$state/stamps/root"
-  once "Debian 13 root (debootstrap; 1.7 GB with its packages)" root "$(key_of "$root_release" "$(declare -f configure_root)")" \
+  forget_without "$root" root
+  once "Debian 13 root with the packages of the build (1.3 GB)" root "$(key_of "$root_release" "$(declare -f configure_root)")" \
     make_root
   once "packages of the build, in the Debian 13 root" root-build "$(key_of "$(packages_for build)")" \
     install_in_root build
-  [[ $1 == build ]] || once "packages of the checks, in the Debian 13 root" root-test "$(key_of "$(packages_for test)")" \
-    install_in_root test
+  [[ $1 == build ]] || once "packages of the $1, in the Debian 13 root" "root-$1" "$(key_of "$(packages_for "$1")")" \
+    install_in_root "$1"
 }
 
 # Whether commands can have a mount namespace of their own. What is mounted there goes when they end, however
@@ -25,19 +24,27 @@ prepare_root() {
 may_mount() { unshare --mount mount --bind "$state" "$state" 2>/dev/null; }
 
 make_root() {
-  local new=$root.new mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  local new=$root.new mirror packages
+  command -v mmdebstrap >/dev/null || install_packages mmdebstrap debian-archive-keyring
   mirror=$(debian_mirror)
+  packages=$(packages_for build)
   remove_root "$new"
   remove_root "$root"
   rm -f "$state/stamps/root-"*
-  local debootstrap=(debootstrap --variant=minbase --keyring="$keyring" "$root_release" "$new" "$mirror")
-  if may_mount; then
-    unshare --mount -- "${debootstrap[@]}"
-  else
-    "${debootstrap[@]}"
-  fi
+  mkdir "$new"
   configure_root "$new"
+  local mmdebstrap=(
+    mmdebstrap --mode=root --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    --skip=check/empty "--aptopt=$new/etc/apt/apt.conf.d/90kformer" "--dpkgopt=$new/etc/dpkg/dpkg.cfg.d/kformer"
+    "--include=${packages//$'\n'/,}" "$root_release" "$new" "$mirror"
+  )
+  if may_mount; then
+    unshare --mount -- "${mmdebstrap[@]}"
+  else
+    "${mmdebstrap[@]}"
+  fi
   mv "$new" "$root"
+  key_of "$packages" >"$state/stamps/root-build"
 }
 
 remove_root() {
@@ -51,6 +58,7 @@ remove_root() {
 
 # Small and fast to install; reaches the archive the way the machine's apt does.
 configure_root() {
+  mkdir -p "$1/etc/dpkg/dpkg.cfg.d" "$1/etc/apt/apt.conf.d" "$1/etc/apt/auth.conf.d"
   cat >"$1/etc/dpkg/dpkg.cfg.d/kformer" <<'EOF'
 force-unsafe-io
 path-exclude=/usr/share/doc/*

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 # The environment in which everything is built and run.
 
-# prepare_environment build|test: sets `route` and `entry`, the command that starts programs in the environment.
+# prepare_environment SET: installs a set of packages, and sets `route` and `entry`, the command that starts programs in
+# the environment.
 prepare_environment() {
+  in_root=no
   choose_route
   if [[ $route == debian ]]; then
     use_debian "$1"
@@ -10,7 +12,6 @@ prepare_environment() {
     install_on_machine "$1"
     enter_machine
   fi
-  python=$(find_python)
 }
 
 use_debian() {
@@ -18,6 +19,7 @@ use_debian() {
   version=$(debian_version) || die "the packages of Debian need Debian 12 or later; on this system set Kokkos_ROOT" \
     "to a Kokkos >= 4.6, or KFORMER_ROUTE=upstream where its host answers"
   if ((${version%%.*} < 13)); then
+    in_root=yes
     prepare_root "$1"
     enter_through_root
     entry+=(env -i PATH="$(path_of_programs):/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")

@@ -19,7 +19,8 @@ run_deck() {
   say "running $1 $2"
   run_job copy_output "$output" "${entry[@]}" "$1" "$2"
   result=$(sed -n 's/^results: //p' "$output" | tail -n 1)
-  run_job "${entry[@]}" "$python" -m kformer_results plot "$result"
+  python=$(find_python)
+  run_job "${entry[@]}" "$python" -m kformer_results plot --if-any "$result"
 }
 
 # copy_output FILE COMMAND...: what COMMAND prints goes to FILE as well. A signal to all is for COMMAND alone to
@@ -36,16 +37,28 @@ run_job() {
   [[ $child_status == 0 ]] || exit "$child_status"
 }
 
-# Both runs take place even when the first fails.
+# run_tests [full] [CTEST ARGS]: each test once, or all there are. What comes later takes place even when the first fails.
 run_tests() {
-  local variant failed=()
-  for variant in openmp serial; do
-    say "tests, $variant"
-    supervise "${entry[@]}" ctest --test-dir "$(build_folder "$variant")" --output-on-failure \
-      --parallel "$(nproc)" "$@"
-    await_end
-    [[ -z $interrupted ]] || exit "$((child_status ? child_status : 1))"
-    [[ $child_status == 0 ]] || failed+=("$variant")
-  done
+  local failed=() reports=()
+  if [[ ${1:-} == full ]]; then
+    shift
+    run_ctest openmp "$@"
+    run_ctest serial --label-regex '^(serial|driver|install)$' "$@"
+  else
+    run_ctest openmp --label-exclude '^full$' "$@"
+  fi
+  "${entry[@]}" "$python" "$checkout/scripts/quickstart.d/list_skipped.py" "${reports[@]}" >&2
   [[ ${#failed[@]} == 0 ]] || die "tests failed: ${failed[*]}"
+}
+
+# run_ctest openmp|serial ARGS...: adds to `failed` and `reports`.
+run_ctest() {
+  local report=$state/logs/tests-$1.xml
+  say "tests, $1"
+  supervise "${entry[@]}" ctest --test-dir "$(build_folder "$1")" --output-on-failure --output-junit "$report" \
+    --parallel "$(nproc)" "${@:2}"
+  await_end
+  [[ -z $interrupted ]] || exit "$((child_status ? child_status : 1))"
+  [[ $child_status == 0 ]] || failed+=("$1")
+  reports+=("$report")
 }

@@ -9,6 +9,7 @@ choose_route() {
     read -r _ route <"$state/route"
     return
   fi
+  needs_lock
   route=${KFORMER_ROUTE:-}
   case $route in
     found) require_found_kokkos ;;

@@ -9,6 +9,21 @@ die() {
   exit 1
 }
 
+# set_up COMMAND...: runs COMMAND, which does steps, under the lock. Where no step is left to do, another call may
+# hold the lock.
+set_up() {
+  if (nothing_may_be_done=yes && "$@") 2>/dev/null; then
+    "$@"
+  else
+    begin
+    "$@"
+    end_of_setup
+  fi
+}
+
+# What is about to be done counts as undone for a call without the lock.
+needs_lock() { [[ -z ${nothing_may_be_done:-} ]] || exit 1; }
+
 # Makes the state folder and holds its lock. The commands of a step inherit the lock, so that what
 # outlives a killed call finishes before the next call goes on from there.
 begin() {
@@ -28,6 +43,7 @@ end_of_setup() { exec {lock}>&-; }
 step() {
   local title=$1 log=$state/logs/$2.log started=$SECONDS last_report=$SECONDS
   shift 2
+  needs_lock
   supervise "$@" >"$log" 2>&1
   while is_running; do
     show_progress
@@ -68,6 +84,13 @@ once() {
   local title=$1 name=$2 key=$3
   shift 3
   is_done "$name" "$key" || step "$title" "$name" do_and_stamp "$name" "$key" "$@"
+}
+
+# forget_without FOLDER NAME: the step NAME is undone where the FOLDER that it makes is gone.
+forget_without() {
+  [[ ! -e $1 ]] || return 0
+  needs_lock
+  rm -f "$state/stamps/$2"
 }
 
 is_done() { [[ -f $state/stamps/$1 && $(<"$state/stamps/$1") == "$2" ]]; }

@@ -10,8 +10,8 @@ namespace {
 // The number of devices, or why it is not known.
 [[maybe_unused]] std::string absence(const char* backend, bool known, int count, const char* error) {
   if (known && count > 0) return {};
-  return std::string("Kokkos was built for ") + backend + ", and there is no such device here (" +
-         (known ? "the runtime counts 0" : error) + "); run on a machine with one, or build for the host";
+  return std::string("Kokkos was built for ") + backend + ", but this machine has no such device (" +
+         (known ? "the runtime reports 0" : error) + "); run on a machine with one, or build for the host";
 }
 
 }  // namespace

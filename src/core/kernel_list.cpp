@@ -37,7 +37,7 @@ std::string forced_kernel(const char* op, const char* function) {
     rest = comma == rest.npos ? "" : rest.substr(comma + 1);
     const auto colon = item.find(':');
     if (colon == item.npos || colon + 1 == item.size())
-      throw NotSupported("kformer: KFORMER_KERNEL has the form OP:KERNEL[,OP:KERNEL...], got \"" +
+      throw NotSupported("kformer: KFORMER_KERNEL must have the form OP:KERNEL[,OP:KERNEL...], got \"" +
                          std::string(item) + '"');
     if (item.substr(0, colon) == function) return std::string(item.substr(colon + 1));
     if (item.substr(0, colon) == op) by_op = item.substr(colon + 1);

@@ -55,8 +55,8 @@ bool write_and_sync(const std::filesystem::path& path, std::span<const std::span
   return ::fsync(file.get()) == 0 && file.close();
 }
 
-/// Makes the rename itself survive a power cut. Not every file system can do this for a directory, and the file
-/// is already whole, so a refusal is no error.
+/// Makes the rename itself survive a power cut. Not every file system supports this for a directory, and the
+/// file is already complete, so a refusal is not an error.
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor descriptor(
       ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

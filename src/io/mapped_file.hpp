@@ -8,7 +8,7 @@
 
 namespace kformer::Impl {
 
-/// A file's contents, mapped for reading as long as `start` or a copy of it lives.
+/// A file's contents, mapped for reading as long as `start` or a copy of it exists.
 struct MappedFile {
   std::shared_ptr<const std::byte> start;
   std::size_t size = 0;

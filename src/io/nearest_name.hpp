@@ -8,11 +8,11 @@
 namespace kformer::Impl {
 
 /// The up to `limit` names that take the fewest single-character edits to become `word`, closest first; names
-/// that share too little with it to be a slip of the pen are left out.
+/// that share too little with it to be a typo are left out.
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names,
                                        std::size_t limit = 3);
 
-/// "; did you mean 'a' or 'b'?", or "; known: a, b, c, ..." where nothing is near, for the end of an error
+/// "; did you mean 'a' or 'b'?", or "; known: a, b, c, ..." if no name is similar, for the end of an error
 /// text.
 std::string suggest_names(std::string_view word, const std::vector<std::string>& names);
 

@@ -7,7 +7,7 @@
 
 namespace kformer::Impl {
 
-/// What U+FFFD, the character for what is no character, is in UTF-8.
+/// U+FFFD, the replacement character, in UTF-8.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 /// The beginning of some bytes, read as UTF-8.
@@ -26,6 +26,10 @@ Utf8Character first_character(std::string_view bytes);
 
 /// `bytes` with U+FFFD for each malformed or unfinished piece (Unicode 15, section 3.9).
 std::string repair_utf8(std::string_view bytes);
+
+/// `bytes` with everything that is not UTF-8, and NUL (which HDF5's strings cannot carry), replaced by U+FFFD:
+/// one stray byte in a command line or a file name must not make the whole result file unreadable to Python.
+std::string to_utf8(std::string_view bytes);
 
 /// How many bytes at the end of `bytes` are an unfinished character.
 std::size_t unfinished_bytes(std::string_view bytes);

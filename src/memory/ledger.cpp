@@ -105,7 +105,7 @@ std::string Ledger::report() const {
 void Ledger::throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
                                  std::size_t bytes) const {
   throw OutOfMemory("kformer: " + format_bytes(bytes) + " for '" + label + "' (" + to_string(memory_class) +
-                    ") could not be had in memory space " + space + "; held so far:\n" + report());
+                    ") could not be allocated in memory space " + space + "; allocated so far:\n" + report());
 }
 
 }  // namespace kformer

@@ -19,14 +19,14 @@ PooledMemory take_in_order(const DevicePool& pool, const Kokkos::Cuda& exec, con
   if (data == nullptr) return {};
   const auto space = Kokkos::Tools::make_space_handle(Kokkos::CudaSpace::name());
   Kokkos::Tools::allocateData(space, label, data, bytes);
-  return {static_cast<std::byte*>(data), [=](std::byte* memory) {
-            if (!Kokkos::is_initialized())
-              Kokkos::abort(
-                  ("kformer::MemoryBlock: '" + label + "' is given back after Kokkos::finalize\n").c_str());
-            Kokkos::Tools::deallocateData(space, label, memory, bytes);
-            before_free();
-            pool.free(memory, exec.cuda_stream());
-          }};
+  return {
+      static_cast<std::byte*>(data), [=](std::byte* memory) {
+        if (!Kokkos::is_initialized())
+          Kokkos::abort(("kformer::MemoryBlock: '" + label + "' is released after Kokkos::finalize\n").c_str());
+        Kokkos::Tools::deallocateData(space, label, memory, bytes);
+        before_free();
+        pool.free(memory, exec.cuda_stream());
+      }};
 }
 
 DevicePool device_pool() { return DevicePool(Kokkos::Cuda().cuda_device()); }

@@ -30,7 +30,7 @@ DynamicLossScale::DynamicLossScale(const LossScaling& options) : m_options(optio
   require(o.backoff_factor > 0 && o.backoff_factor < 1, "backoff_factor must lie between 0 and 1, got ",
           o.backoff_factor);
   require(o.growth_interval >= 0, "growth_interval must not be negative, got ", o.growth_interval,
-          "; 0 keeps the scale as it is");
+          "; 0 keeps the scale fixed");
 }
 
 void DynamicLossScale::restore(double scale, std::int64_t good_steps) {

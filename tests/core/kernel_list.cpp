@@ -152,7 +152,8 @@ BOOST_AUTO_TEST_CASE(a_malformed_choice_is_an_error) {
     const EnvironmentVariable malformed("KFORMER_KERNEL", item);
     check_error<NotSupported>(
         [] { chosen_for(4); },
-        std::string("kformer: KFORMER_KERNEL has the form OP:KERNEL[,OP:KERNEL...], got \"") + item + "\"");
+        std::string("kformer: KFORMER_KERNEL must have the form OP:KERNEL[,OP:KERNEL...], got \"") + item +
+            "\"");
   }
 }
 

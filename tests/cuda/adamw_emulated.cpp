@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_norm_matches_the_oracle, T, GradientScalars) {
   check_the_norm_of_nothing_is_zero_and_of_what_is_not_finite_neither<T>(emulated());
 }
 
-// The arrays but for their first element lie at no multiple of 16 bytes.
+// The arrays without their first element are not aligned to 16 bytes.
 BOOST_AUTO_TEST_CASE_TEMPLATE(arrays_may_lie_anywhere, T, Scalars) {
   const auto shifted = [](TensorRef x) {
     if (!x.present()) return x;
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(arrays_may_lie_anywhere, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE(states_in_8_bits_are_refused) {
   const AdamWModel<bf16> model(States::coded);
-  BOOST_TEST(step_kernel.reject(Impl::AdamW{model.parameters, {}, {}}) == "it has no states in 8 bits");
+  BOOST_TEST(step_kernel.reject(Impl::AdamW{model.parameters, {}, {}}) == "it does not support 8-bit states");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

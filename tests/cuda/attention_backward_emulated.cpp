@@ -23,7 +23,7 @@ void test_backward(const Case& c) {
              static_cast<std::size_t>(c.batch * c.q_heads * c.q_len) * sizeof(float));
   test_kernels({&kernel, 1}, t.backward_problem(), t.gradients(), [&](const std::string&) {
     // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
-    // kernel that sums in an order of its own can be held to that.
+    // kernel that sums in its own order can satisfy that.
     if (c.kv_len != 1) {
       check_close("dq", t.dq, expected.dq, naive.dq);
       check_close("dk", t.dk, expected.dk, naive.dk);
@@ -149,13 +149,13 @@ BOOST_AUTO_TEST_CASE(refusals) {
   const auto as_it_is = [](auto&) {};
   BOOST_TEST(why(c, as_it_is) == "");
   BOOST_TEST(why({1, 5, 7, 2, 1, 12, 16}, as_it_is) == "head_dim 12 is not a multiple of 8 from 8 to 256");
-  BOOST_TEST(why(c, [](auto& p) { p.options.compute = Compute::full; }) ==
-             "it rounds attention weights to 16 bits, and compute = full was asked for");
-  BOOST_TEST(why(c.sinks(), as_it_is) == "it has no bias, ALiBi slopes, sinks or block mask");
+  BOOST_TEST(why(c, [](auto& p) { p.options.compute = Precision::full; }) ==
+             "it rounds attention weights to 16 bits, but compute = full was requested");
+  BOOST_TEST(why(c.sinks(), as_it_is) == "it does not support bias, ALiBi slopes, sinks or block masks");
   const auto shift = [](TensorRef& x) { x.data = static_cast<std::uint16_t*>(x.data) + 1; };
-  BOOST_TEST(why(c, [&](auto& p) { shift(p.dout); }) == "dout does not lie at a multiple of 16 bytes");
-  BOOST_TEST(why(c, [&](auto& p) { shift(p.dq); }) == "dq does not lie at a multiple of 16 bytes");
-  BOOST_TEST(why(c, [&](auto& p) { shift(p.dk); }) == "dk does not lie at a multiple of 16 bytes");
+  BOOST_TEST(why(c, [&](auto& p) { shift(p.dout); }) == "dout is not aligned to 16 bytes");
+  BOOST_TEST(why(c, [&](auto& p) { shift(p.dq); }) == "dq is not aligned to 16 bytes");
+  BOOST_TEST(why(c, [&](auto& p) { shift(p.dk); }) == "dk is not aligned to 16 bytes");
   BOOST_TEST(why(c, [&](auto& p) { p.dv.stride[1] += 4; }) ==
              "dv has a stride of 28 elements, which is not a multiple of 8");
 }

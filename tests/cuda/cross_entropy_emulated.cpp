@@ -63,14 +63,14 @@ BOOST_AUTO_TEST_CASE(refusals) {
   const auto [forward, backward] = emulated();
   CrossEntropyTensors<double> doubles({2, 8});
   BOOST_TEST(forward[0].reject(doubles.forward_problem()) ==
-             "logits are stored as f64, it takes f32, bf16 and f16");
+             "logits are stored as f64, but it supports only f32, bf16 and f16");
   BOOST_TEST(backward[0].reject(doubles.backward_problem()) ==
-             "logits are stored as f64, it takes f32, bf16 and f16");
+             "logits are stored as f64, but it supports only f32, bf16 and f16");
   CrossEntropyTensors<bf16> t({2, 8});
   BOOST_TEST(backward[0].reject(t.backward_problem()).empty());
   t.dlogits = TestTensor<Exec, bf16>({2, 8}, Rows::packed);
   BOOST_TEST(backward[0].reject(t.backward_problem()) ==
-             "rows of logits and dlogits do not lie alike with respect to 16 bytes");
+             "rows of logits and dlogits are not equally aligned with respect to 16 bytes");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

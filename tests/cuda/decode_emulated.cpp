@@ -105,9 +105,9 @@ BOOST_AUTO_TEST_CASE(refusals) {
   };
   const Case c{1, 1, 1, 64, 1, 8, 8};
   BOOST_TEST(refusal(c) == "");
-  BOOST_TEST(refusal({1, 1, 1, 65, 1, 8, 8}) == "65 queries share a key head, it takes at most 64");
-  BOOST_TEST(refusal({1, 33, 1, 2, 1, 8, 8}) == "66 queries share a key head, it takes at most 64");
-  BOOST_TEST(refusal(c.packed({1, 2}, {5, 5})) == "128 queries share a key head, it takes at most 64");
+  BOOST_TEST(refusal({1, 1, 1, 65, 1, 8, 8}) == "65 queries share a key head, but it supports at most 64");
+  BOOST_TEST(refusal({1, 33, 1, 2, 1, 8, 8}) == "66 queries share a key head, but it supports at most 64");
+  BOOST_TEST(refusal(c.packed({1, 2}, {5, 5})) == "128 queries share a key head, but it supports at most 64");
   BOOST_TEST(!refusal(c.sinks()).empty());
   const AttentionTensors<bf16> t(c, Rows::aligned);
   auto problem = t.forward_problem();

@@ -57,11 +57,11 @@ BOOST_AUTO_TEST_CASE(what_it_refuses) {
   };
   BOOST_TEST(refusal({1, 5, 5, 1, 1, 64, 64}) == "");
   BOOST_TEST(refusal({1, 5, 5, 1, 1, 96, 96}) ==
-             "head_dim and v_head_dim are 96 and 96, it takes 64 and 64, or 128 and 128");
+             "head_dim and v_head_dim are 96 and 96, but it supports only 64 and 64, or 128 and 128");
   BOOST_TEST(refusal({1, 5, 5, 1, 1, 64, 128}) ==
-             "head_dim and v_head_dim are 64 and 128, it takes 64 and 64, or 128 and 128");
+             "head_dim and v_head_dim are 64 and 128, but it supports only 64 and 64, or 128 and 128");
   BOOST_TEST(refusal(Case{1, 5, 5, 1, 1, 64, 64}.packed({2, 3}, {4, 1})) ==
-             "sequences are packed, and it copies tiles of batches");
+             "sequences are packed, but it supports only batches");
   BOOST_TEST(refusal({1, 5, 0, 1, 1, 64, 64}) == "k is empty");
   BOOST_TEST(refusal({0, 5, 5, 1, 1, 64, 64}) == "q is empty");
 }

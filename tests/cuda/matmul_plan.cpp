@@ -15,19 +15,21 @@ BOOST_AUTO_TEST_SUITE(matmul_plan)
 
 using Impl::cuda::ColumnMajor;
 using Impl::cuda::MatmulPlan;
-using Impl::cuda::Number;
 
 template <class F>
-void with_number(Number number, F f) {
-  switch (number) {
-    case Number::f16:
+void with_number(DType type, F f) {
+  switch (type) {
+    case DType::f16:
       return f(f16());
-    case Number::bf16:
+    case DType::bf16:
       return f(bf16());
-    case Number::f32:
+    case DType::f32:
       return f(float());
-    case Number::f64:
+    case DType::f64:
       return f(double());
+    case DType::i32:
+    case DType::u8:
+      break;
   }
 }
 
@@ -40,7 +42,7 @@ double element(const ColumnMajor& m, std::int64_t batch, std::int64_t row, std::
   return value;
 }
 
-// What the documentation of cublasLtMatmul says, element by element, after the checks that it makes.
+// The documented result of cublasLtMatmul, element by element, after its checks.
 struct ColumnMajorGemm {
   static constexpr const char* name = "column_major_gemm";
   static std::string refusal(const MatmulPlan&) { return {}; }
@@ -80,15 +82,16 @@ struct ColumnMajorGemm {
     BOOST_TEST(fits(p.c, p.d.rows, p.d.cols));
     BOOST_TEST(fits(p.d, p.d.rows, p.d.cols));
     BOOST_TEST((p.a.type == p.b.type && p.c.type == p.d.type));
-    BOOST_TEST((p.compute == (p.a.type == Number::f64 ? Number::f64 : Number::f32)));
+    BOOST_TEST((p.compute == (p.a.type == DType::f64 ? DType::f64 : DType::f32)));
     if (p.c.data == p.d.data) BOOST_TEST(p.c.leading == p.d.leading);
     for (const ColumnMajor* m : {&p.a, &p.b, &p.c, &p.d})
       for (std::int64_t batch = 0; batch < p.batches; ++batch)
         BOOST_TEST((reinterpret_cast<std::uintptr_t>(m->data) +
-                    static_cast<std::uintptr_t>(batch * m->batch_stride * Impl::cuda::bytes_of(m->type))) %
+                    static_cast<std::uintptr_t>(batch * m->batch_stride *
+                                                static_cast<std::int64_t>(size_of(m->type)))) %
                        m->alignment ==
                    0u);
-    if (p.compute == Number::f64)
+    if (p.compute == DType::f64)
       multiply<double>(p);
     else
       multiply<float>(p);
@@ -118,7 +121,7 @@ struct Tensors {
   TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
   TestTensor<Exec, compute_t<T>> dweight;
 
-  // The residual lies in other strides than y.
+  // The residual has other strides than y.
   Tensors(Shape s, Rows rows) {
     std::mt19937 generator(20261122);
     const auto tensor_of = [&]<class S>(S, std::int64_t r, std::int64_t c, Rows stored) {
@@ -202,7 +205,7 @@ std::string refusal(const P& p) {
 BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
   const Tensors<float> none({4, 0, 3}, Rows::packed), t({4, 6, 5}, Rows::packed);
   BOOST_TEST(refusal(Impl::LinearForward{none.x.ref(), none.weight.ref(), {}, {}, none.y.ref()}) ==
-             "the sum is over nothing");
+             "the sum is empty");
   BOOST_TEST(refusal(Impl::LinearBackwardInput{none.weight.ref(), none.dy.ref(), none.dx.ref()}) == "");
 
   Impl::LinearForward p{t.x.ref(), t.weight.ref(), {}, t.residual.ref(), t.y.ref()};

@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, 
   for (const std::int64_t hidden : {40, 1544}) test_rows_without_a_norm<T>(hidden, Rows::aligned, Emulated{});
 }
 
-// The workspace is asked for before it is known where operands lie.
+// The workspace size is requested before the addresses of operands are known.
 BOOST_AUTO_TEST_CASE(the_workspace_is_enough_for_the_portable_kernel) {
   Impl::RmsNormBackward problem{};
   problem.x.dtype = DType::bf16;
@@ -96,17 +96,17 @@ BOOST_AUTO_TEST_CASE(refusals_say_why) {
   const auto refusal = [](const auto& t) { return forward_kernel.reject(t.forward_problem()); };
   BOOST_TEST(refusal(Tensors<float>({3, 8}, false, Rows::aligned)) == "");
   BOOST_TEST(refusal(Tensors<double>({3, 8}, false, Rows::aligned)) ==
-             "operands are stored as f64, it takes f32, bf16 and f16");
+             "operands are stored as f64, but it supports only f32, bf16 and f16");
   BOOST_TEST(refusal(Tensors<bf16>({3, 12}, false, Rows::aligned)) ==
              "a row has 24 bytes, which is not a multiple of 16");
   BOOST_TEST(refusal(Tensors<bf16>({3, 8}, true, Rows::strided)) ==
              "x has a stride of 13 elements, which is not a multiple of 16 bytes");
   BOOST_TEST(refusal(Tensors<float>({1, 8200}, false, Rows::aligned)) ==
-             "a row has 32800 bytes, it keeps up to 32768 in registers");
+             "a row has 32800 bytes, but it keeps at most 32768 in registers");
   const Tensors<f16> t({3, 16}, true, Rows::aligned);
   Impl::RmsNormBackward p = t.backward_problem();
   p.dsum.data = static_cast<std::uint16_t*>(p.dsum.data) + 1;
-  BOOST_TEST(backward_kernel.reject(p) == "dsum does not lie at a multiple of 16 bytes");
+  BOOST_TEST(backward_kernel.reject(p) == "dsum is not aligned to 16 bytes");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

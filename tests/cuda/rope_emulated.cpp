@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(refusals_say_why) {
   const auto consecutive = Positions::consecutive;
   BOOST_TEST(refusal(Tensors<float>({1, 3, 2, 1, 8}, consecutive, Rows::aligned)) == "");
   BOOST_TEST(refusal(Tensors<double>({1, 3, 2, 1, 16}, consecutive, Rows::aligned)) ==
-             "operands are stored as f64, it takes f32, bf16 and f16");
+             "operands are stored as f64, but it supports only f32, bf16 and f16");
   BOOST_TEST(refusal(Tensors<bf16>({1, 3, 2, 1, 24}, consecutive, Rows::aligned)) ==
              "head_dim 24 is not a multiple of 16");
   BOOST_TEST(refusal(Tensors<bf16>({1, 3, 2, 1, 16}, consecutive, Rows::strided)) ==

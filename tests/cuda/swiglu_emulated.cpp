@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(refusals_say_why) {
   const std::type_identity<bf16> half;
   BOOST_TEST(refusal(half, {3, 8}, Rows::aligned) == "");
   BOOST_TEST(refusal(std::type_identity<double>{}, {3, 8}, Rows::aligned) ==
-             "operands are stored as f64, it takes f32, bf16 and f16");
+             "operands are stored as f64, but it supports only f32, bf16 and f16");
   BOOST_TEST(refusal(half, {3, 12}, Rows::aligned) == "a row has 24 bytes, which is not a multiple of 16");
   BOOST_TEST(refusal(half, {3, 8}, Rows::strided) ==
              "gate has a stride of 13 elements, which is not a multiple of 16 bytes");

@@ -38,53 +38,48 @@ BOOST_AUTO_TEST_CASE(white_space_at_the_ends_is_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(white_space_inside_counts) {
-  BOOST_TEST(
-      message(tokens({"a", "  b"}), "a b") ==
-      "token 3 of 3 (id 11, \"  b\") is the first that differs: after 2 bytes of text, \"b\" should follow, "
-      "not \" b\"");
+  BOOST_TEST(message(tokens({"a", "  b"}), "a b") ==
+             "token 3 of 3 (id 11, \"  b\") is the first that differs: after 2 bytes of text, expected \"b\", "
+             "got \" b\"");
 }
 
 BOOST_AUTO_TEST_CASE(the_first_token_that_differs_is_named) {
-  BOOST_TEST(
-      message(tokens({" Once", " upon", " a", " tree"}), "Once upon a time") ==
-      "token 5 of 5 (id 13, \" tree\") is the first that differs: after 13 bytes of text, \"ime\" should "
-      "follow, not \"ree\"");
-  BOOST_TEST(
-      message(tokens({"x"}), "y") ==
-      "token 2 of 2 (id 10, \"x\") is the first that differs: after 0 bytes of text, \"y\" should follow, "
-      "not \"x\"");
+  BOOST_TEST(message(tokens({" Once", " upon", " a", " tree"}), "Once upon a time") ==
+             "token 5 of 5 (id 13, \" tree\") is the first that differs: after 13 bytes of text, expected "
+             "\"ime\", got \"ree\"");
+  BOOST_TEST(message(tokens({"x"}), "y") ==
+             "token 2 of 2 (id 10, \"x\") is the first that differs: after 0 bytes of text, expected \"y\", "
+             "got \"x\"");
 }
 
 BOOST_AUTO_TEST_CASE(tokens_without_text_are_passed_over) {
   auto got = tokens({"a", "", "c"});
   BOOST_TEST(
       message(got, "ab") ==
-      "token 4 of 4 (id 12, \"c\") is the first that differs: after 1 bytes of text, \"b\" should follow, not "
+      "token 4 of 4 (id 12, \"c\") is the first that differs: after 1 bytes of text, expected \"b\", got "
       "\"c\"");
 }
 
 BOOST_AUTO_TEST_CASE(a_text_that_ends_early_or_late_differs) {
   BOOST_TEST(message(tokens({"Once"}), "Once upon") ==
-             "the text ends after token 2 of 2, but it should go on with \" upon\"");
-  BOOST_TEST(message(tokens({}), "Once") ==
-             "the text ends after token 1 of 1, but it should go on with \"Once\"");
+             "the text ends after token 2 of 2, but \" upon\" should follow");
+  BOOST_TEST(message(tokens({}), "Once") == "the text ends after token 1 of 1, but \"Once\" should follow");
   BOOST_TEST(message(tokens({"Once", " upon"}), "Once") ==
-             "token 3 of 3 (id 11, \" upon\") is the first that differs: after 4 bytes of text, the end should "
-             "follow, not \" upon\"");
+             "token 3 of 3 (id 11, \" upon\") is the first that differs: after 4 bytes of text, expected the "
+             "end, got \" upon\"");
 }
 
 BOOST_AUTO_TEST_CASE(excerpts_are_short_and_on_one_line) {
   const std::string text = message(tokens({"a"}), "a\n\"b\"\x01" + std::string(100, 'z'));
-  BOOST_TEST(text == "the text ends after token 2 of 2, but it should go on with \"\\n\\\"b\\\"\\x01" +
-                         std::string(35, 'z') + "\"...");
+  BOOST_TEST(text == "the text ends after token 2 of 2, but \"\\n\\\"b\\\"\\x01" + std::string(35, 'z') +
+                         "\"... should follow");
 }
 
 BOOST_AUTO_TEST_CASE(characters_are_shown_whole) {
-  // The same first byte: the second one, a token of its own, differs.
-  BOOST_TEST(
-      message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
-      "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, \"\u00f6h\" should "
-      "follow, not \"\u00e4h\"");
+  // The same first byte: the second byte, a separate token, differs.
+  BOOST_TEST(message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
+             "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, expected "
+             "\"\u00f6h\", got \"\u00e4h\"");
   const std::string text = message(tokens({"a"}), "a" + std::string(39, 'z') + "\u00f6\u00f6");
   BOOST_TEST(text.ends_with("z\u00f6\"..."), text);
 }
@@ -94,11 +89,11 @@ BOOST_AUTO_TEST_CASE(ids_are_compared_one_by_one) {
   using Ids = std::vector<std::int64_t>;
   BOOST_TEST(message(got, Ids{1, 10, 11}) == "equal");
   BOOST_TEST(message(got, Ids{1, 12, 11}) ==
-             "token 2 of 3 (id 10, \"a\") is the first that differs: id 12 should be there");
+             "token 2 of 3 (id 10, \"a\") is the first that differs: expected id 12");
   BOOST_TEST(message(got, Ids{1, 10}) ==
-             "token 3 of 3 (id 11, \"b\") is the first that differs: the end should be there");
+             "token 3 of 3 (id 11, \"b\") is the first that differs: expected the end");
   BOOST_TEST(message(got, Ids{1, 10, 11, 7, 8}) ==
-             "the sequence ends after 3 tokens, but id 7 should follow, and 5 tokens in all");
+             "the sequence ends after 3 tokens, but id 7 should follow, for 5 tokens in total");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -63,7 +63,7 @@ class Decks(AttentionTest):
                             "[limits]\ndevice_bytes = -1\n")
 
     def test_missing_extents_are_refused(self):
-        self.assert_refused("", "missing key 'seq_len' in [sweep]; give it, or [tensors]")
+        self.assert_refused("", "missing key 'seq_len' in [sweep]; set it, or add [tensors]")
         (self.folder / "deck.toml").write_text('schema = 1\nkind = "attention_compare"\n')
         text = self.run_driver("deck.toml", expect=3).stderr
         for key in ["num_attention_heads", "head_dim", "seq_len"]:
@@ -88,7 +88,7 @@ class Decks(AttentionTest):
         self.assertIn(" full window 3 ", case)
 
     def test_shapes_beside_tensors_are_refused(self):
-        self.assert_refused("seq_len = 4\n", "'sweep.seq_len' is for the file of [tensors] to say; leave it out",
+        self.assert_refused("seq_len = 4\n", "'sweep.seq_len' comes from the file of [tensors]; leave it out",
                             '[tensors]\ninput = "none.safetensors"\n')
 
 

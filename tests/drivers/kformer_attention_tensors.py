@@ -147,7 +147,7 @@ class Tensors(AttentionTest):
                             "v has shape [2,13,2], expected [batch,kv_len,kv_heads,v_head_dim]",
                             "mask is not a tensor of attention; known: q, k, v, grad_out, bias")
         self.assert_refused(good | {"k": good["k"][..., :8]}, "k has shape [2,13,2,8], expected [2,kv_len,kv_heads,16]")
-        self.assert_refused(good | {"q": good["q"][:, :, :3]}, "q has 3 heads, which the 2 heads of k do not divide",
+        self.assert_refused(good | {"q": good["q"][:, :, :3]}, "q has 3 heads, not a multiple of the 2 heads of k",
                             "grad_out has shape [2,9,4,24], expected [2,9,3,24]")
         self.assert_refused(good | {"k": good["k"].astype("<f4")}, "k is F32, but q is F64")
         self.assert_refused(good | {"bias": np.zeros((1, 2, 1, 13))},
@@ -161,7 +161,7 @@ class Tensors(AttentionTest):
             return good | {"cu_seqlens_q": np.array(q, integer), "cu_seqlens_kv": np.array(kv, integer)}
 
         self.assert_refused(good | {"cu_seqlens_q": np.array([0, 9], "<i4")},
-                            "cu_seqlens_q and cu_seqlens_kv come together, and one is missing")
+                            "cu_seqlens_q and cu_seqlens_kv must be given together; one is missing")
         self.assert_refused(starts([0, 9], [0, 4, 13]), "cu_seqlens_q has shape [2] and cu_seqlens_kv [3]")
         self.assert_refused(starts([0, 5, 4, 9], [0, 4, 4, 13]),
                             "cu_seqlens_q must start at 0, never decrease, and end at 9")

@@ -84,8 +84,7 @@ class Story(GenerateTest):
                 f"expect_ids = {self.expected['ids']}\n")
 
     def test_the_deck_says_what_was_published(self):
-        deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace("../../shared/data/stories260K",
-                                                                                   str(MODEL.absolute()))
+        deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace('"stories260K', f'"{MODEL.absolute()}')
         (self.folder / "story.toml").write_text(deck)
         done = self.run_driver("story.toml")
         self.assertEqual(done.stdout.strip(), (MODEL / "expected_greedy.txt").read_text().strip())
@@ -127,7 +126,7 @@ class Story(GenerateTest):
     def test_a_stop_string_ends_a_sequence(self):
         done = self.generate(self.keys('stop = "Lily"\n').split("expect_ids")[0])
         self.assertTrue(done.stdout.rstrip("\n").endswith("Lily"), done.stdout)
-        self.assertIn("ended by stop_string", done.stderr)
+        self.assertIn("stopped: stop_string", done.stderr)
 
     @needs_h5py
     def test_seeds_say_what_is_drawn(self):

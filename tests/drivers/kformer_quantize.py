@@ -78,7 +78,7 @@ class Refusals(QuantizeTest):
         (self.folder / "link").symlink_to("model")
         for output in ("model", "model/", "link", "model/../model"):
             for source in ("model", "model/model.safetensors"):
-                self.assertIn("is where the input lies", self.refused(source, output, "-f", "q8_0", "--overwrite"))
+                self.assertIn("is the folder of the input", self.refused(source, output, "-f", "q8_0", "--overwrite"))
         self.assertEqual((self.folder / "model/model.safetensors").read_bytes(), weights)
 
     def test_an_output_that_is_a_file(self):

@@ -112,7 +112,7 @@ class Weights(QuantizeTest):
     def test_tensors_that_the_model_does_not_have_are_left_out(self):
         source = self.model(**{"model.rotary.inv_freq": np.ones(6, "<f4")})
         done = self.run_driver(source, "packed", "-f", "q8_0")
-        self.assertIn("left out, the model has no such tensor: model.rotary.inv_freq\n", done.stdout)
+        self.assertIn("left out, because the model has no such tensor: model.rotary.inv_freq\n", done.stdout)
         self.assertNotIn("model.rotary.inv_freq", read_packed(self.folder / "packed"))
 
     def test_a_gguf_file_keeps_its_tokenizer(self):

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/command_line.hpp"
+#include "app/command_line.hpp"
 #include "io/hdf5_reader.hpp"
 #include "io/scratch_directory.hpp"
 
@@ -25,7 +25,7 @@ class Counter final : public MemoryPlanner {
   Counter() { m_model.max_position_embeddings = 200; }
   const LanguageModelTable& model() const override { return m_model; }
   MemoryForecast forecast(const MemoryCase& point) override {
-    if (point.kv_cache == KvCacheImpl::int8) throw NotSupported("no such cache");
+    if (point.kv_cache == KvCacheKind::int8) throw NotSupported("no such cache");
     const auto cache = static_cast<std::size_t>(10 * point.batch * point.context);
     MemoryForecast f;
     f.bytes[static_cast<std::size_t>(MemoryClass::weights)] = 1000;
@@ -39,7 +39,7 @@ class Counter final : public MemoryPlanner {
 };
 
 MemoryCase point(std::int64_t batch, std::int64_t context) {
-  MemoryCase c{"serial", PlanPurpose::generate, "f32", WeightStorage::same, KvCacheImpl::contiguous, 0, batch,
+  MemoryCase c{"serial", PlanPurpose::generate, "f32", WeightStorage::same, KvCacheKind::contiguous, 0, batch,
                context};
   return c;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "common/nvml.hpp"
+#include "measure/nvml.hpp"
 
 #include <boost/test/unit_test.hpp>
 

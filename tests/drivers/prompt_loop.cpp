@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/command_line.hpp"
+#include "app/command_line.hpp"
 #include "io/hdf5_reader.hpp"
 #include "io/scratch_directory.hpp"
 
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(a_text_that_differs_ends_with_exit_code_5) {
              exit_check);
   BOOST_TEST(contains(err,
                       "prompt1 [0]: token 9 of 9 (id 122, \"z\") is the first that differs: after 7 bytes of "
-                      "text, \"w\" should follow, not \"z\""));
+                      "text, expected \"w\", got \"z\""));
   const Hdf5Reader reader(file());
   BOOST_TEST(contains(reader.texts("cases/message")[0], "is the first that differs"));
   BOOST_TEST(reader.numbers("cases/status").size() == 2u);

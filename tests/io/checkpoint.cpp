@@ -28,7 +28,7 @@ struct Fixture {
     shapes = model_tensor_shapes(read_model_config(directory / "config.json"));
   }
 
-  /// … or those among them that `wanted` says.
+  /// … or only those in `wanted`.
   template <class Wanted>
   void write(const std::string& file, Wanted&& wanted) {
     SafetensorsWriter writer;
@@ -113,8 +113,7 @@ BOOST_AUTO_TEST_CASE(an_index_that_lies_is_refused) {
   BOOST_TEST(refusal(replaced(index(), "norm.weight\":\"a", "norm.weight\":\"b"))
                  .find("is in shard 'a.safetensors'") != std::string::npos);
   BOOST_TEST(refusal(replaced(index(), "\"lm_head.weight\":", "\"head\":")) ==
-             place +
-                 ": tensor 'lm_head.weight' is in shard 'a.safetensors', but the index has none of that name");
+             place + ": tensor 'lm_head.weight' is in shard 'a.safetensors', but the index has no such tensor");
   BOOST_TEST(refusal(replaced(index(), "{\"lm_head", "{\"extra\":\"a.safetensors\",\"lm_head")) ==
              place + ": tensor 'extra' is not in its shard 'a.safetensors'");
   BOOST_TEST(refusal(replaced(index(), "a.safetensors", "c.safetensors")) ==
@@ -128,19 +127,19 @@ BOOST_AUTO_TEST_CASE(an_index_that_lies_is_refused) {
   BOOST_TEST(refusal(replaced(index(), "\"a.safetensors\"", "7"))
                  .starts_with(place + ": the shard of tensor 'lm_head.weight' must be"));
   BOOST_TEST(refusal(replaced(index(), "{\"lm_head", "{\"lm_head.weight\":\"b.safetensors\",\"lm_head")) ==
-             place + " is no index of safetensors files: the key 'lm_head.weight' occurs twice");
-  BOOST_TEST(refusal("{}") == place + " is no index of safetensors files: it has no object 'weight_map'");
+             place + " is not a safetensors index: the key 'lm_head.weight' occurs twice");
+  BOOST_TEST(refusal("{}") == place + " is not a safetensors index: it has no object 'weight_map'");
   BOOST_TEST(refusal(R"({"weight_map": {}})") == place + ": 'weight_map' names no tensor");
-  BOOST_TEST(refusal("") == place + " is no index of safetensors files: it is not JSON");
+  BOOST_TEST(refusal("") == place + " is not a safetensors index: it is not JSON");
   BOOST_TEST(refusal(std::string(100000, '[')) ==
-             place + " is no index of safetensors files: it is nested too deeply");
+             place + " is not a safetensors index: it is nested too deeply");
 }
 
 BOOST_AUTO_TEST_CASE(a_tensor_in_two_shards_is_refused) {
   write_shards(index());
   write("b.safetensors",
         [](const auto& name) { return name.starts_with("model.layers.1.") || name == "lm_head.weight"; });
-  BOOST_TEST(fault() == in_folder("b.safetensors") + ": tensor 'lm_head.weight' is in another shard, too");
+  BOOST_TEST(fault() == in_folder("b.safetensors") + ": tensor 'lm_head.weight' is also in another shard");
 }
 
 BOOST_AUTO_TEST_CASE(folders_that_are_no_checkpoint_are_refused) {
@@ -148,11 +147,10 @@ BOOST_AUTO_TEST_CASE(folders_that_are_no_checkpoint_are_refused) {
                             "' has neither model.safetensors nor model.safetensors.index.json");
   put_contents(directory / "notes.txt", "hello");
   BOOST_TEST(fault(directory / "notes.txt")
-                 .starts_with(in_folder("notes.txt") + " is no checkpoint: expected a folder"));
-  BOOST_TEST(fault(directory / "none") ==
-             "cannot read " + in_folder("none") + ": there is no such file or folder");
+                 .starts_with(in_folder("notes.txt") + " is not a checkpoint: expected a folder"));
+  BOOST_TEST(fault(directory / "none") == "cannot read " + in_folder("none") + ": no such file or folder");
   put_contents(directory / "model.safetensors", "");
-  BOOST_TEST(fault().starts_with(in_folder("model.safetensors") + " is no valid safetensors file"));
+  BOOST_TEST(fault().starts_with(in_folder("model.safetensors") + " is not a valid safetensors file"));
   fs::remove(directory / "config.json");
   BOOST_TEST(fault() == "cannot read " + in_folder("config.json") + ": No such file or directory");
 }
@@ -169,11 +167,10 @@ BOOST_AUTO_TEST_CASE(all_tensors_that_do_not_fit_are_listed) {
   writer.write(directory / "model.safetensors");
   BOOST_TEST(fault() ==
              "'" + directory.path().string() +
-                 "': the tensors do not fit the model:\n"
-                 "  lm_head.weight has shape [8,10], expected [10,8]\n"
-                 "  model.layers.0.mlp.up_proj.weight is missing, expected [12,8]\n"
-                 "  model.norm.weight is of type I32, expected F64, F32, F16 or BF16\n"
-                 "  model.layers.0.self_attn.q_proj.bias is there, but the model would leave it out");
+                 "': the tensors do not match the model:\n  lm_head.weight has shape [8,10], expected "
+                 "[10,8]\n  model.layers.0.mlp.up_proj.weight is missing, expected [12,8]\n  "
+                 "model.norm.weight is of type I32, expected F64, F32, F16 or BF16\n  "
+                 "model.layers.0.self_attn.q_proj.bias is present, but the model would ignore it");
   SafetensorsWriter().write(directory / "model.safetensors");
   BOOST_TEST(fault().ends_with("\n  and 1 more"));
 }

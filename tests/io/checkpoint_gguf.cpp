@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(qwen_has_its_rows_in_order_already) {
   qwen3.tensors.push_back({"blk.0.attn_q_norm.weight", {8}, 0, floats(8)});
   BOOST_TEST(
       fault(qwen3) ==
-      "the tensors do not fit the model:\n  model.layers.0.self_attn.k_norm.weight is missing, expected [8]");
+      "the tensors do not match the model:\n  model.layers.0.self_attn.k_norm.weight is missing, expected [8]");
   qwen3.tensors.push_back({"blk.0.attn_k_norm.weight", {8}, 0, floats(8)});
   BOOST_TEST(fault(qwen3) == "no error");
   BOOST_TEST(open(qwen3).model().qk_norm);
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(scaled_frequencies_are_recognised) {
   for (const std::string& wrong : {llama3_factors(16, 8, 10000), llama3_factors(8, 10, 10000), floats(4),
                                    raw(NAN) + raw(NAN) + raw(NAN) + raw(NAN), std::string()})
     BOOST_TEST(fault(with_tensor({"rope_freqs.weight", {wrong.size() / 4}, 0, wrong}))
-                   .starts_with("the factors of tensor 'rope_freqs.weight' are not those of the rule llama3"));
+                   .starts_with("the factors of tensor 'rope_freqs.weight' are not those of the llama3 rule"));
   BOOST_TEST(fault(with_tensor({"rope_freqs.weight", {4}, 1, "12345678"})) ==
              "the factors of tensor 'rope_freqs.weight' are of type F16, expected F32");
 }
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
   BOOST_TEST(fault(with("general.architecture", text_value("gemma2"))) ==
              "general.architecture is \"gemma2\", expected llama, qwen2 or qwen3");
   BOOST_TEST(fault(with("general.architecture", u32_value(1))) ==
-             "metadata 'general.architecture' is of another type, expected a string");
+             "metadata 'general.architecture' has another type, expected a string");
   BOOST_TEST(fault(with("llama.expert_count", u32_value(8))) ==
              "metadata 'llama.expert_count' is 8, only 0 is supported");
   BOOST_TEST(fault(with("llama.rope.scaling.type", text_value("yarn"))) ==
@@ -183,15 +183,13 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
       fault(with("llama.feed_forward_length", array_value(4, 2, raw(48) + raw(32)))) ==
       "metadata 'llama.feed_forward_length' has different values for different layers, which is not supported");
   BOOST_TEST(fault(with("llama.feed_forward_length", array_value(4, 2, raw(48) + raw(48)))) == "no error");
-  BOOST_TEST(fault(with("split.count", u32_value(2)))
-                 .ends_with("is one part of a file that was split; merge the parts "
-                            "first"));
+  BOOST_TEST(
+      fault(with("split.count", u32_value(2))).ends_with("is one part of a split file; merge the parts first"));
   BOOST_TEST(fault(with_tensor({"blk.0.ffn_gate_inp.weight", {1}, 0, "1234"})) ==
-             "tensor 'blk.0.ffn_gate_inp.weight' is part of no model that is supported");
-  BOOST_TEST(fault(with_tensor({"blk.00.attn_q.weight", {1}, 0, "1234"}))
-                 .ends_with("is part of no model that is "
-                            "supported"));
-  BOOST_TEST(fault(with_tensor({"blk.0.attn_output.bias", {32}, 0, floats(32)})).find("would leave it out") !=
+             "tensor 'blk.0.ffn_gate_inp.weight' belongs to no supported model");
+  BOOST_TEST(
+      fault(with_tensor({"blk.00.attn_q.weight", {1}, 0, "1234"})).ends_with("belongs to no supported model"));
+  BOOST_TEST(fault(with_tensor({"blk.0.attn_output.bias", {32}, 0, floats(32)})).find("would ignore it") !=
              std::string::npos);
 }
 
@@ -206,15 +204,15 @@ BOOST_AUTO_TEST_CASE(impossible_sizes_are_refused) {
   BOOST_TEST(
       fault(with("llama.attention.layer_norm_rms_epsilon", f32_value(NAN))).starts_with("'rms_norm_eps' must"));
   BOOST_TEST(fault(with("llama.attention.head_count", u32_value(16))) ==
-             "tensor 'blk.0.attn_q.weight' has no whole number of pairs of rows for each of 16 heads");
+             "tensor 'blk.0.attn_q.weight' does not have a whole number of row pairs for each of 16 heads");
   BOOST_TEST(fault(with("tokenizer.ggml.eos_token_id", u32_value(6))) ==
-             "'eos_token_id' = 6 is no token of vocab_size = 6");
+             "'eos_token_id' = 6 is not below vocab_size = 6");
   GgufImage headless = small_gguf_model();
   headless.tensors.erase(headless.tensors.begin());
   BOOST_TEST(fault(headless) == "tensor 'token_embd.weight' is missing or a scalar");
   GgufImage scalar = small_gguf_model();
   scalar.tensors[3] = {"blk.0.attn_q.weight", {}, 0, "1234"};
-  BOOST_TEST(fault(scalar).find("no whole number of pairs") != std::string::npos);
+  BOOST_TEST(fault(scalar).find("a whole number of row pairs") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(the_files_of_a_folder_are_copied) {
     BOOST_TEST(std::count(known.begin(), known.end(), entry.path().filename().string()) == 1);
   BOOST_TEST(error_of([&] {
                again.write(directory / "one");
-             }).ends_with("is that of the source, which would be overwritten; name another"));
+             }).ends_with("is the source folder and would be overwritten; name another"));
   BOOST_TEST(
       file_error([&] { again.write(directory / "one/notes.txt"); }).starts_with("cannot make the folder"));
 }
@@ -124,8 +124,7 @@ BOOST_AUTO_TEST_CASE(lying_metadata_are_refused) {
   for (const std::string text :
        {"", "TQ2_0", "TQ2_0 48", "TQ2_0 48 32 1", "TQ2_0 -1 32", "TQ2_0 48 18446744073709551616", "F32 48 32",
         "Q4_K 48 32", "TQ2_0  48 32", "TQ2_0 48x 32"})
-    BOOST_TEST(refusal(text) ==
-               "expected a type of quantised weights and two extents, such as \"TQ2_0 64 256\"");
+    BOOST_TEST(refusal(text) == "expected a quantised type and two extents, such as \"TQ2_0 64 256\"");
   BOOST_TEST(refusal("TQ2_0 48 32", "F32") == "the tensor is of type F32, expected U8");
   BOOST_TEST(refusal("TQ2_0 48 32", "U8", "other") == "the file has no such tensor");
 }
@@ -136,8 +135,7 @@ BOOST_AUTO_TEST_CASE(tensors_that_cannot_be_written_are_errors) {
   const auto add = [&](const CheckpointTensor& tensor) { return error_of([&] { to.add("w", tensor); }); };
   CheckpointTensor tensor = ternary();
   tensor.type = "Q4_K";
-  BOOST_TEST(add(tensor) ==
-             what + "is of type 'Q4_K', expected F64, F32, F16, BF16 or a type of quantised weights");
+  BOOST_TEST(add(tensor) == what + "is of type 'Q4_K', expected F64, F32, F16, BF16 or a quantised type");
   tensor = ternary();
   tensor.shape = {48};
   BOOST_TEST(add(tensor) == what + "is quantised and has 1 extents, expected 2: (out, in)");

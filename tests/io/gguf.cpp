@@ -22,7 +22,7 @@ std::string refusal(const std::string& bytes) {
 
 /// The reason after the name of the file.
 std::string reason(const GgufImage& image) {
-  const std::string start = "'model.gguf' is no valid GGUF file: ";
+  const std::string start = "'model.gguf' is not a valid GGUF file: ";
   const std::string text = refusal(image.bytes());
   return text.starts_with(start) ? text.substr(start.size()) : text;
 }
@@ -100,15 +100,16 @@ BOOST_AUTO_TEST_CASE(metadata_of_another_type_are_errors) {
   }();
   const GgufFile file = parse(bytes);
   BOOST_TEST(file_error([&] { file.find_integer("text"); }) ==
-             "'model.gguf': metadata 'text' is of another type, expected an integer");
+             "'model.gguf': metadata 'text' has another type, expected an integer");
   BOOST_TEST(file_error([&] { file.find_integer("real"); }) ==
-             "'model.gguf': metadata 'real' is of another type, expected an integer");
+             "'model.gguf': metadata 'real' has another type, expected an integer");
   BOOST_TEST(file_error([&] { file.find_string("texts"); }) ==
-             "'model.gguf': metadata 'texts' is of another type, expected a string");
+             "'model.gguf': metadata 'texts' has another type, expected a string");
   BOOST_TEST(file_error([&] { file.find_integer("huge"); }) ==
-             "'model.gguf': metadata 'huge' is 18446744073709551615, more than 64 bits with a sign hold");
+             "'model.gguf': metadata 'huge' is 18446744073709551615, which does not fit into a signed 64-bit "
+             "integer");
   BOOST_TEST(file_error([&] { file.find_integers("texts"); }) ==
-             "'model.gguf': metadata 'texts' is of another type, expected an array of integers");
+             "'model.gguf': metadata 'texts' has another type, expected an array of integers");
 }
 
 BOOST_AUTO_TEST_CASE(tensors_are_read_slowest_extent_first) {
@@ -136,10 +137,10 @@ BOOST_AUTO_TEST_CASE(tensors_are_read_slowest_extent_first) {
 }
 
 BOOST_AUTO_TEST_CASE(files_of_other_kinds_are_refused) {
-  BOOST_TEST(refusal("") == "'model.gguf' is no valid GGUF file: it does not begin with \"GGUF\"");
+  BOOST_TEST(refusal("") == "'model.gguf' is not a valid GGUF file: it does not begin with \"GGUF\"");
   BOOST_TEST(reason({.magic = "GGML"}) == "it does not begin with \"GGUF\"");
-  BOOST_TEST(reason({.version = 2}) == "it is of version 2, only version 3 is read; convert it");
-  BOOST_TEST(reason({.version = 0x03000000}) == "it is big-endian, only little-endian files are read");
+  BOOST_TEST(reason({.version = 2}) == "it has version 2, but only version 3 is supported; convert it");
+  BOOST_TEST(reason({.version = 0x03000000}) == "it is big-endian; only little-endian files are supported");
   const ScratchDirectory directory;
   BOOST_TEST(file_error([&] { GgufFile::open(directory / "none.gguf"); }) ==
              "cannot read '" + (directory / "none.gguf").string() + "': No such file or directory");
@@ -147,18 +148,17 @@ BOOST_AUTO_TEST_CASE(files_of_other_kinds_are_refused) {
 
 BOOST_AUTO_TEST_CASE(lying_counts_and_lengths_are_refused) {
   constexpr std::uint64_t huge = ~0ULL;
-  const std::string nothing = " at byte 24 takes 8 bytes, but only 0 follow; is the file cut off?";
+  const std::string nothing = " at byte 24 takes 8 bytes, but only 0 follow; is the file truncated?";
   BOOST_TEST(reason({.alignment = 1, .tensor_count = huge}) == "the length of the name of a tensor" + nothing);
   BOOST_TEST(reason({.alignment = 1, .metadata_count = huge}) ==
              "the length of the key of a metadata value" + nothing);
-  BOOST_TEST(
-      reason(with_metadata("k", raw<std::uint32_t>(8) + raw(huge) + "ab")) ==
-      "the value of 'k' at byte 45 takes 18446744073709551615 bytes, but only 19 follow; is the file cut off?");
+  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(8) + raw(huge) + "ab")) ==
+             "the value of 'k' at byte 45 takes 18446744073709551615 bytes, but only 19 follow; is the file "
+             "truncated?");
   for (const std::uint32_t type : {0U, 4U, 7U, 8U, 9U, 12U})
-    BOOST_TEST(reason(with_metadata("k", array_value(type, huge / 2, ""))).find("is the file cut off?") !=
+    BOOST_TEST(reason(with_metadata("k", array_value(type, huge / 2, ""))).find("is the file truncated?") !=
                std::string::npos);
-  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(13))) ==
-             "the value of 'k' is of the unknown type 13");
+  BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(13))) == "the value of 'k' has the unknown type 13");
   BOOST_TEST(reason(with_metadata("k", bool_value(2))) == "the value of 'k' is a bool, but neither 0 nor 1");
   BOOST_TEST(reason(with_metadata("", u32_value(1))) == "the key of a metadata value is empty");
   BOOST_TEST(reason(with_metadata(std::string(70000, 'k'), u32_value(1))) ==
@@ -183,20 +183,20 @@ BOOST_AUTO_TEST_CASE(lying_tensors_are_refused) {
       "TQ2_0");
   BOOST_TEST(reason(with_tensor({"t", {64}, 99, ""})).find("unknown (type 99)") != std::string::npos);
   BOOST_TEST(reason(with_tensor({"t", {1, 1, 1, 1, 1}, 0, "1234"})) ==
-             "tensor 't' has 5 dimensions, at most 4 are legal");
-  BOOST_TEST(reason(with_tensor({"t", {huge, 8}, 0, ""})) == "tensor 't' has no size that can be addressed");
-  BOOST_TEST(reason(with_tensor({"t", {}, 8, std::string(34, 'x')})) ==
-             "tensor 't' has no size that can be addressed");
+             "tensor 't' has 5 dimensions, but at most 4 are allowed");
+  BOOST_TEST(reason(with_tensor({"t", {huge, 8}, 0, ""})) == "tensor 't' is too large to address");
+  BOOST_TEST(reason(with_tensor({"t", {}, 8, std::string(34, 'x')})) == "tensor 't' is too large to address");
   BOOST_TEST(reason(with_tensor({"t", {33}, 8, std::string(68, 'x')})) ==
-             "tensor 't' of type Q8_0 has rows of 33 elements, no whole number of blocks of 32");
+             "tensor 't' of type Q8_0 has rows of 33 elements, which is not a whole number of blocks of 32");
   BOOST_TEST(reason(with_tensor({"t", {2}, 0, "1234"})) ==
-             "the data of tensor 't' begin at byte 0 and take 8 bytes, but 4 are there; is the file cut off?");
+             "the data of tensor 't' begin at byte 0 and take 8 bytes, but 4 are there; is the file "
+             "truncated?");
   BOOST_TEST(
       reason(with_tensor({"t", {1}, 0, "1234", huge})) ==
-      "the data of tensor 't' begin at byte 4611686018427387904 and take 4 bytes, but 4 are there; is the file "
-      "cut off?");
+      "the data of tensor 't' begin at byte 4611686018427387904 and take 4 bytes, but 4 are there; is the "
+      "file truncated?");
   BOOST_TEST(reason(with_tensor({"t", {1}, 0, "12345678", 4})) ==
-             "the data of tensor 't' begin at byte 4, no multiple of the alignment 32");
+             "the data of tensor 't' begin at byte 4, which is not a multiple of the alignment 32");
   BOOST_TEST(reason(with_tensor({std::string(65, 't'), {1}, 0, "1234"})) ==
              "the name of a tensor has 65 bytes, at most 64 are legal");
   GgufImage two = with_tensor({"t", {16}, 0, floats(16)});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <boost/test/unit_test.hpp>
 
+#include "decks/engine/deck.hpp"
 #include "error_text.hpp"
-#include "kformer/io/deck.hpp"
 #include "kformer/io/model_table.hpp"
 #include "scratch_directory.hpp"
 
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(windows_are_of_all_layers_or_none) {
   BOOST_TEST(read(qwen + R"(, "max_window_layers": 0)").layer.sliding_window == 256);
   BOOST_TEST(read(qwen + R"(, "max_window_layers": 2)").layer.sliding_window == 0);
   BOOST_TEST(fault(qwen + R"(, "max_window_layers": 1)") ==
-             "'max_window_layers' = 1 of 2 layers: windows on some layers only are not supported");
+             "'max_window_layers' = 1 of 2 layers: windows on only some layers are not supported");
   const auto types = [&](const std::string& list) { return qwen + R"(, "layer_types": [)" + list + "]"; };
   BOOST_TEST(read(types(R"("full_attention", "full_attention")")).layer.sliding_window == 0);
   BOOST_TEST(read(types(R"("sliding_attention", "sliding_attention")")).layer.sliding_window == 256);
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
   BOOST_TEST(fault(llama + R"(, "mlp_bias": true)") ==
              "'mlp_bias' must be false, got true: biases of the MLP are not supported");
   BOOST_TEST(fault(llama + R"(, "partial_rotary_factor": 0.5)") ==
-             "'partial_rotary_factor' must be 1, got 0.5: RoPE on a part of a head is not supported");
+             "'partial_rotary_factor' must be 1, got 0.5: RoPE on part of a head is not supported");
   BOOST_TEST(fault(llama + R"(, "rope_interleaved": true)").starts_with("'rope_interleaved' must be false"));
   BOOST_TEST(fault(llama + R"(, "quantization_config": {"bits": 4})")
                  .starts_with("'quantization_config' must be null"));
@@ -160,8 +160,9 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
              "'eos_token_id' must be an integer in [0, 1073741824] or an array of them, got integer -1");
   BOOST_TEST(fault_text("{}").find("missing key 'hidden_size' at the top level") != std::string::npos);
   BOOST_TEST(fault(llama + R"(, "bos_token_id": 1000)") ==
-             "'bos_token_id' = 1000 is no token of vocab_size = 1000");
-  BOOST_TEST(fault(llama + R"(, "head_dim": 7)") == "'head_dim' = 7 is odd, but RoPE turns pairs of features");
+             "'bos_token_id' = 1000 is not below vocab_size = 1000");
+  BOOST_TEST(fault(llama + R"(, "head_dim": 7)") ==
+             "'head_dim' = 7 is odd, but RoPE rotates pairs of features");
   BOOST_TEST(fault(llama + R"(, "rms_norm_eps": 1e999)") ==
              "the file has a number beyond the range of doubles");
 }

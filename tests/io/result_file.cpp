@@ -40,7 +40,7 @@ Table cases_table() {
   Table table("cases", "case", "number of the case");
   table.dimension("repeat", "timed repetition")
       .dimension("memory_class", "use of the memory", {"weights", "workspace"});
-  table.column({.name = "impl", .type = ColumnType::text, .long_name = "how attention is computed"});
+  table.column({.name = "impl", .type = ColumnType::text, .long_name = "implementation of attention"});
   table.column({.name = "seq_len", .type = ColumnType::i64, .long_name = "sequence length"});
   table.column({.name = "time", .units = "s", .long_name = "time of one call", .along = "repeat"});
   table.column({.name = "energy", .units = "J", .long_name = "energy of one call"});
@@ -246,7 +246,9 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   const auto path = scratch / "run.h5";
   kformer::Testing::put_contents(path, "precious");
   BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
-             "'" + path.string() + "' exists already; choose another name, or ask to overwrite it");
+             "'" + path.string() +
+                 "' exists already; choose another name, or allow overwriting (in a deck, "
+                 "output.overwrite = true)");
   BOOST_TEST(!std::filesystem::exists(path.string() + ".part"));
   {
     ResultFile unfinished(path, {.overwrite = true});
@@ -303,7 +305,7 @@ BOOST_AUTO_TEST_CASE(a_place_that_cannot_be_written_is_refused_before_any_work) 
   std::filesystem::create_directory(locked);
   ::chmod(scratch.path().c_str(), 0755);
   ::chmod(locked.c_str(), 0555);
-  // The superuser may write everywhere; try as somebody else.
+  // The superuser may write everywhere; try as another user.
   constexpr uid_t nobody = 65534;
   const bool is_root = ::geteuid() == 0;
   if (is_root && ::seteuid(nobody) != 0) {
@@ -326,14 +328,14 @@ BOOST_AUTO_TEST_CASE(rows_are_checked_and_a_refused_row_changes_nothing) {
     return error_text([&] { table.append(row); });
   };
   const std::string start = "kformer::Table::append: table 'cases': ";
-  BOOST_TEST(with("tme", 1.0) == start + "there is no column 'tme'; did you mean 'time'?");
+  BOOST_TEST(with("tme", 1.0) == start + "no column 'tme'; did you mean 'time'?");
   BOOST_TEST(with("status", "okay") ==
              start + "column 'status' has no meaning 'okay'; known: ok, out_of_memory");
-  BOOST_TEST(
-      with("seq_len", 2.5) ==
-      start + "column 'seq_len' holds integers of 64 bits, and the value given is not one or is out of range");
+  BOOST_TEST(with("seq_len", 2.5) ==
+             start +
+                 "column 'seq_len' holds 64-bit integers, and the value given is not one or is out of range");
   BOOST_TEST(contains(with("seq_len", std::numeric_limits<std::uint64_t>::max()), "is out of range"));
-  BOOST_TEST(contains(with("peak_bytes", std::vector{1, -1}), "integers of 64 bits without sign"));
+  BOOST_TEST(contains(with("peak_bytes", std::vector{1, -1}), "unsigned 64-bit integers"));
   BOOST_TEST(with("peak_bytes", std::vector{1}) ==
              start + "column 'peak_bytes' takes 2 items, one per memory_class, not 1");
   BOOST_TEST(with("impl", 3) ==
@@ -358,7 +360,7 @@ BOOST_AUTO_TEST_CASE(declarations_are_checked) {
   const std::string start = "kformer::Table::column: table 'cases': column 'x' ";
   BOOST_TEST(refused({.name = "x"}) == start + "needs a long_name");
   BOOST_TEST(refused({.name = "x", .long_name = "x", .along = "y"}) ==
-             start + "is along 'y', which is no dimension");
+             start + "is along 'y', which is not a dimension");
   BOOST_TEST(refused({.name = "x", .type = ColumnType::i64, .long_name = "x", .along = "repeat"}) ==
              start + "needs a fill value, because its rows may differ in length");
   BOOST_TEST(refused({.name = "x", .long_name = "x", .fill = 0}) ==

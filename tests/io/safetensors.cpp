@@ -39,7 +39,7 @@ std::string error_text(Function function) {
 std::string refusal(const std::string& header, std::size_t data_size) {
   const std::string bytes = safetensors_bytes(header, std::string(data_size, '\0'));
   const std::string text = error_text([&] { parse(bytes); });
-  const std::string start = "'x.safetensors' is no valid safetensors file: ";
+  const std::string start = "'x.safetensors' is not a valid safetensors file: ";
   return text.starts_with(start) ? text.substr(start.size()) : text;
 }
 
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(every_broken_rule_is_named) {
   BOOST_TEST(refusal(R"({"a":)" + good + "}", 8) == "no error");
   BOOST_TEST(refusal(R"({"a":)" + good + "}", 9) == "its tensors take 8 bytes, but 9 are there");
   BOOST_TEST(refusal(R"({"a":)" + good + "}", 7) ==
-             "its tensors take 8 bytes, but 7 are there; is the file cut off?");
+             "its tensors take 8 bytes, but 7 are there; is the file truncated?");
   BOOST_TEST(refusal("", 0) == "its header does not start with '{'");
   BOOST_TEST(refusal(" {}", 0) == "its header does not start with '{'");
   BOOST_TEST(refusal("[]", 0) == "its header does not start with '{'");
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(every_broken_rule_is_named) {
              "header: the key 'k' of the metadata occurs twice");
   BOOST_TEST(refusal(R"({"__metadata__":{"k":1}})", 0) ==
              "header: 'k' of the metadata is a number, expected a text");
-  BOOST_TEST(refusal(R"({"__metadata__":"k"})", 0) == "header: '__metadata__' is a text, expected an object");
+  BOOST_TEST(refusal(R"({"__metadata__":"k"})", 0) == "header: '__metadata__' is a string, expected an object");
   BOOST_TEST(refusal(R"({"a":3})", 0) == "header: 'a' is a number, expected an object");
   BOOST_TEST(refusal(R"({"a":null})", 0) == "header: 'a' is null, expected an object");
   BOOST_TEST(refusal(R"({"a":{"dtype":"F32","dtype":"F64"}})", 0) ==
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(every_broken_rule_is_named) {
   BOOST_TEST(refusal(R"({"a":)" + tensor("F32", "[-1]", "[0,4]") + "}", 4) ==
              "header: shape of tensor 'a' is negative, expected a non-negative integer");
   BOOST_TEST(refusal(R"({"a":)" + tensor("F32", "[18446744073709551616]", "[0,4]") + "}", 4) ==
-             "header: shape of tensor 'a' is no integer of 64 bits, expected a non-negative integer");
+             "header: shape of tensor 'a' is not a 64-bit integer, expected a non-negative integer");
   BOOST_TEST(refusal(R"({"a":)" + tensor("F32", "[[1]]", "[0,4]") + "}", 4) ==
              "header: shape of tensor 'a' is an array, expected a non-negative integer");
   BOOST_TEST(refusal(R"({"a":)" + tensor("F32", "3", "[0,4]") + "}", 4) ==
@@ -189,20 +189,20 @@ BOOST_AUTO_TEST_CASE(every_broken_rule_is_named) {
   BOOST_TEST(refusal(R"({"a":)" + tensor("F32", "[0]", "[4,0]") + "}", 4) ==
              "tensor 'a' of type F32 and shape [0] needs 0 bytes, but its data_offsets are [4,0]");
   BOOST_TEST(refusal(R"({"a":)" + tensor("U8", "[4294967296,4294967296]", "[0,0]") + "}", 0) ==
-             "tensor 'a' of type U8 and shape [4294967296,4294967296] has no size that can be addressed");
+             "tensor 'a' of type U8 and shape [4294967296,4294967296] is too large to address");
   BOOST_TEST(refusal(R"({"a":)" + tensor("F4", "[3]", "[0,1]") + "}", 1) ==
-             "tensor 'a' of type F4 and shape [3] has no size that can be addressed");
+             "tensor 'a' of type F4 and shape [3] is too large to address");
   BOOST_TEST(refusal(R"({"a":)" + good + R"(,"b":)" + tensor("U8", "[1]", "[9,10]") + "}", 10) ==
-             "the data of tensor 'b' begin at byte 9, expected 8, where the tensor before ends");
+             "the data of tensor 'b' begin at byte 9, expected 8, where the previous tensor ends");
   BOOST_TEST(refusal(R"({"a":)" + good + R"(,"b":)" + tensor("U8", "[1]", "[7,8]") + "}", 8) ==
-             "the data of tensor 'b' begin at byte 7, expected 8, where the tensor before ends");
+             "the data of tensor 'b' begin at byte 7, expected 8, where the previous tensor ends");
   BOOST_TEST(refusal(R"({"a":)" + tensor("U8", "[1]", "[1,2]") + "}", 2) ==
-             "the data of tensor 'a' begin at byte 1, expected 0, where the tensor before ends");
+             "the data of tensor 'a' begin at byte 1, expected 0, where the previous tensor ends");
 
-  const std::string start = "'x.safetensors' is no valid safetensors file: ";
+  const std::string start = "'x.safetensors' is not a valid safetensors file: ";
   BOOST_TEST(error_text([] { parse("1234567"); }) == start + "it has 7 bytes, fewer than 8");
   BOOST_TEST(error_text([] { parse(std::string("\x09\0\0\0\0\0\0\0{}", 10)); }) ==
-             start + "its header claims 9 bytes, but only 2 follow; is the file cut off?");
+             start + "its header claims 9 bytes, but only 2 follow; is the file truncated?");
   BOOST_TEST(error_text([] { parse(std::string(8, '\xFF') + "{}"); }) ==
              start + "its header claims 18446744073709551615 bytes, more than the format's 100000000");
 }
@@ -217,16 +217,16 @@ BOOST_AUTO_TEST_CASE(a_wish_that_the_file_cannot_fulfil_names_file_and_tensor) {
              "cannot read '" + scratch.path().string() + "': Is a directory");
   put_contents(path, "");
   BOOST_TEST(error_text([&] { SafetensorsFile::open(path); }) ==
-             quoted + " is no valid safetensors file: it has 0 bytes, fewer than 8");
+             quoted + " is not a valid safetensors file: it has 0 bytes, fewer than 8");
   const std::int32_t index = 1;
   SafetensorsWriter writer;
   writer.add("hidden_states", "I32", {1}, &index);
   writer.write(path);
   const auto file = SafetensorsFile::open(path);
   BOOST_TEST(error_text([&] { file.read_f64("hiden_state"); }) ==
-             quoted + " holds no tensor 'hiden_state'; did you mean 'hidden_states'?");
+             quoted + " has no tensor 'hiden_state'; did you mean 'hidden_states'?");
   BOOST_TEST(error_text([&] { file.at("lm_head"); }) ==
-             quoted + " holds no tensor 'lm_head'; known: hidden_states");
+             quoted + " has no tensor 'lm_head'; known: hidden_states");
   BOOST_TEST(error_text([&] { file.read_f64("hidden_states"); }) ==
              quoted + ": tensor 'hidden_states' is of type I32, expected F64, F32, F16 or BF16");
 }
@@ -243,8 +243,8 @@ BOOST_AUTO_TEST_CASE(the_writer_refuses_what_could_not_be_read) {
   BOOST_TEST(refused("a", "F32", {1}) == start + "'a' is added twice");
   BOOST_TEST(refused("b", "f32", {1}) == start + "'b' has the unknown type 'f32', expected F64, F32, F16, ...");
   BOOST_TEST(refused("__metadata__", "F32", {1}) ==
-             start + "'__metadata__' has the name that is reserved for the metadata");
-  BOOST_TEST(refused("b", "F32", {std::size_t{1} << 62}) == start + "'b' has no size that can be addressed");
+             start + "'__metadata__' has the name reserved for the metadata");
+  BOOST_TEST(refused("b", "F32", {std::size_t{1} << 62}) == start + "'b' is too large to address");
 
   const ScratchDirectory scratch;
   const auto path = scratch / "a.safetensors";

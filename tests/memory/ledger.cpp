@@ -144,13 +144,11 @@ BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
   const Block held = take(*ledger, MemoryClass::weights, 1536);
   const std::size_t huge = std::size_t(1) << 60;
   const std::string text = std::string(
-                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be had in "
-                               "memory space ") +
+                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be allocated "
+                               "in memory space ") +
                            Space::name() +
-                           "; held so far:\n"
-                           "class          current       peak\n"
-                           "weights         1.50 KiB   1.50 KiB\n"
-                           "total           1.50 KiB   1.50 KiB\n";
+                           "; allocated so far:\nclass          current       peak\nweights         1.50 "
+                           "KiB   1.50 KiB\ntotal           1.50 KiB   1.50 KiB\n";
   const ToolsRecorder recorder;
   check_error<OutOfMemory>([&] { ledger->allocate<Space>(MemoryClass::activations, "too much", huge); }, text);
   check_error<OutOfMemory>([&] { ledger->allocate(Exec(), MemoryClass::activations, "too much", huge); }, text);
@@ -204,7 +202,7 @@ BOOST_AUTO_TEST_CASE(a_rewound_layout_needs_the_larger_of_both) {
   BOOST_TEST(layout.bytes() == 128u + 2048u);
 }
 
-// Kokkos keeps a header of its own before each allocation; its callbacks report the bytes that were asked for,
+// Kokkos keeps a header before each allocation; its callbacks report the requested bytes,
 // so the witness and the ledger agree to the byte.
 BOOST_AUTO_TEST_CASE(kokkos_tools_see_the_bytes_that_are_booked) {
   const Exec exec;

@@ -16,7 +16,7 @@
 #include "support/every_kernel.hpp"
 
 /// \file
-/// Caches under test: what is fed to them, what comes out, and what should.
+/// Caches under test: their inputs, their results, and the expected results.
 
 namespace kformer::Testing {
 
@@ -35,7 +35,7 @@ inline LlamaConfig kv_config(KvHeads heads, std::int64_t sliding_window = 0) {
   return c;
 }
 
-/// Which text a sequence is fed with: the vectors of a token depend on the text and the position alone.
+/// Which text a sequence is fed with: the vectors of a token depend only on the text and the position.
 struct KvToken {
   unsigned text;
   std::int64_t position;
@@ -171,7 +171,7 @@ class KvRun {
       add(rough, naive(layer));
     }
     const Comparison c = compare<T>(got, wanted, rough);
-    BOOST_TEST(c.ok, to_string(cache->options().kind)
+    BOOST_TEST(c.ok, name_of(cache->options().kind).data()
                          << ", sequence " << sequence << " of " << length(sequence) << ": " << c.report);
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences of caches: forked, cut, started again; what is refused; what memory they take.
+// Sequences of caches: fork, truncate, reset; refusals; memory.
 #include "kformer/model/kv_cache.hpp"
 
 #include "model/kv_cache_case.hpp"
@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_fork_has_the_bits_of_a_sequence_of_its_own, T, S
       forked.steps(diverging);
       apart.steps(diverging);
       for (std::int64_t s = 0; s < 3; ++s) {
-        BOOST_TEST((forked.bits(s) == apart.bits(s)), to_string(options.kind) << ", sequence " << s);
+        BOOST_TEST((forked.bits(s) == apart.bits(s)), name_of(options.kind).data() << ", sequence " << s);
         BOOST_TEST(forked.cache->length(s) == apart.cache->length(s));
         BOOST_TEST(forked.cache->stored(s) == apart.cache->stored(s));
       }
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_cut_sequence_goes_on_with_another_text, T, Store
       cut.steps(rest);
       fresh.steps(rest);
       for (std::int64_t s = 0; s < 3; ++s)
-        BOOST_TEST((cut.bits(s) == fresh.bits(s)), to_string(options.kind) << " cut to " << length);
+        BOOST_TEST((cut.bits(s) == fresh.bits(s)), name_of(options.kind).data() << " cut to " << length);
     }
 }
 
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_window_is_cut_where_it_still_has_what_is_seen) {
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
   for (const KvCacheOptions& options : every_kind) {
-    const std::string kind = std::string(" (") + to_string(options.kind) + " cache)";
+    const std::string kind = std::string(" (") + name_of(options.kind).data() + " cache)";
     KvRun<float> run(kv_config({4, 2, 16}), options);
     auto& cache = *run.cache;
     const auto begin = [&](std::vector<std::int64_t> counts) { cache.begin_step(Exec(), counts); };
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
     if (options.num_layers == 0) options.num_layers = 2;
     check_error<NotSupported>(
         [&] { KvCache<Exec, float>::create(kv_config({4, 2, 16}), options, *Ledger::create()); },
-        "kformer::KvCache::create: " + sentence + " (" + to_string(options.kind) + " cache)");
+        "kformer::KvCache::create: " + sentence + " (" + name_of(options.kind).data() + " cache)");
   };
   const auto with = [](KvCacheKind kind, auto change) {
     KvCacheOptions o = options_of(kind);
@@ -240,10 +240,9 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
           "budget must lie between 1" + most + "0");
   refused(with(KvCacheKind::heavy_hitters, [](auto& o) { o.recent = 25; }),
           "recent 25 must not exceed budget 24");
-  refused(
-      with(KvCacheKind::contiguous, [](auto& o) { o.capacity = o.batch = 1 << 20; }),
-      "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; make several "
-      "caches");
+  refused(with(KvCacheKind::contiguous, [](auto& o) { o.capacity = o.batch = 1 << 20; }),
+          "1099511627776 slots of all sequences are more than the 2147483647 that can be numbered; use several "
+          "caches");
 }
 
 // The formulas of docs/blocks/kv_cache.md.
@@ -293,7 +292,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_allocate_nothing_and_do_not_fence, T, Stored
     const ToolsRecorder recorder;
     for (int n = 0; n < 30; ++n) step();
     for (const auto& allocation : recorder.allocations())
-      BOOST_ERROR(to_string(options.kind) << " allocates " << allocation.label);
+      BOOST_ERROR(name_of(options.kind).data() << " allocates " << allocation.label);
     for (const auto& fence : recorder.fences())
       BOOST_TEST((!Impl::is_host_space<Exec> && fence == "kformer::KvCache::begin_step"), fence);
     for (const auto& kernel : recorder.kernels())

@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
                   model_reference<compute_t<T>, T>(inputs).logits);
       }
       BOOST_TEST((share.max() <= 1 && share.rms() <= 1),
-                 c.name << ", " << to_string(kind) << ": " << share.max() << " of the largest error allowed, "
+                 c.name << ", " << name_of(kind) << ": " << share.max() << " of the largest error allowed, "
                         << share.rms() << " of the rms");
     }
 }
@@ -346,7 +346,7 @@ BOOST_AUTO_TEST_CASE(a_repetition_penalty_sees_the_window) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
   for (const ModelCase& c : model_cases())
     for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged, KvCacheKind::int8})
-      BOOST_TEST_CONTEXT(c.name << ", " << to_string(kind)) {
+      BOOST_TEST_CONTEXT(c.name << ", " << name_of(kind)) {
         const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
         const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
           DecoderOptions options{.max_rows = 8, .max_logit_rows = 2, .max_positions = 40};

@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
         return std::accumulate(losses.values().begin(), losses.values().end(), 0.0) /
                static_cast<double>(c.shape.rows());
       };
-      // A single token attends to itself alone, whatever its queries and keys are.
+      // A single token attends only to itself, for any queries and keys.
       const auto gradient = dot(run.gradient<double>(p).values(), along);
       if (c.shape.seq_len == 1 &&
           (p.name.find("q_proj") != p.name.npos || p.name.find("k_proj") != p.name.npos))

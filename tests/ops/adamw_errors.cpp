@@ -32,8 +32,7 @@ BOOST_AUTO_TEST_CASE(extents) {
   check_parameter_error<bf16>(
       States::plain, [&](AdamWParameter& p) { p.master = one.ref(); },
       "extents do not match: weight[3,5] gradient[3,5] master[1] m[3,5] v[3,5]; expected master to have the "
-      "extents of "
-      "weight, because the step is made on it and the 16-bit weight is its rounding");
+      "extents of weight, because the step updates it and the 16-bit weight is its rounding");
   check_parameter_error<float>(
       States::plain, [&](AdamWParameter& p) { p.v = strided.ref(); },
       "v must be dense and row-major, because a step runs over it as one array; its stride along extent 0 is "
@@ -61,14 +60,14 @@ BOOST_AUTO_TEST_CASE(storage_types) {
       "v is stored as bf16, expected u8: weight[3,5] gradient[3,5] m[3,5] v[3,5] m_scale[1] v_scale[1]");
   check_unsupported<float>(
       States::plain, [&](AdamWParameter& p) { p.master = p.m; },
-      "a master weight is for weights of 16 bits, this one is f32; leave it out");
+      "a master weight is for 16-bit weights, but this one is f32; leave it out");
   check_unsupported<float>(
       States::plain, [&](AdamWParameter& p) { p.m_scale = p.m; },
-      "m_scale and v_scale belong to 8-bit states, m and v are f32; leave them out");
+      "m_scale and v_scale belong to 8-bit states, but m and v are f32; leave them out");
   TestTensor<Exec, std::uint8_t> codes({3, 5}, Rows::packed);
   check_unsupported<double>(
       States::plain, [&](AdamWParameter& p) { p.m = p.v = codes.ref(); },
-      "8-bit states are for weights of 32 and 16 bits; give double weights states of double");
+      "8-bit states are for 32-bit and 16-bit weights; give double weights double states");
   check_unsupported<float>(
       States::plain, [&](AdamWParameter& p) { p.weight = codes.ref(); },
       "weight is stored as u8; use f32, bf16, f16 or f64");
@@ -85,7 +84,7 @@ BOOST_AUTO_TEST_CASE(options) {
   check({.beta1 = 1}, "beta1 and beta2 must be at least 0 and less than 1, got 1 and 0.999");
   check({.beta2 = -0.1}, "beta1 and beta2 must be at least 0 and less than 1, got 0.9 and -0.1");
   check({.eps = 1e-39},
-        "eps must be finite and at least 1.17549e-38, the smallest normal float, because it keeps 0 / 0 away; "
+        "eps must be finite and at least 1.17549e-38, the smallest normal float, because it prevents 0 / 0; "
         "got 1e-39");
   check({.step = 0}, "steps count from 1, got step 0");
   check({.gradient_scale = 0}, "gradient_scale must be finite and positive, got 0");

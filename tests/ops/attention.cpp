@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(visibility_by_hand) {
     for (std::int64_t j = 0; j < v.kv_len; ++j) seen += v.sees(i, j) ? 'x' : '.';
     return seen;
   };
-  // Bottom-right: the last query stands at the last key.
+  // Bottom-right: the last query has the position of the last key.
   BOOST_TEST(row({2, 4, 0, true}, 0) == "xxx.");
   BOOST_TEST(row({2, 4, 0, true}, 1) == "xxxx");
   BOOST_TEST(row({4, 2, 0, true}, 1) == "..");
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(score_terms_by_hand) {
   HostTensor<double> bias({1, 1, 1, 2});
   bias(0, 0, 0, 1) = std::log(3.0);
   BOOST_TEST(second(zero, {.bias = bias}, {}) == 0.75, near);
-  // The query stands at the second key, one away from the first.
+  // The query has the position of the second key, one away from the first.
   BOOST_TEST(second(zero, {.alibi_slopes = HostTensor<double>({1}, std::log(3.0))}, {}) == 0.75, near);
   HostTensor<double> capped = zero;
   capped(0, 1, 0, 0) = 2 * std::atanh(std::log(3.0) / 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What flash attention refuses, and the texts that say so.
+// The refusals of flash attention and their texts.
 #include "kformer/ops/attention.hpp"
 #include "ops/attention_cases.hpp"
 #include "support/errors.hpp"

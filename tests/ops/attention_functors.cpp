@@ -2,7 +2,7 @@
 // Flash attention with functors of the user's, as a stranger would write them.
 #include "kformer/ops/attention_functors.hpp"
 
-#include "ops/attention_cases.hpp"
+#include "ops/functor_cases.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
@@ -49,57 +49,20 @@ struct ForwardOnly {
   KOKKOS_FUNCTION float operator()(float score, AttentionIndex) const { return 2 * score; }
 };
 static_assert(AttentionFunctor<ForwardOnly, float> && !DifferentiableAttentionScore<ForwardOnly, float>);
+/// Invalid functors: the message names the fault of each.
+struct NotConst {
+  KOKKOS_FUNCTION bool operator()(AttentionIndex) { return true; }
+};
+struct KeysNotConst {
+  KOKKOS_FUNCTION KeyRange keys(AttentionRows) { return {0, 0}; }
+};
+static_assert(Impl::HasCall<NotConst, float> && !AttentionFunctor<NotConst, float>);
+static_assert(Impl::HasKeys<KeysNotConst> && !AttentionFunctor<KeysNotConst, float>);
 static_assert(!AttentionFunctor<AttentionOptions, float> && !AttentionFunctor<AttentionExtras<Exec>, float>);
 
 BOOST_AUTO_TEST_SUITE(attention_functors)
 
 using Case = AttentionCase;
-
-template <class T, class F>
-void run_forward(const AttentionTensors<T>& t, const F& functor, const Exec& exec = Exec()) {
-  attention_forward(exec, t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),
-                    t.out.template view<4>(), t.lse.template view<3>(), functor, t.c.options);
-}
-
-template <class T, class F>
-void run_backward(const AttentionTensors<T>& t, const F& functor, const Workspace& workspace,
-                  const Exec& exec = Exec()) {
-  attention_backward(exec, t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),
-                     t.out.template view<4>(), t.lse.template view<3>(), t.dout.template view<4>(),
-                     t.dq.template view<4>(), t.dk.template view<4>(), t.dv.template view<4>(), functor,
-                     t.c.options, workspace);
-}
-
-template <class T, class F>
-Kokkos::View<std::byte*, Exec::memory_space> workspace_for(const AttentionTensors<T>& t, const F& functor) {
-  return Kokkos::View<std::byte*, Exec::memory_space>(
-      "workspace", attention_backward_workspace_bytes(Exec(), t.c.shape(dtype_of<T>), functor, t.c.options));
-}
-
-/// Judges both directions by the reference with a bias that says the same.
-template <class T, class F>
-void check_against_bias(const Case& c, const F& functor, auto bias_of) {
-  AttentionTensors<T> t(c);
-  t.bias = TestTensor<Exec, T>({1, 1, c.q_len, c.kv_len});
-  t.bias.fill([&](std::size_t at) {
-    return static_cast<compute_t<T>>(
-        bias_of(static_cast<std::int64_t>(at) / c.kv_len, static_cast<std::int64_t>(at) % c.kv_len));
-  });
-  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>, T>();
-  run_forward(t, functor);
-  Exec().fence("kformer::Testing::attention_functors");
-  check_close("out", t.out, expected.out, naive.out);
-  check_close("lse", t.lse, expected.lse, naive.lse);
-  t.save(expected);
-  const auto expected_gradients = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive_gradients = t.template backward<compute_t<T>, T>();
-  run_backward(t, functor, workspace_for(t, functor));
-  Exec().fence("kformer::Testing::attention_functors");
-  check_close("dq", t.dq, expected_gradients.dq, naive_gradients.dq);
-  check_close("dk", t.dk, expected_gradients.dk, naive_gradients.dk);
-  check_close("dv", t.dv, expected_gradients.dv, naive_gradients.dv);
-}
 
 RelativePosition relative_position(std::int64_t length) {
   const Kokkos::View<double*, Exec::memory_space> table("table", static_cast<std::size_t>(length));
@@ -129,6 +92,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(functors_match_a_bias_that_says_the_same, T, Scala
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(functors_and_extras_work_together, T, Scalars) {
+  const auto distance = [](std::int64_t i, std::int64_t j) { return relative_score(std::abs(i - j)); };
+  const auto same = [](std::int64_t i, std::int64_t j) {
+    return document_of(i) == document_of(j) ? 0 : -std::numeric_limits<double>::infinity();
+  };
+  const Case plain{1, 75, 113, 4, 2, 8, 16}, several{2, 75, 113, 4, 2, 8, 16};
+  for (const Case& c :
+       {several.alibi(), several.sinks(), several.bias(Bias::full), several.bias(Bias::queries_and_keys),
+        several.blocks(16, 32), plain.packed({30, 1, 70}, {40, 5, 68}),
+        plain.packed({33, 80}, {33, 80}).causal().sinks(),
+        several.causal().softcap(2).alibi().sinks().bias(Bias::full)}) {
+    check_against_bias<T>(c, relative_position(200), distance);
+    check_against_bias<T>(c, same_document(200), same);
+  }
+}
+
 template <class F>
 void check_gradients(const Case& c, const F& functor) {
   AttentionTensors<double> t(c);
@@ -142,21 +121,23 @@ void check_gradients(const Case& c, const F& functor) {
     move(moved.q, along.q);
     move(moved.k, along.k);
     move(moved.v, along.v);
+    if (c.bias_kind != Bias::none) move(moved.bias, along.bias);
     run_forward(moved, functor);
-    Exec().fence("kformer::Testing::attention_functors");
     const auto out = moved.out.read<double>(), weights = t.dout.read<double>();
     return std::inner_product(out.values().begin(), out.values().end(), weights.values().begin(), 0.0);
   };
-  run_forward(t, functor);
-  run_backward(t, functor, workspace_for(t, functor));
-  Exec().fence("kformer::Testing::attention_functors");
   const auto along_direction = [](const TestTensor<Exec, double>& g, const TestTensor<Exec, double>& d) {
     const auto a = g.read<double>(), b = d.read<double>();
     return std::inner_product(a.values().begin(), a.values().end(), b.values().begin(), 0.0);
   };
-  check_gradient(
-      "attention with a functor", loss,
-      along_direction(t.dq, along.q) + along_direction(t.dk, along.k) + along_direction(t.dv, along.v));
+  with_each_kernel([&] {
+    run_forward(t, functor);
+    run_backward(t, functor);
+    double expected =
+        along_direction(t.dq, along.q) + along_direction(t.dk, along.k) + along_direction(t.dv, along.v);
+    if (c.bias_kind != Bias::none) expected += along_direction(t.dbias, along.bias);
+    check_gradient("attention with a functor", loss, expected);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
@@ -165,6 +146,34 @@ BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
   check_gradients(c.causal(), same_document(75));
   check_gradients(c, SquashedStripes{});
   check_gradients(c.causal().window(20).softcap(0.7), SquashedStripes{});
+  check_gradients(c.causal().softcap(0.7).alibi().sinks(), SquashedStripes{});
+}
+
+BOOST_AUTO_TEST_CASE(the_gradient_of_a_bias_passes_through_the_functor) {
+  // A bias without −∞, which finite differences cannot move.
+  const Case c{2, 30, 35, 2, 1, 5, 3};
+  const auto with_bias = [&](double h) {
+    AttentionTensors<double> t(c);
+    t.c.bias_kind = Bias::full;
+    t.bias = TestTensor<Exec, double>({2, 2, 30, 35});
+    t.dbias = TestTensor<Exec, double>({2, 2, 30, 35});
+    t.bias.fill([h](std::size_t n) { return std::sin(double(n)) + h * std::cos(3.0 * double(n)); });
+    run_forward(t, SquashedStripes{});
+    return t;
+  };
+  const auto t = with_bias(0);
+  with_each_kernel([&] { run_backward(t, SquashedStripes{}); });
+  const auto dbias = t.dbias.read<double>(), weights = t.dout.read<double>();
+  double expected = 0;
+  for (std::size_t n = 0; n < dbias.values().size(); ++n)
+    expected += dbias.values()[n] * std::cos(3.0 * double(n));
+  check_gradient(
+      "the bias beside a functor",
+      [&](double h) {
+        const auto out = with_bias(h).out.template read<double>();
+        return std::inner_product(out.values().begin(), out.values().end(), weights.values().begin(), 0.0);
+      },
+      expected);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_mask_functor_hides_does_not_leak) {
@@ -180,14 +189,15 @@ BOOST_AUTO_TEST_CASE(what_a_mask_functor_hides_does_not_leak) {
   };
   for (auto* x : {&t.q, &t.k, &t.v, &t.dout}) poison(*x);
   const SameDocument functor = same_document(75);
-  run_forward(t, functor);
-  run_backward(t, functor, workspace_for(t, functor));
-  Exec().fence("kformer::Testing::attention_functors");
-  for (const auto* x : {&t.out, &t.dq, &t.dk, &t.dv}) {
-    const auto values = x->read<double>();
-    for (std::int64_t i = 0; i < 75; ++i)
-      BOOST_TEST(std::isfinite(values(0, i, 0, 0)) == (document_of(i) != document_of(74)), "token " << i);
-  }
+  with_each_kernel([&] {
+    run_forward(t, functor);
+    run_backward(t, functor);
+    for (const auto* x : {&t.out, &t.dq, &t.dk, &t.dv}) {
+      const auto values = x->read<double>();
+      for (std::int64_t i = 0; i < 75; ++i)
+        BOOST_TEST(std::isfinite(values(0, i, 0, 0)) == (document_of(i) != document_of(74)), "token " << i);
+    }
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_score_without_derivative_goes_forward) {
@@ -204,17 +214,65 @@ BOOST_AUTO_TEST_CASE(a_score_without_derivative_goes_forward) {
 BOOST_AUTO_TEST_CASE(the_contract_is_kept) {
   AttentionTensors<float> t({1, 9, 13, 2, 1, 8, 8});
   const SameDocument functor = same_document(13);
+  with_each_kernel([&] {
+    const auto workspace = workspace_for(t, functor);
+    const auto run = [&] {
+      attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
+                        functor);
+      attention_backward(Exec(), backward_operands(t), functor, {}, {}, {}, workspace);
+    };
+    run();  // the first use may set up the scratch of the instance
+    Exec().fence("kformer::Testing::attention_functors");
+    const ToolsRecorder seen;
+    run();
+    BOOST_TEST(seen.fences().empty());
+    BOOST_TEST(seen.allocations().empty());
+    BOOST_TEST(seen.kernels().size() >= 4u);
+    for (const auto& kernel : seen.kernels()) BOOST_TEST(kernel.label.starts_with("kformer::"), kernel.label);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_overload_uses_the_default_instance) {
+  if constexpr (std::is_same_v<Exec, Kokkos::DefaultExecutionSpace>) {
+    AttentionTensors<float> t({1, 9, 13, 2, 1, 8, 8});
+    const SameDocument functor = same_document(13);
+    run_forward(t, functor);
+    run_backward(t, functor);
+    const std::vector<Output*> all{&t.out, &t.lse, &t.dq, &t.dk, &t.dv};
+    std::vector<std::vector<unsigned char>> expected;
+    for (Output* x : all) {
+      expected.push_back(x->bits());
+      x->reset();
+    }
+    attention_forward(t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(), functor);
+    const Kokkos::View<std::byte*> workspace(
+        "workspace", attention_backward_workspace_bytes(t.c.shape(DType::f32), functor));
+    attention_backward(backward_operands(t), functor, {}, {}, {}, workspace);
+    Kokkos::fence("kformer::Testing::attention_functors");
+    for (std::size_t n = 0; n < all.size(); ++n) BOOST_TEST((all[n]->bits() == expected[n]), "output " << n);
+  }
+}
+
+struct Choices : KernelObserver {
+  std::vector<std::string> seen;
+  void chosen(const char* op, const char* function, const char* kernel) override {
+    seen.push_back(std::string(op) + " " + function + " " + kernel);
+  }
+};
+
+BOOST_AUTO_TEST_CASE(choices_are_reported) {
+  AttentionTensors<float> t({1, 9, 13, 2, 1, 8, 8});
+  const SameDocument functor = same_document(13);
   const auto workspace = workspace_for(t, functor);
-  run_forward(t, functor);  // the first use may set up the scratch of the instance
-  run_backward(t, functor, workspace);
-  Exec().fence("kformer::Testing::attention_functors");
-  const ToolsRecorder seen;
+  const ForcedKernels portable("attention:kokkos");
+  Choices choices;
+  KernelObserver* before = set_kernel_observer(&choices);
   run_forward(t, functor);
   run_backward(t, functor, workspace);
-  BOOST_TEST(seen.fences().empty());
-  BOOST_TEST(seen.allocations().empty());
-  BOOST_TEST(seen.kernels().size() == 4u);
-  for (const auto& kernel : seen.kernels()) BOOST_TEST(kernel.label.starts_with("kformer::"), kernel.label);
+  set_kernel_observer(before);
+  const std::vector<std::string> expected{"attention attention_forward kokkos",
+                                          "attention attention_backward kokkos"};
+  BOOST_TEST(choices.seen == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(errors) {

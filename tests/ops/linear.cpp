@@ -312,12 +312,12 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   TestTensor<Exec, float> xs({2, 3, 5}), weights({2, 4, 5}), ys({6, 3, 4}), residuals({2, 3, 3});
   check_error<DimensionMismatch>(
       [&] { linear_forward(Exec(), xs.view<3>(), weights.view<3>(), ys.view<3>()); },
-      "kformer::linear_forward: extents do not match: x[2,3,5] weight[2,4,5] y[6,3,4]; expected all matrices "
-      "alone, or all in batches of the same size");
+      "kformer::linear_forward: extents do not match: x[2,3,5] weight[2,4,5] y[6,3,4]; expected all operands "
+      "to be single matrices, or all batches of the same size");
   check_error<DimensionMismatch>(
       [&] { linear_forward(Exec(), xs.view<3>(), weight.view<2>(), ys.view<3>()); },
-      "kformer::linear_forward: extents do not match: x[2,3,5] weight[4,5] y[6,3,4]; expected all matrices "
-      "alone, or all in batches of the same size");
+      "kformer::linear_forward: extents do not match: x[2,3,5] weight[4,5] y[6,3,4]; expected all operands "
+      "to be single matrices, or all batches of the same size");
   check_error<DimensionMismatch>(
       [&] { linear_backward_weight(Exec(), xs.view<3>(), residuals.view<3>(), weights.view<3>()); },
       "kformer::linear_backward_weight: extents do not match: x[2,3,5] dy[2,3,3] dweight[2,4,5]; expected "

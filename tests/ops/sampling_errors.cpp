@@ -15,14 +15,14 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_named) {
   const auto check = [&](const SamplingOptions& options, const std::string& sentence) {
     check_error<NotSupported>([&] { t.problem(options).check(); }, "kformer::sample: " + sentence);
   };
-  check({.temperature = -1}, "temperature is -1.000000, it must be finite and not negative");
-  check({.temperature = nan}, "temperature is nan, it must be finite and not negative");
-  check({.top_k = -1}, "top_k is -1, it must not be negative");
-  check({.top_p = 0}, "top_p is 0.000000, it must lie in (0, 1]");
-  check({.top_p = nan}, "top_p is nan, it must lie in (0, 1]");
-  check({.min_p = 1.5}, "min_p is 1.500000, it must lie in [0, 1]");
-  check({.repetition_penalty = 0}, "repetition_penalty is 0.000000, it must be finite and positive");
-  check({.first_stream = -2}, "first_stream is -2, it must not be negative");
+  check({.temperature = -1}, "temperature is -1.000000; it must be finite and not negative");
+  check({.temperature = nan}, "temperature is nan; it must be finite and not negative");
+  check({.top_k = -1}, "top_k is -1; it must not be negative");
+  check({.top_p = 0}, "top_p is 0.000000; it must lie in (0, 1]");
+  check({.top_p = nan}, "top_p is nan; it must lie in (0, 1]");
+  check({.min_p = 1.5}, "min_p is 1.500000; it must lie in [0, 1]");
+  check({.repetition_penalty = 0}, "repetition_penalty is 0.000000; it must be finite and positive");
+  check({.first_stream = -2}, "first_stream is -2; it must not be negative");
 }
 
 BOOST_AUTO_TEST_CASE(operands_that_do_not_fit_are_named) {
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(workspace_is_asked_for_where_it_is_needed) {
   BOOST_TEST(bytes(true, {.temperature = 0, .repetition_penalty = 2}) == 2400u);
   BOOST_TEST(bytes(false, {}) == 2400u);
   check_error<NotSupported>([&] { bytes(false, {.top_k = -1}); },
-                            "kformer::sample: top_k is -1, it must not be negative");
+                            "kformer::sample: top_k is -1; it must not be negative");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

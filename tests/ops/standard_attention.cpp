@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   }
 }
 
-// The oracle computes nothing from a hidden key; agreement with it says that the NaN went nowhere else.
+// The oracle computes nothing from a hidden key; agreement with it shows that the NaN did not spread.
 BOOST_AUTO_TEST_CASE_TEMPLATE(nan_in_hidden_places_does_not_leak, T, Scalars) {
   const std::int64_t q_len = 20, kv_len = 33;
   for (const AttentionOptions& options : {both, causal, window}) {

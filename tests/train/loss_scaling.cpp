@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(errors_say_what_was_expected) {
         "1.67772e+07");
   check({.growth_factor = 0.5}, "growth_factor must be at least 1, got 0.5");
   check({.backoff_factor = 1}, "backoff_factor must lie between 0 and 1, got 1");
-  check({.growth_interval = -1}, "growth_interval must not be negative, got -1; 0 keeps the scale as it is");
+  check({.growth_interval = -1}, "growth_interval must not be negative, got -1; 0 keeps the scale fixed");
   DynamicLossScale scale({.initial = 16, .least = 4, .greatest = 64});
   check_error<NotSupported>([&] { scale.restore(128, 0); },
                             "kformer::DynamicLossScale: a scale of 128 cannot be restored: it must lie between "
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_underflows_in_f16_is_recovered) {
   OutputLayer<float> exact;
   layer.forward();
   exact.forward();
-  // Both differentiate the same logits: what is compared is the backward pass.
+  // Both differentiate the same logits: the test compares the backward pass.
   const auto logits = layer.logits.read<float>().values();
   exact.logits.fill([&](std::size_t i) { return logits[i]; });
   const auto lse = layer.lse.read<float>().values();

@@ -134,13 +134,13 @@ BOOST_AUTO_TEST_CASE(a_loss_scale_that_overflows_backs_off_and_grows_again) {
   BOOST_TEST(optimizer.scaler().scale() == scale);
 }
 
-// Each kernel of attention is forced on a layer: the ones that round attention weights refuse, and say so.
+// Each kernel of attention is forced on a layer: those that round attention weights refuse, with a reason.
 BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights) {
   const LayerInputs inputs = LayerInputs::random(config(), {1, 130}).rounded<bf16>();
   for (const auto& kernel : kernels<kformer::Impl::AttentionForward, Exec>()) {
     const std::string name = kernel.name;
     const ForcedKernels forced("attention_forward:" + name);
-    const auto refusal = [&](Compute compute) -> std::string {
+    const auto refusal = [&](Precision compute) -> std::string {
       LayerUnderTest<bf16> run(inputs, AttentionAlgorithm::flash, LayerMode::inference, Exec(), compute);
       try {
         run.forward();
@@ -149,9 +149,9 @@ BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights
       }
       return {};
     };
-    const std::string storage = refusal(Compute::storage), full = refusal(Compute::full);
+    const std::string storage = refusal(Precision::storage), full = refusal(Precision::full);
     if (name.ends_with("avx512_bf16"))
-      BOOST_TEST(full.find("it rounds attention weights to bf16, and compute = full was asked for") !=
+      BOOST_TEST(full.find("it rounds attention weights to bf16, but compute = full was requested") !=
                      std::string::npos,
                  name << ": " << full);
     else

@@ -10,31 +10,31 @@
 
 namespace kformer {
 
-/// Base of everything the library throws on purpose.
+/// Base class of all errors that the library throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Extents, strides or types of the operands do not fit together.
+/// Extents, strides or types of the operands do not match.
 class DimensionMismatch : public Error {
  public:
   using Error::Error;
 };
 
-/// The operands are consistent, but no kernel (or not the one asked for) can do this.
+/// The operands are consistent, but no kernel (or not the requested one) can do this.
 class NotSupported : public Error {
  public:
   using Error::Error;
 };
 
-/// Memory could not be had; the text carries the ledger and what would fit.
+/// An allocation failed; the text carries the ledger and what would fit.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-/// A file could not be read or written, or does not hold what it should.
+/// A file could not be read or written, or has unexpected contents.
 class FileError : public Error {
  public:
   using Error::Error;

@@ -12,8 +12,8 @@
 /// \file
 /// Kernel lists: how tuned code plugs in without ifdefs.
 ///
-/// Per problem type and execution space there is one ordered list, best first, reference last. `choose` takes
-/// the first entry that does not reject the problem.
+/// Each pair of problem type and execution space has one ordered list: best first, reference last. `choose`
+/// takes the first entry that does not reject the problem.
 ///
 /// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for an op
 ///   and throws if it is unknown or refuses. The op may also be given by direction:
@@ -26,7 +26,7 @@ namespace kformer {
 template <class Problem, class Exec>
 struct Kernel {
   const char* name;                                ///< unique within its list, e.g. "kokkos"
-  std::string (*reject)(const Problem&);           ///< empty if it can, else why not, one sentence
+  std::string (*reject)(const Problem&);           ///< empty if it can, otherwise the reason in one sentence
   std::size_t (*workspace_bytes)(const Problem&);  ///< exact need
   void (*run)(const Exec&, const Problem&,
               const Workspace& workspace);  ///< launches on the instance, asynchronously
@@ -53,7 +53,7 @@ std::size_t no_workspace(const Problem&) {
   return 0;
 }
 
-/// While it lives, forces kernels for the calling thread as KFORMER_KERNEL does, and in its place.
+/// Forces kernels for the calling thread during its lifetime; takes precedence over KFORMER_KERNEL.
 class ForcedKernels {
  public:
   /// `choice` has the form of KFORMER_KERNEL: `linear:kokkos,attention:reference`.
@@ -67,8 +67,8 @@ class ForcedKernels {
   const std::string* m_previous;
 };
 
-/// Told of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's name.
-/// Used by drivers to record which kernels ran.
+/// Notified of every choice: the op (`"attention"`), the direction (`"attention_forward"`) and the entry's
+/// name. Used by drivers to record which kernels ran.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
@@ -76,7 +76,7 @@ class KernelObserver {
   virtual void chosen(const char* op, const char* function, const char* kernel) = 0;
 };
 
-/// Installs `observer` (or none, with nullptr) for the calling thread and returns the one before.
+/// Installs `observer` (or none, with nullptr) for the calling thread and returns the previous one.
 KernelObserver* set_kernel_observer(KernelObserver* observer);
 
 namespace Impl {
@@ -87,9 +87,9 @@ void report_refusal(const char* function, const char* kernel, const std::string&
 [[noreturn]] void throw_no_kernel(const char* function, const std::string& forced, const std::string& reasons);
 }  // namespace Impl
 
-/// The first entry of `list` that does not reject `problem`, or the one that KFORMER_KERNEL forces.
+/// The first entry of `list` that does not reject `problem`, or the entry that KFORMER_KERNEL forces.
 /// `Problem` names itself: `static constexpr const char* op`, `function`.
-/// \throws NotSupported with every refusal, if none remains
+/// \throws NotSupported with every refusal, if no entry remains
 template <class Problem, class Exec>
 const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Problem& problem) {
   const std::string forced = Impl::forced_kernel(Problem::op, Problem::function);
@@ -108,7 +108,7 @@ const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Proble
 }
 
 namespace Impl {
-/// What a public function does once its operands are checked: choose, check the workspace, run.
+/// Common to all public functions once the operands are checked: choose, check the workspace, run.
 template <class Exec, class Problem>
 void run_best(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
   const auto& kernel = choose<Problem, Exec>(kernels<Problem, Exec>(), problem);
@@ -124,7 +124,7 @@ void call(const Exec& exec, const Problem& problem, const Workspace& workspace =
   run_best(exec, problem, workspace);
 }
 
-/// What every `_workspace_bytes` function returns: the need of the kernel that would run.
+/// The result of every `_workspace_bytes` function: the bytes that the chosen kernel needs.
 template <class Exec, class Problem>
 std::size_t best_workspace_bytes(const Problem& problem) {
   return choose<Problem, Exec>(kernels<Problem, Exec>(), problem).workspace_bytes(problem);

@@ -11,7 +11,7 @@
 #include "kformer/core/workspace.hpp"
 
 /// \file
-/// Checks of operands, with the one form all error texts have:
+/// Checks of operands. All error texts have one form:
 /// `kformer::rms_norm_forward: extents do not match: x[3,5] weight[5] y[3,4] rstd[3]; expected y to have the
 /// extents of x`.
 
@@ -29,16 +29,17 @@ class Operands {
   /// `function` is the public function's name without namespace; the first operand sets the storage type.
   Operands(const char* function, std::initializer_list<Operand> operands);
 
-  /// Requires unit stride along the last extent of every operand (extents below 2 have no stride to speak of).
+  /// Requires unit stride along the last extent of every operand (the stride of an extent below 2 does not
+  /// matter).
   /// \throws DimensionMismatch
   const Operands& require_unit_stride() const;
 
-  /// Requires that the elements of every operand lie back to back in row-major order; `why` says what needs
+  /// Requires that every operand is dense and row-major; `why` says what needs
   /// that, in words that follow "because".
   /// \throws DimensionMismatch
   const Operands& require_dense(std::string_view why) const;
 
-  /// Requires `condition`, else the extents do not fit; `expected` says in words what was expected.
+  /// Requires `condition` on the extents; `expected` says in words what was expected.
   /// \throws DimensionMismatch
   const Operands& require_extents(bool condition, std::string_view expected) const;
 

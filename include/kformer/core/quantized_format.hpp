@@ -6,31 +6,17 @@
 #include <optional>
 #include <string_view>
 
+#include "kformer/core/enum_names.hpp"
+#include "kformer/core/types/quantized_format.hpp"
+
 /// \file
-/// Storage of quantised weights, block by block as GGUF files have them (ggml, `ggml-common.h`). Free of
+/// Storage of quantised weights, block by block as in GGUF files (ggml, `ggml-common.h`). Does not need
 /// Kokkos.
 ///
 /// A row is a sequence of whole blocks, rows lie back to back, and numbers of several bytes are little-endian.
-/// Where the columns do not fill the last block, what stands in the rest of it has no meaning.
+/// If the columns do not fill the last block, the rest of it has no meaning.
 
 namespace kformer {
-
-/// How blocks of weights are stored; `d` and `m` are binary16, `q` integers.
-///
-/// | format | weights | bytes | a block | weight |
-/// |---|---|---|---|---|
-/// | q8_0 | 32 | 34 | d, 32 int8 | d·q |
-/// | q4_0 | 32 | 18 | d, 16 bytes: weights 0…15 in the low, 16…31 in the high four bits | d·(q − 8) |
-/// | q4_1 | 32 | 20 | d, m, 16 bytes in the same order | d·q + m |
-/// | tq2_0 | 256 | 66 | 64 bytes, d | d·(q − 1) |
-/// | tq1_0 | 256 | 54 | 48 bytes, 4 bytes, d | d·(q − 1) |
-///
-/// tq2_0 keeps weight `128·h + 32·n + k` in bits 2n, 2n+1 of byte `32·h + k`.
-/// tq1_0 keeps five base-3 digits per byte, the first one most significant, as `⌈256·value/243⌉`, so that digit
-/// n is the integer part of three times the fraction of `byte·3ⁿ/256`. Weight `32·n + k` below 160 is digit n
-/// of byte k, weight `160 + 16·n + k` below 240 is digit n of byte 32 + k, and weight `240 + 4·n + k` is digit
-/// n of byte 48 + k, whose last digit is 0.
-enum class QuantizedFormat { q8_0, q4_0, q4_1, tq2_0, tq1_0 };
 
 /// Every format.
 inline constexpr QuantizedFormat quantized_formats[] = {QuantizedFormat::q8_0, QuantizedFormat::q4_0,
@@ -38,12 +24,9 @@ inline constexpr QuantizedFormat quantized_formats[] = {QuantizedFormat::q8_0, Q
                                                         QuantizedFormat::tq1_0};
 
 /// The name in GGUF files, such as `Q8_0`.
-constexpr const char* to_string(QuantizedFormat format) {
-  constexpr const char* names[] = {"Q8_0", "Q4_0", "Q4_1", "TQ2_0", "TQ1_0"};
-  return names[static_cast<int>(format)];
-}
+constexpr const char* to_string(QuantizedFormat format) { return name_of(format).data(); }
 
-/// The format with this name, in capitals as GGUF files have it; none if there is no such format.
+/// The format with this name, in capitals as in GGUF files; empty if there is no such format.
 constexpr std::optional<QuantizedFormat> quantized_format_named(std::string_view name) {
   for (const QuantizedFormat format : quantized_formats)
     if (name == to_string(format)) return format;

@@ -7,7 +7,7 @@
 
 namespace kformer {
 
-/// A named stretch of a run, seen by Kokkos Tools: pushes the region now and pops it at the end of the scope.
+/// A named region for Kokkos Tools: pushed now and popped at the end of the scope.
 class Region {
  public:
   /// Opens the region `name`.

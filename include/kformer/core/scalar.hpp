@@ -9,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kformer/core/dtype.hpp"
 #include "kformer/core/error.hpp"
 
 /// \file
@@ -110,45 +111,6 @@ using compute_t = typename Impl::ComputeType<std::remove_const_t<T>>::type;
 template <class T>
 concept Scalar = requires { typename Impl::ComputeType<std::remove_const_t<T>>::type; };
 
-/// Storage types by name, as decks and files spell them; `i32` is for token ids and positions, `u8` for codes.
-enum class DType { f32, bf16, f16, f64, i32, u8 };
-
-/// The name used in decks, files and messages.
-inline const char* to_string(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::bf16:
-      return "bf16";
-    case DType::f16:
-      return "f16";
-    case DType::f64:
-      return "f64";
-    case DType::i32:
-      return "i32";
-    case DType::u8:
-      return "u8";
-  }
-  return "?";
-}
-
-/// Bytes of one element.
-inline std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-    case DType::f64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
-}
-
 namespace Impl {
 template <class T>
 struct DTypeOf;
@@ -181,9 +143,6 @@ struct DTypeOf<std::uint8_t> {
 /// The run-time name of a storage type.
 template <class T>
 inline constexpr DType dtype_of = Impl::DTypeOf<std::remove_const_t<T>>::value;
-
-/// The name of the type in which `dtype` is computed: `f64` for `f64`, otherwise `f32`.
-inline DType compute_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// Calls `f(std::type_identity<T>{})` with the storage type that `dtype` names.
 /// \throws NotSupported if `dtype` is not a floating-point storage type.

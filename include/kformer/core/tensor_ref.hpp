@@ -32,7 +32,7 @@ struct Strided {
   }
 };
 
-/// A View without its type: address, storage type, extents and strides (in elements), slowest extent first.
+/// A type-erased View: address, storage type, extents and strides (in elements), slowest extent first.
 struct TensorRef {
   static constexpr int max_rank = 4;  ///< extents and strides beyond `rank` are unused
 
@@ -42,7 +42,7 @@ struct TensorRef {
   std::array<std::int64_t, max_rank> extent{};  ///< slowest first
   std::array<std::int64_t, max_rank> stride{};  ///< in elements
 
-  /// Whether the operand was given at all.
+  /// Whether the operand is present.
   bool present() const { return rank >= 0; }
 
   /// Number of elements.

@@ -9,13 +9,13 @@
 #include "kformer/core/scalar.hpp"
 
 /// \file
-/// The one tolerance of tests and drivers. With `ref` the oracle on the rounded inputs and `naive` the textbook
-/// algorithm with every array rounded to T,
+/// The tolerance rule of tests and drivers. With `ref` the oracle on the rounded inputs and `naive` the
+/// textbook algorithm with every array rounded to T,
 ///
 ///     max|out − ref| ≤ max(2·max|naive − ref|, ulp(max|ref|))   and
 ///     rms(out − ref) ≤ max(2·rms(naive − ref), ½ ulp(rms(ref))).
 ///
-/// The ulps are those of the output's storage type: an output that is merely rounded is never wrong.
+/// The ulps are those of the output's storage type: an output that is merely rounded always passes.
 
 namespace kformer {
 
@@ -30,11 +30,11 @@ inline long double ulp(DType dtype, long double x) {
 
 /// Largest and root-mean-square difference of two arrays.
 struct ErrorNorms {
-  long double max = 0;  ///< infinite if one side alone is NaN or infinite somewhere
+  long double max = 0;  ///< infinite if only one side is NaN or infinite somewhere
   long double rms = 0;  ///< likewise
 };
 
-/// |a − b|, where equal infinities and two NaN do not differ, and a NaN on one side only differs infinitely.
+/// |a − b|, where equal infinities and two NaN do not differ, and a NaN on only one side differs infinitely.
 inline long double difference(long double a, long double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const long double d = std::abs(a - b);

@@ -9,28 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "kformer/core/types/checkpoint_format.hpp"
 #include "kformer/io/checkpoint_tensor.hpp"
 #include "kformer/io/gguf.hpp"
 #include "kformer/io/model_table.hpp"
 
 /// \file
-/// Published checkpoints: the model, and its weights under the names of the hubs. docs/checkpoints.md says what
-/// is read and what is refused.
+/// Published checkpoints: the model, and its weights under the names of the hubs. docs/checkpoints.md defines
+/// what is read and what is refused.
 
 namespace kformer {
-
-/// How a checkpoint is stored.
-enum class CheckpointFormat {
-  automatic,    ///< what the path is
-  safetensors,  ///< a folder with config.json and model.safetensors or its index, or such a file beside
-                ///< config.json
-  gguf,         ///< a GGUF file, version 3
-  packed        ///< as safetensors, with quantised weights: what `PackedCheckpointWriter` writes
-};
-/// The names of the enumerators, in order.
-constexpr std::array<std::string_view, 4> names_of(CheckpointFormat) {
-  return {"automatic", "safetensors", "gguf", "packed"};
-}
 
 namespace Impl {
 class CheckpointContents;
@@ -38,24 +26,24 @@ class CheckpointContents;
 
 /// A checkpoint of a language model, open for reading.
 ///
-/// Whatever the file format, tensors have the names and the layout of the hubs: `model.embed_tokens.weight`,
+/// In every file format, tensors have the names and the layout of the hubs: `model.embed_tokens.weight`,
 /// `model.layers.0.self_attn.q_proj.weight`, …, `model.norm.weight`, `lm_head.weight`; matrices are (out, in),
 /// and the rows of q and k are ordered for half-split RoPE. The bytes are those of the mapped files; only rows
-/// that a GGUF file has in another order are copied, when they are first asked for. Copies of the object share
+/// that a GGUF file has in another order are copied, on first access. Copies of the object share
 /// everything. Reading is safe from several threads.
 class Checkpoint {
  public:
-  /// Opens and checks the checkpoint at `path`. The tensors need not yet be those of the model: check_against()
-  /// says.
+  /// Opens and checks the checkpoint at `path`. It does not check that the tensors are those of the model;
+  /// check_against() does.
   /// \throws FileError naming the file, the key or tensor, and what was expected
   static Checkpoint open(const std::filesystem::path& path,
                          CheckpointFormat format = CheckpointFormat::automatic);
 
-  /// What the checkpoint says about its model.
+  /// The model that the checkpoint describes.
   const LanguageModelTable& model() const;
-  /// How it is stored; never `automatic`.
+  /// The storage format; never `automatic`.
   CheckpointFormat format() const;
-  /// The folder that config.json and the tokenizer lie in; of a GGUF file, the folder it lies in.
+  /// The folder of config.json and the tokenizer; for a GGUF file, its folder.
   const std::filesystem::path& folder() const;
   /// The GGUF file, whose metadata have the tokenizer, or null for other formats.
   const GgufFile* gguf() const;
@@ -65,12 +53,12 @@ class Checkpoint {
   /// The tensor `name`, or null.
   const CheckpointTensor* find(std::string_view name) const;
   /// The tensor `name`.
-  /// \throws FileError with near names if there is none
+  /// \throws FileError with similar names if there is none
   const CheckpointTensor& at(std::string_view name) const;
 
-  /// Checks that every tensor of `model` is there with its shape, that only matrices are quantised and the
+  /// Checks that every tensor of `model` is present with its shape, that only matrices are quantised and the
   /// others are F64, F32, F16 or BF16, and that there is no bias and no normalisation inside a layer that the
-  /// model would leave out. Other tensors more than the model has are legal.
+  /// model would ignore. Other additional tensors are allowed.
   /// \throws FileError listing all faults together
   void check_against(const LanguageModelTable& model) const;
 
@@ -86,24 +74,24 @@ class Checkpoint {
 /// \param qk_norm whether the heads of q and k are normalised
 std::map<std::string, std::vector<std::size_t>> layer_tensor_shapes(const ModelTable& layer, bool qk_norm);
 
-/// The tensors of a model by their published names, with their shapes; no `lm_head.weight` if it is tied.
+/// The tensors of a model by their published names, with their shapes; without `lm_head.weight` if it is tied.
 std::map<std::string, std::vector<std::size_t>> model_tensor_shapes(const LanguageModelTable& model);
 
 /// Collects the tensors of a packed checkpoint and writes them into a folder, with the model's config.json and,
 /// where they exist, the files of the tokenizer.
 class PackedCheckpointWriter {
  public:
-  /// \param source the checkpoint whose model is written; its tensors are not added by themselves
+  /// \param source the checkpoint whose model is written; its tensors are not added automatically
   explicit PackedCheckpointWriter(Checkpoint source);
 
-  /// Adds a tensor, quantised or not. Its bytes are read by write(), not now: they, and the checkpoint they are
-  /// from, must live until then.
-  /// \throws Error if the name is taken, the type unknown, a quantised tensor no matrix, or the number of bytes
-  /// not that of the type and shape
+  /// Adds a tensor, quantised or not. Its bytes are read by write(), not now: they, and their checkpoint,
+  /// must stay valid until then.
+  /// \throws Error if the name is taken, the type is unknown, a quantised tensor is not a matrix, or the number
+  /// of bytes does not match the type and shape
   void add(const std::string& name, const CheckpointTensor& tensor);
 
   /// Writes model.safetensors, config.json and copies of the tokenizer's files, making the folder if needed.
-  /// \throws FileError naming the file and the reason; Error if `folder` is that of the source
+  /// \throws FileError naming the file and the reason; Error if `folder` is the source folder
   /// and its files would be overwritten
   void write(const std::filesystem::path& folder) const;
 

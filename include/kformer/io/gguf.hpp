@@ -20,7 +20,7 @@ namespace kformer {
 /// The type of a metadata value, with the numbers of the format.
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
-/// A metadata value as it lies in the file.
+/// A metadata value in the file.
 struct GgufValue {
   GgufType type = GgufType::u8;      ///< of the value; of an array, that of its elements
   bool is_array = false;             ///< whether there are `count` elements
@@ -32,20 +32,20 @@ struct GgufValue {
 /// anything is allocated, known types, no name twice, tensors inside the data, aligned and apart.
 ///
 /// Tensors are of type F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, TQ1_0 or TQ2_0; a file with any other is refused.
-/// The file stays mapped as long as this object or a copy of it lives, and must not be shortened meanwhile.
+/// The file stays mapped as long as this object or a copy of it exists; it must not be shortened meanwhile.
 class GgufFile {
  public:
   /// Maps and checks the file at `path`.
-  /// \throws FileError naming the file, the key or tensor, and the rule that is broken
+  /// \throws FileError naming the file, the key or tensor, and the violated rule
   static GgufFile open(const std::filesystem::path& path);
 
-  /// Checks a file's contents that lie in memory; `bytes` must outlive the result.
+  /// Checks the contents of a file in memory; `bytes` must outlive the result.
   /// \param bytes  the whole file
-  /// \param source what error texts call it
+  /// \param source name in error texts
   /// \throws FileError as open() does
   static GgufFile parse(std::span<const std::byte> bytes, std::string source);
 
-  /// What error texts call the file.
+  /// The name of the file in error texts.
   const std::string& source() const { return m_source; }
 
   /// The names of all tensors, sorted, as in the file ("blk.0.attn_q.weight").
@@ -63,12 +63,12 @@ class GgufFile {
 
   /// \name Metadata by type
   /// The value of a key, or nothing if the file has no such key. All throw a FileError that names the key if
-  /// its value is of another kind.
+  /// its value has another type.
   /// @{
 
   /// A text.
   std::optional<std::string> find_string(std::string_view key) const;
-  /// An integer of any size and sign that 64 bits hold.
+  /// An integer of any type that fits into 64 bits.
   std::optional<std::int64_t> find_integer(std::string_view key) const;
   /// A number of any type.
   std::optional<double> find_number(std::string_view key) const;
@@ -76,7 +76,7 @@ class GgufFile {
   std::optional<bool> find_bool(std::string_view key) const;
   /// An array of texts.
   std::optional<std::vector<std::string>> find_strings(std::string_view key) const;
-  /// An array of integers of any size and sign that 64 bits hold.
+  /// An array of integers of any type that fit into 64 bits.
   std::optional<std::vector<std::int64_t>> find_integers(std::string_view key) const;
   /// An array of numbers of any type.
   std::optional<std::vector<double>> find_numbers(std::string_view key) const;

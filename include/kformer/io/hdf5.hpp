@@ -9,7 +9,7 @@
 #include <utility>
 
 /// \file
-/// A thin owner for HDF5 identifiers and the translation of HDF5's errors into FileError.
+/// A thin owner of HDF5 identifiers, and the translation of HDF5 errors into FileError.
 
 namespace kformer::hdf5 {
 
@@ -31,7 +31,7 @@ Result check(Result result, std::string_view action, std::string_view name, hid_
   return result;
 }
 
-/// While it lives, HDF5 does not print its error stack to stderr on this thread (check() puts it into the
+/// During its lifetime, HDF5 does not print its error stack to stderr on this thread (check() puts it into the
 /// exception). Restores what was set before, so that a host program's own error handler survives.
 class QuietErrors {
  public:

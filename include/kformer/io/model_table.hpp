@@ -9,34 +9,39 @@
 #include <string_view>
 #include <vector>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
-/// What a published checkpoint says about its model, with the keys of config.json files.
+/// The model of a published checkpoint, with the keys of config.json files.
 
 namespace kformer {
 
 /// The published model family. Layers of `qwen2` have biases on the q, k and v projections; layers of `qwen3`
 /// normalise every head of q and k by RMSNorm, with weights of their own, before RoPE.
 enum class ModelType { llama, mistral, qwen2, qwen3 };
-/// The names of the enumerators in decks, results and config.json files, in order.
-constexpr std::array<std::string_view, 4> names_of(ModelType) { return {"llama", "mistral", "qwen2", "qwen3"}; }
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 4> names_of<ModelType> = {"llama", "mistral", "qwen2", "qwen3"};
 
 /// The activation of the gated MLP.
 enum class HiddenAct { silu };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 1> names_of(HiddenAct) { return {"silu"}; }
+template <>
+inline constexpr std::array<std::string_view, 1> names_of<HiddenAct> = {"silu"};
 
 /// How the RoPE frequencies are scaled.
 enum class RopeType { none, llama3 };
 /// The names of the enumerators in decks and results, in order.
-constexpr std::array<std::string_view, 2> names_of(RopeType) { return {"none", "llama3"}; }
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<RopeType> = {"none", "llama3"};
 
 /// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
 struct RopeScalingTable {
-  RopeType rope_type = RopeType::none;  ///< none: the other keys mean nothing
-  double factor = 8;                    ///< low frequencies are divided by this
-  double low_freq_factor = 1;           ///< wavelengths above original / this are scaled in full
-  double high_freq_factor = 4;          ///< wavelengths below original / this are kept
-  std::int64_t original_max_position_embeddings = 8192;  ///< context length of the first training, in tokens
+  RopeType rope_type = RopeType::none;                   ///< none: the other keys have no effect
+  double factor = 8;                                     ///< low frequencies are divided by this
+  double low_freq_factor = 1;                            ///< wavelengths above original / this are fully scaled
+  double high_freq_factor = 4;                           ///< wavelengths below original / this are kept
+  std::int64_t original_max_position_embeddings = 8192;  ///< context length of the original training, in tokens
   bool operator==(const RopeScalingTable&) const = default;  ///< all keys equal
 };
 
@@ -44,7 +49,7 @@ struct RopeScalingTable {
 struct ModelTable {
   std::filesystem::path config;             ///< config.json that was read, absolute; empty if none was named
   ModelType model_type = ModelType::llama;  ///< family
-  std::int64_t hidden_size = 0;             ///< features of a token
+  std::int64_t hidden_size = 0;             ///< features per token
   std::int64_t num_attention_heads = 0;     ///< query heads
   std::int64_t num_key_value_heads = 0;     ///< 0 = num_attention_heads
   std::int64_t head_dim = 0;                ///< 0 = hidden_size / num_attention_heads
@@ -56,15 +61,15 @@ struct ModelTable {
   bool attention_bias = false;              ///< biases on the q, k and v projections
   std::int64_t sliding_window = 0;          ///< keys a query sees, 0 = all before it
 
-  /// Keys whose value is known: without [tensors] all of them, with [tensors] only those that the deck or its
-  /// `config` gives; the others are for the tensor file to say.
+  /// Keys whose value is known: all without [tensors]; with [tensors] only those that the deck or its
+  /// `config` sets; the tensor file sets the others.
   std::set<std::string> known;
   bool operator==(const ModelTable&) const = default;  ///< all keys equal
 };
 
 /// A contradiction inside a `ModelTable`.
 struct ModelFault {
-  std::string key;      ///< the key to blame, without its table
+  std::string key;      ///< the offending key, without its table
   std::string message;  ///< what is wrong and what to do
 };
 
@@ -72,7 +77,7 @@ struct ModelFault {
 /// key/value heads divide the query heads, the head dimension is even, biases and frequency factors make sense.
 /// Keys that are still 0 are not judged, so that an incomplete table can be checked before the tensor file adds
 /// the rest.
-/// \returns the contradictions, none for a sound table
+/// \returns the contradictions; empty for a valid table
 std::vector<ModelFault> complete_model(ModelTable& model);
 
 /// A whole model: token embedding, equal layers, a last normalisation, and the projection to the vocabulary.
@@ -80,10 +85,10 @@ struct LanguageModelTable {
   ModelTable layer;                          ///< each of the layers; complete, and all its keys are known
   std::int64_t num_hidden_layers = 0;        ///< layers
   std::int64_t vocab_size = 0;               ///< rows of the token embedding
-  std::int64_t max_position_embeddings = 0;  ///< context length of the training, in tokens
-  bool tie_word_embeddings = false;          ///< the token embedding is the last projection, too
+  std::int64_t max_position_embeddings = 0;  ///< context length of training, in tokens
+  bool tie_word_embeddings = false;          ///< the token embedding is also the output matrix
   bool qk_norm = false;                      ///< every head of q and k is normalised before RoPE (qwen3)
-  std::vector<std::int64_t> bos_token_ids;   ///< what a text begins with; empty if the file names none
+  std::vector<std::int64_t> bos_token_ids;   ///< tokens that begin a text; empty if the file names none
   std::vector<std::int64_t> eos_token_ids;   ///< tokens that end a text; empty if the file names none
   bool operator==(const LanguageModelTable&) const = default;  ///< all keys equal
 };
@@ -91,14 +96,14 @@ struct LanguageModelTable {
 /// Reads a published config.json of the families of `ModelType` (Llama 1 to 3, SmolLM2, Mistral, Qwen2, Qwen3).
 ///
 /// Whatever the file says that changes the numbers is either in the table or an error: another activation, RoPE
-/// scalings other than llama3, biases of the MLP or of the attention's output, RoPE on a part of a head,
-/// windows on some layers only, quantised weights of other formats. Other keys are ignored; keys that are null
+/// scalings other than llama3, biases of the MLP or of the attention output, RoPE on part of a head,
+/// windows on only some layers, quantised weights of other formats. Other keys are ignored; keys that are null
 /// or absent have the default of the family.
 /// \param path of the file
-/// \throws FileError naming the file, every key that does not fit, and what was expected of it
+/// \throws FileError naming the file, every invalid key, and what was expected
 LanguageModelTable read_model_config(const std::filesystem::path& path);
 
-/// Text of a config.json that read_model_config() reads back as the same table, but for `layer.config`.
+/// Text of a config.json that read_model_config() reads back as the same table, except for `layer.config`.
 std::string model_config_json(const LanguageModelTable& model);
 
 }  // namespace kformer

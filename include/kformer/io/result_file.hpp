@@ -9,9 +9,9 @@
 
 namespace kformer {
 
-/// How a ResultFile is made.
+/// Options of a ResultFile.
 struct ResultFileOptions {
-  bool overwrite = false;  ///< replace an existing file, and the rest of a run that did not end
+  bool overwrite = false;  ///< replace an existing file, and the `.part` file of an unfinished run
   int compression = 4;     ///< deflate level 0 to 9 of the numeric columns
 };
 
@@ -23,7 +23,7 @@ struct ResultFileOptions {
 /// one.
 class ResultFile {
  public:
-  /// Starts the file and writes a first `.part`, so that a place that cannot be written is known before any
+  /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any
   /// work.
   /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, or if it cannot be written
   explicit ResultFile(std::filesystem::path path, ResultFileOptions options = {});
@@ -36,11 +36,11 @@ class ResultFile {
   /// The root group. The file itself sets the attributes schema, schema_version, Conventions and complete.
   ResultGroup& root();
 
-  /// The group at `path` ("provenance", "a/b"), made at the first call. The reference stays valid.
+  /// The group at `path` ("provenance", "a/b"), made at the first call. The reference remains valid.
   /// \throws Error if the path is that of a table
   ResultGroup& group(const std::string& path);
 
-  /// Makes the table at `path`; a table without rows is not written. The reference stays valid.
+  /// Makes the table at `path`; a table without rows is not written. The reference remains valid.
   /// \param path          such as "cases" or "memory/classes"
   /// \param row_dimension name of the dimension of the rows
   /// \param long_name     what a row is, one line
@@ -52,7 +52,7 @@ class ResultFile {
   void checkpoint();
 
   /// Sets `complete`, writes, and renames to the final name. Nothing may follow.
-  /// \throws FileError if it cannot be written, or if without `overwrite` the final name was taken meanwhile
+  /// \throws FileError if it cannot be written, or if the final name now exists and `overwrite` is false
   void finish();
 
   /// The final name.

@@ -14,8 +14,8 @@
 #include <vector>
 
 /// \file
-/// What one group of a result file holds, in memory: attributes, texts, and (in a table) named dimensions and
-/// columns. Nothing here touches a file; ResultFile writes it.
+/// The contents of one group of a result file, in memory: attributes, texts, and (in a table) named dimensions
+/// and columns. Nothing here touches a file; ResultFile writes it.
 
 namespace kformer {
 
@@ -77,10 +77,10 @@ class Value {
 /// Attributes and texts of one group of a result file.
 class ResultGroup {
  public:
-  /// A text stored as a dataset of its own (decks, logs), and what it is.
+  /// A text stored as a separate dataset (decks, logs), and its description.
   struct Text {
     std::string content;    ///< the text
-    std::string long_name;  ///< what it is, one line
+    std::string long_name;  ///< description, one line
   };
 
   /// Sets attribute `name`; a second call replaces the value.
@@ -108,18 +108,18 @@ struct Column {
   std::string name;  ///< name of the dataset; that of the row dimension makes it its coordinate
   ColumnType type = ColumnType::f64;       ///< element type
   std::string units = "1";                 ///< such as s, byte, 1/s; not stored for texts
-  std::string long_name = {};              ///< what it is, one line; must be given
+  std::string long_name = {};              ///< description, one line; required
   std::string along = {};                  ///< second dimension, or empty: one item per row
   std::vector<std::string> meanings = {};  ///< of the flag values 0, 1, 2, ...; each without blanks
-  std::optional<std::int64_t> fill = {};   ///< stands for "no value" in an integer or flag column; f64 has NaN
+  std::optional<std::int64_t> fill = {};   ///< means "no value" in an integer or flag column; f64 has NaN
 };
 
 /// A table of a result file: rows appended one by one, so that all columns always have the same length.
 ///
 /// The first dimension is that of the rows. A column may have a second dimension, either with labels or numbers
-/// (every row has exactly that many items) or ragged (rows may differ in length; the rest is filled). Every
-/// dimension gets a coordinate dataset: the column of its name, its labels or numbers, or a running number from
-/// 0.
+/// (every row has exactly that many items) or ragged (rows may differ in length and are padded with the fill
+/// value). Every dimension gets a coordinate dataset: the column of its name, its labels or numbers, or a
+/// running number from 0.
 class Table : public ResultGroup {
  public:
   /// A second dimension of the table.
@@ -135,13 +135,13 @@ class Table : public ResultGroup {
     /// Whether rows may differ in length.
     bool ragged() const { return size() == 0; }
   };
-  /// A column with its items: one per row, or per row `lengths[row]` of them one after the other.
+  /// A column with its items: one per row, or `lengths[row]` consecutive items per row.
   struct Data {
     Column column;                     ///< as declared
     Value::Items items;                ///< of the column's element type
     std::vector<std::size_t> lengths;  ///< per row; only for columns with a second dimension
   };
-  /// What append() puts into the column of that name.
+  /// A value for append(), by column name.
   using Cell = std::pair<std::string, Value>;
 
   /// An empty table.
@@ -165,8 +165,8 @@ class Table : public ResultGroup {
 
   /// Appends one row: a value for every column, in any order. Columns with a fill value (all f64 columns have
   /// one) may be left out. Numbers are converted to the column's type if nothing is lost; flags are given by
-  /// meaning, number or bool. On an error the table is as before.
-  /// \throws Error naming the table, the column, what was expected, and near names for an unknown one
+  /// meaning, number or bool. On an error the table is unchanged.
+  /// \throws Error naming the table, the column, what was expected, and similar names for an unknown one
   Table& append(const std::vector<Cell>& cells);
 
   /// Number of rows.

@@ -26,18 +26,19 @@ struct TensorEntry {
 };
 
 /// A safetensors file, mapped into memory and fully checked: the header's syntax, known element types, sizes
-/// that match the shapes, and data without gaps, overlaps or rest.
+/// that match the shapes, and data without gaps, overlaps or trailing bytes.
 ///
-/// The data stay mapped as long as this object or a copy of it lives. The file must not be shortened meanwhile.
+/// The data stay mapped as long as this object or a copy of it exists. The file must not be shortened
+/// meanwhile.
 class SafetensorsFile {
  public:
   /// Maps and checks the file at `path`.
-  /// \throws FileError naming the file, the tensor, and the rule that is broken
+  /// \throws FileError naming the file, the tensor, and the violated rule
   static SafetensorsFile open(const std::filesystem::path& path);
 
-  /// Checks a file's contents that lie in memory; `bytes` must outlive the result.
+  /// Checks the contents of a file in memory; `bytes` must outlive the result.
   /// \param bytes  the whole file
-  /// \param source what error texts call it
+  /// \param source name in error texts
   /// \throws FileError as open() does
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string source);
 
@@ -48,10 +49,10 @@ class SafetensorsFile {
   /// The tensor `name`, or null.
   const TensorEntry* find(std::string_view name) const;
   /// The tensor `name`.
-  /// \throws FileError with near names if there is none
+  /// \throws FileError with similar names if there is none
   const TensorEntry& at(std::string_view name) const;
   /// The elements of tensor `name`, exactly converted from F64, F32, F16 or BF16.
-  /// \throws FileError if there is none of that name, or if it has another element type
+  /// \throws FileError if there is no such tensor, or if it has another element type
   std::vector<double> read_f64(std::string_view name) const;
 
  private:
@@ -75,11 +76,11 @@ class SafetensorsWriter {
   /// \param dtype "F64", "F32", ...
   /// \param shape slowest extent first
   /// \param data  row-major elements
-  /// \throws Error if the name is taken or reserved, the type unknown, or the size beyond what can be addressed
+  /// \throws Error if the name is taken or reserved, the type unknown, or the size too large to address
   void add(const std::string& name, const std::string& dtype, const std::vector<std::size_t>& shape,
            const void* data);
 
-  /// Writes the file, all or nothing: until it is complete, what was at `path` before stays.
+  /// Writes the file atomically: the previous file at `path` stays until the new one is complete.
   /// \throws FileError naming the file and the reason, for instance a full disk
   void write(const std::filesystem::path& path) const;
 

@@ -17,7 +17,8 @@
 #include "kformer/memory/pool.hpp"
 
 /// \file
-/// The memory ledger: every byte the library takes is booked under a class, and given back when its block dies.
+/// The memory ledger: every byte the library takes is booked under a class and freed when its block is
+/// destroyed.
 
 namespace kformer {
 
@@ -32,7 +33,7 @@ const char* to_string(MemoryClass memory_class);
 
 class Ledger;
 
-/// A piece of memory of one class, booked in a ledger as long as it lives. Movable, not copyable.
+/// A piece of memory of one class, booked in a ledger during its lifetime. Movable, not copyable.
 template <class MemorySpace>
 class MemoryBlock {
  public:
@@ -40,7 +41,7 @@ class MemoryBlock {
   ~MemoryBlock() { release(); }
   /// Takes over the booking.
   MemoryBlock(MemoryBlock&& other) noexcept { swap(other); }
-  /// Takes over the booking; the block held before is given back.
+  /// Takes over the booking; frees the block that was held before.
   MemoryBlock& operator=(MemoryBlock&& other) noexcept {
     MemoryBlock(std::move(other)).swap(*this);
     return *this;
@@ -74,10 +75,10 @@ class MemoryBlock {
   PooledMemory m_memory;
 };
 
-/// Bytes held now and at most, by class and in all. Shared by the blocks booked in it, so it outlives them.
+/// Current and peak bytes, by class and in total. Shared by the blocks booked in it, so it outlives them.
 class Ledger : public std::enable_shared_from_this<Ledger> {
  public:
-  /// Whether blocks get memory, or are only counted: a forecast with the same code and no memory.
+  /// Whether blocks get memory or are only counted: a forecast by the same code, without memory.
   enum class Mode { allocate, count };
 
   /// A new ledger.
@@ -89,9 +90,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   bool counts_only() const { return m_mode == Mode::count; }
 
   /// A block of `bytes` bytes for work that is launched on `exec` after the call, labelled for Kokkos Tools.
-  /// Its content is undefined. When it dies, work that was launched on `exec` before may still use it; on CUDA
-  /// nothing waits for that.
-  /// \throws OutOfMemory with the ledger, if the memory cannot be had
+  /// Its content is undefined. When it is destroyed, work launched on `exec` before may still use it; on CUDA
+  /// nothing waits for that work.
+  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated
   template <class Exec>
   MemoryBlock<typename Exec::memory_space> allocate(const Exec& exec, MemoryClass memory_class,
                                                     const std::string& label, std::size_t bytes) {
@@ -100,8 +101,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
                               [&](const std::string& name) { return Pool<Space>::take(exec, name, bytes); });
   }
 
-  /// The same for work on any instance. When it dies, the call waits for the work of the device.
-  /// \throws OutOfMemory with the ledger, if the memory cannot be had
+  /// The same for work on any instance. Its destructor waits for the work of the device.
+  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated
   template <class MemorySpace>
   MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
     return allocate_by<MemorySpace>(memory_class, label, bytes, [&](const std::string& name) {
@@ -109,15 +110,15 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     });
   }
 
-  /// Bytes of a class held now.
+  /// Current bytes of a class.
   std::size_t current(MemoryClass memory_class) const { return m_current[index(memory_class)]; }
-  /// The most bytes of a class held at once since the last `reset_peaks`.
+  /// Peak bytes of a class since the last `reset_peaks`.
   std::size_t peak(MemoryClass memory_class) const { return m_peak[index(memory_class)]; }
-  /// Bytes of all classes held now.
+  /// Current bytes of all classes.
   std::size_t current_total() const { return m_current_total; }
-  /// The most bytes of all classes together held at once since the last `reset_peaks`.
+  /// Peak bytes of all classes together since the last `reset_peaks`.
   std::size_t peak_total() const { return m_peak_total; }
-  /// Forgets the peaks: they start again from what is held now.
+  /// Resets the peaks to the current bytes.
   void reset_peaks();
   /// A table of the classes in use: current and peak.
   std::string report() const;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "kformer/core/enum_names.hpp"
+#include "kformer/core/types/kv_cache_kind.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/impl/index_table.hpp"
 #include "kformer/model/llama_config.hpp"
@@ -18,18 +20,6 @@
 /// Caches of keys and values for incremental decoding: one interface, five ways to keep what was seen.
 
 namespace kformer {
-
-/// What a cache keeps of the tokens it has seen.
-enum class KvCacheKind {
-  contiguous,     ///< everything, each sequence in one piece
-  paged,          ///< everything, in pages that sequences share until one writes (arXiv:2309.06180)
-  window,         ///< the first tokens and the last ones (arXiv:2309.17453)
-  int8,           ///< everything, rounded to 8 bits with a scale per token and head
-  heavy_hitters,  ///< the last tokens, and those that got the most attention (arXiv:2306.14048)
-};
-
-/// The kind's name in decks and messages.
-const char* to_string(KvCacheKind kind);
 
 /// What a cache must hold. A member that is not of the kind is not read.
 struct KvCacheOptions {

@@ -3,18 +3,13 @@
 
 #include <cstdint>
 
-#include "kformer/core/precision.hpp"
+#include "kformer/core/types/attention_algorithm.hpp"
+#include "kformer/core/types/precision.hpp"
 
 /// \file
 /// What layers and models are made for. Free of Kokkos.
 
 namespace kformer {
-
-/// How a layer computes attention.
-enum class AttentionAlgorithm {
-  standard,  ///< the attention weights of all queries and keys are in memory
-  flash,     ///< tile by tile: memory grows linearly with the sequence
-};
 
 /// Whether a layer keeps what backward needs.
 enum class LayerMode { inference, training };
@@ -34,7 +29,7 @@ struct LayerShape {
 struct LayerOptions {
   AttentionAlgorithm attention = AttentionAlgorithm::flash;  ///< how attention is computed
   LayerMode mode = LayerMode::training;                      ///< whether there will be a backward
-  Compute compute = Compute::storage;                        ///< precision of the weights of flash attention
+  Precision compute = Precision::storage;                    ///< precision of the weights of flash attention
   bool causal = true;  ///< a query sees no later keys; false: it sees all keys, as in an encoder
 
   /// Whether all options are equal.

@@ -20,7 +20,7 @@ struct DecoderOptions {
   std::int64_t max_positions = 2048;            ///< positions of tokens are below this
   WeightFormats formats{};                      ///< weights that stay quantised
   Activations activations = Activations::full;  ///< what quantised weights are multiplied with
-  Compute compute = Compute::storage;           ///< as of `DecoderLayer`
+  Precision compute = Precision::storage;       ///< as of `DecoderLayer`
 };
 
 /// A causal language model for generation: the function of `LlamaModel`, computed step by step. The model owns

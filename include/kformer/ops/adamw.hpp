@@ -14,15 +14,15 @@
 
 namespace kformer {
 
-/// One parameter of a model and what AdamW keeps of it. Arrays are dense and row-major, in memory that the
-/// execution space can access (`tensor_ref(view)`), and none overlaps another. Those of `gradient`, `master`,
-/// `m` and `v` have the extents of `weight`.
+/// One parameter of a model and the state that AdamW keeps for it. Arrays are dense and row-major, in memory
+/// that the execution space can access (`tensor_ref(view)`), and none overlaps another. Those of `gradient`,
+/// `master`, `m` and `v` have the extents of `weight`.
 ///
 /// States are float (double for double), or, for weights other than double, 8-bit codes with a scale per
-/// `adamw_block` elements in row-major order: `m[i] = signed_map[code[i]] · m_scale[i / 256]`,
-/// `v[i] = unsigned_map[code[i]] · v_scale[i / 256]`. A scale is the largest magnitude of its block, and an
-/// element's code is that of the map's value nearest to its quotient by the scale (divided in float); of two
-/// equally near ones the lesser; a positive quotient never becomes the 0 of the unsigned map, because `m` is
+/// `adamw_block` elements in row-major order: `m[i] = signed_map[code[i]] · m_scale[i / 256]`, `v[i] =
+/// unsigned_map[code[i]] · v_scale[i / 256]`. A scale is the largest magnitude of its block, and an element's
+/// code is that of the map's value nearest to its quotient by the scale (divided in float); of two equally near
+/// values the smaller is taken; a positive quotient never becomes the 0 of the unsigned map, because `m` is
 /// divided by `√v`. Both maps ascend with the code. With `k = ⌊log2 n⌋` and `j = n − 2^k` their values are
 ///
 ///     signed:   n = |code − 127|: ±10^(k − 6) · (0.1 + 0.9 · (j + ½) / 2^k), negative for codes below 127;
@@ -39,7 +39,7 @@ struct AdamWParameter {
   TensorRef v;         ///< as `m`; running mean of its square, updated
   TensorRef m_scale;   ///< (⌈size / 256⌉), float, updated; present for 8-bit states
   TensorRef v_scale;   ///< as `m_scale`
-  double weight_decay = 0;  ///< λ, of this parameter
+  double weight_decay = 0;  ///< λ of this parameter
 };
 
 /// Elements that share a scale in 8-bit states.
@@ -48,12 +48,12 @@ inline constexpr std::int64_t adamw_block = 256;
 /// Options of `adamw`.
 struct AdamWOptions {
   double learning_rate = 1e-3;  ///< α
-  double beta1 = 0.9;           ///< of the running mean of the gradient, in [0, 1)
-  double beta2 = 0.999;         ///< of the running mean of its square, in [0, 1)
+  double beta1 = 0.9;           ///< decay of the running mean of the gradient, in [0, 1)
+  double beta2 = 0.999;         ///< decay of the running mean of its square, in [0, 1)
   double eps = 1e-8;            ///< added to √v̂; at least the smallest normal float
   std::int64_t step = 1;        ///< t: the number of this step, from 1; steps that were skipped do not count
   double gradient_scale = 1;    ///< gradients are multiplied by it: 1 / (loss scale)
-  double max_norm = 0;          ///< longest gradient of all parameters together, after scaling; 0: any
+  double max_norm = 0;          ///< bound of the global gradient norm, after scaling; 0: none
 };
 
 namespace Impl {
@@ -91,15 +91,15 @@ inline std::size_t gradient_norm_workspace_bytes(std::span<const AdamWParameter>
   return gradient_norm_workspace_bytes(Kokkos::DefaultExecutionSpace(), parameters);
 }
 
-/// `norm = √(Σ g²)` over the gradients of all parameters, summed in double in an order that depends on their
-/// sizes alone: float gradients of any magnitude are safe, double ones up to about 1e150. Not finite if some
+/// `norm = √(Σ g²)` over the gradients of all parameters, summed in double in an order that depends only on
+/// their sizes: float gradients of any magnitude are safe, double ones up to about 1e150. Not finite if some
 /// gradient is not.
 ///
 /// \param exec       the instance everything is launched on; nothing is fenced or allocated
 /// \param parameters only `gradient` is read; the list itself is not needed after the call. All of one type C.
 /// \param norm       (1), C, overwritten, in memory of the execution space
 /// \param workspace  at least `gradient_norm_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 template <ExecutionSpace Exec, AnyView N>
 void gradient_norm(const Exec& exec, std::span<const AdamWParameter> parameters, const N& norm,
                    const Workspace& workspace = {}) {
@@ -114,18 +114,18 @@ void gradient_norm(std::span<const AdamWParameter> parameters, const N& norm, co
   gradient_norm(Kokkos::DefaultExecutionSpace(), parameters, norm, workspace);
 }
 
-/// One step of AdamW on every parameter, with `w` the master weight where there is one, else the weight (then a
-/// 16-bit weight is read, stepped in float and rounded to nearest: steps of less than half an ulp are lost):
+/// One step of AdamW on every parameter, with `w` the master weight if there is one, otherwise the weight (then
+/// a 16-bit weight is read, stepped in float and rounded to nearest: steps of less than half an ulp are lost):
 ///
 ///     g ← g · gradient_scale,   m ← β1·m + (1 − β1)·g,   v ← β2·v + (1 − β2)·g²
 ///     w ← w − α·( m/(1 − β1^t) / (√(v/(1 − β2^t)) + eps) + λ·w )
 ///
-/// A handful of launches for the whole list, one pass over memory. Gradients are left as they are.
+/// A handful of launches for the whole list, one pass over memory. Gradients are unchanged.
 ///
 /// \param exec       the instance everything is launched on; nothing is fenced or allocated
 /// \param parameters what to update; storage types may differ. The list itself is not needed after the call.
 /// \param options    learning rate and so on
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if an option is out of range, or `max_norm` is given without a norm
 template <ExecutionSpace Exec>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
@@ -137,17 +137,17 @@ inline void adamw(std::span<const AdamWParameter> parameters, const AdamWOptions
   adamw(Kokkos::DefaultExecutionSpace(), parameters, options);
 }
 
-/// The same with the norm that `gradient_norm` has put where the kernels can read it: gradients are multiplied
-/// by `gradient_scale · min(1, max_norm / (norm · gradient_scale))`, and if the norm is not finite the step is
-/// skipped as a whole: nothing is written. The host need not know the norm to go on; a trainer copies it to the
-/// host asynchronously, and looks at it before it launches the next step, to adapt the loss scale and to count
-/// the step.
+/// The same with the norm that `gradient_norm` computed, in memory of the execution space: gradients are
+/// multiplied by `gradient_scale · min(1, max_norm / (norm · gradient_scale))`, and if the norm is not finite
+/// the step is skipped as a whole: nothing is written. The host does not need the norm to continue; a trainer
+/// copies it to the host asynchronously, and looks at it before it launches the next step, to adapt the loss
+/// scale and to count the step.
 ///
 /// \param exec       the instance everything is launched on; nothing is fenced or allocated
 /// \param parameters what to update; storage types may differ, but gradients have one type C
 /// \param norm       (1), C, of the same gradients, in memory of the execution space
 /// \param options    learning rate and so on
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if an option is out of range
 template <ExecutionSpace Exec, AnyView N>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const N& norm,

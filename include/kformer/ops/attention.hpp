@@ -7,6 +7,7 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/ops/attention_extras.hpp"
 #include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/impl/attention_calls.hpp"
 
 /// \file
 /// Flash attention (Dao et al., arXiv:2205.14135 and arXiv:2307.08691): attention tile by tile, with memory
@@ -14,7 +15,7 @@
 
 namespace kformer {
 
-/// Everything the choice of an attention kernel may depend on, besides options and optional operands.
+/// Everything that determines the choice of an attention kernel, besides options and optional operands.
 struct AttentionShape {
   DType dtype = DType::f32;     ///< storage type
   std::int64_t batch = 0;       ///< sequences; 1 if sequences are packed
@@ -48,8 +49,10 @@ struct AttentionForward {
   TensorRef q, k, v, out, lse;
   AttentionOptions options;
   AttentionExtraRefs extras;
-  /// Kernels that need more refuse; enough for any, unless the caller brought a workspace.
+  /// Kernels that need more refuse; by default enough for any kernel.
   std::size_t workspace_bytes = SIZE_MAX;
+  /// For kernels that `attention_forward` with a functor lists; the others never see one.
+  const AttentionCalls* functor = nullptr;
   Operands operands() const;
   void check() const;
 };
@@ -61,11 +64,12 @@ struct AttentionBackward {
   AttentionOptions options;
   AttentionExtraRefs extras;
   AttentionExtraGradientRefs gradients;
+  const AttentionCalls* functor = nullptr;  ///< as of AttentionForward
   Operands operands() const;
   void check() const;
 };
 
-/// Problems of a shape that have no memory yet.
+/// Problems of a shape without memory.
 AttentionForward planned_attention_forward(const AttentionShape& shape, const AttentionOptions& options,
                                            const AttentionExtraRefs& extras);
 AttentionBackward planned_attention_backward(const AttentionShape& shape, const AttentionOptions& options,
@@ -113,23 +117,30 @@ AttentionBackward attention_backward_problem(const AttentionBackwardOperands<V..
           gradients};
 }
 
-/// What both directions do with their problem: check, then run.
+/// The run-time checks.
 template <class Exec, class Problem>
-void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
+void check_attention(const Problem& problem) {
   problem.check();
   if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
     if (problem.extras.cu_seqlens_q.present())
       check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
+}
+
+/// Shared by both directions: check the problem, then run.
+template <class Exec, class Problem>
+void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
+  check_attention<Exec>(problem);
   run_best(exec, problem, workspace);
 }
 
 }  // namespace Impl
 
-/// Bytes of workspace with which `attention_forward` is fastest. It works with none: few queries against many
-/// keys are then not split along the keys. On host spaces the starts of packed sequences are read, if they have
-/// memory; without, as many queries as there are count as one sequence.
+/// Bytes of workspace with which `attention_forward` is fastest. It also works without: few queries against
+/// many keys are then not split along the keys. On host spaces the starts of packed sequences are read, if they
+/// have memory; without, as many queries as there are count as one sequence.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_forward` would
+/// \throws DimensionMismatch as `attention_forward` would
+/// \throws NotSupported      as `attention_forward` would
 template <ExecutionSpace Exec>
 std::size_t attention_forward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                               const AttentionOptions& options = {},
@@ -160,8 +171,8 @@ inline std::size_t attention_forward_workspace_bytes(
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
 /// \param workspace any; see `attention_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                        const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
@@ -180,10 +191,11 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
   attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, options, extras, workspace);
 }
 
-/// Bytes of workspace `attention_backward` needs with these options and operands, exactly: linear in the length
-/// of the sequences.
+/// The exact bytes of workspace that `attention_backward` needs with these options and operands: linear in the
+/// length of the sequences.
 ///
-/// \throws DimensionMismatch, NotSupported as `attention_backward` would
+/// \throws DimensionMismatch as `attention_backward` would
+/// \throws NotSupported      as `attention_backward` would
 template <ExecutionSpace Exec>
 std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape& shape,
                                                const AttentionOptions& options = {},
@@ -211,10 +223,10 @@ inline std::size_t attention_backward_workspace_bytes(
 /// \param operands  the Views, as `AttentionBackwardOperands` names them
 /// \param options   those of forward
 /// \param extras    those of forward
-/// \param gradients where the gradients of bias and sinks go, if wanted
+/// \param gradients outputs for the gradients of bias and sinks, if wanted
 /// \param workspace at least `attention_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
-/// \throws NotSupported if an option is out of range or operands exclude each other
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
+/// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands,
                         const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},

@@ -4,8 +4,8 @@
 #include "kformer/core/arguments.hpp"
 
 /// \file
-/// What flash attention takes besides q, k and v: terms of the scores, where packed sequences begin, and which
-/// blocks of pairs exist.
+/// Optional operands of flash attention besides q, k and v: terms of the scores, offsets of packed sequences,
+/// and the blocks of pairs that exist.
 
 namespace kformer {
 
@@ -56,10 +56,10 @@ class AttentionExtras {
     m_refs.sinks = Impl::input<Exec, Impl::scalar_t<V>, 1>(view);
     return *this;
   }
-  /// Sequences of different lengths packed one after the other: the batch is 1, and sequence `n` owns queries
-  /// `cu_seqlens_q[n] ≤ i < cu_seqlens_q[n + 1]` and the keys that `cu_seqlens_kv` says. Both (sequences + 1),
-  /// int32, starting at 0, never decreasing, ending at q_len and kv_len. Not together with a bias or a block
-  /// mask.
+  /// Consecutively packed sequences of different lengths: the batch is 1, and sequence `n` owns queries
+  /// `cu_seqlens_q[n] ≤ i < cu_seqlens_q[n + 1]` and the keys that `cu_seqlens_kv` gives. Both (sequences + 1),
+  /// int32, starting at 0, never decreasing, ending at q_len and kv_len. Cannot be combined with a bias or a
+  /// block mask.
   template <AnyView Q, AnyView KV>
   AttentionExtras& sequences(const Q& cu_seqlens_q, const KV& cu_seqlens_kv) {
     m_refs.cu_seqlens_q = Impl::input<Exec, std::int32_t, 1>(cu_seqlens_q);
@@ -77,18 +77,18 @@ class AttentionExtras {
     return *this;
   }
 
-  /// The operands without their types.
+  /// The type-erased operands.
   const Impl::AttentionExtraRefs& refs() const { return m_refs; }
 
  private:
   Impl::AttentionExtraRefs m_refs;
 };
 
-/// Where `attention_backward` puts the gradients of the optional operands; none unless asked for.
+/// Outputs of `attention_backward` for the gradients of the optional operands; none by default.
 template <class Exec>
 class AttentionExtraGradients {
  public:
-  /// `dbias = Σ dS` over what the bias stands for. Like bias, T, overwritten. Costs a pass of its own.
+  /// `dbias = Σ dS` over the broadcast extents of the bias. Like bias, T, overwritten. Costs a separate pass.
   template <AnyView V>
   AttentionExtraGradients& bias(const V& view) {
     m_refs.dbias = Impl::output<Exec, Impl::scalar_t<V>, 4>(view);
@@ -101,7 +101,7 @@ class AttentionExtraGradients {
     return *this;
   }
 
-  /// The operands without their types.
+  /// The type-erased operands.
   const Impl::AttentionExtraGradientRefs& refs() const { return m_refs; }
 
  private:

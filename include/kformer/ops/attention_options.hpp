@@ -6,19 +6,19 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kformer/core/precision.hpp"
+#include "kformer/core/types/precision.hpp"
 
 namespace kformer {
 
-/// What a query may see, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
+/// Which keys a query sees, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
 ///
-/// Query `i` of `q_len` stands at position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
+/// Query `i` of `q_len` has position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
 struct AttentionOptions {
   double scale = 0;         ///< factor on the scores; 0 means 1/√head_dim
   bool causal = false;      ///< hide keys `j > p`
   std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
   double softcap = 0;       ///< c > 0 replaces a scaled score s by `c·tanh(s/c)`; flash attention only
-  Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
+  Precision compute = Precision::storage;  ///< whether flash attention may round weights to the storage type
 };
 
 namespace Impl {
@@ -29,7 +29,8 @@ inline double attention_scale(const AttentionOptions& options, std::int64_t head
   return head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
 }
 
-/// AttentionOptions for one problem, as kernels ask: which keys does a query see? Keys `first(i) ≤ j < end(i)`.
+/// AttentionOptions for one problem, in the form that kernels need: query `i` sees keys `first(i) ≤ j <
+/// end(i)`.
 struct Visibility {
   std::int64_t q_len, kv_len, window;
   bool causal;

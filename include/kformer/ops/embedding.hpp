@@ -30,14 +30,14 @@ struct EmbeddingBackward {
 
 }  // namespace Impl
 
-/// `y[row] = weight[ids[row]]`. A row whose id lies outside [0, vocabulary) becomes NaN; nothing outside the
+/// `y[row] = weight[ids[row]]`. A row whose id is outside [0, vocabulary) becomes NaN; nothing outside the
 /// table is read.
 ///
 /// \param exec   the instance everything is launched on; nothing is fenced or allocated
 /// \param ids    (rows), int32
 /// \param weight (vocabulary, hidden), T
 /// \param y      (rows, hidden), T, overwritten
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView I, AnyView W, AnyView Y>
 void embedding_forward(const Exec& exec, const I& ids, const W& weight, const Y& y) {
   using T = Impl::scalar_t<W>;
@@ -53,13 +53,13 @@ void embedding_forward(const I& ids, const W& weight, const Y& y) {
 }
 
 /// Gradient of `embedding_forward`: `dweight[ids[row]] += dy[row]` for every row, in the order of the rows.
-/// Rows whose id lies outside [0, vocabulary) contribute nothing; table rows without a token are not touched.
+/// Rows whose id is outside [0, vocabulary) contribute nothing; table rows without a token are not touched.
 ///
 /// \param exec    the instance
 /// \param ids     (rows), int32, the input of forward
 /// \param dy      (rows, hidden), T
 /// \param dweight (vocabulary, hidden), compute_t<T>, accumulated
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView I, AnyView DY, AnyView DW>
 void embedding_backward(const Exec& exec, const I& ids, const DY& dy, const DW& dweight) {
   using T = Impl::scalar_t<DY>;

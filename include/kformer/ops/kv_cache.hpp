@@ -5,8 +5,8 @@
 #include "kformer/core/operands.hpp"
 
 /// \file
-/// How keys and values get into a cache, out of pages (Kwon et al., arXiv:2309.06180, section 4), and closer
-/// together. A cache is an array of slots, one token each; slots are numbered in int32.
+/// Writes keys and values into a cache, gathers them from pages (Kwon et al., arXiv:2309.06180, section 4), and
+/// compacts them. A cache is an array of slots, one token each; slots are numbered in int32.
 
 namespace kformer {
 
@@ -47,7 +47,7 @@ struct KvCompact {
 
 }  // namespace Impl
 
-/// `k_cache[slots[r]] = k[r]`, `v_cache[slots[r]] = v[r]` for every row. A row whose slot lies outside the
+/// `k_cache[slots[r]] = k[r]`, `v_cache[slots[r]] = v[r]` for every row. A row whose slot is outside the
 /// cache is not kept. Slots of different rows must differ.
 ///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
@@ -56,7 +56,7 @@ struct KvCompact {
 /// \param slots   (rows), int32
 /// \param k_cache (cache slots, kv_heads, head_dim), T; other slots are not touched
 /// \param v_cache (cache slots, kv_heads, v_head_dim), T; likewise
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView K, AnyView V, AnyView S, AnyView KC, AnyView VC>
 void kv_append(const Exec& exec, const K& k, const V& v, const S& slots, const KC& k_cache, const VC& v_cache) {
   using T = Impl::scalar_t<K>;
@@ -72,18 +72,18 @@ void kv_append(const K& k, const V& v, const S& slots, const KC& k_cache, const 
   kv_append(Kokkos::DefaultExecutionSpace(), k, v, slots, k_cache, v_cache);
 }
 
-/// The tokens of a sequence out of its pages: `k[t] = k_cache[s]`, `v[t] = v_cache[s]` with `s =
-/// pages[t / page_tokens] · page_tokens + t mod page_tokens`. A token whose page lies outside the cache becomes
+/// Gathers the tokens of a sequence from its pages: `k[t] = k_cache[s]`, `v[t] = v_cache[s]` with `s =
+/// pages[t / page_tokens] · page_tokens + t mod page_tokens`. A token whose page is outside the cache becomes
 /// NaN.
 ///
 /// \param exec        the instance
-/// \param k_cache     (pages in all · page_tokens, kv_heads, head_dim), T
-/// \param v_cache     (pages in all · page_tokens, kv_heads, v_head_dim), T
+/// \param k_cache     (pages in total · page_tokens, kv_heads, head_dim), T
+/// \param v_cache     (pages in total · page_tokens, kv_heads, v_head_dim), T
 /// \param pages       (at least ⌈tokens / page_tokens⌉), int32
 /// \param k           (tokens, kv_heads, head_dim), T, overwritten
 /// \param v           (tokens, kv_heads, v_head_dim), T, overwritten
-/// \param page_tokens tokens of a page
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param page_tokens tokens per page
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if page_tokens is not positive
 template <ExecutionSpace Exec, AnyView KC, AnyView VC, AnyView P, AnyView K, AnyView V>
 void kv_gather(const Exec& exec, const KC& k_cache, const VC& v_cache, const P& pages, const K& k, const V& v,
@@ -111,7 +111,7 @@ void kv_gather(const KC& k_cache, const VC& v_cache, const P& pages, const K& k,
 /// \param exec the instance
 /// \param from (arrays, slots, heads, features), any type
 /// \param to   the same extents and type, overwritten; not a part of `from`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView From, AnyView To>
 void kv_copy(const Exec& exec, const From& from, const To& to) {
   using T = typename From::non_const_value_type;
@@ -126,13 +126,13 @@ void kv_copy(const From& from, const To& to) {
 }
 
 /// Closes gaps in place: slot `n` of each array and head becomes what was in slot `kept[n]`, which must grow
-/// with `n`. Slots from the number of kept ones on are not touched; neither is a slot whose `kept` lies outside
+/// with `n`. Slots from `count` on are not touched; neither is a slot whose `kept` is outside
 /// the cache.
 ///
 /// \param exec  the instance
 /// \param cache (arrays, slots, heads, features), any type, changed in place
-/// \param kept  (arrays or 1, heads or 1, count), int32, count ≤ slots; an extent of 1 stands for all
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param kept  (arrays or 1, heads or 1, count), int32, count ≤ slots; an extent of 1 broadcasts
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView C, AnyView K>
 void kv_compact(const Exec& exec, const C& cache, const K& kept) {
   using T = typename C::non_const_value_type;

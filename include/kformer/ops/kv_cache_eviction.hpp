@@ -6,15 +6,15 @@
 #include "kformer/ops/attention_options.hpp"
 
 /// \file
-/// What a cache needs that drops tokens: how much attention a key got and which keys to keep (H2O, Zhang et
-/// al., arXiv:2306.14048, section 4), and a mask for keys that do not lie in one piece.
+/// Functions of caches that drop tokens: how much attention a key received, which keys to keep (H2O, Zhang et
+/// al., arXiv:2306.14048, section 4), and a mask for keys that are not contiguous.
 
 namespace kformer {
 
 /// Which of the keys before it a query at position `p` sees, by the position `j` of the key.
 struct KvMaskOptions {
   std::int64_t window = 0;        ///< hide keys with `p − j ≥ window`; 0 means no window
-  std::int64_t sinks = 0;         ///< but not those with `j < sinks`
+  std::int64_t sinks = 0;         ///< except those with `j < sinks`
   std::int64_t model_window = 0;  ///< hide every key with `p − j ≥ model_window`; 0 means no window
 };
 
@@ -49,19 +49,19 @@ struct KvMask {
 
 }  // namespace Impl
 
-/// The attention that keys get, summed over queries and over the query heads of a group: `Σ exp(s − lse)` with
-/// the scores `s` of `attention_forward`, causal with the queries at the last keys. It is added for keys that
-/// were there before the queries; for the last `q_len` keys, which have no past, it replaces what was there.
+/// The attention that keys receive, summed over queries and over the query heads of a group: `Σ exp(s − lse)`
+/// with the scores `s` of `attention_forward`, causal with the queries at the last keys. It is added for keys
+/// that precede the queries; for the last `q_len` keys, which have no history, it replaces the previous value.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param q         (q_len, q_heads, head_dim), T
 /// \param k         (kv_len, kv_heads, head_dim), T, kv_len ≥ q_len
 /// \param lse       (q_heads, q_len), compute_t<T>, of `attention_forward`
-/// \param positions (kv_heads, kv_len), int32: where in the text each key stands; distances of `options.window`
-///                  are between these
+/// \param positions (kv_heads, kv_len), int32: position of each key in the text; distances of
+///                  `options.window` are between these
 /// \param mass      (kv_heads, kv_len), compute_t<T>, accumulated
-/// \param options   scale, window, softcap; causal whatever they say
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param options   scale, window, softcap; always causal
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if window or softcap is negative
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView L, AnyView P, AnyView M>
 void kv_attention_mass(const Exec& exec, const Q& q, const K& k, const L& lse, const P& positions,
@@ -83,14 +83,15 @@ void kv_attention_mass(const Q& q, const K& k, const L& lse, const P& positions,
   kv_attention_mass(Kokkos::DefaultExecutionSpace(), q, k, lse, positions, mass, options);
 }
 
-/// Which tokens to keep: the last `recent`, and of those before them the ones with the largest mass, of equal
-/// ones the earlier. NaN counts as the largest.
+/// Chooses the tokens to keep: the last `recent`, and of the earlier tokens those with the largest mass, of
+/// equal ones the earlier. NaN counts as the largest.
 ///
 /// \param exec   the instance
 /// \param mass   (arrays, heads, tokens), float or double, not negative
-/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤ tokens
-/// \param recent how many of the last tokens are kept in any case
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param kept   (arrays, heads, count), int32, overwritten: growing indices of tokens, recent ≤ count ≤
+///               tokens
+/// \param recent how many of the last tokens are always kept
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if recent is negative or more than count
 template <ExecutionSpace Exec, AnyView M, AnyView K>
 void kv_heavy_hitters(const Exec& exec, const M& mass, const K& kept, std::int64_t recent) {
@@ -106,7 +107,7 @@ void kv_heavy_hitters(const M& mass, const K& kept, std::int64_t recent) {
   kv_heavy_hitters(Kokkos::DefaultExecutionSpace(), mass, kept, recent);
 }
 
-/// A bias for `attention_forward` that hides keys by their position: 0 or −∞. The queries stand at the
+/// A bias for `attention_forward` that hides keys by their position: 0 or −∞. The queries have the
 /// positions of the last keys.
 ///
 /// \param exec      the instance
@@ -114,7 +115,7 @@ void kv_heavy_hitters(const M& mass, const K& kept, std::int64_t recent) {
 /// \param bias      (heads, q_len, kv_len), T, overwritten; heads is a multiple of the first extent of
 ///                  positions, q_len ≤ kv_len
 /// \param options   windows and sinks
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if an option is negative
 template <ExecutionSpace Exec, AnyView P, AnyView B>
 void kv_mask(const Exec& exec, const P& positions, const B& bias, const KvMaskOptions& options = {}) {

@@ -5,7 +5,7 @@
 #include "kformer/core/operands.hpp"
 
 /// \file
-/// Keys and values in 8 bits, with a scale per token and head (as KIVI, arXiv:2402.02750, quantises values per
+/// 8-bit keys and values, with a scale per token and head (as KIVI, arXiv:2402.02750, quantises values per
 /// token; symmetric here).
 
 namespace kformer {
@@ -42,21 +42,21 @@ template <AnyView K, AnyView V, AnyView S, AnyView KC, AnyView KS, AnyView VC, A
 struct KvAppendInt8Operands {
   K k;         ///< (rows, kv_heads, head_dim), T
   V v;         ///< (rows, kv_heads, v_head_dim), T
-  S slots;     ///< (rows), int32; a row whose slot lies outside the cache is not kept
+  S slots;     ///< (rows), int32; a row whose slot is outside the cache is not kept
   KC k_codes;  ///< (cache slots, kv_heads, head_dim), uint8; other slots are not touched
   KS k_scale;  ///< (cache slots, kv_heads), compute_t<T>; likewise
   VC v_codes;  ///< (cache slots, kv_heads, v_head_dim), uint8; likewise
   VS v_scale;  ///< (cache slots, kv_heads), compute_t<T>; likewise
 };
 
-/// `kv_append` into a cache of 8 bits: for every row and head `scale = max|x| / 127`, `code = 128 + round(x /
+/// `kv_append` into an 8-bit cache: for every row and head `scale = max|x| / 127`, `code = 128 + round(x /
 /// scale)`, halves away from 0, in compute_t<T>. Then `|x − scale·(code − 128)| ≤ (1/2 + 127·ε) ·
 /// scale` with the spacing ε of compute_t<T> at 1. A head of zeros has scale 0; one that is not finite has
 /// scale NaN.
 ///
 /// \param exec     the instance everything is launched on; nothing is fenced or allocated
 /// \param operands the Views, as `KvAppendInt8Operands` names them
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void kv_append_int8(const Exec& exec, const KvAppendInt8Operands<V...>& operands) {
   using T = Impl::scalar_t<decltype(operands.k)>;
@@ -87,11 +87,11 @@ struct KvGatherInt8Operands {
   V v;         ///< (tokens, kv_heads, v_head_dim), T, overwritten
 };
 
-/// What `kv_append_int8` kept, as numbers: `scale·(code − 128)`, rounded to T.
+/// The values that `kv_append_int8` stored: `scale·(code − 128)`, rounded to T.
 ///
 /// \param exec     the instance
 /// \param operands the Views, as `KvGatherInt8Operands` names them
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void kv_gather_int8(const Exec& exec, const KvGatherInt8Operands<V...>& operands) {
   using T = Impl::scalar_t<decltype(operands.k)>;

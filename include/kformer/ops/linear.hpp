@@ -8,22 +8,22 @@
 /// The linear map `y = x Wᵀ`, alone, with a bias, or with a residual addition fused, and its gradients. Weights
 /// are stored (out, in) as in published checkpoints.
 ///
-/// Where matrices are taken, batches of as many are too: every matrix of a call then has one more extent, the
-/// first, and each is computed by itself, `y_b = x_b W_bᵀ`. A stride of 0 along it gives all of them the same
+/// Every function also takes batches: every matrix of a call then has one more extent, the
+/// first, and computes `y_b = x_b W_bᵀ` for each. A stride of 0 along it gives all of them the same
 /// factor. A bias is the same for all.
 
 namespace kformer {
 
-/// What a linear map takes besides its operands.
+/// Options of the linear map.
 struct LinearOptions {
-  double scale = 1;         ///< every product is multiplied by it before anything is added
+  double scale = 1;         ///< factor on the product, before anything is added
   bool allow_tf32 = false;  ///< float factors may be rounded to 10 bits of fraction (TF32), where tensor cores
                             ///< then multiply them; hosts never do
 };
 
 namespace Impl {
 
-/// Bytes of workspace beyond which no product gets faster: 32 MiB on CUDA, as NVIDIA advises for cuBLASLt on
+/// Bytes of workspace beyond which no product gets faster: 32 MiB on CUDA, as NVIDIA recommends for cuBLASLt on
 /// Hopper, and 0 elsewhere.
 template <class Exec>
 constexpr std::size_t product_workspace_bytes() {
@@ -83,13 +83,13 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
 
 /// The linear map of each row: `y = scale · x Wᵀ`.
 ///
-/// \param exec      the instance everything is launched on; nothing is fenced or allocated
-/// \param x         (rows, in), T
-/// \param weight    (out, in), T
-/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param y       (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y>
 void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y,
@@ -111,8 +111,8 @@ void linear_forward(const X& x, const W& weight, const Y& y, const LinearOptions
   linear_forward(Kokkos::DefaultExecutionSpace(), x, weight, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_forward`. None is
+/// needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -125,14 +125,14 @@ inline std::size_t linear_forward_workspace_bytes() {
 
 /// The same with a bias: `y = scale · x Wᵀ + bias`, rounded once.
 ///
-/// \param exec      the instance
-/// \param x         (rows, in), T
-/// \param weight    (out, in), T
-/// \param bias      (out), T, added to every row
-/// \param y         (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_bias_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param bias    (out), T, added to every row
+/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_bias_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView B, AnyView Y>
 void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
@@ -151,8 +151,8 @@ void linear_bias_forward(const X& x, const W& weight, const B& bias, const Y& y,
   linear_bias_forward(Kokkos::DefaultExecutionSpace(), x, weight, bias, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_bias_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_bias_forward`.
+/// None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_bias_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -165,15 +165,15 @@ inline std::size_t linear_bias_forward_workspace_bytes() {
 
 /// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
 ///
-/// \param exec      the instance
-/// \param x         (rows, in), T
-/// \param weight    (out, in), T
-/// \param residual  (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
-///                  with it
-/// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_residual_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec     the instance
+/// \param x        (rows, in), T
+/// \param weight   (out, in), T
+/// \param residual (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
+///                 with it
+/// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
+/// \param options  `scale`, `allow_tf32`
+/// \param workspace as much as `linear_residual_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView R, AnyView Y>
 void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y,
@@ -192,8 +192,8 @@ void linear_residual_forward(const X& x, const W& weight, const R& residual, con
   linear_residual_forward(Kokkos::DefaultExecutionSpace(), x, weight, residual, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_residual_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for
+/// `linear_residual_forward`. None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_residual_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -207,13 +207,13 @@ inline std::size_t linear_residual_forward_workspace_bytes() {
 /// Gradient of `linear_forward` and its variants with respect to `x`: `dx = scale · dy W` (overwritten). The
 /// gradient with respect to `residual` is `dy` itself.
 ///
-/// \param exec      the instance
-/// \param weight    (out, in), T
-/// \param dy        (rows, out), T
-/// \param dx        (rows, in), T, overwritten; shares no memory with the inputs
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_backward_input_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance
+/// \param weight  (out, in), T
+/// \param dy      (rows, out), T
+/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_input_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView W, AnyView DY, AnyView DX>
 void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx,
@@ -231,8 +231,8 @@ void linear_backward_input(const W& weight, const DY& dy, const DX& dx, const Li
   linear_backward_input(Kokkos::DefaultExecutionSpace(), weight, dy, dx, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_backward_input`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_backward_input`.
+/// None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_input_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -246,13 +246,13 @@ inline std::size_t linear_backward_input_workspace_bytes() {
 /// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += scale · dyᵀ x`
 /// (accumulated, the rows summed in a fixed order in compute_t<T>).
 ///
-/// \param exec      the instance
-/// \param x         (rows, in), T
-/// \param dy        (rows, out), T
-/// \param dweight   (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_backward_weight_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param dy      (rows, out), T
+/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_weight_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView DY, AnyView DW>
 void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight,
@@ -270,8 +270,8 @@ void linear_backward_weight(const X& x, const DY& dy, const DW& dweight, const L
   linear_backward_weight(Kokkos::DefaultExecutionSpace(), x, dy, dweight, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_backward_weight`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_backward_weight`.
+/// None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_weight_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -284,15 +284,15 @@ inline std::size_t linear_backward_weight_workspace_bytes() {
 
 /// Both gradients of `linear_forward`: `linear_backward_input`, then `linear_backward_weight`.
 ///
-/// \param exec      the instance
-/// \param x         (rows, in), T
-/// \param weight    (out, in), T
-/// \param dy        (rows, out), T
-/// \param dx        (rows, in), T, overwritten; shares no memory with the inputs
-/// \param dweight   (out, in), compute_t<T>, accumulated; shares no memory with the inputs
-/// \param options   `scale`, `allow_tf32`
-/// \param workspace as much as `linear_backward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit; then nothing was launched
+/// \param exec    the instance
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param dy      (rows, out), T
+/// \param dx      (rows, in), T, overwritten; shares no memory with the inputs
+/// \param dweight (out, in), compute_t<T>, accumulated; shares no memory with the inputs
+/// \param options `scale`, `allow_tf32`
+/// \param workspace as much as `linear_backward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match; then nothing was launched
 /// \throws NotSupported      if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
 void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
@@ -314,8 +314,8 @@ void linear_backward(const X& x, const W& weight, const DY& dy, const DX& dx, co
   linear_backward(Kokkos::DefaultExecutionSpace(), x, weight, dy, dx, dweight, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_backward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_backward`. None
+/// is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_backward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -332,7 +332,7 @@ inline std::size_t linear_backward_workspace_bytes() {
 /// \param exec  the instance
 /// \param dy    (rows, out), T
 /// \param dbias (out), compute_t<T>, accumulated
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView DY, AnyView DB>
 void linear_backward_bias(const Exec& exec, const DY& dy, const DB& dbias) {
   using T = Impl::scalar_t<DY>;

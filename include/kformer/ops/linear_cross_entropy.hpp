@@ -11,14 +11,14 @@
 
 /// \file
 /// The output matrix of a language model and its loss, a chunk of rows at a time, so that the logits of all
-/// rows never exist together (Hsu et al., Liger Kernel, arXiv:2410.10989, FusedLinearCrossEntropy).
+/// rows never exist at once (Hsu et al., Liger Kernel, arXiv:2410.10989, FusedLinearCrossEntropy).
 
 namespace kformer {
 
 /// Options of `linear_cross_entropy`.
 struct LinearCrossEntropyOptions {
-  CrossEntropyOptions cross_entropy = {};  ///< what the loss is
-  std::int64_t chunk_rows = 0;             ///< rows whose logits exist together; 0: chosen, at most 1024
+  CrossEntropyOptions cross_entropy = {};  ///< options of the loss
+  std::int64_t chunk_rows = 0;             ///< rows whose logits exist at once; 0: automatic, at most 1024
 };
 
 namespace Impl {
@@ -33,7 +33,7 @@ struct LinearCrossEntropy {
   void check(const Workspace& workspace) const;
 };
 
-/// The chunks of a problem and what of one lies in the workspace: its logits, then its lse.
+/// The chunks of a problem and the workspace of one: its logits, then its lse.
 struct LogitChunks {
   std::int64_t rows;  ///< of each chunk; the last may have fewer
   std::size_t lse_offset, bytes;
@@ -95,7 +95,7 @@ std::size_t linear_cross_entropy_workspace_bytes(std::int64_t rows, std::int64_t
 }
 
 /// `logits = x · weightᵀ` by `linear_forward` and `loss` of each row by `cross_entropy_forward`, chunk by
-/// chunk: the loss alone, for validation. The form with gradients gives the same bits.
+/// chunk: only the loss, for validation. The form with gradients gives the same bits.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param x         (rows, hidden), T
@@ -104,7 +104,7 @@ std::size_t linear_cross_entropy_workspace_bytes(std::int64_t rows, std::int64_t
 /// \param loss      (rows), compute_t<T>, overwritten, in nats
 /// \param options   the loss's options, and the rows of a chunk
 /// \param workspace at least `linear_cross_entropy_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if an option is out of range
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView I, AnyView O>
 void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I& targets, const O& loss,
@@ -146,13 +146,13 @@ struct LinearCrossEntropyOperands {
 /// The same with its gradients in the same pass: while the logits of a chunk exist they become
 /// `dlogits` by `cross_entropy_backward`, then `dweight += dlogitsᵀ · x` and `dx = dlogits · weight` by the
 /// products of `linear`. So `dloss` must be known beforehand, 1/n for the mean over n rows. Each element of
-/// `dweight` is summed chunk by chunk in order: `options.chunk_rows` changes its rounding and nothing else.
+/// `dweight` is summed chunk by chunk in order: `options.chunk_rows` changes only its rounding.
 ///
 /// \param exec      the instance
 /// \param operands  the Views, as `LinearCrossEntropyOperands` names them
 /// \param options   the loss's options, and the rows of a chunk
 /// \param workspace at least `linear_cross_entropy_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if an option is out of range
 template <ExecutionSpace Exec, class... V>
 void linear_cross_entropy(const Exec& exec, const LinearCrossEntropyOperands<V...>& operands,

@@ -9,17 +9,17 @@
 #include "kformer/ops/swiglu.hpp"
 
 /// \file
-/// Linear maps with the block that follows them: what a tile of the product becomes next is computed while the
-/// tile is still in the cache. The results are those of the two functions one after the other. Gradients are
+/// Linear maps fused with the next block: it processes a tile of the product while the
+/// tile is still in the cache. The results are those of the two functions in sequence. Gradients are
 /// those of the two parts, from the same saved arrays.
 
 namespace kformer {
 
 /// What `linear_rope_forward` rotates.
 struct LinearRopeOptions {
-  std::int64_t heads;                          ///< the first columns of `y` are as many heads, queries and keys
-  std::int64_t seq_len;                        ///< rows of one sequence
-  std::int64_t first_position = 0;             ///< position of the first row of every sequence
+  std::int64_t heads;               ///< number of heads, queries and keys, in the first columns of `y`
+  std::int64_t seq_len;             ///< rows of one sequence
+  std::int64_t first_position = 0;  ///< position of the first row of every sequence
   RopeLayout layout = RopeLayout::half_split;  ///< which components form a pair
   LinearOptions linear{};                      ///< of the product
 };
@@ -33,7 +33,7 @@ struct LinearSwigluForward {
   LinearOptions options{};
   Operands operands() const;
   void check() const;
-  /// Its parts.
+  /// The two parts of the problem.
   LinearForward linear() const { return {x, weight, {}, {}, gate_up, options}; }
   SwigluForward swiglu() const;
 };
@@ -46,7 +46,7 @@ struct LinearRopeForward {
   Operands operands() const;
   void check() const;
   std::int64_t head_dim() const { return 2 * cos.extent[1]; }
-  /// Its parts.
+  /// The two parts of the problem.
   LinearForward linear() const { return {x, weight, bias, {}, y, options.linear}; }
   RopeForward rope() const;
 };
@@ -69,14 +69,14 @@ auto up_half(const V& gate_up) {
 /// `gate_up = scale · x · weightᵀ` by `linear_forward` and `product = silu(gate) · up` by `swiglu_forward`,
 /// gate and up being the first and the second half of the columns of `gate_up` as it is stored.
 ///
-/// \param exec      the instance everything is launched on; nothing is fenced or allocated
-/// \param x         (rows, in), T
-/// \param weight    (2 · intermediate, in), T; the rows of gate first
-/// \param gate_up   (rows, 2 · intermediate), T, overwritten; what the gradients need
-/// \param product   (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
-/// \param options   of the product
-/// \param workspace as much as `linear_swiglu_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param x       (rows, in), T
+/// \param weight  (2 · intermediate, in), T; the rows of gate first
+/// \param gate_up (rows, 2 · intermediate), T, overwritten; what the gradients need
+/// \param product (rows, intermediate), T, overwritten; may be either half of `gate_up` itself
+/// \param options of the product
+/// \param workspace as much as `linear_swiglu_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if an option is out of its range
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView GU, AnyView P>
 void linear_swiglu_forward(const Exec& exec, const X& x, const W& weight, const GU& gate_up, const P& product,
@@ -95,8 +95,8 @@ void linear_swiglu_forward(const X& x, const W& weight, const GU& gate_up, const
   linear_swiglu_forward(Kokkos::DefaultExecutionSpace(), x, weight, gate_up, product, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_swiglu_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_swiglu_forward`.
+/// None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_swiglu_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -111,15 +111,15 @@ inline std::size_t linear_swiglu_forward_workspace_bytes() {
 /// `rope_forward`: queries and keys of one product, the values after them left alone. A head has twice the
 /// columns of `cos`. Rows are tokens, sequence after sequence.
 ///
-/// \param exec      the instance everything is launched on; nothing is fenced or allocated
-/// \param x         (rows, in), T
-/// \param weight    (out, in), T
-/// \param cos       (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
-/// \param sin       (table positions, head_dim / 2), compute_t<T>
-/// \param y         (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options   what is rotated
-/// \param workspace as much as `linear_rope_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec    the instance everything is launched on; nothing is fenced or allocated
+/// \param x       (rows, in), T
+/// \param weight  (out, in), T
+/// \param cos     (table positions, head_dim / 2), compute_t<T>, of `rope_tables`
+/// \param sin     (table positions, head_dim / 2), compute_t<T>
+/// \param y       (rows, out), T, overwritten; shares no memory with the inputs
+/// \param options what is rotated
+/// \param workspace as much as `linear_rope_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if an option is out of its range
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView C, AnyView S, AnyView Y>
 void linear_rope_forward(const Exec& exec, const X& x, const W& weight, const C& cos, const S& sin, const Y& y,
@@ -142,8 +142,8 @@ void linear_rope_forward(const X& x, const W& weight, const C& cos, const S& sin
   linear_rope_forward(Kokkos::DefaultExecutionSpace(), x, weight, cos, sin, y, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_rope_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for `linear_rope_forward`.
+/// None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_rope_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();
@@ -167,11 +167,11 @@ struct LinearBiasRopeForwardOperands {
 
 /// The same with a bias that is added before the rotation: `linear_bias_forward`, then `rope_forward`.
 ///
-/// \param exec      the instance
-/// \param operands  the Views, as `LinearBiasRopeForwardOperands` names them
-/// \param options   what is rotated
-/// \param workspace as much as `linear_bias_rope_forward_workspace_bytes` says, or none
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \param exec     the instance
+/// \param operands the Views, as `LinearBiasRopeForwardOperands` names them
+/// \param options  what is rotated
+/// \param workspace as much as `linear_bias_rope_forward_workspace_bytes` returns, or none
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported      if an option is out of its range
 template <ExecutionSpace Exec, class... V>
 void linear_bias_rope_forward(const Exec& exec, const LinearBiasRopeForwardOperands<V...>& operands,
@@ -194,8 +194,8 @@ void linear_bias_rope_forward(const LinearBiasRopeForwardOperands<V...>& operand
   linear_bias_rope_forward(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
 }
 
-/// Bytes of workspace with which a library can choose among all of its algorithms for
-/// `linear_bias_rope_forward`. None is needed; one must not serve two instances at once.
+/// Bytes of workspace that let a library choose among all its algorithms for
+/// `linear_bias_rope_forward`. None is needed; two instances must not share one at the same time.
 template <ExecutionSpace Exec>
 std::size_t linear_bias_rope_forward_workspace_bytes(const Exec&) {
   return Impl::product_workspace_bytes<Exec>();

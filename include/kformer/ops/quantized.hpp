@@ -7,6 +7,7 @@
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/core/operands.hpp"
 #include "kformer/core/quantized_format.hpp"
+#include "kformer/core/types/activations.hpp"
 
 /// \file
 /// Weight matrices that stay quantised in memory: conversions, the linear map `y = x Wᵀ`, and rows of a table
@@ -33,16 +34,10 @@ struct QuantizedOutput {
   operator QuantizedMatrix() const { return {format, data, rows, cols}; }
 };
 
-/// What quantised weights are multiplied with.
-enum class Activations {
-  full,  ///< x as it is stored: as if W were dequantised exactly and multiplied in compute_t<T>
-  int8   ///< x quantised to 8 bits on the way: integer products, exact, and sums of them in compute_t<T>
-};
-
 /// What a quantised linear map takes besides its operands.
 struct QuantizedLinearOptions {
   Activations activations = Activations::full;  ///< see `quantized_linear_forward`
-  double scale = 1;                             ///< every product is multiplied by it before anything is added
+  double scale = 1;                             ///< factor on the product, before anything is added
 };
 
 namespace Impl {
@@ -181,8 +176,8 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
-///        workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
+/// workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
@@ -209,8 +204,8 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, the weight has no data, or the
-///        workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
+/// workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,
@@ -249,13 +244,13 @@ std::size_t quantized_linear_residual_forward_workspace_bytes(std::int64_t rows,
 }
 
 /// Token embedding by a quantised table: `y[row] = weight[ids[row]]`, each weight rounded once, to T. A row
-/// whose id lies outside [0, weight.rows) becomes NaN; nothing outside the table is read.
+/// whose id is outside [0, weight.rows) becomes NaN; nothing outside the table is read.
 ///
 /// \param exec   the instance
 /// \param ids    (rows), int32
 /// \param weight (vocabulary, hidden)
 /// \param y      (rows, hidden), T, overwritten
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the table has no data
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the table has no data
 template <ExecutionSpace Exec, AnyView I, AnyView Y>
 void quantized_embedding_forward(const Exec& exec, const I& ids, const QuantizedMatrix& weight, const Y& y) {
   using T = Impl::scalar_t<Y>;

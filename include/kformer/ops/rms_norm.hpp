@@ -60,7 +60,7 @@ struct RmsNormBackward {
 /// \param y       (rows, hidden), T, overwritten; may be `x` itself
 /// \param rstd    (rows), compute_t<T>, overwritten; saved for backward
 /// \param options epsilon
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y, AnyView R>
 void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
                       const RmsNormOptions& options = {}) {
@@ -100,7 +100,7 @@ struct RmsNormResidualForwardOperands {
 /// \param exec     the instance
 /// \param operands the Views, as `RmsNormResidualForwardOperands` names them
 /// \param options  epsilon
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void rms_norm_residual_forward(const Exec& exec, const RmsNormResidualForwardOperands<V...>& operands,
                                const RmsNormOptions& options = {}) {
@@ -167,7 +167,7 @@ struct RmsNormBackwardOperands {
 /// \param exec      the instance
 /// \param operands  the Views, as `RmsNormBackwardOperands` names them
 /// \param workspace at least `rms_norm_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 template <ExecutionSpace Exec, class... V>
 void rms_norm_backward(const Exec& exec, const RmsNormBackwardOperands<V...>& operands,
                        const Workspace& workspace = {}) {
@@ -220,7 +220,7 @@ struct RmsNormResidualBackwardOperands {
 /// \param exec      the instance
 /// \param operands  the Views, as `RmsNormResidualBackwardOperands` names them
 /// \param workspace at least `rms_norm_residual_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 template <ExecutionSpace Exec, class... V>
 void rms_norm_residual_backward(const Exec& exec, const RmsNormResidualBackwardOperands<V...>& operands,
                                 const Workspace& workspace = {}) {

@@ -74,7 +74,7 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 /// Rotates queries and keys in place. For the pair `(a, b)` of components that `layout` names, at position `p`:
 /// `(a, b) ← (a·cos − b·sin, b·cos + a·sin)` with `cos`, `sin` the tables at `(p, i)`.
 ///
-/// A row whose position lies outside the tables becomes NaN; nothing outside them is read.
+/// A row whose position is outside the tables becomes NaN; nothing outside them is read.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param q         (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even

@@ -17,7 +17,7 @@ namespace kformer {
 /// Options of `sample`. The defaults draw from the softmax of the logits.
 struct SamplingOptions {
   double temperature = 1;         ///< logits are divided by it; 0: greedy, and the other filters mean nothing
-  std::int64_t top_k = 0;         ///< only so many tokens stay, the most probable; 0: all
+  std::int64_t top_k = 0;         ///< keep this many of the most probable tokens; 0: all
   double top_p = 1;               ///< in (0, 1]: the most probable tokens stay that together have this share
   double min_p = 0;               ///< in [0, 1]: tokens stay that have this share of the largest probability
   double repetition_penalty = 1;  ///< > 0: a positive logit of a token in the history is divided by it, a
@@ -47,7 +47,7 @@ struct TokenLogProbabilities {
   void check() const;
 };
 
-/// Operands of `sample` by their shapes alone.
+/// Operands of `sample` by their shapes only.
 Sampling sampling_shapes(DType dtype, std::int64_t rows, std::int64_t vocabulary, bool with_history,
                          const SamplingOptions& options);
 
@@ -85,8 +85,7 @@ struct SampleOperands {
   P positions;
   I tokens;  ///< (rows), int32, overwritten
   /// (rows), compute_t<T>, overwritten: the log-softmax of the logits as they were given, without any filter,
-  /// at
-  /// the chosen token, as `token_log_probabilities` has it
+  /// at the chosen token, as `token_log_probabilities` has it
   O log_probabilities;
 };
 
@@ -96,7 +95,7 @@ struct SampleOperands {
 ///
 /// Greedy (temperature 0) takes the largest logit after the penalty, of equal ones the smallest id. Otherwise
 /// the probability of a token among those left is proportional to `exp((z − max z) / temperature)`, rounded
-/// down to a multiple of 2⁻⁴⁰: sums of those are exact, so that the token depends on the row alone, on any
+/// down to a multiple of 2⁻⁴⁰: sums of those are exact, so that the token depends only on the row, on any
 /// number of threads. Tokens of equal probability at the edge of top-k or top-p stay in the order of their ids;
 /// top-k leaves exactly k.
 ///
@@ -104,14 +103,14 @@ struct SampleOperands {
 /// 10.1145/2063384.2063405) with key `seed` and counter (`positions[row]`, 0, stream), stream = `first_stream +
 /// row`: the same seed, stream and position draw alike, whatever else is in the batch.
 ///
-/// A logit that is NaN or −∞ is never chosen, and +∞ stands for the greatest finite number. A row without a
+/// A logit that is NaN or −∞ is never chosen, and +∞ is treated as the largest finite number. A row without a
 /// token that can be chosen gets token −1 and log-probability NaN.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param operands  the Views, as `SampleOperands` names them
 /// \param options   temperature, filters, seed
 /// \param workspace `sample_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if an option is out of range
 template <ExecutionSpace Exec, class... V>
 void sample(const Exec& exec, const SampleOperands<V...>& operands, const SamplingOptions& options = {},
@@ -142,7 +141,7 @@ void sample(const SampleOperands<V...>& operands, const SamplingOptions& options
 /// \param log_probabilities (rows), compute_t<T>, overwritten
 /// \param options           temperature, filters, seed
 /// \param workspace         `sample_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if an option is out of range
 template <ExecutionSpace Exec, AnyView L, AnyView P, AnyView I, AnyView O>
 void sample(const Exec& exec, const L& logits, const P& positions, const I& tokens, const O& log_probabilities,
@@ -175,7 +174,7 @@ void sample(const L& logits, const P& positions, const I& tokens, const O& log_p
 /// \param logits            (rows, vocabulary), T
 /// \param ids               (rows), int32
 /// \param log_probabilities (rows), compute_t<T>, overwritten, in nats
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView L, AnyView I, AnyView O>
 void token_log_probabilities(const Exec& exec, const L& logits, const I& ids, const O& log_probabilities) {
   using T = Impl::scalar_t<L>;

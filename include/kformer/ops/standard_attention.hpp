@@ -46,7 +46,7 @@ struct StandardAttentionBackward {
 /// \param probabilities (batch, q_heads, q_len, kv_len), T, dense, overwritten: first the scores, then the
 ///                      softmax in their place; saved for backward
 /// \param options       scale, causal, window
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView P>
 void standard_attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out,
                                 const P& probabilities, const AttentionOptions& options = {}) {
@@ -74,7 +74,7 @@ struct StandardAttentionMaskedForwardOperands {
   Q q;  ///< (batch, q_len, q_heads, head_dim), T
   K k;  ///< (batch, kv_len, kv_heads, head_dim), T
   V v;  ///< (batch, kv_len, kv_heads, v_head_dim), T
-  /// (batch or 1, q_heads or 1, q_len or 1, kv_len), T; an extent of 1 stands for all
+  /// (batch or 1, q_heads or 1, q_len or 1, kv_len), T; an extent of 1 broadcasts
   M mask;
   O out;            ///< (batch, q_len, q_heads, v_head_dim), T, overwritten
   P probabilities;  ///< (batch, q_heads, q_len, kv_len), T, dense, overwritten; saved for backward
@@ -87,7 +87,7 @@ struct StandardAttentionMaskedForwardOperands {
 /// \param exec     the instance
 /// \param operands the Views, as `StandardAttentionMaskedForwardOperands` names them
 /// \param options  scale, causal, window; they hide keys in addition to the mask
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void standard_attention_masked_forward(const Exec& exec,
                                        const StandardAttentionMaskedForwardOperands<V...>& operands,
@@ -151,7 +151,7 @@ struct StandardAttentionBackwardOperands {
 /// \param operands  the Views, as `StandardAttentionBackwardOperands` names them
 /// \param options   the scale of forward; causal and window are in the probabilities already
 /// \param workspace at least `standard_attention_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 template <ExecutionSpace Exec, class... V>
 void standard_attention_backward(const Exec& exec, const StandardAttentionBackwardOperands<V...>& operands,
                                  const AttentionOptions& options = {}, const Workspace& workspace = {}) {

@@ -38,7 +38,7 @@ struct SwigluBackward {
 /// \param gate (rows, hidden), T
 /// \param up   (rows, hidden), T
 /// \param y    (rows, hidden), T, overwritten; may be `gate` or `up` itself
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView G, AnyView U, AnyView Y>
 void swiglu_forward(const Exec& exec, const G& gate, const U& up, const Y& y) {
   using T = Impl::scalar_t<G>;
@@ -65,7 +65,7 @@ void swiglu_forward(const G& gate, const U& up, const Y& y) {
 /// \param dy    (rows, hidden), T
 /// \param dgate (rows, hidden), T, overwritten
 /// \param dup   (rows, hidden), T, overwritten
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView G, AnyView U, AnyView DY, AnyView DG, AnyView DU>
 void swiglu_backward(const Exec& exec, const G& gate, const U& up, const DY& dy, const DG& dgate,
                      const DU& dup) {

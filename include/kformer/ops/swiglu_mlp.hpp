@@ -37,7 +37,8 @@ struct SwigluMlpForwardOperands {
   WGU weight_gate_up;  ///< (2 · intermediate, hidden), T; the rows of gate first
   WD weight_down;      ///< (hidden, intermediate), T
   GU gate_up;          ///< (rows, 2 · intermediate), T, overwritten; saved for backward
-  /// (rows, intermediate), T, overwritten; saved for backward, or had again from `gate_up` by `swiglu_forward`
+  /// (rows, intermediate), T, overwritten; saved for backward, or recomputed from `gate_up` with
+  /// `swiglu_forward`
   P product;
   Y y;  ///< (rows, hidden), T, overwritten; may be `x` itself
 };
@@ -47,7 +48,7 @@ struct SwigluMlpForwardOperands {
 ///
 /// \param exec     the instance everything is launched on; nothing is fenced or allocated
 /// \param operands the Views, as `SwigluMlpForwardOperands` names them
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void swiglu_mlp_forward(const Exec& exec, const SwigluMlpForwardOperands<V...>& operands) {
   using T = Impl::scalar_t<decltype(operands.x)>;
@@ -85,11 +86,11 @@ struct SwigluMlpBackwardOperands {
 };
 
 /// Gradients of `swiglu_mlp_forward`, part by part from the back. The caller gives every buffer, so nothing is
-/// allocated and whatever is no longer needed can be written over.
+/// allocated and whatever is no longer needed can be overwritten.
 ///
 /// \param exec     the instance
 /// \param operands the Views, as `SwigluMlpBackwardOperands` names them
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
 void swiglu_mlp_backward(const Exec& exec, const SwigluMlpBackwardOperands<V...>& operands) {
   using T = Impl::scalar_t<decltype(operands.x)>;

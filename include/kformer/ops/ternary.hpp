@@ -44,7 +44,7 @@ struct TernaryLinear {
   void check(const Workspace& workspace, std::size_t needed) const;
 };
 
-/// What of a ternary linear map lies where in its workspace.
+/// The layout of the workspace of a ternary linear map.
 struct TernaryWorkspace {
   std::size_t packed = 0;   ///< bytes of the quantised weight, at the begin
   std::size_t numbers = 0;  ///< behind it: the weight as numbers, backward only
@@ -76,7 +76,7 @@ inline std::size_t ternary_quantize_workspace_bytes(std::int64_t out, std::int64
 
 /// Quantises a weight by its mean magnitude (equations 1 to 3): `γ = mean|W|` over the whole matrix,
 /// `q = max(−1, min(1, rint(W/γ)))`, halves away from zero. γ, computed in double and rounded to float for the
-/// codes, stands in every block, rounded to binary16. A weight of zeros gives zeros, one with a NaN or an
+/// codes, is stored in every block, rounded to binary16. A weight of zeros gives zeros, one with a NaN or an
 /// infinity gives NaN.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
@@ -107,7 +107,7 @@ void ternary_quantize(const W& weight, const QuantizedOutput& matrix, const Work
 /// \param exec the instance
 /// \param x    (rows, in), T
 /// \param y    (rows, in), T, overwritten; may be `x` itself
-/// \throws DimensionMismatch if extents, strides or storage types do not fit
+/// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void ternary_activations(const Exec& exec, const X& x, const Y& y) {
   using T = Impl::scalar_t<X>;
@@ -194,7 +194,7 @@ std::size_t ternary_linear_backward_workspace_bytes(std::int64_t rows, std::int6
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
 /// \param options   the format of the quantised weight
 /// \param workspace at least `ternary_linear_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if the format is not ternary
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y>
 void ternary_linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y,
@@ -233,7 +233,7 @@ void ternary_linear_forward(const X& x, const W& weight, const Y& y, const Terna
 /// \param dweight   (out, in), compute_t<T>, accumulated; shares no memory with the inputs
 /// \param options   the format of the quantised weight
 /// \param workspace at least `ternary_linear_backward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not fit, or the workspace is too small
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if the format is not ternary
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
 void ternary_linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,

@@ -12,7 +12,7 @@
 
 namespace kformer {
 
-/// The scale of a model's loss, and the norm of its gradients by which the scale is chosen. T is the storage
+/// The loss scale of a model, and the gradient norm that controls it. T is the storage
 /// type of the model.
 template <class Exec, Scalar T>
 class LossScaler {
@@ -42,20 +42,20 @@ class LossScaler {
     m_workspace = Bytes(m_block.template at<std::byte>(workspace), bytes);
   }
 
-  /// What the loss is to be multiplied by before backward.
+  /// The factor on the loss before backward.
   double scale() const { return m_scale.scale(); }
   /// The scale with its history, for checkpoints.
   DynamicLossScale& state() { return m_scale; }
 
-  /// Launches the norm of all gradients, of the loss as it was scaled.
+  /// Launches the norm of all gradients of the scaled loss.
   void measure(const Exec& exec) const { gradient_norm(exec, m_gradients, m_norm, m_workspace); }
-  /// Where it will be, for the kernels that follow.
+  /// The location of the result, for the kernels that follow.
   const Norm& measured() const { return m_norm; }
 
-  /// Waits for the norm that was launched last, and adapts the scale.
+  /// Waits for the last norm and adapts the scale.
   /// \param exec          the instance
   /// \param others_finite whether gradients that the norm does not see were finite, such as those of inputs
-  /// \returns whether all gradients were finite: if not, they are of no use
+  /// \returns whether all gradients were finite; if not, discard them
   bool update(const Exec& exec, bool others_finite = true) {
     C norm;
     Kokkos::deep_copy(
@@ -65,7 +65,7 @@ class LossScaler {
     return m_scale.update(std::isfinite(norm) && others_finite);
   }
 
-  /// The norm of the gradients at the last `update`, of the loss without its scale.
+  /// The gradient norm at the last `update`, without the loss scale.
   double norm() const { return m_gradient_norm; }
 
  private:

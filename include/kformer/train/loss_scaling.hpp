@@ -10,14 +10,14 @@
 
 namespace kformer {
 
-/// How the loss scale is chosen.
+/// Options of the loss scale.
 struct LossScaling {
   double initial = 65536;               ///< the first scale
-  double growth_factor = 2;             ///< what the scale is multiplied by after `growth_interval` good steps
-  double backoff_factor = 0.5;          ///< what it is multiplied by after a step with gradients not finite
-  std::int64_t growth_interval = 2000;  ///< good steps in a row before it grows; 0: the scale never changes
-  double least = 1;                     ///< it does not fall below this
-  double greatest = 16777216;           ///< it does not grow beyond this
+  double growth_factor = 2;             ///< factor on the scale after `growth_interval` good steps
+  double backoff_factor = 0.5;          ///< factor after a step whose gradients are not finite
+  std::int64_t growth_interval = 2000;  ///< consecutive good steps before it grows; 0: the scale never changes
+  double least = 1;                     ///< lower bound
+  double greatest = 16777216;           ///< upper bound
 };
 
 /// A loss scale that follows the gradients: it grows as long as they stay finite and backs off when they do
@@ -34,18 +34,18 @@ class DynamicLossScale {
   /// \throws NotSupported if an option is out of range
   explicit DynamicLossScale(const LossScaling& options = {});
 
-  /// What the loss is to be multiplied by now.
+  /// The current factor on the loss.
   double scale() const { return m_scale; }
 
   /// Good steps since the scale last changed: with `scale()` the whole state, for checkpoints.
   std::int64_t good_steps() const { return m_good_steps; }
 
-  /// Goes on from a checkpoint.
+  /// Restores the state from a checkpoint.
   /// \throws NotSupported if the scale is not between `least` and `greatest`, or `good_steps` is negative
   void restore(double scale, std::int64_t good_steps);
 
-  /// To be called once per step with whether all gradients were finite. Returns whether the step counted: one
-  /// with gradients not finite was skipped, and is to be made again with the scale as it is now.
+  /// Call once per step with whether all gradients were finite. Returns whether the step counted: a step
+  /// whose gradients are not finite was skipped; repeat it with the new scale.
   bool update(bool finite);
 
  private:

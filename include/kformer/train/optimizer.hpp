@@ -5,30 +5,25 @@
 #include <vector>
 
 #include "kformer/core/region.hpp"
+#include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/train/loss_scaler.hpp"
 
 /// \file
-/// AdamW with what it keeps of a model, for training in mixed precision (Micikevicius et al.,
+/// AdamW with the state that it keeps for a model, for mixed-precision training (Micikevicius et al.,
 /// arXiv:1710.03740).
 
 namespace kformer {
 
-/// How the states of an optimizer are stored; see `AdamWParameter`.
-enum class OptimizerStates {
-  full,      ///< compute_t<T>
-  eight_bit  ///< 8 bits per number and a scale per 256 numbers; not for double
-};
-
 /// Options of `Optimizer`.
 struct OptimizerOptions {
-  double beta1 = 0.9;                              ///< of the running mean of the gradient, in [0, 1)
-  double beta2 = 0.999;                            ///< of the running mean of its square, in [0, 1)
-  double eps = 1e-8;                               ///< added to √v̂
-  double weight_decay = 0;                         ///< λ, of matrices; norm weights and biases do not decay
-  double max_norm = 0;                             ///< longest gradient of all parameters together; 0: any
+  double beta1 = 0.9;       ///< decay decay of the running mean of the gradient, in [0, 1)
+  double beta2 = 0.999;     ///< decay decay of the running mean of its square, in [0, 1)
+  double eps = 1e-8;        ///< added to √v̂
+  double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
+  double max_norm = 0;      ///< bound of the global gradient norm; 0: none
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
-  bool master = true;                       ///< whether 16-bit weights are roundings of float master weights
-  std::optional<LossScaling> loss_scaling;  ///< how the loss is scaled; without it, not at all
+  bool master = true;                       ///< whether 16-bit weights are rounded from float master weights
+  std::optional<LossScaling> loss_scaling;  ///< loss scaling; off if empty
 };
 
 /// The optimizer of a model whose weights and activations are stored in T. It owns master weights, states, and
@@ -57,7 +52,7 @@ class Optimizer {
   /// \throws OutOfMemory with the ledger
   Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options, Ledger& ledger);
 
-  /// Copies the weights to the master weights and forgets all steps; call after the weights were written.
+  /// Copies the weights to the master weights and resets all states; call it after the weights are written.
   void prepare(const Exec& exec);
 
   /// One step of `adamw` with the gradients of the scaled loss. Waits for their norm: if it is not finite,
@@ -72,7 +67,7 @@ class Optimizer {
   std::int64_t skipped_steps() const { return m_skipped; }
   /// The loss scale, and the norm of the last gradients.
   LossScaler<Exec, T>& scaler() { return m_scaler; }
-  /// The arrays the steps are made on, in the order of the parameters.
+  /// The arrays that the steps update, in the order of the parameters.
   const std::vector<AdamWParameter>& parameters() const { return m_parameters; }
 
  private:
@@ -102,7 +97,7 @@ void widen(const Exec& exec, const TensorRef& from, const TensorRef& to) {
       KOKKOS_LAMBDA(std::int64_t i) { target[i] = static_cast<C>(source[i]); });
 }
 
-/// A dense array of these extents elsewhere.
+/// A dense array with these extents at another address.
 inline TensorRef dense_like(TensorRef array, DType dtype, void* data) {
   array.dtype = dtype;
   array.data = data;

@@ -26,7 +26,7 @@ CheckpointFormat format_of(const fs::path& path) {
     return CheckpointFormat::safetensors;
   if (path.extension() == ".gguf" || begins_as_gguf(path)) return CheckpointFormat::gguf;
   throw FileError("'" + path.string() +
-                  "' is no checkpoint: expected a folder with config.json, a safetensors file beside "
+                  "' is not a checkpoint: expected a folder with config.json, a safetensors file beside "
                   "config.json, or a GGUF file");
 }
 
@@ -43,8 +43,7 @@ void require_format(const Impl::CheckpointContents& contents, CheckpointFormat w
 
 Checkpoint Checkpoint::open(const fs::path& path, CheckpointFormat format) {
   try {
-    if (!fs::exists(path))
-      throw FileError("cannot read '" + path.string() + "': there is no such file or folder");
+    if (!fs::exists(path)) throw FileError("cannot read '" + path.string() + "': no such file or folder");
     const CheckpointFormat read_as = format == CheckpointFormat::automatic ? format_of(path) : format;
     auto contents = read_as == CheckpointFormat::gguf ? Impl::read_gguf_checkpoint(path)
                                                       : Impl::read_safetensors_checkpoint(path);
@@ -69,7 +68,7 @@ const CheckpointTensor* Checkpoint::find(std::string_view name) const { return m
 
 const CheckpointTensor& Checkpoint::at(std::string_view name) const {
   if (const CheckpointTensor* tensor = find(name)) return *tensor;
-  throw FileError("'" + m_contents->source + "' holds no tensor '" + std::string(name) + "'" +
+  throw FileError("'" + m_contents->source + "' has no tensor '" + std::string(name) + "'" +
                   Impl::suggest_names(name, names()));
 }
 

@@ -13,10 +13,10 @@
 
 namespace kformer::Impl {
 
-/// What a checkpoint holds, whatever it was read from.
+/// The contents of a checkpoint in any format.
 class CheckpointContents {
  public:
-  /// \param path what error texts call the checkpoint
+  /// \param path name of the checkpoint in error texts
   explicit CheckpointContents(const std::filesystem::path& path) : source(path.string()) {}
 
   std::string source;
@@ -42,10 +42,10 @@ class CheckpointContents {
     CheckpointTensor tensor;
     std::size_t interleaved_heads = 0;
     std::once_flag reordered;
-    std::vector<std::byte> rows;  ///< in published order, once asked for
+    std::vector<std::byte> rows;  ///< in published order, on first access
   };
 
-  // Asking for a tensor may reorder its rows; that changes nothing that could be seen before.
+  // Access may reorder the rows of a tensor; no caller has seen them before.
   mutable std::map<std::string, Slot, std::less<>> m_slots;
 };
 

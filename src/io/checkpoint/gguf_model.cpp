@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/rope_factors.hpp"
-#include "io/model/model_text.hpp"
+#include "io/config/model_text.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl {
@@ -130,7 +130,7 @@ json config_of(const GgufFile& file, const Metadata& metadata) {
         std::pair("context_length", "max_position_embeddings"),
         std::pair("attention.layer_norm_rms_epsilon", "rms_norm_eps")})
     metadata.require_present(name, config[key]);
-  // Absent, these mean what they mean for a llama, whatever the family.
+  // If absent, these have the defaults of a llama in every family.
   if (config["num_key_value_heads"].is_null()) config["num_key_value_heads"] = config["num_attention_heads"];
   if (config["head_dim"].is_null()) config["head_dim"] = 0;
   const CheckpointTensor* embedding = file.find("token_embd.weight");

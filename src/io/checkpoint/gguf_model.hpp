@@ -6,7 +6,7 @@
 
 namespace kformer::Impl {
 
-/// What a GGUF file says about its model, of architecture llama, qwen2 or qwen3.
+/// The model of a GGUF file of architecture llama, qwen2 or qwen3.
 /// \throws FileError naming the metadata key or tensor, and what was expected
 LanguageModelTable model_of_gguf(const GgufFile& file);
 

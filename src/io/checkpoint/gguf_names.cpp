@@ -29,7 +29,7 @@ std::optional<std::string_view> look_up(const std::array<Row, n>& rows, std::str
   return row == rows.end() ? std::nullopt : std::optional(row->second);
 }
 
-/// Whether there is one way only to write this number.
+/// Whether this number has only one spelling.
 bool is_number(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == word.npos && (word == "0" || word[0] != '0');
 }

@@ -7,8 +7,8 @@
 namespace kformer::Impl {
 namespace {
 
-/// Heads of a tensor whose rows the file has in the order of interleaved RoPE, else 0. Files of architecture
-/// llama have q and k so, those of other architectures have not.
+/// Heads of a tensor whose rows are in the order of interleaved RoPE, otherwise 0. Files of architecture
+/// llama store q and k this way, other architectures do not.
 std::size_t interleaved_heads(const std::string& name, const GgufFile& file, const ModelTable& layer) {
   if (file.find_string("general.architecture") != "llama") return 0;
   if (name.find(".q_proj.") != name.npos) return static_cast<std::size_t>(layer.num_attention_heads);
@@ -24,12 +24,12 @@ void add_tensors(CheckpointContents& contents) {
       throw FileError("'" + file.source() + "': tensor '" + gguf_name + "' " + reason);
     };
     const auto name = published_name(gguf_name);
-    if (!name) refuse("is part of no model that is supported");
+    if (!name) refuse("belongs to no supported model");
     const CheckpointTensor& tensor = *file.find(gguf_name);
     const std::size_t heads = interleaved_heads(*name, file, contents.model.layer);
     if (heads > 0 &&
         (tensor.shape.empty() || tensor.shape.front() == 0 || tensor.shape.front() % (2 * heads) != 0))
-      refuse("has no whole number of pairs of rows for each of " + std::to_string(heads) + " heads");
+      refuse("does not have a whole number of row pairs for each of " + std::to_string(heads) + " heads");
     contents.add(*name, tensor, heads);
   }
 }
@@ -42,7 +42,7 @@ std::shared_ptr<CheckpointContents> read_gguf_checkpoint(const std::filesystem::
   contents->folder = path.parent_path();
   contents->gguf = GgufFile::open(path);
   if (contents->gguf->find_integer("split.count").value_or(1) > 1)
-    throw FileError("'" + path.string() + "' is one part of a file that was split; merge the parts first");
+    throw FileError("'" + path.string() + "' is one part of a split file; merge the parts first");
   contents->model = model_of_gguf(*contents->gguf);
   add_tensors(*contents);
   return contents;

@@ -17,7 +17,7 @@ constexpr std::size_t most_listed = 20;
 
 std::string text_of(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-/// What is wrong with a tensor that the model has, or nothing.
+/// The fault of a tensor of the model, or nothing.
 std::string fault_of(const std::string& name, const Shape& shape, const CheckpointTensor* tensor) {
   if (tensor == nullptr) return fmt::format("{} is missing, expected {}", name, text_of(shape));
   if (tensor->shape != shape)
@@ -25,7 +25,7 @@ std::string fault_of(const std::string& name, const Shape& shape, const Checkpoi
   const bool quantised = Impl::is_quantized(tensor->type);
   if (!Impl::tensor_block(tensor->type) || (quantised && shape.size() != 2))
     return fmt::format("{} is of type {}, expected F64, F32, F16{}", name, tensor->type,
-                       shape.size() == 2 ? ", BF16 or a type of quantised weights" : " or BF16");
+                       shape.size() == 2 ? ", BF16 or a quantised type" : " or BF16");
   return {};
 }
 
@@ -81,10 +81,10 @@ void Checkpoint::check_against(const LanguageModelTable& model) const {
   }
   for (const std::string& name : names())
     if (changes_layers(name) && !shapes.contains(name))
-      faults.push_back(name + " is there, but the model would leave it out");
+      faults.push_back(name + " is present, but the model would ignore it");
   if (faults.empty()) return;
   const std::size_t listed = std::min(faults.size(), most_listed);
-  std::string text = fmt::format("'{}': the tensors do not fit the model:", m_contents->source);
+  std::string text = fmt::format("'{}': the tensors do not match the model:", m_contents->source);
   for (std::size_t i = 0; i < listed; ++i) text += "\n  " + faults[i];
   if (faults.size() > listed) text += fmt::format("\n  and {} more", faults.size() - listed);
   throw FileError(text);

@@ -56,7 +56,7 @@ std::map<std::string, CheckpointTensor> packed_tensors(const SafetensorsFile& fi
       throw FileError("'" + path + "': metadata '" + key + "' = \"" + text + "\": " + reason);
     };
     auto tensor = parse_text(text);
-    if (!tensor) refuse("expected a type of quantised weights and two extents, such as \"TQ2_0 64 256\"");
+    if (!tensor) refuse("expected a quantised type and two extents, such as \"TQ2_0 64 256\"");
     const TensorEntry* entry = file.find(name);
     if (entry == nullptr) refuse("the file has no such tensor");
     if (entry->dtype != "U8") refuse("the tensor is of type " + entry->dtype + ", expected U8");

@@ -38,8 +38,7 @@ void PackedCheckpointWriter::add(const std::string& name, const CheckpointTensor
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor '" + name + "' ";
   const auto block = Impl::tensor_block(tensor.type);
   if (!block)
-    throw Error(what + "is of type '" + tensor.type +
-                "', expected F64, F32, F16, BF16 or a type of quantised weights");
+    throw Error(what + "is of type '" + tensor.type + "', expected F64, F32, F16, BF16 or a quantised type");
   if (Impl::is_quantized(tensor.type) && tensor.shape.size() != 2)
     throw Error(what + "is quantised and has " + std::to_string(tensor.shape.size()) +
                 " extents, expected 2: (out, in)");
@@ -57,7 +56,7 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
   const fs::path source = m_source.folder().empty() ? "." : m_source.folder();
   if (m_source.gguf() == nullptr && fs::equivalent(folder, source, reason))
     throw Error("kformer::PackedCheckpointWriter::write: folder '" + folder.string() +
-                "' is that of the source, which would be overwritten; name another");
+                "' is the source folder and would be overwritten; name another");
   SafetensorsWriter weights;
   for (const auto& [name, tensor] : m_tensors) {
     if (Impl::is_quantized(tensor.type)) {

@@ -45,8 +45,8 @@ RopeScalingTable rope_scaling_of(const std::vector<float>& factors, double rope_
   }
   throw FileError(
       what +
-      " are not those of the rule llama3 with factor 8 or 32, low_freq_factor 1, high_freq_factor 4 and "
-      "original_max_position_embeddings 8192; other scalings of RoPE are not supported");
+      " are not those of the llama3 rule with factor 8 or 32, low_freq_factor 1, high_freq_factor 4 and "
+      "original_max_position_embeddings 8192; other RoPE scalings are not supported");
 }
 
 }  // namespace kformer::Impl

@@ -24,7 +24,7 @@ std::vector<std::string> add_file(CheckpointContents& contents, const fs::path& 
                                   ? std::move(quantised->second)
                                   : CheckpointTensor{entry.dtype, entry.shape, entry.bytes};
     if (!contents.add(name, std::move(tensor)))
-      throw FileError("'" + path.string() + "': tensor '" + name + "' is in another shard, too");
+      throw FileError("'" + path.string() + "': tensor '" + name + "' is also in another shard");
   }
   return names;
 }
@@ -40,7 +40,7 @@ void add_shards(CheckpointContents& contents, const fs::path& index) {
       if (place == shard_of.end() || place->second != shard)
         throw FileError(
             "'" + index.string() + "': tensor '" + name + "' is in shard '" + shard + "', but the index " +
-            (place == shard_of.end() ? "has none of that name" : "says it is in '" + place->second + "'"));
+            (place == shard_of.end() ? "has no such tensor" : "says it is in '" + place->second + "'"));
     }
   }
   for (const auto& [tensor, shard] : shard_of)

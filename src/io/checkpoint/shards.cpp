@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr std::size_t largest_index = std::size_t{64} << 20;
 constexpr int deepest_index = 8;
 
-/// Keys of the weight map stand at this depth.
+/// The depth of the keys of the weight map.
 constexpr int depth_of_names = 2;
 
 /// Whether a name can only be that of a file in the same folder.
@@ -26,10 +26,11 @@ bool is_plain_file_name(const std::string& name) {
 
 json parse_index(const std::filesystem::path& index) {
   const auto refuse = [&](const std::string& reason) {
-    throw FileError("'" + index.string() + "' is no index of safetensors files: " + reason);
+    throw FileError("'" + index.string() + "' is not a safetensors index: " + reason);
   };
   const MappedFile file = map_file(index);
-  if (file.size > largest_index) refuse("it has " + std::to_string(file.size) + " bytes, too many to be one");
+  if (file.size > largest_index)
+    refuse("it has " + std::to_string(file.size) + " bytes, too many for an index");
   // A tree keeps only the last of two equal keys, so they are noticed before.
   std::set<std::string> names;
   const auto watch = [&](int depth, json::parse_event_t event, const json& node) {

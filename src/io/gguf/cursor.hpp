@@ -11,7 +11,7 @@
 
 namespace kformer::Impl {
 
-/// Reads a GGUF file from front to back, and never beyond its end.
+/// Reads a GGUF file sequentially, never beyond its end.
 class GgufCursor {
  public:
   GgufCursor(std::span<const std::byte> file, const std::string& source) : m_file(file), m_source(source) {}
@@ -21,7 +21,7 @@ class GgufCursor {
 
   /// \throws FileError with the name of the file before `reason`
   [[noreturn]] void refuse(const std::string& reason) const {
-    throw FileError("'" + m_source + "' is no valid GGUF file: " + reason);
+    throw FileError("'" + m_source + "' is not a valid GGUF file: " + reason);
   }
 
   /// `count` items of `size` bytes each.
@@ -31,7 +31,7 @@ class GgufCursor {
       const std::string times = count == 1 || size == 1 ? "" : " times " + std::to_string(size);
       refuse(what + " at byte " + std::to_string(m_position) + " takes " +
              std::to_string(count == 1 ? size : count) + times + " bytes, but only " +
-             std::to_string(remaining()) + " follow; is the file cut off?");
+             std::to_string(remaining()) + " follow; is the file truncated?");
     }
     const auto bytes = m_file.subspan(m_position, count * size);
     m_position += bytes.size();

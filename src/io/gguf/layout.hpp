@@ -22,7 +22,7 @@ struct TensorBlock {
   std::size_t bytes;
 };
 
-/// The unit of a type that checkpoints of language models are made of, or nothing for any other.
+/// The unit of a supported tensor type, or nothing for any other.
 std::optional<TensorBlock> tensor_block(std::string_view type);
 
 /// Whether the type is one of blocks with a common scale.
@@ -36,7 +36,7 @@ std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const
 /// The name that ggml gives a tensor type, with its number: "Q4_K (type 12)".
 std::string gguf_type_text(std::uint32_t type);
 
-/// The name of a tensor type that is read, or nothing.
+/// The name of a supported tensor type, or nothing.
 std::optional<std::string_view> gguf_type_name(std::uint32_t type);
 
 }  // namespace kformer::Impl

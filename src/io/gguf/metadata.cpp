@@ -54,7 +54,8 @@ To number_at(const GgufValue& value, std::size_t index, const std::string& sourc
     if constexpr (std::is_integral_v<To>)
       if constexpr (std::is_integral_v<decltype(number)>)
         if (!std::in_range<To>(number))
-          refuse(source, key, "is " + std::to_string(number) + ", more than 64 bits with a sign hold");
+          refuse(source, key,
+                 "is " + std::to_string(number) + ", which does not fit into a signed 64-bit integer");
     return static_cast<To>(number);
   });
 }
@@ -100,7 +101,7 @@ const GgufValue* GgufFile::find_value(std::string_view key, bool is_array, bool 
   if (place == m_metadata.end()) return nullptr;
   const GgufValue& value = place->second;
   if (value.is_array != is_array || !fits(value.type))
-    refuse(m_source, key, std::string("is of another type, expected ") + expected);
+    refuse(m_source, key, std::string("has another type, expected ") + expected);
   return &value;
 }
 

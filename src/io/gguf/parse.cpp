@@ -37,9 +37,9 @@ Counts take_header(GgufCursor& cursor) {
   if (cursor.remaining() < sizeof(magic) || cursor.number<std::uint32_t>("the magic number") != magic)
     cursor.refuse("it does not begin with \"GGUF\"");
   const auto found = cursor.number<std::uint32_t>("the version");
-  if (found == swapped_version) cursor.refuse("it is big-endian, only little-endian files are read");
+  if (found == swapped_version) cursor.refuse("it is big-endian; only little-endian files are supported");
   if (found != version)
-    cursor.refuse("it is of version " + std::to_string(found) + ", only version 3 is read; convert it");
+    cursor.refuse("it has version " + std::to_string(found) + ", but only version 3 is supported; convert it");
   const auto tensors = cursor.number<std::uint64_t>("the number of tensors");
   return {tensors, cursor.number<std::uint64_t>("the number of metadata")};
 }
@@ -59,7 +59,7 @@ TensorInfo take_tensor_info(GgufCursor& cursor) {
   const std::string what = "tensor '" + info.name + "'";
   const auto dimensions = cursor.number<std::uint32_t>("the number of dimensions of " + what);
   if (dimensions > most_dimensions)
-    cursor.refuse(what + " has " + std::to_string(dimensions) + " dimensions, at most 4 are legal");
+    cursor.refuse(what + " has " + std::to_string(dimensions) + " dimensions, but at most 4 are allowed");
   for (std::uint32_t i = 0; i < dimensions; ++i)
     info.tensor.shape.push_back(cursor.number<std::uint64_t>("the shape of " + what));
   std::reverse(info.tensor.shape.begin(), info.tensor.shape.end());
@@ -74,11 +74,11 @@ TensorInfo take_tensor_info(GgufCursor& cursor) {
   const auto block = *Impl::tensor_block(*name);
   if (!info.tensor.shape.empty() && info.tensor.shape.back() % block.elements != 0)
     cursor.refuse(what + " of type " + info.tensor.type + " has rows of " +
-                  std::to_string(info.tensor.shape.back()) + " elements, no whole number of blocks of " +
-                  std::to_string(block.elements));
+                  std::to_string(info.tensor.shape.back()) +
+                  " elements, which is not a whole number of blocks of " + std::to_string(block.elements));
   const auto bytes = Impl::block_tensor_bytes(block, info.tensor.shape);
   if (!bytes || (info.tensor.shape.empty() && block.elements > 1))
-    cursor.refuse(what + " has no size that can be addressed");
+    cursor.refuse(what + " is too large to address");
   info.bytes = *bytes;
   return info;
 }
@@ -96,10 +96,10 @@ void check_places(std::vector<TensorInfo>& infos, std::uint64_t alignment, std::
     const std::string where =
         "the data of tensor '" + info.name + "' begin at byte " + std::to_string(info.offset);
     if (info.offset % alignment != 0)
-      cursor.refuse(where + ", no multiple of the alignment " + std::to_string(alignment));
+      cursor.refuse(where + ", which is not a multiple of the alignment " + std::to_string(alignment));
     if (info.offset > data_size || info.bytes > data_size - info.offset)
       cursor.refuse(where + " and take " + std::to_string(info.bytes) + " bytes, but " +
-                    std::to_string(data_size) + " are there; is the file cut off?");
+                    std::to_string(data_size) + " are there; is the file truncated?");
   }
   std::sort(infos.begin(), infos.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);

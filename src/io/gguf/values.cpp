@@ -14,7 +14,7 @@ constexpr int max_array_depth = 8;
 
 GgufType take_type(GgufCursor& cursor, const std::string& what) {
   const auto type = cursor.number<std::uint32_t>("the type of " + what);
-  if (type >= sizes.size()) cursor.refuse(what + " is of the unknown type " + std::to_string(type));
+  if (type >= sizes.size()) cursor.refuse(what + " has the unknown type " + std::to_string(type));
   return static_cast<GgufType>(type);
 }
 

@@ -6,7 +6,7 @@
 
 namespace kformer::Impl {
 
-/// Takes the value of metadata `key`, its type first, and checks it to its last byte.
+/// Reads the type and value of metadata `key` and checks them completely.
 GgufValue take_value(GgufCursor& cursor, const std::string& key);
 
 /// Bytes of a number or bool; 0 for strings and arrays.

@@ -37,10 +37,13 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   m_contents->path = std::move(path);
   m_contents->options = options;
   if (!options.overwrite) {
-    refuse_existing(m_contents->path, "choose another name, or ask to overwrite it");
+    refuse_existing(m_contents->path,
+                    "choose another name, or allow overwriting (in a deck, "
+                    "output.overwrite = true)");
     refuse_existing(
         part_path(),
-        "it holds the finished cases of a run that did not end: move it away, or ask to overwrite it");
+        "it holds the finished cases of an unfinished run; move it away, or allow overwriting (in a deck, "
+        "output.overwrite = true)");
   }
   root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
   root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "io/results/utf8.hpp"
+#include "io/utf8.hpp"
 #include "kformer/io/hdf5.hpp"
 
 namespace kformer::Impl {

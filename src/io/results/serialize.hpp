@@ -10,7 +10,7 @@
 
 namespace kformer::Impl {
 
-/// What a result file holds, by path; the root's path is "".
+/// The contents of a result file by path; the root's path is "".
 struct ResultContents {
   std::map<std::string, ResultGroup> groups;  ///< groups without a table
   std::map<std::string, Table> tables;        ///< written when they have rows

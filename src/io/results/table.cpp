@@ -33,11 +33,11 @@ const char* described(ColumnType type) {
     case ColumnType::f64:
       return "numbers";
     case ColumnType::i64:
-      return "integers of 64 bits";
+      return "64-bit integers";
     case ColumnType::i32:
-      return "integers of 32 bits";
+      return "32-bit integers";
     case ColumnType::u64:
-      return "integers of 64 bits without sign";
+      return "unsigned 64-bit integers";
     case ColumnType::flag:
       return "flags";
     case ColumnType::text:
@@ -137,7 +137,7 @@ Table& Table::column(Column column) {
   if (taken || find_dimension(column.name) != nullptr) refuse_column("has a name that is taken");
   if (column.long_name.empty()) refuse_column("needs a long_name");
   if (!column.along.empty() && along == nullptr)
-    refuse_column("is along '" + column.along + "', which is no dimension");
+    refuse_column("is along '" + column.along + "', which is not a dimension");
   if (column.name == m_row_dimension.name && along != nullptr)
     refuse_column("is a coordinate and cannot have an 'along'");
   if ((column.type == ColumnType::flag) == column.meanings.empty()) {
@@ -210,7 +210,7 @@ Table& Table::append(const std::vector<Cell>& cells) {
     if (place == m_columns.end()) {
       std::vector<std::string> known;
       for (const auto& data : m_columns) known.push_back(data.column.name);
-      refuse("append", "there is no column '" + name + "'" + Impl::suggest_names(name, known));
+      refuse("append", "no column '" + name + "'" + Impl::suggest_names(name, known));
     }
     const Value*& slot = given[static_cast<std::size_t>(place - m_columns.begin())];
     if (slot != nullptr) refuse("append", "column '" + name + "' is given twice");

@@ -72,7 +72,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     } else if (m_place == Place::tensor && m_key == "dtype") {
       entry().dtype = value;
     } else {
-      refuse(here() + " is a text, expected " + expected());
+      refuse(here() + " is a string, expected " + expected());
     }
     return true;
   }
@@ -90,7 +90,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_integer(number_integer_t) override { refuse(here() + " is negative, expected " + expected()); }
   bool number_float(number_float_t, const string_t&) override {
-    refuse(here() + " is no integer of 64 bits, expected " + expected());
+    refuse(here() + " is not a 64-bit integer, expected " + expected());
   }
   bool null() override { refuse(here() + " is null, expected " + expected()); }
   bool boolean(bool) override { refuse(here() + " is a bool, expected " + expected()); }
@@ -98,7 +98,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    // The parser quotes the text it stumbled over, which can be most of the header.
+    // The parser quotes the offending text, which can be most of the header.
     constexpr std::size_t most_quoted = 200;
     refuse("not valid JSON at byte " + std::to_string(position) + ": " +
            std::string(error.what()).substr(0, most_quoted));
@@ -108,7 +108,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   enum class Place { outside, top, metadata, tensor, shape, offsets };
 
   [[noreturn]] void refuse(const std::string& reason) const {
-    throw FileError("'" + m_source + "' is no valid safetensors file: header: " + reason);
+    throw FileError("'" + m_source + "' is not a valid safetensors file: header: " + reason);
   }
 
   HeaderEntry& entry() { return m_header.tensors.find(m_name)->second; }

@@ -9,7 +9,7 @@
 
 namespace kformer::Impl {
 
-/// One tensor as the header describes it; nothing but the syntax is checked.
+/// One tensor as the header describes it; only the syntax is checked.
 struct HeaderEntry {
   std::string dtype;                 ///< element type
   std::vector<std::size_t> shape;    ///< extents

@@ -22,8 +22,8 @@ inline constexpr std::string_view metadata_key = "__metadata__";
 /// Bits per element of a safetensors type, or nothing if it is unknown.
 std::optional<std::size_t> element_bits(std::string_view dtype);
 
-/// Bytes that a tensor takes, or nothing if the type is unknown, the size overflows, or it is no whole number
-/// of bytes.
+/// Bytes that a tensor takes, or nothing if the type is unknown, the size overflows, or it is not a whole
+/// number of bytes.
 std::optional<std::size_t> tensor_bytes(std::string_view dtype, std::span<const std::size_t> shape);
 
 }  // namespace kformer::Impl

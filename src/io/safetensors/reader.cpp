@@ -20,7 +20,7 @@ namespace {
 using Named = std::pair<const std::string, Impl::HeaderEntry>;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& reason) {
-  throw FileError("'" + source + "' is no valid safetensors file: " + reason);
+  throw FileError("'" + source + "' is not a valid safetensors file: " + reason);
 }
 
 /// The JSON text of the header; the data follow directly.
@@ -36,7 +36,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   }
   if (length > file.size()) {
     refuse(source, "its header claims " + std::to_string(length) + " bytes, but only " +
-                       std::to_string(file.size()) + " follow; is the file cut off?");
+                       std::to_string(file.size()) + " follow; is the file truncated?");
   }
   if (length == 0 || file[0] != std::byte{'{'}) refuse(source, "its header does not start with '{'");
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(length)};
@@ -55,7 +55,7 @@ void check_size(const Named& tensor, const std::string& source) {
   if (!Impl::element_bits(entry.dtype))
     refuse(source, "tensor '" + name + "' has the unknown type '" + entry.dtype + "'");
   const auto bytes = Impl::tensor_bytes(entry.dtype, entry.shape);
-  if (!bytes) refuse(source, what + " has no size that can be addressed");
+  if (!bytes) refuse(source, what + " is too large to address");
   const std::size_t begin = entry.offsets[0];
   const std::size_t end = entry.offsets[1];
   if (end < begin || end - begin != *bytes) {
@@ -75,13 +75,13 @@ void check_coverage(const Impl::Header& header, std::size_t data_size, const std
     const auto& offsets = tensor->second.offsets;
     if (offsets[0] != end) {
       refuse(source, "the data of tensor '" + tensor->first + "' begin at byte " + std::to_string(offsets[0]) +
-                         ", expected " + std::to_string(end) + ", where the tensor before ends");
+                         ", expected " + std::to_string(end) + ", where the previous tensor ends");
     }
     end = offsets[1];
   }
   if (end != data_size) {
     refuse(source, "its tensors take " + std::to_string(end) + " bytes, but " + std::to_string(data_size) +
-                       (end > data_size ? " are there; is the file cut off?" : " are there"));
+                       (end > data_size ? " are there; is the file truncated?" : " are there"));
   }
 }
 
@@ -155,7 +155,7 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
 
 const TensorEntry& SafetensorsFile::at(std::string_view name) const {
   if (const TensorEntry* entry = find(name)) return *entry;
-  throw FileError("'" + m_source + "' holds no tensor '" + std::string(name) + "'" +
+  throw FileError("'" + m_source + "' has no tensor '" + std::string(name) + "'" +
                   Impl::suggest_names(name, names()));
 }
 

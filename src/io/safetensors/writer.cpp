@@ -48,11 +48,11 @@ void SafetensorsWriter::add(const std::string& name, const std::string& dtype,
                             const std::vector<std::size_t>& shape, const void* data) {
   const std::string what = "kformer::SafetensorsWriter::add: tensor '" + name + "' ";
   const auto bytes = Impl::tensor_bytes(dtype, shape);
-  if (name == Impl::metadata_key) throw Error(what + "has the name that is reserved for the metadata");
+  if (name == Impl::metadata_key) throw Error(what + "has the name reserved for the metadata");
   if (m_tensors.contains(name)) throw Error(what + "is added twice");
   if (!Impl::element_bits(dtype))
     throw Error(what + "has the unknown type '" + dtype + "', expected F64, F32, F16, ...");
-  if (!bytes) throw Error(what + "has no size that can be addressed");
+  if (!bytes) throw Error(what + "is too large to address");
   m_tensors.emplace(name, TensorEntry{dtype, shape, {static_cast<const std::byte*>(data), *bytes}});
 }
 

@@ -36,7 +36,7 @@ void* DevicePool::allocate(std::size_t bytes, cudaStream_t stream) const {
   void* data = nullptr;
   cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, m_pool, stream);
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // or the check of the next launch finds it
+    cudaGetLastError();  // otherwise the check of the next launch finds it
     trim();
     error = cudaMallocFromPoolAsync(&data, bytes, m_pool, stream);
   }
@@ -58,7 +58,7 @@ void DevicePool::wait() const {
 }
 
 void DevicePool::trim() const {
-  wait();  // memory whose work is not known to be done stays
+  wait();  // memory whose work may be unfinished stays
   require(cudaMemPoolTrimTo(m_pool, 0), "cudaMemPoolTrimTo");
 }
 

@@ -17,18 +17,18 @@ class DevicePool {
   /// Raises the pool's release threshold, unless the program has set one.
   explicit DevicePool(int device);
 
-  /// Whether the device has memory pools; if not, nothing else may be called.
+  /// Whether the device has memory pools; if not, call nothing else.
   bool exists() const { return m_pool != nullptr; }
-  /// Memory for work that follows on the stream. If it is short, waits for the device, gives back to it what is
-  /// not in use, and asks once more. Null if it is still short.
+  /// Memory for later work on the stream. If memory is short, waits for the device, returns to it what is
+  /// not in use, and tries once more. Null if it is still short.
   void* allocate(std::size_t bytes, cudaStream_t stream) const;
-  /// Gives memory back after the work that is on the stream.
+  /// Frees memory after the work that is on the stream.
   void free(void* data, cudaStream_t stream) const;
   /// Waits for all work of the device.
   void wait() const;
-  /// Waits for all work of the device and gives back to it what is not in use.
+  /// Waits for all work of the device and returns to it what is not in use.
   void trim() const;
-  /// Bytes that the pool holds of the device, in use or not.
+  /// Device bytes that the pool holds, in use or not.
   std::uint64_t reserved_bytes() const;
 
  private:

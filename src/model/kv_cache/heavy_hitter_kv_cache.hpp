@@ -148,8 +148,8 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
 
   std::string refuse_truncation(std::int64_t sequence, std::int64_t length) const override {
     if (length == 0 || length == m_lengths[sequence]) return {};
-    return "attention that forgotten queries gave cannot be taken back; reset sequence " +
-           std::to_string(sequence) + " and feed its first " + std::to_string(length) + " tokens again";
+    return "the attention of dropped queries cannot be subtracted; reset sequence " + std::to_string(sequence) +
+           " and feed its first " + std::to_string(length) + " tokens again";
   }
   void shorten(std::int64_t sequence, std::int64_t length) override {
     if (length == 0) m_stored[sequence] = 0;

@@ -27,6 +27,8 @@ std::unique_ptr<KvCache<Exec, T>> KvCache<Exec, T>::create(const LlamaConfig& co
       return std::make_unique<Impl::Int8KvCache<Exec, T>>(config, options, ledger);
     case KvCacheKind::heavy_hitters:
       return std::make_unique<Impl::HeavyHitterKvCache<Exec, T>>(config, options, ledger);
+    case KvCacheKind::none:
+      break;
   }
   throw NotSupported("kformer::KvCache::create: there is no such kind");
 }

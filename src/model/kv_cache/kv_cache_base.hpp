@@ -66,7 +66,7 @@ template <class Exec, Scalar T>
 void KvCache<Exec, T>::require(bool condition, const char* function, const std::string& sentence) const {
   if (!condition)
     throw NotSupported(std::string("kformer::KvCache::") + function + ": " + sentence + " (" +
-                       to_string(m_options.kind) + " cache)");
+                       name_of(m_options.kind).data() + " cache)");
 }
 
 template <class Exec, Scalar T>

@@ -6,29 +6,13 @@
 
 namespace kformer {
 
-const char* to_string(KvCacheKind kind) {
-  switch (kind) {
-    case KvCacheKind::contiguous:
-      return "contiguous";
-    case KvCacheKind::paged:
-      return "paged";
-    case KvCacheKind::window:
-      return "window";
-    case KvCacheKind::int8:
-      return "int8";
-    case KvCacheKind::heavy_hitters:
-      return "heavy_hitters";
-  }
-  return "?";
-}
-
 namespace Impl {
 
 namespace {
 
 void require(bool condition, const KvCacheOptions& o, const std::string& sentence) {
   if (!condition)
-    throw NotSupported(std::string("kformer::KvCache::create: ") + sentence + " (" + to_string(o.kind) +
+    throw NotSupported(std::string("kformer::KvCache::create: ") + sentence + " (" + name_of(o.kind).data() +
                        " cache)");
 }
 
@@ -46,6 +30,7 @@ std::int64_t kv_cache_slots(const KvCacheOptions& o) {
 KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOptions o) {
   config.check();
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  require(o.kind != KvCacheKind::none, o, "`none` is not a cache; choose another kind");
   const auto in_range = [&](const char* name, std::int64_t value, std::int64_t least) {
     require(value >= least && value <= most, o,
             std::string(name) + " must lie between " + std::to_string(least) + " and " + std::to_string(most) +
@@ -77,7 +62,7 @@ KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOption
   }
   require(slots <= most, o,
           std::to_string(slots) + " slots of all sequences are more than the " + std::to_string(most) +
-              " that can be numbered; make several caches");
+              " that can be numbered; use several caches");
   return o;
 }
 

@@ -40,13 +40,13 @@ void check_states(const Operands& all, const AdamWParameter& p) {
     all.require_dtype("m", computed)
         .require_dtype("v", computed)
         .require_option(!p.m_scale.present() && !p.v_scale.present(),
-                        std::string("m_scale and v_scale belong to 8-bit states, m and v are ") +
+                        std::string("m_scale and v_scale belong to 8-bit states, but m and v are ") +
                             to_string(computed) + "; leave them out");
     return;
   }
   const std::int64_t blocks = (weight.size() + adamw_block - 1) / adamw_block;
   all.require_option(weight.dtype != DType::f64,
-                     "8-bit states are for weights of 32 and 16 bits; give double weights states of double")
+                     "8-bit states are for 32-bit and 16-bit weights; give double weights double states")
       .require_dtype("v", DType::u8)
       .require_dtype("m_scale", DType::f32)
       .require_dtype("v_scale", DType::f32)
@@ -75,10 +75,10 @@ void check_parameter(const char* function, std::size_t i, const AdamWParameter& 
           std::string("weight is stored as ") + to_string(weight.dtype) + "; use f32, bf16, f16 or f64")
       .require_dtype("gradient", computed)
       .require_option(has_16_bits || !p.master.present(),
-                      std::string("a master weight is for weights of 16 bits, this one is ") +
+                      std::string("a master weight is for 16-bit weights, but this one is ") +
                           to_string(weight.dtype) + "; leave it out")
       .require_extents(!p.master.present() || fits(p.master),
-                       "master to have the extents of weight, because the step is made on it and the 16-bit "
+                       "master to have the extents of weight, because the step updates it and the 16-bit "
                        "weight is its rounding")
       .require_dtype("master", computed)
       .require_dense(one_array)
@@ -118,7 +118,7 @@ void AdamW::check() const {
           "beta1 and beta2 must be at least 0 and less than 1, got " + text(o.beta1) + " and " + text(o.beta2))
       .require_option(o.eps >= smallest && std::isfinite(o.eps),
                       "eps must be finite and at least " + text(smallest) +
-                          ", the smallest normal float, because it keeps 0 / 0 away; got " + text(o.eps))
+                          ", the smallest normal float, because it prevents 0 / 0; got " + text(o.eps))
       .require_option(o.step >= 1, "steps count from 1, got step " + std::to_string(o.step))
       .require_option(o.gradient_scale > 0 && std::isfinite(o.gradient_scale),
                       "gradient_scale must be finite and positive, got " + text(o.gradient_scale))

@@ -46,7 +46,7 @@ std::string processor_refusal() {
 template <Isa isa>
 std::string refusal(DType storage) {
   if (isa == Isa::avx512_bf16 && storage != DType::bf16)
-    return std::string("operands are stored as ") + to_string(storage) + ", it takes bf16";
+    return std::string("operands are stored as ") + to_string(storage) + ", but it supports only bf16";
   return processor_refusal<isa>();
 }
 
@@ -78,8 +78,8 @@ template <class Exec>
 std::string too_big(std::size_t bytes) {
   const auto most = static_cast<std::size_t>(DynamicTeams<Exec>::scratch_size_max(1));
   if (bytes + scratch_alignment <= most) return {};
-  return "its tiles need " + std::to_string(bytes + scratch_alignment) + " bytes of scratch, Kokkos has " +
-         std::to_string(most);
+  return "its tiles need " + std::to_string(bytes + scratch_alignment) +
+         " bytes of scratch memory, but Kokkos has " + std::to_string(most);
 }
 
 /// `f(begin, end)` for pieces of [0, count) of `length` each, in turn to the threads: work of even cost that
@@ -98,9 +98,9 @@ inline std::int64_t piece_of_rows(std::int64_t row_elements) {
   return std::max<std::int64_t>(1, piece_elements / std::max<std::int64_t>(1, row_elements));
 }
 
-/// Whether outputs of a launch that touches `bytes` of memory had better be written past the caches: they would
-/// not stay there until the next launch, and a write past the caches needs no read before. The limit is about
-/// what the last-level caches of one processor have for a few threads.
+/// Whether outputs of a launch that touches `bytes` of memory should bypass the caches: they would
+/// not stay there until the next launch, and a non-temporal store needs no read before. The limit is about
+/// the share of the last-level caches of one processor for a few threads.
 inline bool exceeds_caches(std::int64_t bytes) { return bytes > std::int64_t(32) << 20; }
 
 }  // namespace kformer::Impl::host

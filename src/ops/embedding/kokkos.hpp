@@ -29,10 +29,10 @@ void embedding_forward_kokkos(const Exec& exec, const EmbeddingForward& p) {
       });
 }
 
-/// Ids are dealt to classes by their remainder, columns to blocks. A team walks all ids in order and adds the
-/// rows of its class in its columns: no two teams share an element, each element is summed in the order of the
-/// rows, and how many classes and blocks there are cannot be seen in the result. More of them feed more cores,
-/// but each walks the ids.
+/// Ids are assigned to classes by their remainder, columns to blocks. A team walks all ids in order and adds
+/// the rows of its class in its columns: no two teams share an element, each element is summed in the order of
+/// the rows, and how many classes and blocks there are cannot be seen in the result. More of them feed more
+/// cores, but each walks the ids.
 template <class Exec>
 inline constexpr std::int64_t embedding_classes = is_host_space<Exec> ? 64 : 256;
 template <class Exec>

@@ -18,7 +18,7 @@ template <class T, class O>
 std::string kokkos_blas_refusal(const MatrixProduct<T, O>& p) {
   if (sizeof(T) == 2) return "Kokkos Kernels has no fast product of 16-bit numbers";
   if (p.addend && p.addend != static_cast<const void*>(p.result))
-    return "gemm adds to its result only; a bias or a residual elsewhere is another kernel";
+    return "gemm adds only to its result; it cannot add a bias or a separate residual";
   const std::int64_t extents[] = {p.rows, p.cols, p.inner};
   for (const std::int64_t n : extents)
     if (n > INT_MAX) return "an extent of " + std::to_string(n) + " does not fit the int of BLAS";

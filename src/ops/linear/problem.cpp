@@ -15,7 +15,7 @@ void check_batches(const Operands& all, std::initializer_list<TensorRef> matrice
   for (const TensorRef& t : matrices)
     all.require_extents(
         !t.present() || (t.rank == first.rank && (t.rank == 2 || t.extent[0] == first.extent[0])),
-        "all matrices alone, or all in batches of the same size");
+        "all operands to be single matrices, or all batches of the same size");
 }
 }  // namespace
 

@@ -15,8 +15,8 @@ struct RmsNormResult {
   HostTensor<Real> sum, y, rstd;
 };
 
-/// y = x̂ · weight with x̂ = x · rstd; `residual` may be absent. The norm is that of the sum as it is stored: in
-/// `Sum`.
+/// y = x̂ · weight with x̂ = x · rstd; `residual` may be absent. The norm is that of the sum as it is stored:
+/// in `Sum`.
 template <class Real, class Store, class Sum = Store>
 RmsNormResult<Real> rms_norm_forward(const HostTensor<Real>& x, const HostTensor<Real>& residual,
                                      const HostTensor<Real>& weight, double eps) {

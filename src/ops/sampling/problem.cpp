@@ -47,15 +47,15 @@ void Sampling::check() const {
   const SamplingOptions& o = options;
   const auto number = [](double value) { return std::to_string(value); };
   all.require_option(std::isfinite(o.temperature) && o.temperature >= 0,
-                     "temperature is " + number(o.temperature) + ", it must be finite and not negative")
-      .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + ", it must not be negative")
-      .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + ", it must lie in (0, 1]")
-      .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + ", it must lie in [0, 1]")
+                     "temperature is " + number(o.temperature) + "; it must be finite and not negative")
+      .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + "; it must not be negative")
+      .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + "; it must lie in (0, 1]")
+      .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + "; it must lie in [0, 1]")
       .require_option(
           std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0,
-          "repetition_penalty is " + number(o.repetition_penalty) + ", it must be finite and positive")
+          "repetition_penalty is " + number(o.repetition_penalty) + "; it must be finite and positive")
       .require_option(o.first_stream >= 0,
-                      "first_stream is " + std::to_string(o.first_stream) + ", it must not be negative")
+                      "first_stream is " + std::to_string(o.first_stream) + "; it must not be negative")
       .require_option(logits.extent[1] <= largest_vocabulary,
                       "the vocabulary is larger than " + std::to_string(largest_vocabulary) + " tokens");
 }

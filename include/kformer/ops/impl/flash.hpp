@@ -6,7 +6,7 @@
 #include "kformer/ops/impl/matmul.hpp"
 
 /// \file
-/// What the portable flash kernels share: the problem as plain numbers, tiles in scratch, and the work on a
+/// Shared by the portable flash kernels: the problem as plain numbers, tiles in scratch, and the work on a
 /// tile of scores.
 ///
 /// A tile of scores is an array whose fastest index is called a lane: the query in forward and in the gradient
@@ -33,7 +33,7 @@ Heads<T> heads_of(const TensorRef& x) {
 }
 
 /// How tokens divide into sequences, which see only themselves: each batch entry is one, or several are packed
-/// into a batch of 1. Tokens and keys are counted from the begin of their sequence.
+/// into a batch of 1. Tokens and keys are counted from the beginning of their sequence.
 struct FlashSequences {
   Visibility whole;                                    ///< of a batch entry
   Strided<const std::int32_t, 1> q_starts, kv_starts;  ///< where packed sequences begin
@@ -88,25 +88,35 @@ struct FlashSequences {
   }
 };
 
-/// The pairs of a tile of scores: `queries` from `i0` and `keys` from `j0` of a sequence.
+/// The pairs of a tile of scores: `queries` from `i0` and `keys` from `j0` of a sequence, which begins at
+/// `first_query` and `first_key` of the batch entry.
 struct FlashPairs {
-  std::int64_t batch, head, i0, j0;
+  std::int64_t batch, head, first_query, first_key, i0, j0;
   int queries, keys;
   Visibility visibility;
 
-  KOKKOS_FUNCTION AttentionIndex at(int i, int j) const { return {batch, head, i0 + i, j0 + j}; }
+  KOKKOS_FUNCTION AttentionIndex at(int i, int j) const {
+    return {batch, head, first_query + i0 + i, first_key + j0 + j};
+  }
+  /// `count` queries of the tile from `i`.
+  KOKKOS_FUNCTION AttentionRows rows(int i, int count) const {
+    return {batch, head, first_query + i0 + i, first_query + i0 + i + count};
+  }
   /// Whether pair (i, j) of the tile sees each other by position.
   KOKKOS_FUNCTION bool see(int i, int j) const { return visibility.sees(i0 + i, j0 + j); }
-  /// Whether all of them are hidden by position.
-  KOKKOS_FUNCTION bool all_hidden() const {
-    return visibility.end(i0 + queries - 1) <= j0 || visibility.first(i0) >= j0 + keys;
-  }
-  /// Whether some of them are.
+  /// Whether some of them do not.
   KOKKOS_FUNCTION bool some_hidden() const {
     return j0 < visibility.first(i0 + queries - 1) || j0 + keys > visibility.end(i0);
   }
-  /// The position of query 0 of the sequence.
-  KOKKOS_FUNCTION std::int64_t shift() const { return visibility.kv_len - visibility.q_len; }
+  /// From a token of q to its position among the tokens of k.
+  KOKKOS_FUNCTION std::int64_t shift() const {
+    return visibility.kv_len - visibility.q_len + first_key - first_query;
+  }
+};
+
+/// The keys of a tile, `first ≤ j < end`, that one of its queries sees by position and by `Scores::keys`.
+struct SeenKeys {
+  std::int32_t first, end;
 };
 
 /// The problem as kernels see it.
@@ -119,10 +129,24 @@ struct FlashProblem {
   Scores scores;
   compute_t<T> scale;
 
+  /// The keys of the sequence that some of `count` queries of a tile, from `i`, may see.
+  KOKKOS_FUNCTION KeyRange keys(const FlashPairs& pairs, int i, int count) const {
+    const Visibility& visibility = pairs.visibility;
+    KeyRange range{visibility.first(pairs.i0 + i), visibility.end(pairs.i0 + i + count - 1)};
+    if constexpr (!Scores::plain) {
+      const KeyRange own = scores.keys(pairs.rows(i, count));
+      // Own ranges may reach beyond the sequence, to the limits of their type.
+      range.first = Kokkos::max(range.first, Kokkos::max(own.first, pairs.first_key) - pairs.first_key);
+      range.end =
+          Kokkos::min(range.end, Kokkos::min(own.end, pairs.first_key + visibility.kv_len) - pairs.first_key);
+    }
+    return range;
+  }
   /// Whether a tile needs no work at all; the same answer on every thread of the team.
   template <class Member>
   KOKKOS_FUNCTION bool skips(const Member& team, const FlashPairs& pairs) const {
-    if (pairs.all_hidden()) return true;
+    const KeyRange seen = keys(pairs, 0, pairs.queries);
+    if (seen.end <= pairs.j0 || seen.first >= pairs.j0 + pairs.keys) return true;
     if constexpr (Scores::plain)
       return false;
     else
@@ -135,14 +159,33 @@ struct FlashProblem {
     else
       return pairs.some_hidden() || scores.hides();
   }
+  /// What each query of a tile sees, for `sees`; plain scores need none of it.
+  template <class Member>
+  KOKKOS_FUNCTION void find_seen_keys(const Member& team, const FlashPairs& pairs, SeenKeys* seen) const {
+    if constexpr (!Scores::plain)
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, pairs.queries), [&](int i) {
+        const KeyRange range = keys(pairs, i, 1);
+        const auto within = [&](std::int64_t key) {
+          return static_cast<std::int32_t>(
+              Kokkos::clamp<std::int64_t>(key - pairs.j0, 0, static_cast<std::int64_t>(pairs.keys)));
+        };
+        seen[i] = {within(range.first), within(range.end)};
+      });
+  }
   /// Whether a pair of a tile sees each other.
-  KOKKOS_FUNCTION bool sees(const FlashPairs& pairs, int i, int j) const {
+  KOKKOS_FUNCTION bool sees(const FlashPairs& pairs, const SeenKeys* seen, int i, int j) const {
     if constexpr (Scores::plain)
       return pairs.see(i, j);
     else
-      return pairs.see(i, j) && scores.sees(pairs.at(i, j));
+      return j >= seen[i].first && j < seen[i].end && scores.sees(pairs.at(i, j));
   }
 };
+
+/// Scratch for the `SeenKeys` of `edge` queries, in elements of C: none for plain scores.
+template <class Scores, class C>
+KOKKOS_FUNCTION constexpr int seen_keys_elements(int edge) {
+  return Scores::plain ? 0 : edge * static_cast<int>(sizeof(SeenKeys) / sizeof(C));
+}
 
 template <class T, class P, class Scores>
 FlashProblem<T, Scores> flash_problem(const P& p, const Scores& scores) {
@@ -169,7 +212,7 @@ FlashProblem<T, Scores> flash_problem(const P& p, const Scores& scores) {
           static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]))};
 }
 
-/// Hands out parts of a team's scratch, one after the other.
+/// Allocates consecutive parts of a team's scratch.
 template <class C>
 class ScratchTiles {
  public:
@@ -178,6 +221,10 @@ class ScratchTiles {
     C* here = m_next;
     m_next += count;
     return here;
+  }
+  template <class Scores>
+  KOKKOS_FUNCTION SeenKeys* take_seen_keys(int edge) {
+    return reinterpret_cast<SeenKeys*>(take(seen_keys_elements<Scores, C>(edge)));
   }
 
  private:

@@ -26,7 +26,8 @@ struct FlashGradientKV {
   static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
     const std::int64_t k = padded(p.head_dim, Block::cols), v = padded(p.v_head_dim, Block::cols);
     return edge *
-           (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * v + 2 * edge + 2);
+               (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * v + 2 * edge + 2) +
+           seen_keys_elements<Scores, C>(edge);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -52,6 +53,7 @@ struct FlashGradientKV {
     C* ds = scratch.take(edge * edge);              // (query, key)
     C* lse = scratch.take(edge);
     C* delta = scratch.take(edge);
+    SeenKeys* seen = scratch.template take_seen_keys<Scores>(edge);
 
     load_by_feature<Exec>(team, p.k.at(b, token_kv, hk), p.k.token_stride, cols, edge, p.head_dim, k);
     load_by_feature<Exec>(team, p.v.at(b, token_kv, hk), p.v.token_stride, cols, edge, p.v_head_dim, v);
@@ -61,7 +63,7 @@ struct FlashGradientKV {
     for (std::int64_t h = hk * p.group; h < (hk + 1) * p.group; ++h)
       for (std::int64_t i0 = 0; i0 < tile.visibility.q_len; i0 += edge) {
         const int rows = static_cast<int>(Kokkos::min<std::int64_t>(edge, tile.visibility.q_len - i0));
-        const FlashPairs pairs{b, h, i0, j0, rows, cols, tile.visibility};
+        const FlashPairs pairs{b, h, tile.first_query, tile.first_key, i0, j0, rows, cols, tile.visibility};
         if (p.skips(team, pairs)) continue;
         const bool may_hide = p.may_hide(pairs);
         const std::int64_t token_q = tile.first_query + i0;
@@ -72,11 +74,12 @@ struct FlashGradientKV {
         load_by_token<Exec>(team, gradients, g.dout.token_stride, rows, p.v_head_dim, padded_v, dout);
         load_by_feature<Exec>(team, gradients, g.dout.token_stride, rows, edge, p.v_head_dim, dout_t);
         g.template load_statistics<Exec>(team, b, h, token_q, rows, edge, lse, delta);
+        p.find_seen_keys(team, pairs, seen);
         team.team_barrier();
         tile_product<Exec, false>(team, edge, edge, p.head_dim, q_t, edge, k, edge, s, edge);
         tile_product<Exec, false>(team, edge, edge, p.v_head_dim, dout_t, edge, v, edge, ds, edge);
         team.team_barrier();
-        g.template differentiate<Exec, true>(team, may_hide, pairs, edge, s, ds, lse, delta);
+        g.template differentiate<Exec, GradientOf::keys>(team, may_hide, pairs, seen, edge, s, ds, lse, delta);
         team.team_barrier();
         hiding_product<Exec>(team, may_hide, edge, padded_v, rows, s, edge, dout, padded_v, sum_v, padded_v);
         hiding_product<Exec>(team, may_hide, edge, padded_k, rows, ds, edge, q, padded_k, sum_k, padded_k);
@@ -103,7 +106,8 @@ struct FlashGradientQ {
 
   static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
     const std::int64_t k = padded(p.head_dim, Block::cols);
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * edge + 2);
+    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 2 * k + 2 * edge + 2) +
+           seen_keys_elements<Scores, C>(edge);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -126,17 +130,19 @@ struct FlashGradientQ {
     C* ds = scratch.take(edge * edge);            // (key, query)
     C* lse = scratch.take(edge);
     C* delta = scratch.take(edge);
+    SeenKeys* seen = scratch.template take_seen_keys<Scores>(edge);
 
     load_by_feature<Exec>(team, p.q.at(b, token_q, h), p.q.token_stride, rows, edge, p.head_dim, q);
     load_by_feature<Exec>(team, g.dout.at(b, token_q, h), g.dout.token_stride, rows, edge, p.v_head_dim, dout);
     g.template load_statistics<Exec>(team, b, h, token_q, rows, edge, lse, delta);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * padded_k), [&](int i) { sum[i] = C(0); });
 
-    const Visibility& visibility = tile.visibility;
-    const std::int64_t begin = visibility.first(i0) / edge * edge, end = visibility.end(i0 + rows - 1);
-    for (std::int64_t j0 = begin; j0 < end; j0 += edge) {
-      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, visibility.kv_len - j0));
-      const FlashPairs pairs{b, h, i0, j0, rows, cols, visibility};
+    FlashPairs pairs{b, h, tile.first_query, tile.first_key, i0, 0, rows, 0, tile.visibility};
+    const KeyRange range = p.keys(pairs, 0, rows);
+    for (std::int64_t j0 = range.first / edge * edge; j0 < range.end; j0 += edge) {
+      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, tile.visibility.kv_len - j0));
+      pairs.j0 = j0;
+      pairs.keys = cols;
       if (p.skips(team, pairs)) continue;
       const bool may_hide = p.may_hide(pairs);
       const T *keys = p.k.at(b, tile.first_key + j0, hk), *values = p.v.at(b, tile.first_key + j0, hk);
@@ -144,11 +150,12 @@ struct FlashGradientQ {
       load_by_token<Exec>(team, keys, p.k.token_stride, cols, p.head_dim, padded_k, k);
       load_by_feature<Exec>(team, keys, p.k.token_stride, cols, edge, p.head_dim, k_t);
       load_by_feature<Exec>(team, values, p.v.token_stride, cols, edge, p.v_head_dim, v);
+      p.find_seen_keys(team, pairs, seen);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k_t, edge, q, edge, s, edge);
       tile_product<Exec, false>(team, edge, edge, p.v_head_dim, v, edge, dout, edge, ds, edge);
       team.team_barrier();
-      g.template differentiate<Exec, false>(team, may_hide, pairs, edge, s, ds, lse, delta);
+      g.template differentiate<Exec, GradientOf::queries>(team, may_hide, pairs, seen, edge, s, ds, lse, delta);
       team.team_barrier();
       hiding_product<Exec>(team, may_hide, edge, padded_k, cols, ds, edge, k, padded_k, sum, padded_k);
     }
@@ -190,30 +197,27 @@ void flash_gradients(const Exec& exec, const AttentionBackward& problem, const F
   }
 }
 
-/// Launches everything but the gradients of the optional operands.
+/// Launches backward with scores of any kind.
 template <class T, class Scores, class Exec>
-FlashGradient<T, Scores> flash_backward(const Exec& exec, const AttentionBackward& problem,
-                                        const Scores& scores, const Workspace& workspace) {
+void flash_backward(const Exec& exec, const AttentionBackward& problem, const Scores& scores,
+                    const Workspace& workspace) {
   using C = compute_t<T>;
   auto* delta = static_cast<C*>(workspace.data);
   attention_delta<T>(exec, problem, delta);
   const FlashGradient<T, Scores> g{flash_problem<T>(problem, scores), heads_of<const T>(problem.dout),
                                    problem.lse.as<const C, 3>(), delta};
   flash_gradients(exec, problem, g);
-  return g;
+  if constexpr (!Scores::plain)
+    if (problem.gradients.dbias.present()) flash_bias_gradient(exec, g, problem.gradients.dbias);
+  if (problem.gradients.dsinks.present()) flash_sink_gradient<T>(exec, problem, delta);
 }
 
 template <class T, class Exec>
 void attention_backward_kokkos(const Exec& exec, const AttentionBackward& problem, const Workspace& workspace) {
-  if (has_extra_scores(problem.options, problem.extras)) {
-    const auto scores = extra_scores<T>(problem.options, problem.extras);
-    const auto g = flash_backward<T>(exec, problem, scores, workspace);
-    if (problem.gradients.dbias.present()) flash_bias_gradient(exec, g, problem.gradients.dbias);
-  } else {
+  if (has_extra_scores(problem.options, problem.extras))
+    flash_backward<T>(exec, problem, extra_scores<T>(problem.options, problem.extras), workspace);
+  else
     flash_backward<T>(exec, problem, PlainScores{}, workspace);
-  }
-  if (problem.gradients.dsinks.present())
-    flash_sink_gradient<T>(exec, problem, static_cast<const compute_t<T>*>(workspace.data));
 }
 
 }  // namespace kformer::Impl

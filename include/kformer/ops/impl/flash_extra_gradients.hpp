@@ -11,20 +11,20 @@ namespace kformer::Impl {
 
 /// dbias of one tile of the bias, over all batches, heads and queries that it stands for: S(query, key) is
 /// recomputed as for dk.
-template <class T, class Exec>
+template <class T, class Scores, class Exec>
 struct FlashBiasGradient {
   using C = compute_t<T>;
   using Member = TeamMember<Exec>;
-  using Scores = ExtraScores<T>;
 
   FlashGradient<T, Scores> g;
   Strided<T, 4> dbias;
-  bool over_batches, over_heads, over_queries;  ///< whether an extent of 1 stands for all
+  bool over_batches, over_heads, over_queries;  ///< whether an extent of 1 broadcasts
   int edge, level;
   std::int64_t elements, q_tiles, kv_tiles;
 
   static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 3 * edge + 2);
+    return edge * (2 * std::int64_t(p.head_dim) + 2 * std::int64_t(p.v_head_dim) + 3 * edge + 2) +
+           seen_keys_elements<Scores, C>(edge);
   }
   // Not in flash_bias_gradient: nvcc 13 fails on a lambda there.
   static int tile_edge(const FlashProblem<T, Scores>& p) {
@@ -49,6 +49,7 @@ struct FlashBiasGradient {
     tiles.lse = scratch.take(edge);
     tiles.delta = scratch.take(edge);
     C* sum = scratch.take(edge * edge);  // (query, key)
+    tiles.seen = scratch.template take_seen_keys<Scores>(edge);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge * edge), [&](int n) { sum[n] = C(0); });
 
     const std::int64_t b_end = over_batches ? p.batches : b + 1, h_end = over_heads ? p.q_heads : h + 1;
@@ -57,7 +58,7 @@ struct FlashBiasGradient {
       for (std::int64_t hh = h; hh < h_end; ++hh)
         for (std::int64_t i = i0; i < i_end; i += edge) {
           const int rows = static_cast<int>(Kokkos::min<std::int64_t>(edge, p.q_len - i));
-          const FlashPairs pairs{bb, hh, i, j0, rows, cols, p.sequences.whole};
+          const FlashPairs pairs{bb, hh, 0, 0, i, j0, rows, cols, p.sequences.whole};
           if (p.skips(team, pairs)) continue;
           add(team, pairs, tiles, sum);
         }
@@ -80,6 +81,7 @@ struct FlashBiasGradient {
     C *k, *v, *q, *dout;  // (feature, key) and (feature, query)
     C *s, *ds;            // (query, key)
     C *lse, *delta;
+    SeenKeys* seen;
   };
 
   // Adds dS of the pairs to `sum`.
@@ -93,11 +95,13 @@ struct FlashBiasGradient {
     load_by_feature<Exec>(team, p.q.at(b, i0, h), p.q.token_stride, rows, edge, p.head_dim, t.q);
     load_by_feature<Exec>(team, g.dout.at(b, i0, h), g.dout.token_stride, rows, edge, p.v_head_dim, t.dout);
     g.template load_statistics<Exec>(team, b, h, i0, rows, edge, t.lse, t.delta);
+    p.find_seen_keys(team, pairs, t.seen);
     team.team_barrier();
     tile_product<Exec, false>(team, edge, edge, p.head_dim, t.q, edge, t.k, edge, t.s, edge);
     tile_product<Exec, false>(team, edge, edge, p.v_head_dim, t.dout, edge, t.v, edge, t.ds, edge);
     team.team_barrier();
-    g.template differentiate<Exec, true, false>(team, true, pairs, edge, t.s, t.ds, t.lse, t.delta);
+    g.template differentiate<Exec, GradientOf::bias>(team, true, pairs, t.seen, edge, t.s, t.ds, t.lse,
+                                                     t.delta);
     team.team_barrier();
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols),
@@ -106,12 +110,12 @@ struct FlashBiasGradient {
   }
 };
 
-/// dbias = Σ dS over what the bias stands for.
-template <class T, class Exec>
-void flash_bias_gradient(const Exec& exec, const FlashGradient<T, ExtraScores<T>>& g, const TensorRef& dbias) {
+/// dbias = Σ dS over what the bias stands for, times the derivative by the bias.
+template <class T, class Scores, class Exec>
+void flash_bias_gradient(const Exec& exec, const FlashGradient<T, Scores>& g, const TensorRef& dbias) {
   using C = compute_t<T>;
-  using Kernel = FlashBiasGradient<T, Exec>;
-  const FlashProblem<T, ExtraScores<T>>& p = g.p;
+  using Kernel = FlashBiasGradient<T, Scores, Exec>;
+  const FlashProblem<T, Scores>& p = g.p;
   const bool over_batches = dbias.extent[0] == 1 && p.batches != 1,
              over_heads = dbias.extent[1] == 1 && p.q_heads != 1,
              over_queries = dbias.extent[2] == 1 && p.q_len != 1;

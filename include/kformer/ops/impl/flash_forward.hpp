@@ -26,7 +26,8 @@ struct FlashForward {
 
   static std::int64_t scratch_elements(const FlashProblem<T, Scores>& p, int edge) {
     const std::int64_t padded_v = padded(p.v_head_dim, Block::cols);
-    return edge * (2 * std::int64_t(p.head_dim) + 2 * padded_v + edge + 3);
+    return edge * (2 * std::int64_t(p.head_dim) + 2 * padded_v + edge + 3) +
+           seen_keys_elements<Scores, C>(edge);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
@@ -47,6 +48,7 @@ struct FlashForward {
     C* highest = scratch.take(edge);
     C* sum = scratch.take(edge);
     C* rescale = scratch.take(edge);
+    SeenKeys* seen = scratch.template take_seen_keys<Scores>(edge);
 
     load_by_feature<Exec>(team, p.q.at(b, tile.first_query + i0, h), p.q.token_stride, rows, edge, p.head_dim,
                           q);
@@ -58,21 +60,23 @@ struct FlashForward {
       sum[i] = sink == -Kokkos::Experimental::infinity_v<C> ? C(0) : C(1);
     });
 
-    const Visibility& visibility = tile.visibility;
-    const std::int64_t begin = visibility.first(i0) / edge * edge, end = visibility.end(i0 + rows - 1);
-    for (std::int64_t j0 = begin; j0 < end; j0 += edge) {
-      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, visibility.kv_len - j0));
-      const FlashPairs pairs{b, h, i0, j0, rows, cols, visibility};
+    FlashPairs pairs{b, h, tile.first_query, tile.first_key, i0, 0, rows, 0, tile.visibility};
+    const KeyRange range = p.keys(pairs, 0, rows);
+    for (std::int64_t j0 = range.first / edge * edge; j0 < range.end; j0 += edge) {
+      const int cols = static_cast<int>(Kokkos::min<std::int64_t>(edge, tile.visibility.kv_len - j0));
+      pairs.j0 = j0;
+      pairs.keys = cols;
       if (p.skips(team, pairs)) continue;
       const bool may_hide = p.may_hide(pairs), scaled = !Scores::plain || may_hide;
       const T *keys = p.k.at(b, tile.first_key + j0, hk), *values = p.v.at(b, tile.first_key + j0, hk);
       team.team_barrier();
       load_by_feature<Exec>(team, keys, p.k.token_stride, cols, edge, p.head_dim, k);
       load_by_token<Exec>(team, values, p.v.token_stride, cols, p.v_head_dim, padded_v, v);
+      p.find_seen_keys(team, pairs, seen);
       team.team_barrier();
       tile_product<Exec, false>(team, edge, edge, p.head_dim, k, edge, q, edge, s, edge);
       team.team_barrier();
-      if (scaled) finish_scores(team, pairs, s);
+      if (scaled) finish_scores(team, pairs, seen, s);
       softmax(team, cols, scaled ? C(1) : p.scale, s, highest, sum, rescale);
       team.team_barrier();
       Kokkos::parallel_for(Kokkos::TeamThreadRange(team, edge), [&](int i) {
@@ -96,12 +100,13 @@ struct FlashForward {
   }
 
   // Scales the scores, does what else is to be done with them, and puts −∞ where a query does not see a key.
-  KOKKOS_FUNCTION void finish_scores(const Member& team, const FlashPairs& pairs, C* s) const {
+  KOKKOS_FUNCTION void finish_scores(const Member& team, const FlashPairs& pairs, const SeenKeys* seen,
+                                     C* s) const {
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
       const bool exists = i < pairs.queries;
       for (int j = 0; j < pairs.keys; ++j) {
         C& score = s[j * edge + i];
-        if (!exists || !p.sees(pairs, i, j))
+        if (!exists || !p.sees(pairs, seen, i, j))
           score = -Kokkos::Experimental::infinity_v<C>;
         else if constexpr (Scores::plain)
           score *= p.scale;

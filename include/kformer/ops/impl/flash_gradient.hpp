@@ -5,11 +5,14 @@
 #include "kformer/ops/impl/flash.hpp"
 
 /// \file
-/// What the kernels of portable flash attention's backward share: δ, and the gradient of a tile of scores.
+/// Shared by the backward kernels of portable flash attention: δ, and the gradient of a tile of scores.
 
 namespace kformer::Impl {
 
-/// What all gradient kernels know.
+/// The operand whose gradient a kernel computes.
+enum class GradientOf { keys, queries, bias };
+
+/// Members of all gradient kernels.
 template <class T, class Scores>
 struct FlashGradient {
   using C = compute_t<T>;
@@ -33,11 +36,13 @@ struct FlashGradient {
   }
 
   /// In place of scores and of the gradients of probabilities: P = exp(S − lse) and the gradient dS = P ∘ (dP −
-  /// δ) of the scores, or of the scaled scores (`through_score`), in a tile whose rows are queries or keys.
-  /// Hidden pairs get 0 in both.
-  template <class Exec, bool rows_are_queries, bool through_score = true>
+  /// δ) of the scores times their derivative. Rows of the tile are queries, but keys for the gradient of
+  /// queries. Hidden pairs get 0 in both.
+  template <class Exec, GradientOf what>
   KOKKOS_FUNCTION void differentiate(const TeamMember<Exec>& team, bool may_hide, const FlashPairs& pairs,
-                                     int edge, C* s, C* ds, const C* tile_lse, const C* tile_delta) const {
+                                     const SeenKeys* seen, int edge, C* s, C* ds, const C* tile_lse,
+                                     const C* tile_delta) const {
+    constexpr bool rows_are_queries = what != GradientOf::queries;
     const int rows = rows_are_queries ? pairs.queries : pairs.keys,
               columns = rows_are_queries ? pairs.keys : pairs.queries;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int row) {
@@ -59,7 +64,7 @@ struct FlashGradient {
       } else {
         Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, columns), [&](int column) {
           const int i = rows_are_queries ? row : column, j = rows_are_queries ? column : row;
-          if (!p.sees(pairs, i, j)) {
+          if (!p.sees(pairs, seen, i, j)) {
             score[column] = gradient[column] = C(0);
             return;
           }
@@ -68,7 +73,11 @@ struct FlashGradient {
           const C probability = fast_exp(p.scores.apply(scaled, pair, pairs.shift()) - tile_lse[i]);
           const C by_score = probability * (gradient[column] - tile_delta[i]);
           score[column] = probability;
-          gradient[column] = through_score ? by_score * p.scores.derivative(scaled, pair) : by_score;
+          if constexpr (what == GradientOf::bias)
+            gradient[column] = by_score * p.scores.derivative_by_bias(scaled, pair, pairs.shift());
+          else
+            gradient[column] = by_score * p.scores.derivative(scaled, pair, pairs.shift());
+          if constexpr (what == GradientOf::queries) p.scores.gradient(by_score, scaled, pair, pairs.shift());
         });
       }
     });

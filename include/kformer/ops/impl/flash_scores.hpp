@@ -3,38 +3,37 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstdint>
+
 #include "kformer/core/tensor_ref.hpp"
 #include "kformer/ops/attention_extras.hpp"
+#include "kformer/ops/attention_index.hpp"
 #include "kformer/ops/attention_options.hpp"
 #include "kformer/ops/impl/soft_cap.hpp"
 
 /// \file
-/// What the portable flash kernels do with a score. A kind of scores says, for the pairs that see each other by
-/// position, which are hidden all the same, and what a scaled score becomes:
+/// What the portable flash kernels do with a score. A kind of scores defines, for the pairs that see each other
+/// by position, which are hidden nevertheless, and how a scaled score changes:
 ///
 /// * `plain`: nothing of the kind; kernels then scale only, and the rest is not called;
 /// * `hides()`: whether any pair may be hidden;
-/// * `skips(team, b, h, i0, rows, j0, cols)`: whether all pairs of a tile are, the same answer on every thread;
-/// * `sees(pair)`, `apply(scaled, pair, position of query 0)`, `derivative(scaled, pair)`.
+/// * `keys(rows)`: the keys that any of these queries may see;
+/// * `skips(team, b, h, i0, rows, j0, cols)`: whether all pairs of a tile are hidden, the same answer on every
+///   thread;
+/// * `sees(pair)`: whether a pair within `keys` of its query is visible;
+/// * `apply(scaled, pair, shift)`: the score, where query `i` stands at position `i + shift`;
+/// * `derivative(scaled, pair, shift)`, `derivative_by_bias(scaled, pair, shift)`: of the score, by the scaled
+///   score and by the bias;
+/// * `gradient(dscore, scaled, pair, shift)`: receives the gradient of the score of each visible pair once.
 
-namespace kformer {
+namespace kformer::Impl {
 
-/// A pair of a query and a key, where it stands.
-struct AttentionIndex {
-  std::int64_t batch;  ///< sequence of the batch
-  std::int64_t head;   ///< query head
-  std::int64_t query;  ///< query of the sequence
-  std::int64_t key;    ///< key of the sequence
-};
-
-namespace Impl {
-
-/// Scores that are scaled, and hidden by position alone.
+/// Scores that are scaled, and hidden only by position.
 struct PlainScores {
   static constexpr bool plain = true;
 };
 
-/// Which blocks of pairs exist.
+/// Which blocks of pairs that exist.
 struct BlockMask {
   Strided<const std::int32_t, 4> blocks;  ///< extents of 1 have stride 0
   std::int64_t block_q, block_kv;
@@ -81,6 +80,7 @@ struct ExtraScores {
   bool has_slopes, has_bias;
 
   KOKKOS_FUNCTION bool hides() const { return has_bias || block_mask.present; }
+  KOKKOS_FUNCTION KeyRange keys(const AttentionRows&) const { return {0, INT64_MAX}; }
   template <class Member>
   KOKKOS_FUNCTION bool skips(const Member& team, std::int64_t b, std::int64_t h, std::int64_t i0, int rows,
                              std::int64_t j0, int cols) const {
@@ -89,13 +89,16 @@ struct ExtraScores {
   KOKKOS_FUNCTION bool sees(const AttentionIndex& x) const {
     return block_mask.sees(x) && (!has_bias || added(x) != -Kokkos::Experimental::infinity_v<C>);
   }
-  /// `shift` is the position of query 0.
   KOKKOS_FUNCTION C apply(C scaled, const AttentionIndex& x, std::int64_t shift) const {
     C s = softcap.apply(scaled);
     if (has_slopes) s -= slopes(x.head) * static_cast<C>(Kokkos::abs(x.query + shift - x.key));
     return has_bias ? s + added(x) : s;
   }
-  KOKKOS_FUNCTION C derivative(C scaled, const AttentionIndex&) const { return softcap.derivative(scaled); }
+  KOKKOS_FUNCTION C derivative(C scaled, const AttentionIndex&, std::int64_t) const {
+    return softcap.derivative(scaled);
+  }
+  KOKKOS_FUNCTION C derivative_by_bias(C, const AttentionIndex&, std::int64_t) const { return C(1); }
+  KOKKOS_FUNCTION void gradient(C, C, const AttentionIndex&, std::int64_t) const {}
 
  private:
   KOKKOS_FUNCTION C added(const AttentionIndex& x) const {
@@ -119,5 +122,4 @@ ExtraScores<T> extra_scores(const AttentionOptions& options, const AttentionExtr
           x.bias.present()};
 }
 
-}  // namespace Impl
-}  // namespace kformer
+}  // namespace kformer::Impl

@@ -49,14 +49,14 @@ struct AdamWScaling {
 
 /// The step on weights of one type, whose states are stored in the type of arithmetic.
 /// \throws std::runtime_error if CUDA refuses the launch
-void adamw_step(Stream stream, NumberType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
+void adamw_step(Stream stream, DType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
                 const AdamWScaling& scaling);
 
 /// The sum of squares of each piece of gradients, f32 or f64.
 /// \throws std::runtime_error if CUDA refuses the launch
-void gradient_squares(Stream stream, NumberType type, const AdamWPieces& pieces, double* sums);
+void gradient_squares(Stream stream, DType type, const AdamWPieces& pieces, double* sums);
 /// The root of the sum of `count` sums.
 /// \throws std::runtime_error if CUDA refuses the launch
-void gradient_root(Stream stream, NumberType type, const double* sums, std::int64_t count, void* norm);
+void gradient_root(Stream stream, DType type, const double* sums, std::int64_t count, void* norm);
 
 }  // namespace kformer::Impl::cuda

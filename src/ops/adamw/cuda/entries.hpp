@@ -7,7 +7,7 @@
 #include "ops/common/list.hpp"
 
 /// \file
-/// The entries of CUDA kernel lists that step by 16 bytes.
+/// The entries of CUDA kernel lists with 16-byte accesses.
 
 namespace kformer::Impl::cuda {
 
@@ -22,7 +22,7 @@ inline AdamWPieces pieces_of(const AdamWBatch& batch) {
   return all;
 }
 
-/// What both refuse. A batch has as many blocks as pieces.
+/// The common refusals of both. A batch has as many blocks as pieces.
 template <class Exec>
 std::string pieces_refusal(std::span<const AdamWParameter> parameters) {
   if (adamw_pieces(parameters) > (std::int64_t(1) << 31) - 1) return "it numbers pieces with 32 bits";
@@ -36,15 +36,15 @@ struct AdamWEntry {
 
   static std::string reject(const P& p) {
     for (const AdamWParameter& parameter : p.parameters)
-      if (parameter.m.dtype == DType::u8) return "it has no states in 8 bits";
+      if (parameter.m.dtype == DType::u8) return "it does not support 8-bit states";
     return pieces_refusal<Exec>(p.parameters);
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const GradientScaling scaling = gradient_scaling(p);
     for_each_kind_of_batch(p.parameters, [&]<class T>(const AdamWBatch& batch, std::type_identity<T>, auto) {
       announced("kformer::adamw[cuda_chunks]", exec, [&] {
-        adamw_step(Device<Exec>::stream(exec), number_type_of(dtype_of<T>), pieces_of(batch),
-                   adamw_numbers(p.options), {scaling.norm, scaling.scale, scaling.max_norm});
+        adamw_step(Device<Exec>::stream(exec), dtype_of<T>, pieces_of(batch), adamw_numbers(p.options),
+                   {scaling.norm, scaling.scale, scaling.max_norm});
       });
     });
   }
@@ -57,7 +57,7 @@ struct GradientNormEntry {
 
   static std::string reject(const P& p) { return pieces_refusal<Exec>(p.parameters); }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
-    const NumberType type = number_type_of(p.norm.dtype);
+    const DType type = p.norm.dtype;
     auto* sums = static_cast<double*>(workspace.data);
     std::int64_t done = 0;
     for_each_batch(

@@ -3,7 +3,7 @@
 
 namespace kformer::Impl::cuda {
 
-void adamw_step(Stream stream, NumberType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
+void adamw_step(Stream stream, DType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
                 const AdamWScaling& scaling) {
   with_number_type(type, [&]<class T>() {
     launch("kformer::adamw[cuda_chunks]", stream, pieces.pieces,

@@ -10,7 +10,7 @@
 
 namespace kformer::Impl::cuda {
 
-/// A (batch, token, head, feature) array of 16-bit numbers whose features lie next to each other.
+/// A (batch, token, head, feature) array of 16-bit numbers with contiguous features.
 struct HalfHeads {
   std::uint16_t* data;
   std::int64_t batch_stride;
@@ -48,7 +48,7 @@ struct Sequences {
   const std::int32_t *q_starts, *kv_starts;
 };
 
-/// Where the parts of the keys leave what rows, (batch, query, head), come to: a (row, part, feature) array of
+/// The partial results of rows, (batch, query, head), by part of the keys: a (row, part, feature) array of
 /// sums of values, then for each row and part a `RowPart`.
 struct Partials {
   float* data;

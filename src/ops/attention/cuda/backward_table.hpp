@@ -34,12 +34,12 @@ struct BackwardTiles {
   static constexpr bool runs_on(const Machine&) { return true; }
 };
 
-// Occupancy of BackwardKernel: registers limit it to two blocks; for dq and dk of 256 features shared memory
-// does, to one where a multiprocessor has 100 KB. A thread keeps the sums of one gradient or two in registers
-// (32 to 128 of them) beside scores and their gradients, so that nothing is added up in memory and every
-// gradient is written once. A third block would leave it 168 registers, which is less than that takes. As in
-// forward, independent products and the copies of the next partners are to hide latencies in place of more
-// warps. Not measured on a GPU.
+// Occupancy of BackwardKernel: registers limit it to two blocks. For dq and dk of 256 features shared memory
+// limits it, to one block where a multiprocessor has 100 KB. A thread keeps the sums of one or two gradients in
+// registers (32 to 128 of them) besides scores and their gradients, so that no sums go through memory and every
+// gradient is written once. A third block would leave it 168 registers, which is too few. As in forward,
+// independent products and the copies of the next partners hide latencies instead of more warps. Not measured
+// on a GPU.
 inline constexpr int backward_partners(int features) { return features <= 96 ? 64 : features <= 128 ? 32 : 16; }
 
 template <Half type, int features, Side side, bool first, bool second>

@@ -21,11 +21,11 @@ struct DecodeTiles {
   static_assert(warps % row_tiles == 0 && keys % (16 * key_groups) == 0);
 };
 
-// Occupancy of DecodeKernel: shared memory limits it, or registers for many rows. Memory is to be the limit,
-// not arithmetic: what counts is how many bytes are on their way. Copies past the registers need no threads to
-// wait for them: a block has a whole pass of keys and values on its way (16 to 32 KB), all blocks of a
-// multiprocessor 16 to 96 KB. Its share of the memory's bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
-// microsecond, and a latency is shorter. Smaller passes would raise the occupancy and meet at barriers more
+// Occupancy of DecodeKernel: shared memory limits it, or registers if there are many rows. The kernel is
+// designed to be limited by memory, not arithmetic, so the number of bytes in flight counts. Asynchronous
+// copies need no threads to wait for them: a block has a whole pass of keys and values in flight (16 to 32 KB),
+// all blocks of a multiprocessor 16 to 96 KB. Its share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36
+// KB per microsecond, and a latency is shorter. Smaller passes would raise the occupancy but need barriers more
 // often. Not measured on a GPU.
 template <class Tiles>
 struct DecodeKernel {

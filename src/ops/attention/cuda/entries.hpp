@@ -18,38 +18,38 @@ inline constexpr int most_features = 256;
 /// Lengths, strides of tokens and numbers of tiles are 32-bit numbers in kernels.
 inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
 
-/// Empty if the kernels can read the array by 16 bytes, else a sentence.
+/// Empty if the kernels can read the array 16 bytes at a time, otherwise the reason.
 inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   const auto refuse = [&](const std::string& why) { return role + (' ' + why); };
-  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0)
-    return refuse("does not lie at a multiple of 16 bytes");
+  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0) return refuse("is not aligned to 16 bytes");
   for (int r = 0; r < 3; ++r) {
     if (x.extent[r] <= 1) continue;
     if (x.stride[r] % 8 != 0)
       return refuse("has a stride of " + std::to_string(x.stride[r]) +
                     " elements, which is not a multiple of 8");
-    if (r > 0 && x.stride[r] > most_length) return refuse("has a stride beyond 32 bits");
+    if (r > 0 && x.stride[r] > most_length) return refuse("has a stride that exceeds 32 bits");
   }
   return {};
 }
 
-/// What both directions refuse.
+/// The common refusals of both directions.
 template <class Problem>
 std::string tensor_core_refusal(const Problem& p) {
   const AttentionExtraRefs& x = p.extras;
   if (p.q.dtype != DType::bf16 && p.q.dtype != DType::f16)
-    return std::string("operands are stored as ") + to_string(p.q.dtype) + ", it takes bf16 and f16";
-  if (p.options.compute == Compute::full)
-    return "it rounds attention weights to 16 bits, and compute = full was asked for";
+    return std::string("operands are stored as ") + to_string(p.q.dtype) +
+           ", but it supports only bf16 and f16";
+  if (p.options.compute == Precision::full)
+    return "it rounds attention weights to 16 bits, but compute = full was requested";
   if (x.bias.present() || x.alibi_slopes.present() || x.sinks.present() || x.block_mask.present())
-    return "it has no bias, ALiBi slopes, sinks or block mask";
+    return "it does not support bias, ALiBi slopes, sinks or block masks";
   for (const std::int64_t d : {p.q.extent[3], p.v.extent[3]})
     if (d < 8 || d > most_features || d % 8 != 0)
       return "head_dim " + std::to_string(d) + " is not a multiple of 8 from 8 to 256";
   if (!(attention_scale(p.options, p.q.extent[3]) > 0)) return "the scale is not positive";
   if (p.q.extent[1] > most_length || p.k.extent[1] > most_length ||
       p.q.extent[0] * p.q.extent[1] * p.q.extent[2] > most_length)
-    return "lengths are beyond 32 bits";
+    return "lengths exceed 32 bits";
   const std::pair<const char*, const TensorRef*> all[] = {
       {"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"out", &p.out}};
   for (const auto& [role, tensor] : all)
@@ -107,7 +107,7 @@ struct ForwardEntry {
   }
 };
 
-/// Few queries against many keys: the keys of a sequence are split into parts, as many as the problem says,
+/// Few queries against many keys: the keys of a sequence are split into parts, as many as the problem requires,
 /// which are combined in order. Needs a workspace for them.
 template <class Exec>
 struct DecodeEntry {
@@ -117,7 +117,8 @@ struct DecodeEntry {
   static std::string reject(const P& p) {
     if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
     if (const std::int64_t rows = rows_of(p); rows > most_rows)
-      return std::to_string(rows) + " queries share a key head, it takes at most " + std::to_string(most_rows);
+      return std::to_string(rows) + " queries share a key head, but it supports at most " +
+             std::to_string(most_rows);
     if (p.workspace_bytes < workspace_bytes(p))
       return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
              std::to_string(p.workspace_bytes) + " were given";
@@ -126,7 +127,7 @@ struct DecodeEntry {
   static std::size_t workspace_bytes(const P& p) {
     return static_cast<std::size_t>(partials_of(p, nullptr).bytes());
   }
-  /// Enough that there are two blocks for each multiprocessor of a large device, none of them too short. The
+  /// Enough for two blocks per multiprocessor of a large device, none of them too short. The
   /// bits of the result depend on it: it is the same on all devices.
   static int parts_of(const P& p) {
     constexpr std::int64_t enough_blocks = 264, least_keys = 128;
@@ -202,7 +203,7 @@ inline std::string tile_refusal(const char* role, const TensorRef& x) {
     if (x.extent[r] == 0) return role + std::string(" is empty");
     if (x.extent[r] > 1 && (x.stride[r] <= 0 || x.stride[r] >= std::int64_t(1) << 39))
       return role + std::string(" has a stride of ") + std::to_string(x.stride[r]) +
-             " elements, which copies of tiles do not take";
+             " elements, which tile copies do not support";
   }
   return {};
 }
@@ -227,11 +228,11 @@ struct WarpgroupForwardEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
-    if (p.extras.cu_seqlens_q.present()) return "sequences are packed, and it copies tiles of batches";
+    if (p.extras.cu_seqlens_q.present()) return "sequences are packed, but it supports only batches";
     const std::int64_t d = p.q.extent[3];
     if ((d != 64 && d != 128) || p.v.extent[3] != d)
       return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(p.v.extent[3]) +
-             ", it takes 64 and 64, or 128 and 128";
+             ", but it supports only 64 and 64, or 128 and 128";
     const std::pair<const char*, const TensorRef*> copied[] = {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}};
     for (const auto& [role, tensor] : copied)
       if (std::string why = tile_refusal(role, *tensor); !why.empty()) return why;
@@ -239,7 +240,7 @@ struct WarpgroupForwardEntry {
     if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
     // Emulated blocks have every capability.
     if (!is_host_space<Exec> && capability >= 100)
-      return "it is compiled for compute capability 9.0 alone, this device is later";
+      return "it is compiled only for compute capability 9.0, but this device is newer";
     return {};
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {

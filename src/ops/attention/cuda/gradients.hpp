@@ -12,7 +12,7 @@ namespace kformer::Impl::cuda {
 struct GradientArguments {
   AttentionArguments a;
   HalfHeads dout, dq, dk, dv;
-  float* delta;  ///< (batch, q_heads, q_len), next to each other: Σ_d dout · out
+  float* delta;  ///< (batch, q_heads, q_len), contiguous: Σ_d dout · out
   int kv_heads, q_len;
 };
 
@@ -65,10 +65,10 @@ class Differentiation {
   float m_softcap, m_factor, m_inner;
 };
 
-/// Whose gradients a kernel makes. Its blocks own tiles of them, and the others pass by.
+/// The tokens whose gradients a kernel computes. Its blocks own tiles of them, and the others pass by.
 enum class Side { queries, keys };
 
-/// The sequences with what is owned in the place of queries.
+/// The sequences with the owned tokens in the place of queries.
 template <Side side>
 Sequences owned_first(const Sequences& s) {
   if (side == Side::queries) return s;

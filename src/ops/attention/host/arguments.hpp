@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kformer/ops/impl/attention_calls.hpp"
 #include "ops/common/simd/isa.hpp"
 
 /// \file
@@ -11,7 +12,7 @@
 
 namespace kformer::Impl::host {
 
-/// A (batch, token, head, feature) array whose features lie next to each other.
+/// A (batch, token, head, feature) array with contiguous features.
 struct Heads {
   void* data;
   std::int64_t batch_stride, token_stride, head_stride;
@@ -36,6 +37,7 @@ struct Arguments {
   const void* sinks;
   const std::int32_t* block_mask;
   std::int64_t block_batch_stride, block_head_stride, block_row_stride, block_q, block_kv;
+  const AttentionCalls* functor;
 };
 
 /// What backward has besides. Sums are in the type of arithmetic and have the strides of `Heads`.

@@ -93,7 +93,7 @@ struct BackwardTile {
   C *probabilities, *gradients;  // (key, row)
   C *lse, *delta, *derivative;
   Row* rows;
-  int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been asked for
+  int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been prefetched
 
   static std::size_t scratch_bytes(const Arguments& p) {
     BackwardTile tile{p, {}, {}, {}};
@@ -132,7 +132,7 @@ struct BackwardTile {
     paired = scratch.take<C>(uses_pairs<T> ? panel_lanes<C> * larger(k_stride, v_stride) : 0);
     lse = scratch.take<C>(most_rows);
     delta = scratch.take<C>(most_rows);
-    derivative = scratch.take<C>(p.softcap > 0 ? backward_keys * panel_lanes<C> : 0);
+    derivative = scratch.take<C>(has_derivative(p) ? backward_keys * panel_lanes<C> : 0);
     rows = scratch.take<Row>(most_rows);
     return scratch.bytes();
   }
@@ -161,8 +161,10 @@ struct BackwardTile {
     clear(dv, keys * v_stride);
     for (int r = 0; r < range.count; r += backward_rows<C>) {
       const int count = range.count - r < backward_rows<C> ? range.count - r : backward_rows<C>;
-      if (make_row(p, s, range, r + count - 1).end <= first_key) continue;
-      if (make_row(p, s, range, r).first >= first_key + keys) break;
+      const Row first = make_row(p, s, range, r), last = make_row(p, s, range, r + count - 1);
+      if (last.end <= first_key) continue;
+      if (first.first >= first_key + keys) break;
+      if (functor_hides(p, s, range.kv_head, first.query, last.query, first_key, keys)) continue;
       row_tile(r, count);
     }
     for (int j = 0; j < keys; ++j) {
@@ -175,7 +177,10 @@ struct BackwardTile {
   static std::int64_t panel_stride(int dim) { return padded<C>(operands<T>(dim)); }
 
   void row_tile(int begin, int count) {
-    for (int i = 0; i < count; ++i) rows[i] = make_row(p, s, range, begin + i);
+    for (int i = 0; i < count; ++i) {
+      rows[i] = make_row(p, s, range, begin + i);
+      narrow(p, s, rows[i]);
+    }
     Panel panel[backward_panels];
     int panels = 0;
     bool needed = false;
@@ -223,7 +228,7 @@ struct BackwardTile {
     last_prefetch = tile_end + backward_rows<C>;
   }
 
-  // Between products, asks for some of the rows of the next tile, and for the sums that will be added to.
+  // Between products, prefetches some of the rows of the next tile and the sums to which it adds.
   void prefetch_some() {
     constexpr int step = backward_rows<C> / 6;
     for (const int end = next_row + step; next_row < end && next_row < range.count && next_row < last_prefetch;
@@ -243,7 +248,7 @@ struct BackwardTile {
 
   // P and dS of all rows and keys, then what they add to the gradients.
   void sum(const Panel* panel, int panels) {
-    bool whole = !p.bias && !p.block_mask;
+    bool whole = !p.bias && !p.block_mask && !(p.functor && p.functor->finish);
     for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(first_key, keys);
     if (whole) {
       int count = 0;
@@ -254,7 +259,7 @@ struct BackwardTile {
       products(0, count, 0, keys);
       return;
     }
-    // At an edge each panel goes by itself, with the keys that it sees.
+    // At an edge each panel is processed separately, with the keys that it sees.
     for (int i = 0; i < panels; ++i) {
       const Panel& x = panel[i];
       const std::int64_t unseen = larger(0, x.least_first - first_key);
@@ -291,7 +296,7 @@ struct BackwardTile {
       hidden = finish_scores<T>(p, s, x, blocks, first_key + j0, n, C(p.scale), score, derivative);
       hidden ? softmax_gradient<vectors, true>(n, row, score, gradient)
              : softmax_gradient<vectors, false>(n, row, score, gradient);
-      if (p.softcap > 0)
+      if (has_derivative(p))
         for (int j = 0; j < n; ++j)
           for (int i = 0; i < x.lanes; i += W) {
             C* at = gradient + j * backward_rows<C> + i;

@@ -51,6 +51,7 @@ struct DecodeEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
+    if (p.functor) return "it does not call functors";
     const Arguments a = arguments_of(p);
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     std::int64_t rows = 0;
@@ -58,7 +59,7 @@ struct DecodeEntry {
       rows = std::max(rows, s.q_len * a.group);
     });
     if (rows > kernels.decode_rows)
-      return std::to_string(rows) + " queries share a key head, it takes at most " +
+      return std::to_string(rows) + " queries share a key head, but it supports at most " +
              std::to_string(kernels.decode_rows);
     if (p.workspace_bytes < workspace_bytes(p))
       return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
@@ -148,6 +149,8 @@ struct BackwardEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
+    if (p.functor && p.functor->wants_gradients) return "it does not call `gradient` of a functor";
+    if (p.functor && p.gradients.dbias.present()) return "it has no gradient of a bias beside a functor";
     return too_big<Exec>(kernels_of<isa>(p.q.dtype).backward_scratch(arguments_of(p)));
   }
   static std::size_t workspace_bytes(const P& p) { return sums_of(p, nullptr).bytes; }
@@ -173,7 +176,7 @@ struct BackwardEntry {
     }
   }
 
-  // The gradients of bias and sinks have portable kernels of their own.
+  // The gradients of bias and sinks have separate portable kernels.
   template <class T>
   static void extra_gradients(const Exec& exec, const P& p, const compute_t<T>* delta) {
     if (p.gradients.dbias.present()) {

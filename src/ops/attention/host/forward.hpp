@@ -5,7 +5,7 @@
 
 /// \file
 /// Flash attention forward on one tile of rows. Queries are lanes: Sᵀ = k qᵀ and outᵀ = vᵀ Pᵀ keep softmax free
-/// of horizontal operations, and use keys and values as they lie in memory, row by row.
+/// of horizontal operations, and read keys and values in memory order, row by row.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -80,7 +80,10 @@ struct ForwardTile {
 
  private:
   void start() {
-    for (int r = 0; r < range.count; ++r) rows[r] = make_row(p, s, range, r);
+    for (int r = 0; r < range.count; ++r) {
+      rows[r] = make_row(p, s, range, r);
+      narrow(p, s, rows[r]);
+    }
     panels = 0;
     for (int r = 0; r < range.count; r += panel_lanes<C>, ++panels) {
       const int count = range.count - r < panel_lanes<C> ? range.count - r : panel_lanes<C>;

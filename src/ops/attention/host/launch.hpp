@@ -37,6 +37,7 @@ Arguments arguments_of(const Problem& p) {
   a.softcap = p.options.softcap;
   a.window = p.options.window;
   a.causal = p.options.causal;
+  a.functor = p.functor;
   const auto stride = [](const TensorRef& ref, int r) { return ref.extent[r] == 1 ? 0 : ref.stride[r]; };
   if (x.bias.present()) {
     a.bias = x.bias.data;

@@ -39,6 +39,28 @@ KFORMER_SIMD_INLINE Row make_row(const Arguments& p, const Sequence& s, const Ro
   return row;
 }
 
+/// Leaves of the keys that a row sees by position those that the functor says.
+inline void narrow(const Arguments& p, const Sequence& s, Row& row) {
+  if (!p.functor || !p.functor->keys) return;
+  const std::int64_t token = s.q_begin + row.query;
+  const KeyRange own = p.functor->keys(p.functor->functor, {s.batch, row.head, token, token + 1});
+  row.first = larger(row.first, larger(own.first, s.kv_begin) - s.kv_begin);
+  row.end = smaller(row.end, smaller(own.end, s.kv_begin + s.kv_len) - s.kv_begin);
+}
+
+/// Whether the functor hides `keys` keys of a sequence, from `first_key`, from all queries `first ≤ i ≤ last`.
+inline bool functor_hides(const Arguments& p, const Sequence& s, std::int64_t kv_head, std::int64_t first,
+                          std::int64_t last, std::int64_t first_key, int keys) {
+  if (!p.functor || !p.functor->keys) return false;
+  for (std::int64_t h = kv_head * p.group; h < (kv_head + 1) * p.group; ++h) {
+    const KeyRange own =
+        p.functor->keys(p.functor->functor, {s.batch, h, s.q_begin + first, s.q_begin + last + 1});
+    if (own.first < s.kv_begin + first_key + keys && own.end > s.kv_begin + first_key && own.first < own.end)
+      return false;
+  }
+  return true;
+}
+
 template <class T>
 KFORMER_SIMD_INLINE T* row_data(const Heads& x, const Sequence& s, const Row& row) {
   return static_cast<T*>(x.data) + s.batch * x.batch_stride + (s.q_begin + row.query) * x.token_stride +
@@ -58,7 +80,7 @@ void load_keys(const Heads& x, const Sequence& s, std::int64_t kv_head, std::int
   for (int j = 0; j < count; ++j) load_row(key_data<const T>(x, s, kv_head, first + j), dim, to + j * ld);
 }
 
-/// Asks for `count` numbers that will be loaded soon.
+/// Prefetches `count` numbers that will be loaded soon.
 template <class T>
 KFORMER_SIMD_INLINE void prefetch(const T* from, std::int64_t count) {
   const char* bytes = reinterpret_cast<const char*>(from);

@@ -70,7 +70,13 @@ inline Blocks blocks_of(const Arguments& p, const Sequence& s, const Panel& pane
 
 /// Whether scores are more than scaled products. Products are scaled after they are summed, as exactly as in
 /// the textbook: by `finish_scores` if terms follow, else by softmax.
-inline bool has_terms(const Arguments& p) { return p.softcap > 0 || p.alibi_slopes || p.bias; }
+inline bool has_terms(const Arguments& p) {
+  return p.softcap > 0 || p.alibi_slopes || p.bias || (p.functor && p.functor->changes_scores);
+}
+/// Whether scores have a derivative by the scaled products that is not 1.
+inline bool has_derivative(const Arguments& p) {
+  return p.softcap > 0 || (p.functor && p.functor->changes_scores);
+}
 
 template <class C>
 __attribute__((noinline)) void apply_scale(C scale, const Panel& panel, int keys, C* scores) {
@@ -164,6 +170,24 @@ __attribute__((noinline)) void hide_by_block(const Arguments& p, const Sequence&
   }
 }
 
+/// What a user's functor does with the pairs that are visible until here.
+template <class C>
+__attribute__((noinline)) void apply_functor(const Arguments& p, const Sequence& s, const Panel& panel,
+                                             std::int64_t first, int keys, C* scores, C* derivative) {
+  if (derivative && has_derivative(p) && !(p.softcap > 0))
+    for (int i = 0; i < keys * panel.lanes; i += width<C>) store<C>(derivative + i, splat(C(1)));
+  for (int i = 0; i < panel.count; ++i) {
+    const Row& row = panel.rows[i];
+    const int begin = static_cast<int>(larger(0, row.first - first)),
+              end = static_cast<int>(smaller(keys, row.end - first));
+    if (begin >= end) continue;
+    p.functor->finish(p.functor->functor,
+                      {s.batch, row.head, s.q_begin + row.query, s.kv_begin + first + begin}, end - begin,
+                      scores + begin * panel.stride + i, panel.stride,
+                      derivative ? derivative + begin * panel.lanes + i : nullptr, panel.lanes);
+  }
+}
+
 /// Turns products into scores; only if `has_terms` they are scaled. Returns whether pairs may be hidden.
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE bool finish_scores(const Arguments& p, const Sequence& s, const Panel& panel, Blocks blocks,
@@ -175,7 +199,9 @@ KFORMER_SIMD_INLINE bool finish_scores(const Arguments& p, const Sequence& s, co
   if (blocks == Blocks::some) hide_by_block<C>(p, s, panel, first, keys, scores);
   const bool at_edge = panel.hides_some(first, keys);
   if (at_edge) hide_by_position<C>(panel, first, keys, scores);
-  return at_edge || p.bias || blocks == Blocks::some;
+  const bool finishes = p.functor && p.functor->finish;
+  if (finishes) apply_functor<C>(p, s, panel, first, keys, scores, derivative);
+  return at_edge || p.bias || blocks == Blocks::some || finishes;
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA

@@ -19,8 +19,8 @@ inline std::string capability_refusal(int needed, int present) {
   return "it needs compute capability >= " + text(needed) + ", this device is " + text(present);
 }
 
-/// Of host spaces: kernels are emulated, whatever capability they need. Tests set the capability by which tiles
-/// are chosen.
+/// For host spaces: kernels are emulated, whatever capability they need. Tests set the capability by which
+/// tiles are chosen.
 template <class Exec>
 struct Device {
   static inline int emulated_capability = 1000;

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/common/cuda/emulation.hpp"
+#include "emulated_cuda/emulation.hpp"
 #endif
 
 /// \file

@@ -58,7 +58,7 @@ constexpr SharedMemory shared_memory(const Machine& m) {
   return m.shared_bytes >= 164 * 1024 ? SharedMemory::large : SharedMemory::small;
 }
 
-/// Cards by the names they are bought under.
+/// Cards by their product names.
 struct Preset {
   const char* name;
   const Machine& limits;

@@ -3,10 +3,11 @@
 
 #include <type_traits>
 
+#include "kformer/core/types/dtype.hpp"
 #include "ops/common/cuda/instructions.hpp"
 
 /// \file
-/// Numbers as memory has them, several per access: what memory limits is read by 16 bytes.
+/// Numbers in memory, several per access: memory-bound kernels read 16 bytes at a time.
 
 namespace kformer::Impl::cuda {
 
@@ -16,17 +17,6 @@ struct Bf16 {
 struct F16 {
   std::uint16_t bits;
 };
-
-/// Storage types of `DType`, which belongs to Kokkos.
-enum class NumberType { f32, bf16, f16, f64 };
-
-template <class DType>
-NumberType number_type_of(DType dtype) {
-  return dtype == DType::bf16  ? NumberType::bf16
-         : dtype == DType::f16 ? NumberType::f16
-         : dtype == DType::f64 ? NumberType::f64
-                               : NumberType::f32;
-}
 
 /// The type of arithmetic of numbers stored as T.
 template <class T>
@@ -76,7 +66,7 @@ KFORMER_DEVICE Words<words_of<T, n>> narrowed(const Arithmetic<T> (&x)[n]) {
   return words;
 }
 
-/// n numbers that lie at a multiple of their size together.
+/// n numbers, aligned to their total size.
 template <class T, int n>
 KFORMER_DEVICE void load_numbers(const T* from, Arithmetic<T> (&x)[n]) {
   widen<T, n>(load_words<words_of<T, n>>(from), x);
@@ -104,18 +94,18 @@ struct ChunkedRow {
 
 /// `f.template operator()<T>()` with the type of stored numbers, of which the arithmetic is float.
 template <class F>
-void with_float_number(NumberType type, F f) {
-  if (type == NumberType::f32)
+void with_float_number(DType type, F f) {
+  if (type == DType::f32)
     f.template operator()<float>();
-  else if (type == NumberType::bf16)
+  else if (type == DType::bf16)
     f.template operator()<Bf16>();
   else
     f.template operator()<F16>();
 }
 /// With any.
 template <class F>
-void with_number_type(NumberType type, F f) {
-  if (type == NumberType::f64)
+void with_number_type(DType type, F f) {
+  if (type == DType::f64)
     f.template operator()<double>();
   else
     with_float_number(type, f);

@@ -22,15 +22,15 @@ inline constexpr std::int64_t most_pieces = std::int64_t(1) << 30;
 
 inline std::string storage_refusal(DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16) return {};
-  return std::string("operands are stored as ") + to_string(dtype) + ", it takes f32, bf16 and f16";
+  return std::string("operands are stored as ") + to_string(dtype) + ", but it supports only f32, bf16 and f16";
 }
 
-/// Empty if each row of each operand that is present lies at a multiple of 16 bytes, else a sentence.
+/// Empty if each row of each operand that is present is aligned to 16 bytes, otherwise the reason.
 inline std::string alignment_refusal(std::initializer_list<std::pair<const char*, const TensorRef*>> operands) {
   for (const auto& [role, x] : operands) {
     if (!x->present() || x->size() == 0) continue;
     if (reinterpret_cast<std::uintptr_t>(x->data) % 16 != 0)
-      return std::string(role) + " does not lie at a multiple of 16 bytes";
+      return std::string(role) + " is not aligned to 16 bytes";
     for (int r = 0; r + 1 < x->rank; ++r)
       if (x->extent[r] > 1 && x->stride[r] * static_cast<std::int64_t>(size_of(x->dtype)) % 16 != 0)
         return std::string(role) + " has a stride of " + std::to_string(x->stride[r]) +

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/core/types/dtype.hpp"
+
 /// \file
 /// The instruction sets that SIMD kernels are compiled for. A block's `host/kernels.cpp` is compiled once for
 /// each, with KFORMER_ISA defined as its name, and instantiates a table of functions for it:
@@ -9,10 +11,6 @@
 ///
 /// Free of Kokkos, so that files compiled for one instruction set contain nothing that the linker could share
 /// with others.
-
-namespace kformer {
-enum class DType;  // f32, bf16, f16, f64: scalar.hpp belongs to Kokkos
-}
 
 namespace kformer::Impl::host {
 
@@ -29,7 +27,7 @@ inline constexpr bool is_built =
     isa == Isa::generic;
 #endif
 
-/// The instruction set whose table stands where `isa` is named: entries of others refuse before they use it.
+/// The instruction set whose table is used in place of `isa`: entries of others refuse before they use it.
 template <Isa isa>
 inline constexpr Isa built = is_built<isa> ? isa : Isa::generic;
 

@@ -3,7 +3,7 @@
 
 namespace kformer::Impl::cuda {
 
-void cross_entropy_backward(Stream stream, NumberType type, std::int64_t rows, const CrossEntropyArguments& a) {
+void cross_entropy_backward(Stream stream, DType type, std::int64_t rows, const CrossEntropyArguments& a) {
   constexpr const char* label = "kformer::cross_entropy_backward[cuda_chunks]";
   with_float_number(type, [&]<class T>() {
     if (a.softcap > 0)

@@ -7,17 +7,17 @@
 #include "ops/cross_entropy/host/entries.hpp"
 
 /// \file
-/// The entries of CUDA kernel lists that read logits by 16 bytes.
+/// The entries of CUDA kernel lists that read logits 16 bytes at a time.
 
 namespace kformer::Impl::cuda {
 
-/// What both directions refuse.
+/// The common refusals of both directions.
 template <class Exec>
 std::string logits_refusal(const TensorRef& logits) {
-  if (logits.dtype == DType::f64) return "logits are stored as f64, it takes f32, bf16 and f16";
+  if (logits.dtype == DType::f64) return "logits are stored as f64, but it supports only f32, bf16 and f16";
   // Numbers of rows and of logits are 32-bit numbers in kernels; a thread goes past the end by less than this.
   if (logits.extent[0] >= std::int64_t(1) << 31 || logits.extent[1] > std::int64_t(1) << 30)
-    return "extents are beyond 32 bits";
+    return "extents exceed 32 bits";
   return capability_refusal(80, Device<Exec>::capability());
 }
 
@@ -31,7 +31,7 @@ struct CrossEntropyForwardEntry {
     CrossEntropyArguments a = host::cross_entropy_arguments(p);
     a.loss = p.loss.data;
     announced("kformer::cross_entropy_forward[cuda_chunks]", exec, [&] {
-      cross_entropy_forward(Device<Exec>::stream(exec), number_type_of(p.logits.dtype), p.logits.extent[0], a);
+      cross_entropy_forward(Device<Exec>::stream(exec), p.logits.dtype, p.logits.extent[0], a);
     });
   }
 };
@@ -44,7 +44,7 @@ struct CrossEntropyBackwardEntry {
   static std::string reject(const P& p) {
     for (std::int64_t row = 0; row < std::min<std::int64_t>(p.logits.extent[0], 2); ++row)
       if (beyond_chunk(p.logits, row) != beyond_chunk(p.dlogits, row))
-        return "rows of logits and dlogits do not lie alike with respect to 16 bytes";
+        return "rows of logits and dlogits are not equally aligned with respect to 16 bytes";
     return logits_refusal<Exec>(p.logits);
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
@@ -53,7 +53,7 @@ struct CrossEntropyBackwardEntry {
     a.dlogits = p.dlogits.data;
     a.dlogits_stride = p.dlogits.stride[0];
     announced("kformer::cross_entropy_backward[cuda_chunks]", exec, [&] {
-      cross_entropy_backward(Device<Exec>::stream(exec), number_type_of(p.logits.dtype), p.logits.extent[0], a);
+      cross_entropy_backward(Device<Exec>::stream(exec), p.logits.dtype, p.logits.extent[0], a);
     });
   }
 

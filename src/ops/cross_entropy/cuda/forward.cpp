@@ -21,7 +21,7 @@ void launch_forward(Stream stream, std::int64_t rows, const CrossEntropyArgument
 
 }  // namespace
 
-void cross_entropy_forward(Stream stream, NumberType type, std::int64_t rows, const CrossEntropyArguments& a) {
+void cross_entropy_forward(Stream stream, DType type, std::int64_t rows, const CrossEntropyArguments& a) {
   with_float_number(type, [&]<class T>() {
     if (a.softcap > 0)
       launch_forward<T, CappedLogits>(stream, rows, a);

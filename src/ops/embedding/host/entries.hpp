@@ -42,8 +42,8 @@ struct EmbeddingBackwardEntry {
     return {simd_entry<isa>, reject_processor<isa, P>, no_workspace<P>, run};
   }
 
-  /// Ids are dealt to classes, columns to blocks. Each class walks all ids, so there are no more of them than
-  /// keep the threads busy.
+  /// Ids are assigned to classes, columns to blocks. Each class walks all ids, so there are no more of them
+  /// than keep the threads busy.
   static void run(const Exec& exec, const P& p, const Workspace&) {
     constexpr std::int64_t columns = 1024;
     const std::int64_t hidden = p.dweight.extent[1];

@@ -13,18 +13,12 @@
 
 namespace kformer::Impl::cuda {
 
-template <class T>
-inline constexpr Number number_of = dtype_of<T> == DType::f16    ? Number::f16
-                                    : dtype_of<T> == DType::bf16 ? Number::bf16
-                                    : dtype_of<T> == DType::f32  ? Number::f32
-                                                                 : Number::f64;
-
 template <class P>
 MatmulPlan plan_of(const P& p) {
   return with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
     return matmul_plan(
-        {.factor_type = number_of<T>,
-         .result_type = number_of<O>,
+        {.factor_type = dtype_of<T>,
+         .result_type = dtype_of<O>,
          .batches = q.batches,
          .rows = q.rows,
          .cols = q.cols,

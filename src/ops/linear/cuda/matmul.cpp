@@ -35,39 +35,45 @@ cublasLtHandle_t handle(const char* label) {
   return found;
 }
 
-cudaDataType_t data_type(Number number) {
-  switch (number) {
-    case Number::f16:
+cudaDataType_t data_type(DType type) {
+  switch (type) {
+    case DType::f16:
       return CUDA_R_16F;
-    case Number::bf16:
+    case DType::bf16:
       return CUDA_R_16BF;
-    case Number::f32:
+    case DType::f32:
       return CUDA_R_32F;
-    case Number::f64:
+    case DType::f64:
       return CUDA_R_64F;
+    case DType::i32:
+    case DType::u8:
+      break;
   }
   return CUDA_R_32F;
 }
 
-// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are, but for
+// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are, except for
 // TF32.
 std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
   const auto inputs = [&]() -> std::uint64_t {
     switch (plan.a.type) {
-      case Number::f16:
+      case DType::f16:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
-      case Number::bf16:
+      case DType::bf16:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
-      case Number::f32:
+      case DType::f32:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
                (plan.tf32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
-      case Number::f64:
+      case DType::f64:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F;
+      case DType::i32:
+      case DType::u8:
+        break;
     }
     return 0;
   }();
-  const std::uint64_t sums = plan.compute == Number::f64 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
-                                                         : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
+  const std::uint64_t sums = plan.compute == DType::f64 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
+                                                        : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
   return CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_TYPE_MASK | sums | inputs;
 }
 
@@ -78,9 +84,9 @@ struct Description {
   cublasLtMatmulPreferenceOpaque_t preference{};
 
   Description(const char* label, const MatmulPlan& plan, std::uint64_t workspace_bytes) {
-    const cublasComputeType_t compute = plan.compute == Number::f64 ? CUBLAS_COMPUTE_64F
-                                        : plan.tf32                 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                    : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = plan.compute == DType::f64 ? CUBLAS_COMPUTE_64F
+                                        : plan.tf32                ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                   : CUBLAS_COMPUTE_32F;
     require(cublasLtMatmulDescInit(&operation, compute, data_type(plan.compute)), label);
     const auto describe = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
       require(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value), label);
@@ -115,7 +121,7 @@ struct Description {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(plan.a.alignment));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(plan.b.alignment));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(plan.c.alignment));
-    // A bias is read as the result is written, and has no alignment of its own here.
+    // A bias is read as the result is written, and has no separate alignment here.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
            std::uint32_t(std::min(plan.d.alignment, plan.bias ? alignment_of(plan.bias) : 256u)));
   }
@@ -155,7 +161,7 @@ void CublasLt::run(const char* label, Stream stream, const MatmulPlan& plan, voi
                            &description.d, &*algorithm, workspace, workspace_bytes, stream),
             label);
   };
-  if (plan.compute == Number::f64)
+  if (plan.compute == DType::f64)
     multiply(plan.alpha, plan.beta);
   else
     multiply(static_cast<float>(plan.alpha), static_cast<float>(plan.beta));

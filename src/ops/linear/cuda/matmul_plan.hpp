@@ -5,12 +5,12 @@
 #include <limits>
 #include <string>
 
+#include "kformer/core/dtype.hpp"
+
 /// \file
 /// A row-major matrix product as a column-major library takes it. Free of Kokkos and of CUDA.
 
 namespace kformer::Impl::cuda {
-
-enum class Number { f16, bf16, f32, f64 };
 
 /// Element (index, inner) is `data[index·index_stride + inner·inner_stride]`; one of the strides is 1.
 struct MatmulFactor {
@@ -20,7 +20,7 @@ struct MatmulFactor {
 
 /// result(row, col) = scale · Σ_inner left(row, inner) · right(col, inner) + addend(row, col), of each batch.
 struct MatmulArguments {
-  Number factor_type, result_type;
+  DType factor_type, result_type;
   std::int64_t batches, rows, cols, inner;
   MatmulFactor left, right;
   void* result;
@@ -35,7 +35,7 @@ struct MatmulArguments {
 /// A matrix whose columns are contiguous, and those of the other batches.
 struct ColumnMajor {
   void* data;
-  Number type;
+  DType type;
   std::int64_t rows, cols, leading;  ///< elements between columns, at least `rows`
   std::int64_t batch_stride;         ///< elements between batches
   unsigned alignment;                ///< of the first element in each batch, a power of two up to 256 bytes
@@ -48,8 +48,8 @@ struct MatmulPlan {
   ColumnMajor a, b, c, d;  ///< `c` is `d` where nothing is read from it
   const void* bias;        ///< null for none; one element per row of `d`, stored as `d`
   std::int64_t batches;
-  Number compute;  ///< of the sums, of alpha and of beta
-  bool tf32;       ///< whether float factors may be rounded to TF32
+  DType compute;  ///< of the sums, of alpha and of beta
+  bool tf32;      ///< whether float factors may be rounded to TF32
   double alpha, beta;
 
   bool empty() const { return batches == 0 || d.rows == 0 || d.cols == 0; }
@@ -62,16 +62,13 @@ inline unsigned alignment_of(const void* data) {
   return alignment;
 }
 
-/// Bytes of one number.
-constexpr std::int64_t bytes_of(Number type) { return type == Number::f64 ? 8 : type == Number::f32 ? 4 : 2; }
-
 /// Contiguous lines of `length` elements as columns.
-inline ColumnMajor columns(const void* data, Number type, std::int64_t length, std::int64_t lines,
+inline ColumnMajor columns(const void* data, DType type, std::int64_t length, std::int64_t lines,
                            std::int64_t distance, std::int64_t batches, std::int64_t batch_stride) {
   const std::int64_t leading = lines > 1 ? distance : length;
   const auto next = reinterpret_cast<const void*>(
       reinterpret_cast<std::uintptr_t>(data) |
-      static_cast<std::uintptr_t>(batches > 1 ? batch_stride * bytes_of(type) : 0));
+      static_cast<std::uintptr_t>(batches > 1 ? batch_stride * static_cast<std::int64_t>(size_of(type)) : 0));
   return {const_cast<void*>(data), type, length, lines, leading > 0 ? leading : 1, batch_stride,
           alignment_of(next)};
 }
@@ -82,8 +79,8 @@ inline ColumnMajor factor_columns(const MatmulArguments& p, const MatmulFactor& 
                  along ? f.index_stride : f.inner_stride, p.batches, f.batch_stride);
 }
 
-/// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that lies along the
-/// sum is a column per index, and one that lies across it a column per summed index.
+/// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that is contiguous
+/// along the sum is a column per index, and one that is contiguous across it a column per summed index.
 inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   MatmulPlan plan{};
   plan.a = factor_columns(p, p.right, p.cols);
@@ -93,10 +90,10 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   plan.d = columns(p.result, p.result_type, p.cols, p.rows, p.row_stride, p.batches, p.batch_stride);
   plan.c = plan.d;
   plan.batches = p.batches;
-  plan.tf32 = p.allow_tf32 && p.factor_type == Number::f32;
-  plan.compute = p.factor_type == Number::f64 ? Number::f64 : Number::f32;
+  plan.tf32 = p.allow_tf32 && p.factor_type == DType::f32;
+  plan.compute = p.factor_type == DType::f64 ? DType::f64 : DType::f32;
   plan.alpha = p.scale;
-  // A row that differs between the matrices of a batch is no bias.
+  // A row that differs between the matrices of a batch is not a bias.
   if (p.addend != nullptr && p.addend_row_stride == 0 && (p.batches <= 1 || p.addend_batch_stride == 0)) {
     plan.bias = p.addend;
   } else if (p.addend != nullptr) {
@@ -110,7 +107,7 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
 /// Why no column-major library can do this, or nothing.
 inline std::string matmul_refusal(const MatmulPlan& plan) {
   if (plan.empty()) return {};
-  if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is over nothing";
+  if ((plan.transpose_a ? plan.a.rows : plan.a.cols) == 0) return "the sum is empty";
   if (plan.batches > std::numeric_limits<std::int32_t>::max()) return "there are more than 2^31 - 1 matrices";
   for (const ColumnMajor* matrix : {&plan.a, &plan.b, &plan.c, &plan.d})
     if (matrix->leading < matrix->rows) return "rows of an operand overlap";

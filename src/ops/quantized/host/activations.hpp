@@ -58,7 +58,7 @@ struct ActivationNumbers {
 };
 
 /// The rows of a tile: codes, and what sums of them are multiplied with.
-template <BlockKind kind>
+template <QuantizedFormat kind>
 struct Int8Inputs {
   static constexpr bool ternary = Blocks<kind>::ternary;
   std::int64_t ld = 0, groups = 0;  ///< codes in a row, whole blocks; scales in a row

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/core/types/quantized_format.hpp"
 #include "ops/linear/host/arguments.hpp"
 
 /// \file
 /// Products with quantised right factors as the host's SIMD kernels see them. Free of Kokkos.
 
 namespace kformer::Impl::host {
-
-/// The members of kformer::QuantizedFormat, whose header has functions that a linker could share.
-enum class BlockKind { q8_0, q4_0, q4_1, tq2_0, tq1_0 };
 
 /// Tiles that read every weight once. Of `ProductArguments`, `right` has the blocks, its index stride in bytes.
 struct QuantizedDots {
@@ -25,6 +23,6 @@ struct QuantizedKernels {
 };
 
 template <Isa isa>
-const QuantizedKernels& quantized_kernels(DType storage, BlockKind kind);
+const QuantizedKernels& quantized_kernels(DType storage, QuantizedFormat kind);
 
 }  // namespace kformer::Impl::host

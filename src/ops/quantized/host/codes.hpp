@@ -9,28 +9,26 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-using host::BlockKind;
-
 inline constexpr int unit_weights = 32;
 inline constexpr int unit_vectors = unit_weights / width<float>;
 
 /// A weight is `scale·(code − shift) + offset`.
-template <BlockKind kind>
+template <QuantizedFormat kind>
 struct Blocks {
-  static constexpr bool ternary = kind == BlockKind::tq2_0 || kind == BlockKind::tq1_0;
-  static constexpr bool nibbles = kind == BlockKind::q4_0 || kind == BlockKind::q4_1;
-  static constexpr bool has_offset = kind == BlockKind::q4_1;
+  static constexpr bool ternary = kind == QuantizedFormat::tq2_0 || kind == QuantizedFormat::tq1_0;
+  static constexpr bool nibbles = kind == QuantizedFormat::q4_0 || kind == QuantizedFormat::q4_1;
+  static constexpr bool has_offset = kind == QuantizedFormat::q4_1;
   static constexpr int units = ternary ? 8 : 1;
-  static constexpr int bytes = kind == BlockKind::q8_0    ? 34
-                               : kind == BlockKind::q4_0  ? 18
-                               : kind == BlockKind::q4_1  ? 20
-                               : kind == BlockKind::tq2_0 ? 66
-                                                          : 54;
+  static constexpr int bytes = kind == QuantizedFormat::q8_0    ? 34
+                               : kind == QuantizedFormat::q4_0  ? 18
+                               : kind == QuantizedFormat::q4_1  ? 20
+                               : kind == QuantizedFormat::tq2_0 ? 66
+                                                                : 54;
   static constexpr int scale_at = ternary ? bytes - 2 : 0, codes_at = ternary ? 0 : has_offset ? 4 : 2;
-  static constexpr int shift = kind == BlockKind::q4_0 ? 8 : ternary ? 1 : 0;
+  static constexpr int shift = kind == QuantizedFormat::q4_0 ? 8 : ternary ? 1 : 0;
 };
 
-template <BlockKind kind>
+template <QuantizedFormat kind>
 constexpr std::int64_t blocks_of(std::int64_t weights) {
   constexpr std::int64_t per_block = Blocks<kind>::units * unit_weights;
   return (weights + per_block - 1) / per_block;
@@ -74,7 +72,7 @@ KFORMER_SIMD_INLINE __m256i leading_digit(__m256i x) {
   return _mm256_add_epi8(first, second);
 }
 
-/// The last 16 weights of a tq1_0 block: digit n of its last four bytes stands at 4n.
+/// The last 16 weights of a tq1_0 block: digit n of its last four bytes is at 4n.
 KFORMER_SIMD_INLINE __m128i last_bytes_by_digit(const std::uint8_t* bytes) {
   std::int32_t four;
   std::memcpy(&four, bytes, sizeof(four));
@@ -84,7 +82,7 @@ KFORMER_SIMD_INLINE __m128i last_bytes_by_digit(const std::uint8_t* bytes) {
   return _mm_packus_epi16(_mm256_castsi256_si128(product), _mm256_extracti128_si256(product, 1));
 }
 
-template <BlockKind kind, int unit>
+template <QuantizedFormat kind, int unit>
 KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
   const auto load_32 = [](const std::uint8_t* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
@@ -93,12 +91,12 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   };
   const std::uint8_t* q = block + Blocks<kind>::codes_at;
-  if constexpr (kind == BlockKind::q8_0) {
+  if constexpr (kind == QuantizedFormat::q8_0) {
     return load_32(q);
   } else if constexpr (Blocks<kind>::nibbles) {
     const __m128i both = load_16(q);
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(both, 4), both), _mm256_set1_epi8(15));
-  } else if constexpr (kind == BlockKind::tq2_0) {
+  } else if constexpr (kind == QuantizedFormat::tq2_0) {
     return _mm256_and_si256(_mm256_srli_epi16(load_32(q + unit / 4 * 32), unit % 4 * 2), _mm256_set1_epi8(3));
   } else if constexpr (unit < 5) {
     return leading_digit(times_power_of_3<unit>(load_32(q)));
@@ -119,11 +117,11 @@ struct Codes {
   std::int8_t at[unit_weights];
 };
 
-template <BlockKind kind, int unit>
+template <QuantizedFormat kind, int unit>
 KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
   const std::uint8_t* q = block + Blocks<kind>::codes_at;
   Codes codes;
-  if constexpr (kind == BlockKind::tq1_0) {
+  if constexpr (kind == QuantizedFormat::tq1_0) {
     constexpr int powers[] = {1, 3, 9, 27, 81};
     for (int i = 0; i < unit_weights; ++i) {
       const int weight = unit * unit_weights + i;
@@ -134,10 +132,10 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
   } else {
     for (int i = 0; i < unit_weights; ++i)
       codes.at[i] =
-          static_cast<std::int8_t>(kind == BlockKind::q8_0    ? q[i]
-                                   : kind == BlockKind::tq2_0 ? q[unit / 4 * 32 + i] >> unit % 4 * 2 & 3
-                                   : i < 16                   ? q[i] & 15
-                                                              : q[i % 16] >> 4);
+          static_cast<std::int8_t>(kind == QuantizedFormat::q8_0    ? q[i]
+                                   : kind == QuantizedFormat::tq2_0 ? q[unit / 4 * 32 + i] >> unit % 4 * 2 & 3
+                                   : i < 16                         ? q[i] & 15
+                                                                    : q[i % 16] >> 4);
   }
   return codes;
 }
@@ -148,7 +146,7 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
 struct BlockNumbers {
   Vector<float> scale, offset;
 };
-template <BlockKind kind>
+template <QuantizedFormat kind>
 KFORMER_SIMD_INLINE BlockNumbers numbers_of(const std::uint8_t* block) {
   const Vector<float> scale = splat_half(block + Blocks<kind>::scale_at);
   if constexpr (Blocks<kind>::has_offset)
@@ -158,12 +156,12 @@ KFORMER_SIMD_INLINE BlockNumbers numbers_of(const std::uint8_t* block) {
 }
 
 /// The weights of a unit. `scale·code` has at most 19 bits, so that there is at most one rounding.
-template <BlockKind kind, int unit>
+template <QuantizedFormat kind, int unit>
 KFORMER_SIMD_INLINE void weights_of(const std::uint8_t* block, const BlockNumbers& numbers,
                                     Vector<float> (&w)[unit_vectors]) {
 #if defined(__AVX512F__)
   if constexpr (Blocks<kind>::nibbles) {
-    // A table of what the 16 codes stand for; the lookup takes the lowest four bits.
+    // A table of the values of the 16 codes; the lookup uses the lowest four bits.
     const Vector<float> table = fused_multiply_add<float>(ramp<float>(), numbers.scale, numbers.offset);
     const __m512i both =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + Blocks<kind>::codes_at)));
@@ -190,7 +188,7 @@ KFORMER_SIMD_INLINE void weights_of(const std::uint8_t* block, const BlockNumber
 }
 
 /// `f.operator()<unit>()` for the units of a block below `count`, in order.
-template <BlockKind kind, int unit = 0, class F>
+template <QuantizedFormat kind, int unit = 0, class F>
 KFORMER_SIMD_INLINE void for_each_unit(std::int64_t count, F f) {
   if constexpr (unit < Blocks<kind>::units) {
     if (unit >= count) return;

@@ -6,7 +6,7 @@
 
 /// \file
 /// Tiles of few rows by weights as numbers: every block is read and turned into numbers once for the rows that
-/// share a pass, and memory sets the pace.
+/// share a pass, and memory bandwidth limits the speed.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -27,7 +27,7 @@ void load_inputs(const ProductArguments& p, const ProductTile& tile, float* to, 
 }
 
 /// `to[r·ld] = Σ row r of x · the row of weights`, `x_ld` a multiple of the unit.
-template <BlockKind kind, int rows>
+template <QuantizedFormat kind, int rows>
 KFORMER_SIMD_INLINE void dot_weights(const std::uint8_t* weights, const float* x, std::int64_t x_ld, float* to,
                                      std::int64_t ld) {
   constexpr int chains = unit_vectors < 2 ? unit_vectors : 2;
@@ -53,7 +53,7 @@ KFORMER_SIMD_INLINE void dot_weights(const std::uint8_t* weights, const float* x
   for (int r = 0; r < rows; ++r) to[r * ld] = sum_of<float>(sum[r][0] + sum[r][1]);
 }
 
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 struct DotTile {
   const ProductArguments& p;
   const ProductTile& tile;
@@ -70,7 +70,7 @@ struct DotTile {
   }
 };
 
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 std::size_t dot_scratch(std::int64_t inner, int rows, int cols) {
   ProductArguments p{};
   p.inner = inner;
@@ -79,7 +79,7 @@ std::size_t dot_scratch(std::int64_t inner, int rows, int cols) {
   return all.lay_out(nullptr);
 }
 
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 void dot_tile(const ProductArguments& p, const ProductTile& tile, void* scratch) {
   DotTile<T, kind> all{p, tile, nullptr, nullptr};
   all.lay_out(scratch);

@@ -20,7 +20,7 @@ struct QuantizedLinearEntry {
   static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
-    if (p.x.dtype == DType::f64) return "operands are stored as f64, it computes in float";
+    if (p.x.dtype == DType::f64) return "operands are stored as f64, but it computes in float";
     const std::string refused = processor_refusal<isa>();
     if (!refused.empty() || packs(p)) return refused;
     return too_big<Exec>(dots(p).scratch(p.weight.cols, static_cast<int>(tile_rows(p)), most_tile_cols));
@@ -58,7 +58,7 @@ struct QuantizedLinearEntry {
   static constexpr int most_tile_cols = 1024;
 
   static const QuantizedKernels& kernels(const P& p) {
-    return quantized_kernels<built<isa>>(p.x.dtype, static_cast<BlockKind>(p.weight.format));
+    return quantized_kernels<built<isa>>(p.x.dtype, p.weight.format);
   }
   static bool packs(const P& p) {
     return p.options.activations == Activations::full && p.x.extent[0] > most_dot_rows;

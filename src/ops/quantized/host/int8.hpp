@@ -21,10 +21,10 @@ inline constexpr bool adds_four = false;
 #endif
 
 /// Adds 32 products to the sums of a block.
-template <BlockKind kind>
+template <QuantizedFormat kind>
 KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, Codes weights, const std::int8_t* from) {
   __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  if constexpr (kind == BlockKind::q8_0) {
+  if constexpr (kind == QuantizedFormat::q8_0) {
     x = _mm256_sign_epi8(x, weights);
     weights = _mm256_abs_epi8(weights);
   }
@@ -63,7 +63,7 @@ KFORMER_SIMD_INLINE double total_of(DoubleSums sums) {
 /// The first number is a scale, the second one belongs to sums of codes.
 using NumberPair = __m128;
 /// The scale of a block and its offset, or the scale again.
-template <BlockKind kind>
+template <QuantizedFormat kind>
 KFORMER_SIMD_INLINE NumberPair pair_of(const std::uint8_t* block) {
   std::int32_t bits = 0;
   std::memcpy(&bits, block, Blocks<kind>::has_offset ? 4 : 2);
@@ -88,7 +88,7 @@ using IntegerSums = std::int32_t;
 using FloatSums = float;
 inline constexpr bool adds_four = true;
 
-template <BlockKind kind>
+template <QuantizedFormat kind>
 KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, const Codes& weights, const std::int8_t* x) {
   for (int i = 0; i < unit_weights; ++i) sums += weights.at[i] * x[i];
 }
@@ -115,7 +115,7 @@ struct NumberPair {
     return *this;
   }
 };
-template <BlockKind kind>
+template <QuantizedFormat kind>
 KFORMER_SIMD_INLINE NumberPair pair_of(const std::uint8_t* block) {
   return {one_half(block), one_half(block + (Blocks<kind>::has_offset ? 2 : 0))};
 }
@@ -128,7 +128,7 @@ KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) { return a + b; }
 #endif
 
 /// `to[r·ld]` = row r of x, from `row` on, times the row of weights. A block is a unit here.
-template <BlockKind kind, int rows>
+template <QuantizedFormat kind, int rows>
 KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
                                   std::int64_t ld) {
   FloatSums sum[2][rows] = {};
@@ -145,7 +145,7 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
       add_products<kind>(products, w, codes + r * x.ld + g * unit_weights);
       const NumberPair scaled = numbers * load_pair(pairs + 2 * (r * x.groups + g));
       add_scaled(to_sum[r], widened_sums(products), scaled);
-      if constexpr (kind != BlockKind::q8_0) shifted[r] += scaled;
+      if constexpr (kind != QuantizedFormat::q8_0) shifted[r] += scaled;
     }
   };
   std::int64_t g = 0;
@@ -168,7 +168,7 @@ inline constexpr int pass_cols = rows == 1   ? 2
 /// The same of `cols` rows of ternary weights, `line` bytes apart: as long as their scales stay the same the
 /// sums are integers. Times a scale of 11 bits they are exact in double, and so is their total where a row has
 /// one scale.
-template <BlockKind kind, int rows, int cols>
+template <QuantizedFormat kind, int rows, int cols>
 KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t line, const Int8Inputs<kind>& x,
                                       int row, float* to, std::int64_t ld) {
   constexpr int chains = !adds_four ? 1 : rows * cols < 8 ? 2 : 1;
@@ -244,7 +244,7 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
   }
 }
 
-template <BlockKind kind>
+template <QuantizedFormat kind>
 struct Int8Tile {
   Int8Inputs<kind> x;
   float *row, *sums;
@@ -260,12 +260,12 @@ struct Int8Tile {
   }
 };
 
-template <BlockKind kind>
+template <QuantizedFormat kind>
 std::size_t int8_scratch(std::int64_t inner, int rows, int cols) {
   return Int8Tile<kind>{}.lay_out(nullptr, inner, rows, cols);
 }
 
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 void int8_tile(const ProductArguments& p, const ProductTile& tile, void* scratch) {
   Int8Tile<kind> all{};
   all.lay_out(scratch, p.inner, tile.rows, tile.cols);

@@ -7,7 +7,7 @@
 namespace kformer::Impl::host {
 
 namespace {
-template <class T, BlockKind kind>
+template <class T, QuantizedFormat kind>
 constexpr QuantizedKernels kernels_of() {
   using namespace simd::KFORMER_ISA;
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
@@ -16,14 +16,14 @@ constexpr QuantizedKernels kernels_of() {
 }
 template <class T>
 struct KernelsOf {
-  QuantizedKernels of[5] = {kernels_of<T, BlockKind::q8_0>(), kernels_of<T, BlockKind::q4_0>(),
-                            kernels_of<T, BlockKind::q4_1>(), kernels_of<T, BlockKind::tq2_0>(),
-                            kernels_of<T, BlockKind::tq1_0>()};
+  QuantizedKernels of[5] = {kernels_of<T, QuantizedFormat::q8_0>(), kernels_of<T, QuantizedFormat::q4_0>(),
+                            kernels_of<T, QuantizedFormat::q4_1>(), kernels_of<T, QuantizedFormat::tq2_0>(),
+                            kernels_of<T, QuantizedFormat::tq1_0>()};
 };
 }  // namespace
 
 template <Isa isa>
-const QuantizedKernels& quantized_kernels(DType storage, BlockKind kind) {
+const QuantizedKernels& quantized_kernels(DType storage, QuantizedFormat kind) {
   using namespace simd::KFORMER_ISA;
   static constexpr KernelsOf<float> f32;
   static constexpr KernelsOf<Bf16> bf16;
@@ -32,6 +32,6 @@ const QuantizedKernels& quantized_kernels(DType storage, BlockKind kind) {
   return all[static_cast<int>(storage)][static_cast<int>(kind)];
 }
 
-template const QuantizedKernels& quantized_kernels<Isa::KFORMER_ISA>(DType, BlockKind);
+template const QuantizedKernels& quantized_kernels<Isa::KFORMER_ISA>(DType, QuantizedFormat);
 
 }  // namespace kformer::Impl::host

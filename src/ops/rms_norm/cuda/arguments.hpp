@@ -6,7 +6,7 @@
 #include "ops/rms_norm/host/arguments.hpp"
 
 /// \file
-/// RMSNorm as the CUDA kernels see it, and how a row lies in the registers of its threads. Free of Kokkos.
+/// RMSNorm as the CUDA kernels see it, and the layout of a row in the registers of its threads. Free of Kokkos.
 
 namespace kformer::Impl::cuda {
 
@@ -47,7 +47,7 @@ void with_row_shape(std::int64_t chunks, F f) {
 }
 
 /// \throws std::runtime_error if CUDA refuses the launch
-void rms_norm_forward(Stream stream, NumberType type, const RmsNormForwardArguments& a, std::int64_t rows);
-void rms_norm_backward(Stream stream, NumberType type, const RmsNormBackwardArguments& a);
+void rms_norm_forward(Stream stream, DType type, const RmsNormForwardArguments& a, std::int64_t rows);
+void rms_norm_backward(Stream stream, DType type, const RmsNormBackwardArguments& a);
 
 }  // namespace kformer::Impl::cuda

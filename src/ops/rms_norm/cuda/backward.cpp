@@ -3,7 +3,7 @@
 
 namespace kformer::Impl::cuda {
 
-void rms_norm_backward(Stream stream, NumberType type, const RmsNormBackwardArguments& a) {
+void rms_norm_backward(Stream stream, DType type, const RmsNormBackwardArguments& a) {
   with_float_number(type, [&]<class T>() {
     with_row_shape(a.hidden / per_chunk<T>, [&]<class Shape>() {
       constexpr const char* label = "kformer::rms_norm_backward[cuda_vector]";

@@ -10,11 +10,11 @@
 namespace kformer::Impl::cuda {
 
 // Occupancy of RmsNormBackwardKernel: registers limit it: a thread keeps the weight gradient of its columns
-// over all rows of the block, 8 to 32 numbers, and each row between its dot product and its gradient, so that
-// memory is read once and a block writes one row of sums. Its loads of a row are all on their way at once: 48
-// KB and more of a multiprocessor of 9.0, where the share of the memory's bandwidth (H200: 4.8 TB/s for 132) is
-// 36 KB per microsecond, and a latency is shorter. A block of long rows has the multiprocessor for itself and
-// waits with nothing on its way while it sums: the price of long rows in registers. Not measured on a GPU.
+// over all rows of the block, 8 to 32 numbers, and each row between its dot product and its gradient. So memory
+// is read once, and a block writes one row of sums. All loads of a row are in flight at once: 48 KB and more
+// per multiprocessor of 9.0, where the share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
+// microsecond, and a latency is shorter. A block of long rows has the multiprocessor to itself and has nothing
+// in flight while it sums: the price of keeping long rows in registers. Not measured on a GPU.
 template <class T, class Shape, bool fused>
 struct RmsNormBackwardKernel {
   static constexpr int threads = Shape::threads, blocks_per_multiprocessor = 512 / threads;
@@ -58,7 +58,7 @@ struct RmsNormBackwardKernel {
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < n; ++i) dot += g[i] * w[i] * (value[i] * scale);
     }
-    // Two sets of slots: who comes to the next row does not overwrite what others still read.
+    // Two sets of slots: threads that reach the next row do not overwrite what others still read.
     const SharedAddress slots = shared_begin() + static_cast<SharedAddress>(row % 2 * slot_bytes);
     const float mean = over_row<Shape::warps>(dot, Sum{}, slots) / static_cast<float>(a.hidden);
     KFORMER_DEVICE_UNROLL

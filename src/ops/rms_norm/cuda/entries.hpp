@@ -21,8 +21,8 @@ inline std::string norm_row_refusal(const TensorRef& x) {
   if (std::string why = row_refusal(x.extent[1], x.dtype); !why.empty()) return why;
   const std::int64_t bytes = x.extent[1] * static_cast<std::int64_t>(size_of(x.dtype));
   if (bytes > most_row_bytes)
-    return "a row has " + std::to_string(bytes) + " bytes, it keeps up to " + std::to_string(most_row_bytes) +
-           " in registers";
+    return "a row has " + std::to_string(bytes) + " bytes, but it keeps at most " +
+           std::to_string(most_row_bytes) + " in registers";
   return count_refusal(x.extent[0]);
 }
 
@@ -48,9 +48,8 @@ struct RmsNormForwardEntry {
                                     p.rstd.data,
                                     p.x.extent[1],
                                     p.eps};
-    announced("kformer::rms_norm_forward[cuda_vector]", exec, [&] {
-      rms_norm_forward(Device<Exec>::stream(exec), number_type_of(p.x.dtype), a, p.x.extent[0]);
-    });
+    announced("kformer::rms_norm_forward[cuda_vector]", exec,
+              [&] { rms_norm_forward(Device<Exec>::stream(exec), p.x.dtype, a, p.x.extent[0]); });
   }
 };
 
@@ -96,7 +95,7 @@ struct RmsNormBackwardEntry {
                                      norm_rows_per_block(rows),
                                      norm_row_blocks(rows)};
     announced("kformer::rms_norm_backward[cuda_vector]", exec,
-              [&] { rms_norm_backward(Device<Exec>::stream(exec), number_type_of(p.x.dtype), a); });
+              [&] { rms_norm_backward(Device<Exec>::stream(exec), p.x.dtype, a); });
   }
 };
 

@@ -3,7 +3,7 @@
 
 namespace kformer::Impl::cuda {
 
-void rms_norm_forward(Stream stream, NumberType type, const RmsNormForwardArguments& a, std::int64_t rows) {
+void rms_norm_forward(Stream stream, DType type, const RmsNormForwardArguments& a, std::int64_t rows) {
   with_float_number(type, [&]<class T>() {
     with_row_shape(a.hidden / per_chunk<T>, [&]<class Shape>() {
       const std::int64_t blocks = (rows + Shape::rows - 1) / Shape::rows;

@@ -12,7 +12,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 using host::RmsNormBackwardArguments;
 
-/// How far ahead of the elements in turn memory is asked for.
+/// The prefetch distance in elements.
 struct NormGradientAhead {
   std::int64_t x, dy, dsum;
 };

@@ -83,7 +83,7 @@ KFORMER_SIMD_INLINE NormInput<T, fused> norm_input(const RmsNormForwardArguments
   return {row_of<T>(p.x, s.token(row)) + s.head(row) * s.x, row_of<T>(p.residual, row)};
 }
 
-/// How far ahead of the elements in turn memory is asked for.
+/// The prefetch distance in elements.
 struct NormAhead {
   std::int64_t x, residual;
 };

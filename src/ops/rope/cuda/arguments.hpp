@@ -22,7 +22,7 @@ inline std::int64_t rope_groups(std::int64_t heads) {
 }
 
 /// Rotates q and k. \throws std::runtime_error if CUDA refuses the launch
-void rope_rotate(const char* label, Stream stream, NumberType type, bool half_split, const RopeArguments& a,
+void rope_rotate(const char* label, Stream stream, DType type, bool half_split, const RopeArguments& a,
                  std::int64_t tokens);
 
 }  // namespace kformer::Impl::cuda

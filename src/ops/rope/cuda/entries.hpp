@@ -34,9 +34,8 @@ struct RopeRotationEntry {
     constexpr const char* label =
         direction > 0 ? "kformer::rope_forward[cuda_vector]" : "kformer::rope_backward[cuda_vector]";
     announced(label, exec, [&] {
-      rope_rotate(label, Device<Exec>::stream(exec), number_type_of(p.q.dtype),
-                  p.layout == RopeLayout::half_split, host::rope_arguments(p, direction),
-                  p.q.extent[0] * p.q.extent[1]);
+      rope_rotate(label, Device<Exec>::stream(exec), p.q.dtype, p.layout == RopeLayout::half_split,
+                  host::rope_arguments(p, direction), p.q.extent[0] * p.q.extent[1]);
     });
   }
 };

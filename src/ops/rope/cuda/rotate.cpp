@@ -3,7 +3,7 @@
 
 namespace kformer::Impl::cuda {
 
-void rope_rotate(const char* label, Stream stream, NumberType type, bool half_split, const RopeArguments& a,
+void rope_rotate(const char* label, Stream stream, DType type, bool half_split, const RopeArguments& a,
                  std::int64_t tokens) {
   with_float_number(type, [&]<class T>() {
     const std::int64_t units = a.half / per_chunk<T>, groups = rope_groups(a.q.heads + a.k.heads),

@@ -9,10 +9,10 @@
 
 namespace kformer::Impl::cuda {
 
-// Occupancy of RopeKernel: registers limit it: 16-bit pairs of four heads, and their cosines and sines, which
-// are so read once for four heads. A thread has eight loads of 16 bytes on their way, 768 threads of a
-// multiprocessor 96 KB, where its share of the memory's bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
-// microsecond, and a latency is shorter: more threads would find nothing to hide. Not measured on a GPU.
+// Occupancy of RopeKernel: registers limit it: they hold 16-bit pairs of four heads, and their cosines and
+// sines, which are thus read once for four heads. A thread has eight loads of 16 bytes in flight, 768 threads
+// of a multiprocessor 96 KB. Its share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
+// microsecond, and a latency is shorter: more threads would find no latency to hide. Not measured on a GPU.
 template <class T, bool half_split>
 struct RopeKernel {
   static constexpr int threads = 128, blocks_per_multiprocessor = 6, shared_bytes = 0;
@@ -48,7 +48,7 @@ struct RopeKernel {
   /// From one chunk of a thread to the other.
   KFORMER_DEVICE std::int64_t distance() const { return half_split ? a.half : n; }
 
-  /// The thread's pairs of a head, those of k after those of q; null where there is none.
+  /// The thread's pairs of a head, those of k after those of q; null if there is none.
   KFORMER_DEVICE T* pairs(std::int64_t batch, std::int64_t place, std::int64_t head, int unit) const {
     if (head >= a.q.heads + a.k.heads) return nullptr;
     const bool is_query = head < a.q.heads;

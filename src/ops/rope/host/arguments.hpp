@@ -9,7 +9,7 @@
 
 namespace kformer::Impl::host {
 
-/// A (batch, token, head, feature) array whose features lie next to each other.
+/// A (batch, token, head, feature) array with contiguous features.
 struct RopeHeads {
   void* data;
   std::int64_t batch_stride, token_stride, head_stride, heads;

@@ -14,9 +14,9 @@ using host::SwigluBackwardArguments;
 using host::SwigluForwardArguments;
 
 /// \throws std::runtime_error if CUDA refuses the launch
-void swiglu_forward(Stream stream, NumberType type, const SwigluForwardArguments& a, std::int64_t rows,
+void swiglu_forward(Stream stream, DType type, const SwigluForwardArguments& a, std::int64_t rows,
                     std::int64_t hidden);
-void swiglu_backward(Stream stream, NumberType type, const SwigluBackwardArguments& a, std::int64_t rows,
+void swiglu_backward(Stream stream, DType type, const SwigluBackwardArguments& a, std::int64_t rows,
                      std::int64_t hidden);
 
 }  // namespace kformer::Impl::cuda

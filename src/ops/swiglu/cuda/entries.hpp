@@ -34,8 +34,7 @@ struct SwigluForwardEntry {
     const SwigluForwardArguments a{host::input_rows(p.gate), host::input_rows(p.up),
                                    host::output_rows(p.y, false, {})};
     announced("kformer::swiglu_forward[cuda_vector]", exec, [&] {
-      swiglu_forward(Device<Exec>::stream(exec), number_type_of(p.gate.dtype), a, p.gate.extent[0],
-                     p.gate.extent[1]);
+      swiglu_forward(Device<Exec>::stream(exec), p.gate.dtype, a, p.gate.extent[0], p.gate.extent[1]);
     });
   }
 };
@@ -57,8 +56,7 @@ struct SwigluBackwardEntry {
     const SwigluBackwardArguments a{host::input_rows(p.gate), host::input_rows(p.up), host::input_rows(p.dy),
                                     host::output_rows(p.dgate, false, {}), host::output_rows(p.dup, false, {})};
     announced("kformer::swiglu_backward[cuda_vector]", exec, [&] {
-      swiglu_backward(Device<Exec>::stream(exec), number_type_of(p.gate.dtype), a, p.gate.extent[0],
-                      p.gate.extent[1]);
+      swiglu_backward(Device<Exec>::stream(exec), p.gate.dtype, a, p.gate.extent[0], p.gate.extent[1]);
     });
   }
 };

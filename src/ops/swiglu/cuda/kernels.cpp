@@ -6,7 +6,7 @@ namespace kformer::Impl::cuda {
 namespace {
 
 template <template <class> class Kernel, class Arguments>
-void launch_chunks(const char* label, Stream stream, NumberType type, const Arguments& a, std::int64_t rows,
+void launch_chunks(const char* label, Stream stream, DType type, const Arguments& a, std::int64_t rows,
                    std::int64_t hidden) {
   with_float_number(type, [&]<class T>() {
     const std::int64_t per_row = hidden / per_chunk<T>, count = rows * per_row;
@@ -17,12 +17,12 @@ void launch_chunks(const char* label, Stream stream, NumberType type, const Argu
 
 }  // namespace
 
-void swiglu_forward(Stream stream, NumberType type, const SwigluForwardArguments& a, std::int64_t rows,
+void swiglu_forward(Stream stream, DType type, const SwigluForwardArguments& a, std::int64_t rows,
                     std::int64_t hidden) {
   launch_chunks<SwigluForwardKernel>("kformer::swiglu_forward[cuda_vector]", stream, type, a, rows, hidden);
 }
 
-void swiglu_backward(Stream stream, NumberType type, const SwigluBackwardArguments& a, std::int64_t rows,
+void swiglu_backward(Stream stream, DType type, const SwigluBackwardArguments& a, std::int64_t rows,
                      std::int64_t hidden) {
   launch_chunks<SwigluBackwardKernel>("kformer::swiglu_backward[cuda_vector]", stream, type, a, rows, hidden);
 }

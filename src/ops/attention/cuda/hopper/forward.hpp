@@ -13,10 +13,10 @@
 namespace kformer::Impl::cuda::hopper {
 
 // Occupancy of ForwardKernel: registers limit it to one block: scores of 64 queries and 128 keys, weights and
-// results of a warpgroup take up to 160 of the 240 that each of its threads has. Products of warpgroups read
-// shared memory by themselves and are waited for, not issued, one instruction for 64 × 128 × 16 factors: two
-// warpgroups are to keep the tensor cores busy, one with its softmax while the other multiplies. Smaller tiles
-// would make each key pass through shared memory for fewer queries. Not measured on a GPU.
+// results of a warpgroup take up to 160 of the 240 registers that each of its threads has. Warpgroup products
+// read shared memory by themselves, one instruction for 64 × 128 × 16 factors, and threads only wait for them.
+// Two warpgroups keep the tensor cores busy: one computes its softmax while the other multiplies. With smaller
+// tiles each key would pass through shared memory for fewer queries. Not measured on a GPU.
 template <Half type_, int features_>
 struct ForwardTiles {
   static constexpr Half type = type_;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "app/program.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kformer/core/error.hpp"
+
+namespace kformer::drivers {
+
+const char* const kokkos_help =
+    "Arguments that start with --kokkos- go to Kokkos: --kokkos-num-threads=N, --kokkos-device-id=N,\n"
+    "--kokkos-map-device-id-by=mpi_rank, --kokkos-print-configuration, --kokkos-tools-libs=LIB.\n";
+
+ProgramArguments split_arguments(int argc, char** argv) {
+  ProgramArguments arguments;
+  arguments.all.assign(argv, argv + argc);
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    (argument.starts_with("--kokkos-") ? arguments.kokkos : arguments.own).push_back(argument);
+  }
+  std::reverse(arguments.own.begin(), arguments.own.end());
+  return arguments;
+}
+
+int guarded(const std::function<int()>& run) {
+  const auto fail = [](const std::exception& error, int code) {
+    fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
+    return code;
+  };
+  try {
+    return run();
+  } catch (const DeckError& error) {
+    return fail(error, exit_deck);
+  } catch (const FileError& error) {
+    return fail(error, exit_io);
+  } catch (const OutOfMemory& error) {
+    return fail(error, exit_out_of_memory);
+  } catch (const std::exception& error) {
+    return fail(error, exit_failure);
+  }
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+/// \file
+/// Shared by all programs, with and without decks.
+
+namespace kformer::drivers {
+
+/// Exit codes of all drivers.
+enum ExitCode {
+  exit_ok = 0,
+  exit_failure = 1,        ///< something went wrong while running
+  exit_usage = 2,          ///< the command line is wrong
+  exit_deck = 3,           ///< the deck is invalid
+  exit_io = 4,             ///< a file could not be read or written
+  exit_check = 5,          ///< a result is out of tolerance
+  exit_out_of_memory = 6,  ///< memory ran out and the deck says abort
+  exit_stopped = 75        ///< stopped by a signal or the time limit; results so far are on disk
+};
+
+/// The arguments of a program.
+struct ProgramArguments {
+  std::vector<std::string> all;     ///< the whole command line
+  std::vector<std::string> kokkos;  ///< for Kokkos::initialize
+  std::vector<std::string> own;  ///< the others, without the program; the last one first, as CLI11 takes them
+};
+
+/// Separates the arguments of Kokkos from a command line.
+ProgramArguments split_arguments(int argc, char** argv);
+
+/// The text of --help on the arguments of Kokkos.
+extern const char* const kokkos_help;
+
+/// Calls `run` and converts exceptions to a message and an exit code.
+int guarded(const std::function<int()>& run);
+
+}  // namespace kformer::drivers

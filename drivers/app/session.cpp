@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "app/session.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "app/start_kokkos.hpp"
+#include "measure/provenance.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
+Session::DeviceCheck::DeviceCheck() { require_device(); }
+
+Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
+                 const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log)
+    : m_file(output_file_name(output.file, {run.name, kind, utc_now(), environment_value("SLURM_JOB_ID")}),
+             {output.overwrite, static_cast<int>(output.compression)}),
+      m_kokkos(start_kokkos(line.all.front(), line.kokkos, run.threads)) {
+  write_provenance(m_file, kind, run.name, line.all);
+  write_deck(m_file, record.text, record.resolved, line.deck.overrides);
+  fmt::print(log, "{}\n{}", version_line(program), kokkos_summary());
+}
+
+}  // namespace kformer::drivers

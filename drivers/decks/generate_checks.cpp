@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "decks/generate_checks.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "decks/prompt_checks.hpp"
+#include "decks/sweep/sweep_checks.hpp"
+
+namespace kformer::Impl::schema {
+namespace {
+
+void check_weights(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (deck.generate.activations == Activations::int8 && !deck.weights.keep_quantized)
+    diagnostics.error(place_of(loaded, {"generate", "activations"}),
+                      "'generate.activations' = \"int8\" needs quantised weights, but "
+                      "'weights.keep_quantized' = false expands them");
+}
+
+void check_tokenizer(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const TokenizerTable& tokenizer = deck.tokenizer;
+  const CheckpointFormat weights = deck.weights.format;
+  const bool elsewhere = weights == CheckpointFormat::safetensors || weights == CheckpointFormat::packed;
+  if (tokenizer.format == TokenizerFormat::byte && !tokenizer.path.empty())
+    diagnostics.error(place_of(loaded, {"tokenizer", "path"}),
+                      "'tokenizer.path' names a file, but 'tokenizer.format' = \"byte\" needs none");
+  if (tokenizer.format == TokenizerFormat::gguf && tokenizer.path.empty() && elsewhere)
+    diagnostics.error(place_of(loaded, {"tokenizer", "format"}),
+                      fmt::format("'tokenizer.format' = \"gguf\" needs 'tokenizer.path', because the weights "
+                                  "are in format \"{}\"",
+                                  name_of(weights)));
+}
+
+void check_stop(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const Entry* entry = find_path(loaded.root, {"generate", "stop"});
+  const auto* elements = entry == nullptr ? nullptr : std::get_if<Array>(&entry->value.data);
+  for (std::size_t i = 0; i < deck.generate.stop.size(); ++i) {
+    const Place place = elements != nullptr && i < elements->size() ? (*elements)[i].place
+                                                                    : place_of(loaded, {"generate", "stop"});
+    const std::string name = fmt::format("generate.stop[{}]", i);
+    if (deck.generate.stop[i].empty()) diagnostics.error(place, fmt::format("'{}' must not be empty", name));
+    check_length_of_text(deck.generate.stop[i], name, place, diagnostics);
+  }
+}
+
+void warn_of_idle_check(GenerateDeck& deck, const LoadedDeck& loaded) {
+  if (deck.check.reference != GenerateReference::recompute || deck.generate.kv_cache != KvCacheKind::none)
+    return;
+  deck.record.warnings.push_back(
+      fmt::format("{}: warning: 'check.reference' = \"recompute\" compares recomputation with itself, because "
+                  "'generate.kv_cache' = \"none\"",
+                  to_string(place_of(loaded, {"check", "reference"}))));
+}
+
+}  // namespace
+
+void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded) {
+  if (!has(loaded, {table, "recent"})) cache.recent = cache.budget - cache.budget / 2;
+}
+
+void check_cache(KvCacheKind kind, const KvCacheTable& cache, const char* table,
+                 const std::vector<std::string>& kind_key, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const auto needs = [&](const char* key) {
+    diagnostics.error(
+        place_of(loaded, kind_key),
+        fmt::format("'{}' = \"{}\" needs '{}.{}' > 0", fmt::join(kind_key, "."), name_of(kind), table, key));
+  };
+  if (kind == KvCacheKind::window && cache.window == 0) needs("window");
+  if (kind == KvCacheKind::heavy_hitters && cache.budget == 0) needs("budget");
+  if (kind == KvCacheKind::heavy_hitters && cache.budget > 0 && cache.recent == 0) needs("recent");
+  if (kind == KvCacheKind::heavy_hitters && cache.budget > 0 && cache.recent > cache.budget)
+    diagnostics.error(
+        place_of(loaded, {table, "recent"}),
+        fmt::format("'{0}.recent' = {1} is more than '{0}.budget' = {2}", table, cache.recent, cache.budget));
+}
+
+void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_run_and_output(deck.run, deck.output, loaded, diagnostics);
+  if (!has(loaded, {"weights"}))
+    diagnostics.error({loaded.source, 1, 1, 0}, "missing table [weights]; its key 'path' names the checkpoint");
+  check_weights(deck, loaded, diagnostics);
+  check_tokenizer(deck, loaded, diagnostics);
+  check_cache(deck.generate.kv_cache, deck.generate.cache, "generate", {"generate", "kv_cache"}, loaded,
+              diagnostics);
+  check_stop(deck, loaded, diagnostics);
+  check_prompts(deck, loaded, diagnostics);
+  warn_of_idle_check(deck, loaded);
+}
+
+}  // namespace kformer::Impl::schema

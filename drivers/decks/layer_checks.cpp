@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "decks/layer_checks.hpp"
+
+#include <fmt/format.h>
+
+#include "decks/layer_schema.hpp"
+#include "decks/sweep/sweep_checks.hpp"
+#include "io/config/complete_model.hpp"
+
+namespace kformer::Impl::schema {
+namespace {
+
+void check_model(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (!deck.tensors)
+    for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size"})
+      if (!has(loaded, {"model", key}))
+        diagnostics.error(place_of(loaded, {"model", key}),
+                          fmt::format("missing key '{}' in [model]; set it, set 'config', or add "
+                                      "[tensors]",
+                                      key));
+  const auto faults = deck.tensors ? model_faults(deck.model) : complete_model(deck.model);
+  for (const auto& fault : faults)
+    diagnostics.error(place_of(loaded, {"model", fault.key}),
+                      fmt::format("'model.{}' {}", fault.key, fault.message));
+}
+
+void check_axes(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (!deck.tensors && !has(loaded, {"sweep", "seq_len"}))
+    diagnostics.error(place_of(loaded, {"sweep", "seq_len"}),
+                      "missing key 'seq_len' in [sweep]; set it, or add [tensors]");
+  check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
+}
+
+// Ranges have closed ends; these are open.
+void check_below_one(const char* table, const char* key, double value, const LoadedDeck& loaded,
+                     Diagnostics& diagnostics) {
+  if (value >= 1)
+    diagnostics.error(place_of(loaded, {table, key}),
+                      fmt::format("'{}.{}' must be less than 1, got {}", table, key, value));
+}
+
+void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const PrecisionTable& p = deck.precision;
+  check_below_one("precision", "backoff_factor", p.backoff_factor, loaded, diagnostics);
+  check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
+  check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
+  if (p.least_loss_scale > p.greatest_loss_scale)
+    diagnostics.error(place_of(loaded, {"precision", "least_loss_scale"}),
+                      fmt::format("'precision.least_loss_scale' = {} is more than greatest_loss_scale = {}",
+                                  p.least_loss_scale, p.greatest_loss_scale));
+  const bool inside =
+      p.least_loss_scale <= p.initial_loss_scale && p.initial_loss_scale <= p.greatest_loss_scale;
+  if (p.loss_scaling == LossScalingRule::dynamic && !inside)
+    diagnostics.error(place_of(loaded, {"precision", "initial_loss_scale"}),
+                      fmt::format("'precision.initial_loss_scale' must lie between least_loss_scale = {} and "
+                                  "greatest_loss_scale = {}, got {}",
+                                  p.least_loss_scale, p.greatest_loss_scale, p.initial_loss_scale));
+}
+
+}  // namespace
+
+void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_model(deck, loaded, diagnostics);
+  check_axes(deck, loaded, diagnostics);
+  check_training(deck, loaded, diagnostics);
+  check_number_of_cases(deck.sweep, loaded, diagnostics);
+  check_zip(deck.sweep, loaded, diagnostics);
+  check_run_tables(deck.run, deck.timing, deck.output, loaded, diagnostics);
+  if (diagnostics.empty())
+    check_exclusions<LayerCase>(deck.sweep.mode, deck.sweep.axes, deck.sweep.exclude, loaded,
+                                deck.record.warnings, diagnostics);
+}
+
+}  // namespace kformer::Impl::schema

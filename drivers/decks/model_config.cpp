@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#include "decks/model_config.hpp"
+
+#include <climits>
+
+#include "decks/layer_schema.hpp"
+#include "io/config/config_json.hpp"
+#include "io/schema/names_in.hpp"
+#include "io/schema/read_file.hpp"
+#include "kformer/core/error.hpp"
+
+namespace kformer::Impl::schema {
+
+// Published files carry many keys that no layer needs.
+Table read_layer_config(const std::filesystem::path& path, const Place& named_at, Diagnostics& diagnostics) {
+  auto source = std::make_shared<SourceText>(SourceText{path.string(), path.parent_path(), {}, INT_MAX});
+  try {
+    source->text = read_file(path, max_text_bytes);
+  } catch (const FileError& error) {
+    diagnostics.error(named_at, error.what());
+    return {};
+  }
+  auto config = parse_config(source, diagnostics);
+  if (!config) return {};
+  translate_config(*config);
+  keep_known(*config, names_in<ModelTable>());
+  config->erase("config");
+  return to_table(*config, {source});
+}
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "kformer/load/load_weights.hpp"
+#include "language_model/text_engine.hpp"
+#include "measure/sampling.hpp"
+
+/// \file
+/// Definition of `make_text_engine_on`.
+
+namespace kformer::drivers {
+
+template <class Exec, class T>
+class TextEngineOn final : public TextEngine {
+ public:
+  TextEngineOn(const EngineTask& task, Ledger& ledger)
+      : m_decoder(task.config, task.decoder, ledger),
+        m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
+        m_generator(m_decoder, *m_cache, task.generator, ledger),
+        m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", task.staging_bytes)) {
+    if (task.logits_after) m_anew.emplace(task, m_decoder, ledger);
+  }
+
+  void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) override {
+    load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, stop);
+    m_staging = {};
+    m_decoder.prepare(m_exec);
+    m_exec.fence("kformer-generate::load");
+  }
+  double start(std::vector<std::vector<std::int32_t>> prompts) override {
+    const auto call = [&] { m_generator.start(m_exec, std::move(prompts)); };
+    return seconds_of(m_exec, call);
+  }
+  bool running() const override { return m_generator.running(); }
+  double step() override {
+    const auto call = [&] { m_generator.step(m_exec); };
+    return seconds_of(m_exec, call);
+  }
+  void stop(std::int64_t sequence) override { m_generator.stop(sequence); }
+  const std::vector<GeneratedSequence>& sequences() const override { return m_generator.sequences(); }
+  std::int64_t computed_tokens() const override { return m_generator.computed_tokens(); }
+  std::vector<std::vector<double>> step_logits() const override { return m_generator.step_logits(m_exec); }
+  std::vector<std::vector<double>> final_logits() override { return m_generator.final_logits(m_exec); }
+  std::vector<double> logits_after(const std::vector<std::int32_t>& tokens) override {
+    m_anew->generator.start(m_exec, {tokens});
+    return m_anew->generator.final_logits(m_exec).front();
+  }
+  double cache_bytes(std::int64_t sequence) const override {
+    const LlamaConfig& c = m_decoder.config();
+    const double heads = static_cast<double>(2 * c.num_hidden_layers * c.num_key_value_heads);
+    const double head = m_cache->options().kind == KvCacheKind::int8
+                            ? static_cast<double>(c.head_dim) + sizeof(compute_t<T>)
+                            : static_cast<double>(c.head_dim) * sizeof(T);
+    return static_cast<double>(m_cache->stored(sequence)) * heads * head;
+  }
+  std::size_t weight_bytes() const override { return m_decoder.weight_bytes(); }
+  bool exact_cache() const override { return m_cache->exact(); }
+
+ private:
+  using memory_space = typename Exec::memory_space;
+
+  // One sequence with its own cache, always from its beginning.
+  struct Anew {
+    std::unique_ptr<KvCache<Exec, T>> cache;
+    Generator<Exec, T> generator;
+
+    Anew(const EngineTask& task, LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
+        : cache(KvCache<Exec, T>::create(task.config, contiguous(task), ledger)),
+          generator(decoder, *cache, {.prefill_chunk = task.generator.prefill_chunk}, ledger) {}
+    static KvCacheOptions contiguous(const EngineTask& task) {
+      return {.num_layers = task.config.num_hidden_layers,
+              .capacity = task.decoder.max_positions,
+              .max_step_tokens = task.generator.prefill_chunk};
+    }
+  };
+
+  Exec m_exec;
+  LlamaDecoder<Exec, T> m_decoder;
+  std::unique_ptr<KvCache<Exec, T>> m_cache;
+  Generator<Exec, T> m_generator;
+  std::optional<Anew> m_anew;
+  MemoryBlock<memory_space> m_staging;  // until the weights are loaded
+};
+
+template <class Exec>
+std::unique_ptr<TextEngine> make_text_engine_on(const EngineTask& task, Ledger& ledger) {
+  return dispatch_dtype(task.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<TextEngine> {
+    return std::make_unique<TextEngineOn<Exec, T>>(task, ledger);
+  });
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kformer/io/result_file.hpp"
+#include "measure/machine.hpp"
+#include "sweep/measurement.hpp"
+
+namespace kformer::drivers {
+
+/// The cases of a sweep, as the main loop uses them.
+struct CaseLoop {
+  std::vector<std::string> spaces;  ///< of every case, in running order
+  /// One line on case `i`, for the progress on standard error.
+  std::function<std::string(std::size_t i)> name;
+  /// Called once per space, before the first case.
+  std::function<void(const std::string& space, const MachineLimits& limits)> add_machine;
+  std::string head;  ///< of the table on standard output
+  /// Runs case `i`; `stop` is called between samples. The result lives until the next call.
+  /// \throws OutOfMemory if that ends the run
+  std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
+  /// Records the last case; returns its row of the table.
+  std::function<std::string(const MachineLimits& limits)> keep;
+  /// Called after the last case, also that of a run that was stopped, before the file is closed.
+  std::function<void()> finish;
+};
+
+/// Measures the machine, runs the cases until the last, a request to stop, or a lack of memory, and closes
+/// the file.
+/// \returns the exit code
+int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& profile, ResultFile& file);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "sweep/judge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kformer/core/tolerance.hpp"
+
+namespace kformer::drivers {
+
+NaiveStandIn naive_stand_in(DType dtype) {
+  if (dtype == DType::f64) return {DType::f32, 1.5L * 0x1p-29L};
+  return {dtype, 1.0L};
+}
+
+void record_errors(const HostArrays& results, const HostArrays& exact, Measurement& measurement) {
+  measurement.max_abs_err = measurement.max_rel_err = measurement.mean_abs_err = 0;
+  for (const auto& [name, array] : results) {
+    const auto found = exact.find(name);
+    if (found == exact.end()) continue;
+    const auto& reference = found->second.values;
+    const double largest = static_cast<double>(magnitude(reference).max);
+    const double error = static_cast<double>(error_norms(array.values, reference).max);
+    measurement.max_abs_err = std::max(measurement.max_abs_err, error);
+    if (largest > 0) measurement.max_rel_err = std::max(measurement.max_rel_err, error / largest);
+    long double sum = 0;
+    for (std::size_t i = 0; i < reference.size(); ++i) sum += difference(array.values[i], reference[i]);
+    if (!reference.empty())
+      measurement.mean_abs_err =
+          std::max(measurement.mean_abs_err, static_cast<double>(sum) / static_cast<double>(reference.size()));
+  }
+}
+
+std::string judge(const HostArrays& results, const HostArrays& exact, const HostArrays& naive, DType dtype,
+                  const std::function<DType(const std::string&)>& stored) {
+  const long double scale = naive_stand_in(dtype).scale;
+  ErrorNorms error_of_all, limit_of_all;
+  for (const auto& [name, array] : results) {
+    if (!exact.contains(name)) continue;
+    const auto& reference = exact.at(name).values;
+    const ErrorNorms size = magnitude(reference), error = error_norms(array.values, reference);
+    ErrorNorms of_naive = error_norms(naive.at(name).values, reference);
+    of_naive.max *= scale;
+    of_naive.rms *= scale;
+    const ErrorNorms limit = allowed_error(stored(name), of_naive, size);
+    const long double unit = size.rms > 0 ? size.rms : 1;
+    error_of_all.max = std::max(error_of_all.max, error.max / unit);
+    limit_of_all.max = std::max(limit_of_all.max, limit.max / unit);
+    error_of_all.rms = std::hypot(error_of_all.rms, error.rms / unit);
+    limit_of_all.rms = std::hypot(limit_of_all.rms, limit.rms / unit);
+  }
+  if (error_of_all.max <= limit_of_all.max && error_of_all.rms <= limit_of_all.rms) return {};
+  return fmt::format(
+      "errors in units of each tensor's rms: largest {:.3e} (limit {:.3e}), rms {:.3e} (limit {:.3e})",
+      static_cast<double>(error_of_all.max), static_cast<double>(limit_of_all.max),
+      static_cast<double>(error_of_all.rms), static_cast<double>(limit_of_all.rms));
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#include "sweep/measurement_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace kformer::drivers {
+
+namespace {
+
+using enum ColumnType;
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<std::string> class_names() {
+  std::vector<std::string> names;
+  for (int c = 0; c < memory_classes; ++c) names.emplace_back(to_string(static_cast<MemoryClass>(c)));
+  return names;
+}
+
+Table& declare_classes(ResultFile& file) {
+  Table& t = file.table("memory/classes", "case", "case of the sweep");
+  t.dimension("memory_class", "memory class", class_names());
+  t.column({"peak_bytes", u64, "byte", "peak bytes of the class", "memory_class"});
+  return t;
+}
+
+Table& declare_spaces(ResultFile& file) {
+  Table& t = file.table("memory/spaces", "entry", "memory space of a case");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"name", text, "1", "Kokkos memory space"});
+  t.column(
+      {"peak_bytes", u64, "byte", "peak bytes, from the allocations that the Kokkos Tools callbacks report"});
+  return t;
+}
+
+Table& declare_devices(ResultFile& file) {
+  Table& t = file.table("memory/devices", "entry", "GPU of a case");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"used_bytes", u64, "byte",
+            "in use on the GPU by all processes while the case held its memory, as NVML reports it"});
+  t.column({"pool_reserved_bytes", u64, "byte",
+            "of these, held by the memory pool of the library's blocks, in use or not"});
+  return t;
+}
+
+Table& declare_regions(ResultFile& file) {
+  Table& t = file.table("regions", "region", "region of the profiling pass of a case");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"path", text, "1", "names from the outermost region, joined by /"});
+  t.column({"parent", i32, "1", "row of the region around it, -1 for none"});
+  t.column({"depth", i32, "1", "0 for the outermost"});
+  t.column({"count", i64, "1", "visits"});
+  t.column({"inclusive", f64, "s", "time inside, including nested regions"});
+  t.column({"exclusive", f64, "s", "time inside, excluding nested regions"});
+  t.attribute("fenced", std::int8_t(1));
+  t.attribute("overhead_note",
+              "from a separate pass that fences every kernel; not comparable with /cases/time");
+  return t;
+}
+
+Table& declare_kernels(ResultFile& file) {
+  Table& t = file.table("kernels", "kernel", "kernel of the profiling pass of a case, per region");
+  t.column({"case", i32, "1", "row in /cases"});
+  t.column({"name", text, "1", "label"});
+  t.column({"region", text, "1", "path of the region it ran in"});
+  t.column({"kind", text, "1", "for, reduce or scan"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"count", i64, "1", "launches"});
+  t.column({"time_total", f64, "s", "of all launches"});
+  t.column({"time_min", f64, "s", "of the shortest launch"});
+  t.column({"time_max", f64, "s", "of the longest launch"});
+  t.attribute("fenced", std::int8_t(1));
+  t.attribute("overhead_note",
+              "from a separate pass that fences every kernel; not comparable with /cases/time");
+  return t;
+}
+
+Table& declare_machine(ResultFile& file) {
+  Table& t = file.table("machine", "space", "execution space");
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"matmul_rate_f32", f64, "1/s",
+            "FLOP/s of a product of square matrices in float by the library's best kernel"});
+  t.column({"matmul_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
+  t.column({"matmul_rate_bf16", f64, "1/s", "FLOP/s of the same with factors and result in bf16"});
+  t.column({"matmul_rate_f16", f64, "1/s", "FLOP/s of the same with factors and result in f16"});
+  t.column({"fma_rate_f32", f64, "1/s",
+            "FLOP/s of independent multiply-adds in registers on all threads, in float"});
+  t.column({"fma_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
+  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy that exceeds the caches"});
+  t.attribute(
+      "sizes",
+      "on hosts products of 1024x1024 matrices and a copy of 128 MiB; on devices 4096x4096, 8192x8192 in "
+      "16 bits, and 512 MiB");
+  return t;
+}
+
+}  // namespace
+
+void declare_leading_columns(Table& t) {
+  t.column({"op", text, "1", "what was run"});
+  t.column({"impl", text, "1", "implementation of attention"});
+  t.column({"dtype", text, "1", "storage type"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  constexpr auto directions = names_of<Direction>;
+  t.column({"direction", flag, "1", "pass that was timed", "", {directions.begin(), directions.end()}});
+  t.column({"causal", flag, "1", "whether later keys are hidden", "", {"no", "yes"}});
+}
+
+void declare_measured_columns(Table& t) {
+  t.dimension("repeat", "timing sample of a case");
+  t.column({"time", f64, "s", "seconds per call, every sample", "repeat"});
+  t.column({"inner_iterations", i64, "1", "calls in one sample"});
+  t.column({"time_median", f64, "s", "median of the samples"});
+  t.column({"time_p10", f64, "s", "10th percentile of the samples"});
+  t.column({"time_p90", f64, "s", "90th percentile of the samples"});
+  t.column({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"});
+  t.column({"flop_rate", f64, "1/s", "flops over the median time"});
+  t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
+  t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
+  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
+  t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+  t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 layer"});
+  t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
+  t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
+  t.column({"status", flag, "1", "status of the case", "", case_status_names});
+  t.column({"message", text, "1", "reason for a status other than ok"});
+}
+
+std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
+  const bool timed = !m.samples.seconds.empty();
+  const double median = m.samples.quantile(0.5);
+  return {{"time", m.samples.seconds},
+          {"inner_iterations", m.samples.inner_iterations},
+          {"time_median", timed ? median : none},
+          {"time_p10", timed ? m.samples.quantile(0.1) : none},
+          {"time_p90", timed ? m.samples.quantile(0.9) : none},
+          {"flops", m.flops},
+          {"flop_rate", timed ? m.flops / median : none},
+          {"bytes_min", m.bytes_min},
+          {"share_of_limit", share},
+          {"peak_bytes", std::uint64_t(m.peak_total)},
+          {"predicted_bytes", std::uint64_t(m.predicted)},
+          {"max_abs_err", m.max_abs_err},
+          {"max_rel_err", m.max_rel_err},
+          {"kernels", m.kernels},
+          {"status", case_status_names[static_cast<std::size_t>(m.status)]},
+          {"message", m.message}};
+}
+
+double share_of_limit(const Measurement& m, double flop_rate, double bandwidth) {
+  const double median = m.samples.quantile(0.5);
+  if (median <= 0) return none;
+  return std::max(m.flops / flop_rate, m.bytes_min / bandwidth) / median;
+}
+
+MeasurementTables::MeasurementTables(ResultFile& file)
+    : m_classes(declare_classes(file)),
+      m_spaces(declare_spaces(file)),
+      m_devices(declare_devices(file)),
+      m_regions(declare_regions(file)),
+      m_kernels(declare_kernels(file)),
+      m_machine(declare_machine(file)) {}
+
+void MeasurementTables::add_machine(const std::string& space, const MachineLimits& limits) {
+  m_machine.append({{"execution_space", space},
+                    {"matmul_rate_f32", limits.matmul_rate_f32},
+                    {"matmul_rate_f64", limits.matmul_rate_f64},
+                    {"matmul_rate_bf16", limits.matmul_rate_bf16},
+                    {"matmul_rate_f16", limits.matmul_rate_f16},
+                    {"fma_rate_f32", limits.fma_rate_f32},
+                    {"fma_rate_f64", limits.fma_rate_f64},
+                    {"copy_bandwidth", limits.copy_bandwidth}});
+}
+
+void MeasurementTables::add_case(const Measurement& m, const std::string& execution_space) {
+  m_classes.append({{"peak_bytes", std::vector<std::uint64_t>(m.peak.begin(), m.peak.end())}});
+  for (const auto& [name, bytes] : m.witnessed)
+    m_spaces.append({{"case", m_next}, {"name", name}, {"peak_bytes", bytes}});
+  if (m.on_device && execution_space == "cuda")
+    m_devices.append({{"case", m_next},
+                      {"used_bytes", m.on_device->used},
+                      {"pool_reserved_bytes", m.on_device->pool_reserved}});
+  const auto first_region = static_cast<std::int32_t>(m_regions.rows());
+  for (const auto& region : m.regions)
+    m_regions.append({{"case", m_next},
+                      {"path", region.path},
+                      {"parent", region.parent < 0 ? -1 : first_region + region.parent},
+                      {"depth", region.depth},
+                      {"count", region.count},
+                      {"inclusive", region.inclusive},
+                      {"exclusive", region.exclusive}});
+  for (const auto& kernel : m.profile)
+    m_kernels.append({{"case", m_next},
+                      {"name", kernel.name},
+                      {"region", kernel.region},
+                      {"kind", kernel.kind},
+                      {"execution_space", execution_space},
+                      {"count", kernel.count},
+                      {"time_total", kernel.total},
+                      {"time_min", kernel.shortest},
+                      {"time_max", kernel.longest}});
+  ++m_next;
+}
+
+std::string measured_head() {
+  return fmt::format("{:>10} {:>21} {:>9} {:>6} {:>11} {:>9}  {}\n", "median", "p10 - p90", "GFLOP/s", "limit",
+                     "peak", "error", "status");
+}
+
+std::string measured_row(const Measurement& m, double share) {
+  const auto milliseconds = [](double s) { return fmt::format("{:.2f} ms", 1e3 * s); };
+  const double median = m.samples.quantile(0.5);
+  const bool timed = median > 0;
+  std::string row = fmt::format(
+      "{:>10} {:>21} {:>9} {:>6} {:>11} {:>9}  {}\n", timed ? milliseconds(median) : "-",
+      timed ? milliseconds(m.samples.quantile(0.1)) + " - " + milliseconds(m.samples.quantile(0.9)) : "-",
+      timed ? fmt::format("{:.1f}", m.flops / median * 1e-9) : "-",
+      timed ? fmt::format("{:.0f} %", 100 * share) : "-", timed ? format_bytes(m.peak_total) : "-",
+      m.max_rel_err == m.max_rel_err ? fmt::format("{:.1e}", m.max_rel_err) : "-",
+      case_status_names[static_cast<std::size_t>(m.status)]);
+  if (!m.message.empty()) row += "  " + m.message + "\n";
+  return row;
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kformer/io/result_file.hpp"
+#include "measure/machine.hpp"
+#include "sweep/measurement.hpp"
+
+/// \file
+/// The tables that result files of all sweeps have.
+
+namespace kformer::drivers {
+
+/// Declares in /cases the columns before those of the kind: what ran, how and where.
+void declare_leading_columns(Table& cases);
+/// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
+void declare_measured_columns(Table& cases);
+
+/// The cells of `declare_measured_columns`. `share` is what `share_of_limit` shall hold.
+std::vector<Table::Cell> measured_cells(const Measurement& measurement, double share);
+
+/// The shortest time in which a machine with these rates can do it, over the time it took; NaN if it was not
+/// timed.
+double share_of_limit(const Measurement& measurement, double flop_rate, double bandwidth);
+
+/// The groups /machine, /memory, /regions and /kernels.
+class MeasurementTables {
+ public:
+  /// Declares the tables.
+  explicit MeasurementTables(ResultFile& file);
+
+  /// A row of /machine.
+  void add_machine(const std::string& space, const MachineLimits& limits);
+  /// The rows of the next case.
+  void add_case(const Measurement& measurement, const std::string& execution_space);
+
+ private:
+  Table& m_classes;
+  Table& m_spaces;
+  Table& m_devices;
+  Table& m_regions;
+  Table& m_kernels;
+  Table& m_machine;
+  std::int32_t m_next = 0;
+};
+
+/// The columns from "median" to "status" of the table on standard output: their head, and a case.
+std::string measured_head();
+/// \copydoc measured_head
+std::string measured_row(const Measurement& measurement, double share);
+
+}  // namespace kformer::drivers

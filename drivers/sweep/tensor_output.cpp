@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "sweep/tensor_output.hpp"
+
+#include <fmt/format.h>
+
+#include "kformer/io/safetensors.hpp"
+#include "measure/provenance.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+void write_tensors(const std::filesystem::path& file, const HostArrays& results, bool as_f64,
+                   const std::map<std::string, std::string>& metadata) {
+  SafetensorsWriter writer;
+  for (const auto& [key, value] : metadata) writer.metadata(key, value);
+  std::map<std::string, std::vector<float>> narrow;  // the writer reads the data when it writes
+  for (const auto& [name, array] : results) {
+    if (as_f64) {
+      writer.add(name, "F64", array.shape, array.values.data());
+    } else {
+      const auto& values = narrow[name] = std::vector<float>(array.values.begin(), array.values.end());
+      writer.add(name, "F32", array.shape, values.data());
+    }
+  }
+  writer.write(file);
+}
+
+}  // namespace
+
+void TensorOutput::write(const TensorLabel& label, const HostArrays& results) {
+  if (!wanted() || results.empty()) return;
+  const std::string combination = fmt::format("{}-{}-{}", label.execution_space, label.dtype, label.impl);
+  if (m_first.empty()) m_first = combination;
+  std::filesystem::path file = m_file;
+  if (combination != m_first)
+    file.replace_filename(file.stem().string() + "." + combination + file.extension().string());
+  if (auto& size = m_written[file]; results.size() >= size) {
+    write_tensors(file, results, label.dtype == "f64",
+                  {{"dtype", label.dtype},
+                   {"impl", label.impl},
+                   {"execution_space", label.execution_space},
+                   {"software", version_line(label.program)}});
+    size = results.size();
+  }
+}
+
+void TensorOutput::report() const {
+  for (const auto& [file, size] : m_written) fmt::print("tensors: {} ({} tensors)\n", file.string(), size);
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "measure/host_array.hpp"
+
+namespace kformer::drivers {
+
+/// The metadata of a file of results.
+struct TensorLabel {
+  std::string execution_space, dtype, impl, program;
+};
+
+/// Files of results. Those of the first combination of space, dtype and impl go to the file the deck names;
+/// those of every further one to a file whose name says what differs. Results of backward hold those of forward
+/// too, so more tensors replace fewer.
+class TensorOutput {
+ public:
+  /// An empty path: nothing is written.
+  explicit TensorOutput(std::filesystem::path file) : m_file(std::move(file)) {}
+
+  /// Whether anything is written.
+  bool wanted() const { return !m_file.empty(); }
+  /// Writes results as F32, those of f64 as F64.
+  void write(const TensorLabel& label, const HostArrays& results);
+  /// Prints which files were written.
+  void report() const;
+
+ private:
+  std::filesystem::path m_file;
+  std::string m_first;
+  std::map<std::filesystem::path, std::size_t> m_written;
+};
+
+}  // namespace kformer::drivers

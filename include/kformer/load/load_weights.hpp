@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kformer/io/checkpoint.hpp"
+#include "kformer/model/llama_decoder.hpp"
+#include "kformer/model/llama_model.hpp"
+
+/// \file
+/// Loads the weights of a checkpoint into a model, and writes them back to a file. The functions are compiled
+/// for every execution space of the library. They return when the weights have arrived.
+
+namespace kformer {
+
+/// The formats of the matrices that a checkpoint stores quantised: `DecoderOptions::formats` of a decoder that
+/// keeps them so.
+WeightFormats quantized_weights(const Checkpoint& checkpoint);
+
+/// Bytes of the largest weight that is quantised in the checkpoint and dense in the model.
+std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept);
+
+/// Reads one tensor of a checkpoint into a dense array. Elements are converted to the array's storage type;
+/// the device expands quantised blocks.
+/// \param exec    the instance
+/// \param tensor  what is read
+/// \param to      (rows, columns) or (size), contiguous, float, bf16, f16 or double
+/// \param staging as many bytes as the tensor has, if it is quantised
+/// \throws FileError if the tensor's type cannot be converted
+template <class Exec>
+void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
+                const MemoryBlock<typename Exec::memory_space>& staging);
+
+/// Copies the weights of a checkpoint to the slots of a model.
+/// \param exec       the instance
+/// \param checkpoint has been checked against its model: `checkpoint.check_against(checkpoint.model())`
+/// \param slots      `LlamaDecoder::weights()`, or a part of them
+/// \param staging    as many bytes as `staging_bytes` says
+/// \param stop       called between tensors; if it returns true, the rest is not written
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
+template <class Exec>
+void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
+                  const MemoryBlock<typename Exec::memory_space>& staging,
+                  const std::function<bool()>& stop = {});
+
+/// Loads a decoder. Weights that `DecoderOptions::formats` names stay quantised; the others become T.
+/// \param exec       the instance
+/// \param checkpoint where they are
+/// \param decoder    made with `llama_config(checkpoint.model())`
+/// \param ledger     books the staging memory while the function runs
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
+template <class Exec, Scalar T>
+void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<Exec, T>& decoder,
+                  Ledger& ledger) {
+  const auto staging = ledger.allocate(exec, MemoryClass::io, "load_weights::staging",
+                                       staging_bytes(checkpoint, decoder.options().formats));
+  load_weights(exec, checkpoint, decoder.weights(), staging);
+}
+
+/// Loads a model for whole sequences. All weights become T.
+/// \param exec       the instance
+/// \param checkpoint where they are
+/// \param model      made with `llama_config(checkpoint.model())`
+/// \param ledger     books the staging memory while the function runs
+/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
+template <class Exec, Scalar T>
+void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exec, T>& model, Ledger& ledger) {
+  std::vector<WeightSlot> slots;
+  for (const Parameter& parameter : model.parameters()) slots.push_back({parameter.name, parameter.weight, {}});
+  const auto staging =
+      ledger.allocate(exec, MemoryClass::io, "load_weights::staging", staging_bytes(checkpoint, {}));
+  load_weights(exec, checkpoint, slots, staging);
+}
+
+/// Writes weights to a safetensors file under their published names, in their storage types. The file is
+/// written completely or not at all.
+/// \param exec       the function waits for its work before it reads the weights
+/// \param parameters `parameters()` of a model or a layer
+/// \param path       of the file
+/// \throws FileError naming the file and the reason
+template <class Exec>
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path);
+
+}  // namespace kformer

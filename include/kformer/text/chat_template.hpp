@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kformer/core/types/names.hpp"
+
+/// \file
+/// Converts conversations to the text format that a chat model was trained on.
+
+namespace kformer {
+
+/// A message of a conversation.
+struct ChatMessage {
+  std::string role;     ///< "system" (first only), "user" or "assistant"
+  std::string content;  ///< what is said
+};
+
+/// The supported conversation formats.
+enum class ChatStyle { chatml, llama3, llama2, mistral, zephyr };
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 5> names_of<ChatStyle> = {"chatml", "llama3", "llama2", "mistral",
+                                                                        "zephyr"};
+
+/// The conversation format of a model. Recognised from the text of its published template; templates are
+/// programs (Jinja), and this library does not run them.
+struct ChatTemplate {
+  ChatStyle style = ChatStyle::chatml;  ///< the family of the template
+  std::string default_system;           ///< the system message of conversations that have none; may be empty.
+                                        ///< llama3: text before the system message of every conversation
+  std::string eos = "</s>";             ///< spelling of the end-of-text token; llama2, mistral, zephyr
+  std::string bos = "<s>";              ///< spelling of the beginning-of-text token; llama2 only
+
+  /// Recognises a published template: chatml by `<|im_start|>`, llama3 by `<|start_header_id|>`, llama2 by
+  /// `[INST]` and `<<SYS>>`, mistral by `[INST]` alone, zephyr by `<|user|>` and `eos_token`. A system message
+  /// that a chatml template contains becomes `default_system`, and so do the dates with
+  /// which templates of Llama 3.1 and later begin ("26 Jul 2024", their default without a clock).
+  /// \param text the template, from `Tokenizer::chat_template`
+  /// \throws NotSupported if there is none, or if its style is unknown
+  static ChatTemplate recognise(std::string_view text);
+};
+
+/// The conversation as text, up to the next turn of the assistant; pass it to
+/// `Tokenizer::encode_with_special`. It does not contain the beginning-of-text token (`adds_bos`).
+/// \param chat     how it is written
+/// \param messages at most one system message, first; then user and assistant alternate, and a user message is
+///                 last
+/// \throws NotSupported naming the message that is out of order or has an unknown role
+std::string apply_chat(const ChatTemplate& chat, std::span<const ChatMessage> messages);
+
+}  // namespace kformer

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/schema/tree.hpp"
+
+namespace kformer::Impl::schema {
+
+/// Collects the faults of a deck, to report all of them at once.
+class Diagnostics {
+ public:
+  /// Adds a fault. `hint` follows the caret: what to do, or which names exist.
+  void error(const Place& place, std::string message, std::string hint = {});
+
+  /// Adds the faults of `other`.
+  void append(Diagnostics other);
+
+  bool empty() const { return m_faults.empty(); }
+
+  /// All faults in the order of the text: "deck.toml:14:1: error: ...", the line, and a caret under the place.
+  std::string report() const;
+
+  /// \throws DeckError with the report, if there is any fault
+  void throw_if_any() const;
+
+ private:
+  struct Fault {
+    Place place;
+    std::string message;
+    std::string hint;
+  };
+  std::vector<Fault> m_faults;
+};
+
+/// "deck.toml:14:1", or "deck.toml" for a text as a whole.
+std::string to_string(const Place& place);
+
+/// "did you mean 'seq_len'?  known: batch, seq_len" for a word that is not in `names`.
+std::string naming_hint(std::string_view word, std::vector<std::string> names);
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/load/load_weights.hpp"
+
+#include <algorithm>
+
+namespace kformer {
+
+WeightFormats quantized_weights(const Checkpoint& checkpoint) {
+  WeightFormats formats;
+  for (const std::string& name : checkpoint.names())
+    if (const auto format = quantized_format_named(checkpoint.at(name).type)) formats[name] = *format;
+  return formats;
+}
+
+std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept) {
+  std::size_t most = 0;
+  for (const std::string& name : checkpoint.names())
+    if (const auto& tensor = checkpoint.at(name); quantized_format_named(tensor.type) && !kept.contains(name))
+      most = std::max(most, tensor.bytes.size());
+  return most;
+}
+
+}  // namespace kformer

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "kformer/io/safetensors.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "load/convert.hpp"
+
+/// \file
+/// Definitions of the functions that know an execution space.
+
+namespace kformer {
+
+namespace Impl {
+
+inline std::vector<std::size_t> shape_of(const TensorRef& ref) {
+  return {ref.extent.begin(), ref.extent.begin() + ref.rank};
+}
+
+/// A model of other extents than the checkpoint's would be filled with what is not its own.
+inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
+  const std::vector<std::size_t> wanted =
+      slot.is_quantized() ? std::vector<std::size_t>{static_cast<std::size_t>(slot.quantized.rows),
+                                                     static_cast<std::size_t>(slot.quantized.cols)}
+                          : shape_of(slot.dense);
+  if (tensor.shape != wanted)
+    throw FileError(
+        fmt::format("kformer::load_weights: {} has the extents {} in the checkpoint, and {} in the "
+                    "model; make the model with llama_config(checkpoint.model())",
+                    slot.name, tensor.shape, wanted));
+}
+
+/// Names of storage types in safetensors files.
+inline const char* safetensors_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "F64";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    default:
+      return "F32";
+  }
+}
+
+}  // namespace Impl
+
+template <class Exec>
+void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
+                const MemoryBlock<typename Exec::memory_space>& staging) {
+  using Space = typename Exec::memory_space;
+  dispatch_dtype(to.dtype, [&]<class T>(std::type_identity<T>) {
+    const auto count = static_cast<std::size_t>(to.size());
+    if (const auto format = quantized_format_named(tensor.type)) {
+      Impl::copy_bytes<Space, Kokkos::HostSpace>(staging.data(), tensor.bytes.data(), tensor.bytes.size());
+      dequantize(exec, QuantizedMatrix{*format, staging.data(), to.extent[0], to.extent[1]},
+                 BlockMatrix<Space, T>(static_cast<T*>(to.data),
+                                       Kokkos::LayoutStride(static_cast<std::size_t>(to.extent[0]),
+                                                            static_cast<std::size_t>(to.stride[0]),
+                                                            static_cast<std::size_t>(to.extent[1]), 1)));
+      exec.fence("kformer::load_weights");
+    } else if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible) {
+      Impl::convert(tensor.type, tensor.bytes.data(), count, static_cast<T*>(to.data));
+    } else {
+      std::vector<T> host(count);
+      Impl::convert(tensor.type, tensor.bytes.data(), count, host.data());
+      Impl::copy_bytes<Space, Kokkos::HostSpace>(to.data, host.data(), count * sizeof(T));
+    }
+  });
+}
+
+template <class Exec>
+void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
+                  const MemoryBlock<typename Exec::memory_space>& staging, const std::function<bool()>& stop) {
+  using Space = typename Exec::memory_space;
+  for (const WeightSlot& slot : slots) {
+    if (stop && stop()) return;
+    const CheckpointTensor& tensor = checkpoint.at(slot.name);
+    Impl::require_shape(slot, tensor);
+    if (slot.is_quantized())
+      Impl::copy_bytes<Space, Kokkos::HostSpace>(slot.quantized.data, tensor.bytes.data(), tensor.bytes.size());
+    else
+      load_dense(exec, tensor, slot.dense, staging);
+  }
+}
+
+template <class Exec>
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path) {
+  exec.fence("kformer::save_weights");
+  std::vector<std::vector<std::byte>> host;
+  SafetensorsWriter file;
+  for (const auto& [name, weight, gradient] : parameters) {
+    auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
+    Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), weight.data, bytes.size());
+    file.add(name, Impl::safetensors_name(weight.dtype), Impl::shape_of(weight), bytes.data());
+  }
+  file.write(path);
+}
+
+}  // namespace kformer

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kformer::drivers {
+
+/// Bytes that can still be allocated on the space of that name without swapping or failing; nothing if the
+/// system does not report them. For a GPU, after its memory pool returned unused memory.
+std::optional<std::size_t> memory_available(const std::string& space);
+
+/// The memory of a GPU at one moment.
+struct DeviceMemory {
+  std::uint64_t used = 0;           ///< bytes in use by all processes together
+  std::uint64_t pool_reserved = 0;  ///< part of these that the library's memory pool holds, in use or not
+};
+
+/// The memory of the GPU that Kokkos runs on, as its management library and its pool report it;
+/// empty without such a GPU or library.
+std::optional<DeviceMemory> device_memory();
+
+/// The largest length below `too_long` that fits, by bisection; 0 if none does.
+template <class Fits>
+std::int64_t largest_seq_len(std::int64_t too_long, Fits fits) {
+  std::int64_t low = 0, high = too_long;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace kformer::drivers

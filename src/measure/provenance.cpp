@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "measure/provenance.hpp"
+
+#include <unistd.h>
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "measure/version.hpp"
+
+extern char** environ;
+
+namespace kformer::drivers {
+
+namespace {
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+// Only variables that affect a run: an environment may contain secrets.
+std::string environment() {
+  static constexpr std::array prefixes{"OMP_",   "KOKKOS_",   "KFORMER_", "CUDA_VISIBLE_DEVICES",
+                                       "SLURM_", "OPENBLAS_", "MKL_"};
+  std::string text;
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    for (const char* prefix : prefixes)
+      if (std::string_view(*entry).starts_with(prefix)) text += std::string(*entry) + '\n';
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
+}
+
+std::string kokkos_version() {
+  const int v = KOKKOS_VERSION;
+  return std::to_string(v / 10000) + '.' + std::to_string(v / 100 % 100) + '.' + std::to_string(v % 100);
+}
+
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
+std::string version_line(const std::string& program) {
+  return program + " " KFORMER_VERSION " (" + std::string(KFORMER_GIT_SHA).substr(0, 8) +
+         (KFORMER_GIT_DIRTY ? ", modified)" : ")");
+}
+
+std::string kokkos_summary() {
+  return "Kokkos " + kokkos_version() +
+         " with " KFORMER_SPACES "\n" KFORMER_COMPILER " " KFORMER_COMPILER_VERSION ", " KFORMER_BUILD_TYPE
+         "\n";
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
+                      const std::vector<std::string>& command_line) {
+  file.root()
+      .attribute("title", "Kformer " + kind + " " + run_name)
+      .attribute("kind", kind)
+      .attribute("run_name", run_name)
+      .attribute("date", utc_now())
+      .attribute("software", "kformer")
+      .attribute("softwareVersion", KFORMER_VERSION)
+      .attribute("git_sha", KFORMER_GIT_SHA)
+      .attribute("git_dirty", std::int8_t(KFORMER_GIT_DIRTY))
+      .attribute("hostname", host_name())
+      .attribute("slurm_job_id", environment_value("SLURM_JOB_ID"));
+
+  std::ostringstream configuration;
+  Kokkos::print_configuration(configuration, true);
+  file.group("provenance")
+      .attribute("compiler", KFORMER_COMPILER)
+      .attribute("compiler_version", KFORMER_COMPILER_VERSION)
+      .attribute("cxx_flags", KFORMER_CXX_FLAGS)
+      .attribute("build_type", KFORMER_BUILD_TYPE)
+      .attribute("kokkos_version", kokkos_version())
+      .attribute("kokkos_backends", KFORMER_SPACES)
+      .attribute("kokkos_device", Kokkos::DefaultExecutionSpace::name())
+      .attribute("kokkos_concurrency", std::int32_t(Kokkos::DefaultExecutionSpace().concurrency()))
+      .attribute("cpu_model", cpu_model())
+      .attribute("cpu_threads", std::int32_t(std::thread::hardware_concurrency()))
+      .attribute("hdf5_version", hdf5_version())
+      .text("command_line", joined(command_line, " "), "the command that was run")
+      .text("kokkos_configuration", configuration.str(), "Kokkos::print_configuration")
+      .text("environment", environment(), "the environment variables that can affect a run");
+}
+
+void write_deck(ResultFile& file, const std::string& text, const std::string& resolved,
+                const std::vector<std::string>& overrides) {
+  file.group("provenance")
+      .text("deck_text", text, "the deck as it was read, byte for byte")
+      .text("deck_resolved", resolved, "every key of the deck with its value")
+      .text("overrides", joined(overrides, "\n"), "one --set per line");
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace kformer::drivers {
+
+/// Number and duration of samples.
+struct SamplingPlan {
+  std::int64_t repeats = 10;  ///< samples
+  double min_time_s = 0.01;   ///< a sample repeats calls for this long
+  double max_time_s = 0;      ///< stop after this time, but not before the first sample; 0 = never
+};
+
+/// What was measured.
+struct Samples {
+  std::vector<double> seconds;        ///< per call, one entry per sample, in the order they were taken
+  std::int64_t inner_iterations = 1;  ///< calls in one sample
+
+  /// The `p`-quantile by linear interpolation; 0.5 is the median.
+  double quantile(double p) const {
+    if (seconds.empty()) return 0;
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    const double at = p * static_cast<double>(sorted.size() - 1);
+    const auto low = static_cast<std::size_t>(at);
+    const std::size_t high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+  }
+};
+
+}  // namespace kformer::drivers

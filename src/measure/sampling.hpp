@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <chrono>
+
+#include "measure/samples.hpp"
+
+namespace kformer::drivers {
+
+/// Seconds that `count` calls of `launch` take, from an idle instance to an idle instance.
+template <class Exec, class Launch>
+double seconds_of(const Exec& exec, Launch& launch, std::int64_t count = 1) {
+  exec.fence("kformer::drivers::seconds_of: before");
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < count; ++i) launch();
+  exec.fence("kformer::drivers::seconds_of: after");
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Takes samples of `launch` (which the caller has warmed up, in `warm_seconds`): the only place where time is
+/// measured. `stop()` is called between samples.
+template <class Exec, class Launch, class Stop>
+Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, Launch launch, Stop stop) {
+  Samples samples;
+  if (warm_seconds > 0 && warm_seconds < plan.min_time_s)
+    samples.inner_iterations = static_cast<std::int64_t>(plan.min_time_s / warm_seconds) + 1;
+  double total = 0;
+  for (std::int64_t i = 0; i < plan.repeats; ++i) {
+    const double seconds = seconds_of(exec, launch, samples.inner_iterations);
+    samples.seconds.push_back(seconds / static_cast<double>(samples.inner_iterations));
+    total += seconds;
+    if ((plan.max_time_s > 0 && total >= plan.max_time_s) || stop()) break;
+  }
+  return samples;
+}
+
+}  // namespace kformer::drivers

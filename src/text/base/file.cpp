@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#include "text/base/file.hpp"
+
+#include "io/schema/read_file.hpp"
+#include "io/utf8.hpp"
+#include "kformer/core/error.hpp"
+
+namespace kformer::Impl::tokenizers {
+
+void refuse(const std::string& file, const std::string& reason) {
+  throw FileError("'" + file + "' is not a valid tokenizer: " + reason);
+}
+
+void unsupported(const std::string& file, const std::string& what, const std::string& why) {
+  throw NotSupported("'" + file + "': " + what + " is not supported: " + why);
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t most = 60;
+  std::string shown = repair_utf8(text.substr(0, most));
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return "'" + shown + (text.size() > most ? "...'" : "'");
+}
+
+std::string read_whole(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) throw FileError("cannot read '" + path.string() + "': " + error.message());
+  if (size > largest_file)
+    refuse(path.string(),
+           "it has " + std::to_string(size) + " bytes, at most " + std::to_string(largest_file) + " are read");
+  return schema::read_file(path, static_cast<std::size_t>(size));
+}
+
+}  // namespace kformer::Impl::tokenizers

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "text/steps/added_tokens.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/utf8.hpp"
+#include "text/steps/pattern.hpp"
+
+namespace kformer::Impl::tokenizers {
+namespace {
+
+std::uint64_t child_key(std::uint32_t node, char byte) {
+  return std::uint64_t{node} << 8 | static_cast<unsigned char>(byte);
+}
+
+bool is_whole_match(const Pattern& pattern, std::string_view character) {
+  return !character.empty() && pattern.find_all(character).front().match;
+}
+
+bool is_space(std::string_view character) {
+  static const Pattern space(R"(\s)", "white space");
+  return is_whole_match(space, character);
+}
+
+bool is_word(std::string_view character) {
+  static const Pattern word(R"([\p{L}\p{M}\p{N}\p{Pc}])", "letters");
+  return is_whole_match(word, character);
+}
+
+std::string_view first_of(std::string_view text) {
+  return text.empty() ? text : text.substr(0, first_character(text).bytes);
+}
+
+std::string_view last_of(std::string_view text) {
+  std::size_t begin = text.size();
+  while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0) == 0x80) {
+  }
+  return text.substr(begin);
+}
+
+}  // namespace
+
+void AddedTokens::add(AddedToken token) {
+  if (token.text.empty()) return;
+  std::uint32_t node = 0;
+  for (const char byte : token.text) {
+    const auto next = static_cast<std::uint32_t>(m_token_at.size());
+    const auto [place, fresh] = m_children.try_emplace(child_key(node, byte), next);
+    if (fresh) m_token_at.push_back(-1);
+    node = place->second;
+  }
+  m_begins[static_cast<unsigned char>(token.text[0])] = true;
+  m_token_at[node] = static_cast<std::int32_t>(m_tokens.size());
+  m_tokens.push_back(std::move(token));
+}
+
+const AddedToken* AddedTokens::longest_at(std::string_view text) const {
+  const AddedToken* longest = nullptr;
+  std::uint32_t node = 0;
+  for (const char byte : text) {
+    const auto child = m_children.find(child_key(node, byte));
+    if (child == m_children.end()) break;
+    node = child->second;
+    if (m_token_at[node] >= 0) longest = &m_tokens[static_cast<std::size_t>(m_token_at[node])];
+  }
+  return longest;
+}
+
+bool AddedTokens::is_wanted(const AddedToken& token, std::string_view text, std::size_t at,
+                            bool with_special) const {
+  if (token.special && !with_special) return false;
+  if (!token.single_word) return true;
+  return !is_word(last_of(text.substr(0, at))) && !is_word(first_of(text.substr(at + token.text.size())));
+}
+
+std::vector<Segment> AddedTokens::split(std::string_view text, bool with_special) const {
+  std::vector<Segment> segments;
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const AddedToken* token =
+        m_begins[static_cast<unsigned char>(text[at])] ? longest_at(text.substr(at)) : nullptr;
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    std::size_t begin = at, end = at + token->text.size();
+    at = end;
+    if (!is_wanted(*token, text, begin, with_special)) continue;
+    if (token->takes_left)
+      while (begin > done && is_space(last_of(text.substr(done, begin - done))))
+        begin -= last_of(text.substr(done, begin - done)).size();
+    if (token->takes_right)
+      while (end < text.size() && is_space(first_of(text.substr(end))))
+        end += first_of(text.substr(end)).size();
+    begin = std::max(begin, done);
+    if (begin > done) segments.emplace_back(text.substr(done, begin - done));
+    segments.emplace_back(token->id);
+    done = end;
+    at = std::max(at, end);
+  }
+  if (done < text.size()) segments.emplace_back(text.substr(done));
+  return segments;
+}
+
+}  // namespace kformer::Impl::tokenizers

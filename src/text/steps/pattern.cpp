@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "text/steps/pattern.hpp"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "io/utf8.hpp"
+#include "text/base/file.hpp"
+
+namespace kformer::Impl::tokenizers {
+namespace {
+
+std::string message_of(int code) {
+  unsigned char text[256] = {};
+  pcre2_get_error_message(code, text, sizeof(text));
+  return reinterpret_cast<const char*>(text);
+}
+
+/// The expression in PCRE2's syntax. Most of the syntax is common; `\s` there is White_Space here, and what
+/// is not known to be the same is refused.
+std::string to_pcre2(std::string_view expression, const std::string& file) {
+  if (expression.find("&&") != std::string_view::npos)
+    unsupported(file, "the pattern " + in_quotes(expression), "it has '&&', an intersection of classes");
+  std::string result;
+  for (std::size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    if (c != '\\' || i + 1 == expression.size()) {
+      result += c;
+      continue;
+    }
+    const char escaped = expression[++i];
+    const bool alphanumeric = (escaped >= '0' && escaped <= '9') || (escaped >= 'a' && escaped <= 'z') ||
+                              (escaped >= 'A' && escaped <= 'Z');
+    if (escaped == 's') {
+      result += "\\p{White_Space}";
+    } else if (escaped == 'S') {
+      result += "\\P{White_Space}";
+    } else if (!alphanumeric || std::string_view("dDpPrntx").find(escaped) != std::string_view::npos) {
+      result += {'\\', escaped};
+    } else {
+      unsupported(file, "the pattern " + in_quotes(expression),
+                  std::string("it has the escape '\\") + escaped + "'");
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Pattern::Pattern(std::string_view expression, const std::string& file)
+    : m_expression(expression), m_file(file) {
+  const std::string translated = to_pcre2(expression, file);
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
+  if (code == nullptr)
+    refuse(file,
+           "the pattern " + in_quotes(expression) + " is not a valid regular expression: " + message_of(error));
+  m_code = {code, [](pcre2_code* owned) { pcre2_code_free(owned); }};
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // faster where it can be had
+}
+
+std::vector<Stretch> Pattern::find_all(std::string_view text) const {
+  const auto* code = static_cast<const pcre2_code*>(m_code.get());
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
+      pcre2_match_data_create_from_pattern(code, nullptr),
+      [](pcre2_match_data* d) { pcre2_match_data_free(d); });
+  std::vector<Stretch> stretches;
+  std::size_t end = 0;  // of the match before
+  for (std::size_t start = 0; start <= text.size();) {
+    const auto search = [&](std::uint32_t options) {
+      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options,
+                         data.get(), nullptr);
+    };
+    int found = search(PCRE2_NO_UTF_CHECK);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0)
+      unsupported(m_file, "the pattern " + in_quotes(m_expression),
+                  "the search was aborted: " + message_of(found));
+    const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
+    const bool empty = match[0] >= match[1];
+    if (!empty || match[0] > end || stretches.empty()) {
+      if (match[0] > end) stretches.push_back({end, match[0], false});
+      end = std::max<std::size_t>(match[0], match[1]);
+      stretches.push_back({match[0], end, true});
+    }
+    start = std::max<std::size_t>(match[0], match[1]);
+    if (empty && start < text.size())
+      start += first_character(text.substr(start)).bytes;
+    else if (empty)
+      break;
+  }
+  if (end < text.size()) stretches.push_back({end, text.size(), false});
+  return stretches;
+}
+
+}  // namespace kformer::Impl::tokenizers

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#include "text/steps/piece_table.hpp"
+
+#include "text/base/file.hpp"
+
+namespace kformer::Impl::tokenizers {
+
+void PieceTable::add(std::string_view piece, std::int64_t id, const std::string& file) {
+  const auto token = [&] { return "token " + in_quotes(piece) + " with id " + std::to_string(id); };
+  if (id < 0 || id >= most_ids)
+    refuse(file, token() + ": ids must lie in [0, " + std::to_string(most_ids) + ")");
+  const auto index = static_cast<std::size_t>(id);
+  if (index >= m_pieces.size()) {
+    m_pieces.resize(index + 1);
+    m_used.resize(index + 1, false);
+  }
+  if (m_used[index]) refuse(file, token() + ": " + in_quotes(m_pieces[index]) + " has that id already");
+  if (!m_ids.emplace(piece, static_cast<std::int32_t>(id)).second)
+    refuse(file, token() + ": it has the id " + std::to_string(*find(piece)) + " already");
+  m_pieces[index] = piece;
+  m_used[index] = true;
+}
+
+const std::string& PieceTable::piece(std::int64_t id) const {
+  static const std::string none;
+  return has(id) ? m_pieces[static_cast<std::size_t>(id)] : none;
+}
+
+std::optional<std::int32_t> PieceTable::find(std::string_view piece) const {
+  const auto place = m_ids.find(piece);
+  if (place == m_ids.end()) return {};
+  return place->second;
+}
+
+}  // namespace kformer::Impl::tokenizers

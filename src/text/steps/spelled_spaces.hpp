@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// \file
+/// Spaces as SentencePiece vocabularies spell them.
+
+namespace kformer::Impl::tokenizers {
+
+/// U+2581, which represents a space.
+inline constexpr std::string_view spelled_space = "\xE2\x96\x81";
+
+/// The bytes of a token `piece`: a byte for `<0x0A>`, else the text with its spaces.
+/// \param drop_space whether a space at its beginning is left out
+std::string bytes_of_spelling(std::string_view piece, bool drop_space);
+
+}  // namespace kformer::Impl::tokenizers

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "decks/attention_deck.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "io/scratch_directory.hpp"
+
+namespace {
+
+using namespace kformer;
+using Testing::contents_of;
+using Testing::put_contents;
+using Testing::ScratchDirectory;
+
+const std::string header = "schema = 1\nkind = \"attention_compare\"\n";
+const std::string sweep = "[sweep]\nnum_attention_heads = 4\nhead_dim = 16\nseq_len = 8\n";
+const std::vector<std::string> built{"openmp", "serial"};
+
+struct AttentionDecks {
+  ScratchDirectory directory;
+
+  AttentionCompareDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
+    put_contents(directory / "deck.toml", text);
+    return load_attention_deck({directory / "deck.toml", std::move(overrides)});
+  }
+
+  std::string faults(const std::string& text) const {
+    try {
+      load(text);
+    } catch (const DeckError& error) {
+      return error.what();
+    }
+    return "no fault";
+  }
+
+  std::vector<AttentionCase> cases(const std::string& text) const {
+    const auto deck = load(text);
+    return expand(deck, filled_axes(deck), built);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(attention_deck, AttentionDecks)
+
+BOOST_AUTO_TEST_CASE(a_minimal_deck_compares_both_ways_in_both_directions_on_every_space) {
+  const auto all = cases(header + sweep);
+  BOOST_TEST_REQUIRE(all.size() == 8u);
+  BOOST_TEST(all.front().execution_space == "openmp");
+  BOOST_TEST(all.front().num_key_value_heads == 4);
+  BOOST_TEST(all.front().v_head_dim == 16);
+  BOOST_TEST(all.front().q_len == 0);
+  BOOST_TEST(query_length(all.front()) == 8);
+  BOOST_TEST(all.front().dtype == "f32");
+  BOOST_TEST(!all.front().causal);
+  BOOST_TEST((all[0].impl == AttentionAlgorithm::standard && all[1].impl == AttentionAlgorithm::flash));
+  BOOST_TEST((all[1].direction == Direction::forward && all[2].direction == Direction::backward));
+}
+
+BOOST_AUTO_TEST_CASE(a_swept_option_wins_over_the_table) {
+  const std::string options =
+      "[attention]\ncausal = true\nwindow = 5\nsoftcap = 2\nscale = 0.5\ncompute = \"full\"\n";
+  const auto by_table = cases(header + options + sweep);
+  BOOST_TEST((by_table.front().causal && by_table.front().window == 5));
+  const auto swept = cases(header + options + sweep + "causal = [false, true]\nwindow = 0\n");
+  BOOST_TEST(swept.size() == 16u);
+  BOOST_TEST((!swept.front().causal && swept.front().window == 0));
+  BOOST_TEST(load(header + options + sweep).attention.softcap == 2.0);
+  BOOST_TEST((load(header + options + sweep).attention.compute == Precision::full));
+}
+
+BOOST_AUTO_TEST_CASE(exclusions_see_the_axes_that_the_deck_leaves_open) {
+  const auto left = cases(header + "[attention]\ncausal = true\n" + sweep +
+                          "[[sweep.exclude]]\ncausal = true\nimpl = \"standard\"\n");
+  BOOST_TEST(left.size() == 4u);
+  BOOST_TEST(std::ranges::all_of(left, [](const auto& c) { return c.impl == AttentionAlgorithm::flash; }));
+  BOOST_TEST(load(header + sweep + "[[sweep.exclude]]\ncausal = true\n").record.warnings.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(tensors_leave_the_extents_open) {
+  const auto deck = load(header + "[tensors]\ninput = \"case.safetensors\"\n");
+  const auto axes = filled_axes(deck);
+  BOOST_TEST(deck.tensors->input == directory / "case.safetensors");
+  BOOST_TEST((axes.dtype.empty() && axes.direction.empty() && axes.seq_len.empty()));
+  BOOST_TEST((axes.impl == std::vector{AttentionAlgorithm::flash}));
+}
+
+BOOST_AUTO_TEST_CASE(a_zip_whose_axes_come_from_the_tensors_must_go_together) {
+  const auto deck = load(header + "[sweep]\nmode = \"zip\"\nwindow = [0, 2, 3]\n[tensors]\ninput = \"x\"\n");
+  auto axes = filled_axes(deck);
+  axes.direction = {Direction::forward, Direction::backward};
+  BOOST_CHECK_EXCEPTION(expand(deck, axes, built), DeckError, [](const DeckError& error) {
+    return contains(error.what(), "every axis of [sweep] has one value or equally many");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
+  BOOST_TEST(contains(faults(header + sweep + "num_key_value_heads = 3\n"),
+                      "deck.toml:7:23: error: 'sweep.num_key_value_heads' = 3 does not divide"));
+  BOOST_TEST(contains(faults(header + sweep + "[tensors]\ninput = \"x\"\n"),
+                      "deck.toml:6:11: error: 'sweep.seq_len' comes from the file of [tensors]; leave it out"));
+  BOOST_TEST(
+      contains(faults(header + "[sweep]\nhead_dim = 16\n"), "missing key 'num_attention_heads' in [sweep]"));
+  BOOST_TEST(contains(faults(header + sweep + "mode = \"zip\"\nwindow = [1, 2, 3]\n"),
+                      "'direction' has 2 by default"));
+  BOOST_TEST(contains(faults(header + sweep + "[[sweep.exclude]]\nseq_len = 8\n"),
+                      "every case of [sweep] is excluded"));
+}
+
+BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
+  const auto deck = load(header + sweep + "causal = [true, false]\n[limits]\ndevice_bytes = 5\n",
+                         {"attention.scale=0.25", "sweep.q_len=1"});
+  const auto again = load(deck.record.resolved);
+  BOOST_TEST((again.sweep == deck.sweep));
+  BOOST_TEST((again.attention == deck.attention));
+  BOOST_TEST((again.limits == deck.limits));
+  BOOST_TEST((again.check == deck.check));
+  BOOST_TEST(again.record.resolved == deck.record.resolved);
+}
+
+BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
+  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
+  const std::string begin = "<!-- begin kformer-attention --describe-deck -->\n";
+  const auto from = page.find(begin), to = page.find("<!-- end kformer-attention --describe-deck -->\n");
+  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
+  BOOST_TEST(page.substr(from + begin.size(), to - from - begin.size()) ==
+                 describe_deck_markdown<AttentionCompareDeck>(),
+             "put the output of kformer-attention --describe-deck between the markers of docs/decks.md");
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_axes) {
+  const auto schema = nlohmann::json::parse(describe_deck_json_schema<AttentionCompareDeck>());
+  const auto& axes = schema.at("properties").at("sweep").at("properties");
+  BOOST_TEST(axes.at("causal").at("oneOf").at(0).at("type") == "boolean");
+  BOOST_TEST(axes.at("q_len").at("oneOf").at(0).at("minimum") == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

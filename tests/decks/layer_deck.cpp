@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: MIT
+#include "decks/layer_deck.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "io/scratch_directory.hpp"
+
+namespace {
+
+using namespace kformer;
+using Testing::contents_of;
+using Testing::put_contents;
+using Testing::ScratchDirectory;
+
+const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
+const std::string model = "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
+const std::string good = header + model + "[sweep]\nseq_len = 16\n";
+const std::string with_tensors = header + "[tensors]\ninput = \"case.safetensors\"\n";
+const std::vector<std::string> built{"openmp", "serial"};
+
+struct LayerDecks {
+  ScratchDirectory directory;
+
+  LayerSweepDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
+    put_contents(directory / "deck.toml", text);
+    return load_layer_deck({directory / "deck.toml", std::move(overrides)});
+  }
+
+  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
+    try {
+      load(text, std::move(overrides));
+    } catch (const DeckError& error) {
+      return without_directory(error.what());
+    }
+    return "no fault";
+  }
+
+  std::string without_directory(std::string text) const {
+    const std::string prefix = directory.path().string() + "/";
+    for (auto at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+      text.erase(at, prefix.size());
+    return text;
+  }
+
+  std::vector<LayerCase> cases(const std::string& sweep) const {
+    return expand(load(good + sweep).sweep, built);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void check_equal(const LayerSweepDeck& a, const LayerSweepDeck& b) {
+  BOOST_TEST((a.run == b.run));
+  BOOST_TEST((a.timing == b.timing));
+  BOOST_TEST((a.profile == b.profile));
+  BOOST_TEST((a.output == b.output));
+  BOOST_TEST((a.model == b.model));
+  BOOST_TEST((a.sweep == b.sweep));
+  BOOST_TEST((a.check == b.check));
+  BOOST_TEST((a.tensors == b.tensors));
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(layer_deck, LayerDecks)
+
+BOOST_AUTO_TEST_CASE(a_minimal_deck_gets_the_defaults) {
+  const auto deck = load(good);
+  BOOST_TEST(deck.run.name == "deck");
+  BOOST_TEST(deck.model.num_key_value_heads == 4);
+  BOOST_TEST(deck.model.head_dim == 16);
+  BOOST_TEST(deck.model.known.count("rope_theta") == 1u);
+  BOOST_TEST(deck.sweep.axes.batch == std::vector<std::int64_t>{1}, boost::test_tools::per_element());
+  BOOST_TEST((deck.sweep.axes.direction == std::vector{Direction::forward, Direction::backward}));
+  BOOST_TEST((deck.sweep.axes.impl == std::vector{AttentionAlgorithm::standard}));
+  BOOST_TEST((deck.timing == TimingTable{}));
+  BOOST_TEST((deck.check == CheckTable{}));
+  BOOST_TEST(!deck.tensors.has_value());
+  BOOST_TEST(deck.record.warnings.empty());
+}
+
+BOOST_AUTO_TEST_CASE(every_key_reaches_its_member) {
+  const auto deck = load(header + R"(
+[run]
+name = "n"
+seed = 9223372036854775807
+threads = 3
+on_oom = "abort"
+walltime_s = 4
+[timing]
+warmup = 5
+repeats = 6
+min_time_s = 0.5
+max_time_s = 7
+[profile]
+kernels = true
+memory = "off"
+[output]
+file = "f.h5"
+overwrite = true
+compression = 8
+[model]
+model_type = "qwen2"
+hidden_size = 96
+num_attention_heads = 6
+num_key_value_heads = 3
+head_dim = 20
+intermediate_size = 128
+rms_norm_eps = 1e-6
+hidden_act = "silu"
+rope_theta = 5e5
+attention_bias = true
+sliding_window = 11
+[model.rope_scaling]
+rope_type = "llama3"
+factor = 2
+low_freq_factor = 1.5
+high_freq_factor = 2.5
+original_max_position_embeddings = 64
+[sweep]
+mode = "zip"
+execution_space = "serial"
+dtype = ["f16", "f64"]
+direction = "backward"
+batch = [2, 3]
+seq_len = 12
+impl = "flash"
+[[sweep.exclude]]
+dtype = "f16"
+batch = [2, 3]
+[check]
+reference = "none"
+fail = false
+max_seq_len = 13
+[precision]
+compute = "full"
+master = "none"
+loss_scaling = "dynamic"
+initial_loss_scale = 14
+growth_factor = 1.5
+backoff_factor = 0.25
+growth_interval = 15
+least_loss_scale = 0.5
+greatest_loss_scale = 16
+[optimizer]
+learning_rate = 0.125
+beta1 = 0.75
+beta2 = 0.875
+eps = 1e-7
+weight_decay = 0.0625
+max_norm = 17
+states = "int8"
+)");
+  BOOST_TEST((deck.run == RunTable{"n", INT64_MAX, 3, OnOutOfMemory::abort, 4}));
+  BOOST_TEST((deck.timing == TimingTable{5, 6, 0.5, 7}));
+  BOOST_TEST((deck.profile == ProfileTable{true, MemoryProfile::off}));
+  BOOST_TEST((deck.output == OutputTable{"f.h5", true, 8}));
+  BOOST_TEST((deck.model.rope_scaling == RopeScalingTable{RopeType::llama3, 2, 1.5, 2.5, 64}));
+  BOOST_TEST((deck.model == ModelTable{{},
+                                       ModelType::qwen2,
+                                       96,
+                                       6,
+                                       3,
+                                       20,
+                                       128,
+                                       1e-6,
+                                       HiddenAct::silu,
+                                       5e5,
+                                       deck.model.rope_scaling,
+                                       true,
+                                       11,
+                                       deck.model.known}));
+  BOOST_TEST((deck.sweep.mode == SweepMode::zip));
+  BOOST_TEST((
+      deck.sweep.axes ==
+      LayerAxes{{"serial"}, {"f16", "f64"}, {Direction::backward}, {2, 3}, {12}, {AttentionAlgorithm::flash}}));
+  BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {"f16"}, {}, {2, 3}, {}, {}}}));
+  BOOST_TEST((deck.check == CheckTable{CheckReference::none, false, 13}));
+  BOOST_TEST((deck.precision == PrecisionTable{Precision::full, MasterWeights::none, LossScalingRule::dynamic,
+                                               14, 1.5, 0.25, 15, 0.5, 16}));
+  BOOST_TEST(
+      (deck.optimizer == OptimizerTable{0.125, 0.75, 0.875, 1e-7, 0.0625, 17, OptimizerStates::eight_bit}));
+  check_equal(load(deck.record.resolved), deck);
+}
+
+BOOST_AUTO_TEST_CASE(resolving_twice_changes_nothing) {
+  for (const auto& text :
+       {good, with_tensors, with_tensors + "output = \"/x/y\"\n[model]\nrope_theta = 3e5\n"}) {
+    const auto deck = load(text);
+    const auto again = load(deck.record.resolved);
+    BOOST_TEST(again.record.resolved == deck.record.resolved);
+    check_equal(again, deck);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_shape_is_required_unless_it_comes_from_elsewhere) {
+  BOOST_TEST(
+      faults(header) ==
+      "deck.toml:1:1: error: missing key 'hidden_size' in [model]; set it, set 'config', or add "
+      "[tensors]\ndeck.toml:1:1: error: missing key 'num_attention_heads' in [model]; set it, set 'config', "
+      "or add [tensors]\ndeck.toml:1:1: error: missing key 'intermediate_size' in [model]; set it, set "
+      "'config', or add [tensors]\ndeck.toml:1:1: error: missing key 'seq_len' in [sweep]; set it, or add "
+      "[tensors]");
+  BOOST_TEST(contains(faults(header + "[model]\nhidden_size = 8\n"),
+                      "deck.toml:3:2: error: missing key "
+                      "'num_attention_heads' in [model]"));
+  BOOST_TEST(!contains(faults(header + "[model]\nhidden_size = \"8\"\n"), "missing key 'hidden_size'"));
+}
+
+BOOST_AUTO_TEST_CASE(tensors_alone_are_enough) {
+  const auto deck = load(header +
+                         "[sweep]\nimpl = \"flash\"\ndtype = \"f64\"\n[tensors]\ninput = \"a/../in.st\"\n"
+                         "output = \"/data/out.st\"\n[model]\nrope_theta = 7\n");
+  BOOST_TEST_REQUIRE(deck.tensors.has_value());
+  BOOST_TEST(deck.tensors->input == directory / "in.st");
+  BOOST_TEST(deck.tensors->output == "/data/out.st");
+  BOOST_TEST(deck.model.known == std::set<std::string>{"rope_theta"}, boost::test_tools::per_element());
+  BOOST_TEST(deck.model.hidden_size == 0);
+  BOOST_TEST(deck.sweep.axes.batch.empty());
+  BOOST_TEST(deck.sweep.axes.seq_len.empty());
+  const auto points = expand(deck.sweep, {"serial"});
+  BOOST_TEST_REQUIRE(points.size() == 2u);
+  BOOST_TEST((points[1] == LayerCase{"serial", "f64", Direction::backward, 0, 0, AttentionAlgorithm::flash}));
+}
+
+BOOST_AUTO_TEST_CASE(tensors_name_their_input) {
+  BOOST_TEST(faults(header + "[tensors]\noutput = \"x\"\n") ==
+             "deck.toml:3:2: error: missing key 'input' in [tensors]: a path\n"
+             "    3 | [tensors]\n"
+             "      |  ^~~~~~~");
+  BOOST_TEST(contains(faults(header + "[tensors]\ninput = \"\"\n"),
+                      "'tensors.input' must be a path, got string \"\""));
+}
+
+BOOST_AUTO_TEST_CASE(tensor_paths_start_at_the_file_that_names_them) {
+  std::filesystem::create_directory(directory / "sub");
+  put_contents(directory / "sub/base.toml", "[tensors]\ninput = \"in.st\"\n");
+  const auto deck = load(header + "include = \"sub/base.toml\"\n", {"tensors.output=out.st"});
+  BOOST_TEST(deck.tensors->input == directory / "sub/in.st");
+  BOOST_TEST(deck.tensors->output == directory / "out.st");
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_in_the_model_are_shown_where_they_stand) {
+  BOOST_TEST(faults(header + model + "num_key_value_heads = 3\n[sweep]\nseq_len = 1\n") ==
+             "deck.toml:7:23: error: 'model.num_key_value_heads' = 3 does not divide num_attention_heads = 4\n"
+             "    7 | num_key_value_heads = 3\n"
+             "      |                       ^");
+  BOOST_TEST(contains(faults(good, {"model.head_dim=15"}),
+                      "--set[1]:1:16: error: 'model.head_dim' = 15 is odd, but RoPE rotates pairs of "
+                      "features"));
+  BOOST_TEST(
+      contains(faults(good, {"model.hidden_size=60"}), "deck.toml:3:2: error: 'model.head_dim' = 15 is odd"));
+  BOOST_TEST(contains(
+      faults(good, {"model.hidden_size=66"}),
+      "'model.head_dim' must be given, because num_attention_heads = 4 does not divide hidden_size = 66"));
+  BOOST_TEST(faults(good, {"model.hidden_size=66", "model.head_dim=20"}) == "no fault");
+  BOOST_TEST(contains(faults(good, {"model.attention_bias=true"}),
+                      "'model.attention_bias' = true needs model_type = \"qwen2\", got \"llama\""));
+  BOOST_TEST(faults(good, {"model.attention_bias=true", "model.model_type=qwen2"}) == "no fault");
+  const std::string scaled = header + model +
+                             "[model.rope_scaling]\nrope_type = \"llama3\"\nhigh_freq_factor = 1\n" +
+                             "[sweep]\nseq_len = 1\n";
+  BOOST_TEST(contains(faults(scaled),
+                      "deck.toml:7:1: error: 'model.rope_scaling' needs high_freq_factor > "
+                      "low_freq_factor, got 1 and 1"));
+  BOOST_TEST(faults(scaled, {"model.rope_scaling.rope_type=none"}) == "no fault");
+}
+
+BOOST_AUTO_TEST_CASE(what_the_tensor_file_may_say_is_not_judged) {
+  BOOST_TEST(faults(with_tensors + "[model]\nnum_attention_heads = 7\nhidden_size = 64\n") == "no fault");
+  BOOST_TEST(contains(faults(with_tensors + "[model]\nnum_attention_heads = 7\nnum_key_value_heads = 2\n"),
+                      "'model.num_key_value_heads' = 2 does not divide num_attention_heads = 7"));
+}
+
+BOOST_AUTO_TEST_CASE(a_completed_model_is_judged_as_a_whole) {
+  ModelTable table;
+  table.hidden_size = 64;
+  table.num_attention_heads = 7;
+  const auto faults = complete_model(table);
+  BOOST_TEST_REQUIRE(faults.size() == 1u);
+  BOOST_TEST(faults[0].key == "head_dim");
+  BOOST_TEST(table.num_key_value_heads == 7);
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
+  BOOST_TEST(contains(faults(good, {"timing.min_time_s=2", "timing.max_time_s=1"}),
+                      "--set[2]:1:19: error: 'timing.max_time_s' = 1 is less than 'timing.min_time_s' = 2"));
+  BOOST_TEST(contains(faults(good, {"run.name=a/b"}), "'run.name' must not contain '/'"));
+  BOOST_TEST(contains(faults(good, {"optimizer.beta2=1"}),
+                      "--set[1]:1:17: error: 'optimizer.beta2' must be less than 1, got 1"));
+  BOOST_TEST(contains(faults(good, {"precision.backoff_factor=1"}),
+                      "--set[1]:1:26: error: 'precision.backoff_factor' must be less than 1, got 1"));
+  const std::string least = "precision.least_loss_scale=1e6", dynamic = "precision.loss_scaling=dynamic";
+  BOOST_TEST(contains(faults(good, {least, dynamic}),
+                      "'precision.initial_loss_scale' must lie between least_loss_scale = 1000000 and "
+                      "greatest_loss_scale = 16777216, got 4096"));
+  BOOST_TEST(faults(good, {least}) == "no fault");
+  BOOST_TEST(contains(faults(good, {"precision.least_loss_scale=1e9"}),
+                      "'precision.least_loss_scale' = 1000000000 is more than greatest_loss_scale = 16777216"));
+  BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
+}
+
+BOOST_AUTO_TEST_CASE(axes_hold_different_values) {
+  BOOST_TEST(contains(faults(good + "batch = []\n"),
+                      "deck.toml:9:9: error: 'sweep.batch' must not be empty; leave the "
+                      "key out for its default"));
+  BOOST_TEST(
+      contains(faults(good + "batch = [1, 2, 1]\n"), "9:16: error: 'sweep.batch[2]' repeats an earlier value"));
+  BOOST_TEST(
+      contains(faults(good + "impl = [\"flash\", \"flash\"]\n"), "'sweep.impl[1]' repeats an earlier value"));
+  BOOST_TEST(contains(faults(good + "batch = [0]\n"),
+                      "'sweep.batch[0]' must be an integer in [1, 16777216], got integer 0"));
+  BOOST_TEST(
+      contains(faults(good + "execution_space = [\"all\", \"serial\"]\n"),
+               "'sweep.execution_space' combines \"all\" or \"default\" with other values; use it alone"));
+  std::string many;
+  for (int i = 1; i <= 400; ++i) many += std::to_string(i) + ",";
+  BOOST_TEST(contains(faults(good + "batch = [" + many + "]\n", {"sweep.seq_len=[" + many + "]"}),
+                      "[sweep] has 320000 cases, but the limit is 100000"));
+}
+
+BOOST_AUTO_TEST_CASE(a_product_has_every_combination_once) {
+  const auto points =
+      cases("impl = [\"standard\", \"flash\"]\nbatch = [1, 2, 4]\ndtype = [\"f32\", \"bf16\"]\n");
+  BOOST_TEST(points.size() == 2u * 2 * 2 * 3 * 2);
+  for (std::size_t i = 0; i < points.size(); ++i)
+    BOOST_TEST((std::count(points.begin(), points.end(), points[i]) == 1));
+  BOOST_TEST(
+      (points[0] == LayerCase{"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard}));
+  BOOST_TEST((points[1] == LayerCase{"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::flash}));
+  BOOST_TEST(
+      (points[2] == LayerCase{"openmp", "f32", Direction::forward, 2, 16, AttentionAlgorithm::standard}));
+  BOOST_TEST(
+      (points.back() == LayerCase{"serial", "bf16", Direction::backward, 4, 16, AttentionAlgorithm::flash}));
+}
+
+BOOST_AUTO_TEST_CASE(a_zip_takes_the_nth_values_together) {
+  const auto points =
+      cases("mode = \"zip\"\ndirection = \"forward\"\nbatch = [8, 1]\nimpl = [\"flash\", \"standard\"]\n");
+  const std::vector<LayerCase> expected{
+      {"openmp", "f32", Direction::forward, 8, 16, AttentionAlgorithm::flash},
+      {"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard},
+      {"serial", "f32", Direction::forward, 8, 16, AttentionAlgorithm::flash},
+      {"serial", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard}};
+  BOOST_TEST((points == expected));
+}
+
+BOOST_AUTO_TEST_CASE(zipped_axes_agree_in_length) {
+  BOOST_TEST(
+      faults(
+          good +
+          "mode = \"zip\"\ndirection = \"forward\"\nbatch = [1, 2]\ndtype = [\"f32\", \"f16\", \"f64\"]\n") ==
+      "deck.toml:11:9: error: with mode = \"zip\" every axis has one value or equally many, but 'dtype' has 3 "
+      "and 'batch' has 2\n"
+      "   11 | batch = [1, 2]\n"
+      "      |         ^~~~~~");
+  BOOST_TEST(
+      contains(faults(good + "mode = \"zip\"\nbatch = [1, 2, 3]\n"),
+               "deck.toml:10:9: error: with mode = \"zip\" every axis has one value or equally many, but "
+               "'direction' has 2 by default and 'batch' has 3"));
+}
+
+BOOST_AUTO_TEST_CASE(exclusions_match_on_every_axis_they_name) {
+  const std::string axes =
+      "execution_space = \"serial\"\ndirection = \"forward\"\nbatch = [1, 2, 4]\ndtype = [\"f32\", \"f16\"]\n";
+  BOOST_TEST(cases(axes).size() == 6u);
+  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\n").size() == 4u);
+  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\ndtype = \"f32\"\n").size() == 5u);
+  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = [2, 4]\ndtype = \"f32\"\n").size() == 4u);
+  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\n[[sweep.exclude]]\ndtype = \"f32\"\n").size() == 2u);
+  const auto left = expand(load(good + axes + "[[sweep.exclude]]\nbatch = [2, 4]\n").sweep, built);
+  BOOST_TEST(std::all_of(left.begin(), left.end(), [](const auto& point) { return point.batch == 1; }));
+}
+
+BOOST_AUTO_TEST_CASE(exclusions_name_the_spaces_behind_all) {
+  const auto deck = load(good + "direction = \"forward\"\n[[sweep.exclude]]\nexecution_space = \"serial\"\n");
+  BOOST_TEST(deck.record.warnings.empty());
+  const auto points = expand(deck.sweep, built);
+  BOOST_TEST_REQUIRE(points.size() == 1u);
+  BOOST_TEST(points[0].execution_space == "openmp");
+}
+
+BOOST_AUTO_TEST_CASE(idle_exclusions_are_warned_about) {
+  const auto deck =
+      load(good + "[[sweep.exclude]]\nbatch = 3\n[[sweep.exclude]]\nbatch = 1\ndirection = \"forward\"\n");
+  BOOST_TEST_REQUIRE(deck.record.warnings.size() == 1u);
+  BOOST_TEST(without_directory(deck.record.warnings[0]) ==
+             "deck.toml:9:1: warning: 'sweep.exclude[0]' matches no case");
+  BOOST_TEST(load(with_tensors + "[[sweep.exclude]]\nbatch = 3\n").record.warnings.empty());
+}
+
+BOOST_AUTO_TEST_CASE(exclusions_leave_something) {
+  BOOST_TEST(
+      contains(faults(good + "[[sweep.exclude]]\nseq_len = 16\n"), "error: every case of [sweep] is excluded"));
+  BOOST_TEST(
+      contains(faults(good + "[[sweep.exclude]]\n"), "deck.toml:9:1: error: 'sweep.exclude[0]' names no axis"));
+  BOOST_TEST(contains(faults(good + "[[sweep.exclude]]\nmode = \"zip\"\n"),
+                      "unknown key 'mode' in [sweep.exclude[0]]"));
+  const auto deck = load(good + "[[sweep.exclude]]\nexecution_space = \"serial\"\n");
+  BOOST_CHECK_EXCEPTION(expand(deck.sweep, {"serial"}), DeckError, [](const DeckError& error) {
+    return std::string(error.what()) == "every case of [sweep] is excluded";
+  });
+}
+
+BOOST_AUTO_TEST_CASE(execution_spaces_are_those_of_the_build) {
+  const auto spaces = [&](const std::string& line, const std::vector<std::string>& has) {
+    std::vector<std::string> names;
+    for (const auto& point : expand(load(good + "direction = \"forward\"\n" + line).sweep, has))
+      names.push_back(point.execution_space);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  BOOST_TEST((spaces("", {"cuda", "openmp"}) == Names{"cuda", "openmp"}));
+  BOOST_TEST((spaces("execution_space = \"default\"\n", {"cuda", "openmp"}) == Names{"cuda"}));
+  BOOST_TEST(
+      (spaces("execution_space = [\"openmp\", \"cuda\"]\n", {"cuda", "openmp"}) == Names{"openmp", "cuda"}));
+  BOOST_CHECK_EXCEPTION(spaces("execution_space = \"cuda\"\n", built), DeckError, [](const DeckError& error) {
+    return std::string(error.what()) ==
+           "'sweep.execution_space' asks for \"cuda\", but this build has: openmp, serial";
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
+  put_contents(directory / "config.json", R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 172,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 10000,
+    "sliding_window": null, "hidden_act": "silu", "eos_token_id": [1, 2], "head_dim": null,
+    "rope_scaling": {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3", "unknown": 1}})");
+  const std::string text =
+      header + "[model]\nconfig = \"config.json\"\nnum_key_value_heads = 2\n[sweep]\nseq_len = 1\n";
+  const auto deck = load(text);
+  BOOST_TEST(deck.model.hidden_size == 64);
+  BOOST_TEST(deck.model.num_key_value_heads == 2);
+  BOOST_TEST(deck.model.head_dim == 8);
+  BOOST_TEST(deck.model.rms_norm_eps == 1e-6);
+  BOOST_TEST(deck.model.sliding_window == 0);
+  BOOST_TEST((deck.model.rope_scaling == RopeScalingTable{RopeType::llama3, 32, 1, 4, 8192}));
+  BOOST_TEST(deck.model.config == directory / "config.json");
+  BOOST_TEST(!contains(deck.record.resolved, "config"));
+  BOOST_TEST(load(text, {"model.rope_scaling.factor=2"}).model.rope_scaling.factor == 2.0);
+  const auto known = load(with_tensors + "[model]\nconfig = \"config.json\"\n").model.known;
+  BOOST_TEST(known.count("hidden_size") == 1u);
+  BOOST_TEST(known.count("head_dim") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(published_configurations_have_habits) {
+  const auto read = [&](const std::string& keys) {
+    put_contents(directory / "config.json",
+                 R"({"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96)" + keys + "}");
+    return load(header + "[model]\nconfig = \"config.json\"\n[sweep]\nseq_len = 1\n").model;
+  };
+  BOOST_TEST(read("").sliding_window == 0);
+  BOOST_TEST(read(R"(, "model_type": "mistral", "sliding_window": 4096)").sliding_window == 4096);
+  BOOST_TEST(read(R"(, "sliding_window": 4096, "use_sliding_window": false)").sliding_window == 0);
+  BOOST_TEST(read(R"(, "sliding_window": 4096, "use_sliding_window": true)").sliding_window == 4096);
+  const auto qwen2 = read(R"(, "model_type": "qwen2", "sliding_window": 4096)");
+  BOOST_TEST(qwen2.sliding_window == 0);
+  BOOST_TEST(qwen2.attention_bias);
+  BOOST_TEST(!read("").attention_bias);
+  BOOST_TEST((read(R"(, "rope_scaling": null)").rope_scaling == RopeScalingTable{}));
+  BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3"})").rope_scaling.rope_type == RopeType::llama3));
+  BOOST_TEST((read(R"(, "rope_scaling": {"rope_type": "default"})").rope_scaling.rope_type == RopeType::none));
+}
+
+BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
+  const auto read = [&](const std::string& json) {
+    put_contents(directory / "config.json", json);
+    return faults(header + "[model]\nconfig = \"config.json\"\n[sweep]\nseq_len = 1\n");
+  };
+  const std::string start = R"({"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96)";
+  BOOST_TEST(read(start + R"(, "hidden_act": "gelu"})") ==
+             "config.json: error: 'model.hidden_act' must be \"silu\", got string \"gelu\"");
+  BOOST_TEST(read(start + R"(, "rope_scaling": {"type": "yarn"}})") ==
+             "config.json: error: 'model.rope_scaling.rope_type' must be one of \"none\", \"llama3\", got "
+             "string \"yarn\"");
+  BOOST_TEST(contains(read(start + R"(, "model_type": "gemma", "rope_theta": [1]})"),
+                      "'model.rope_theta' must be a number"));
+  BOOST_TEST(contains(read(start + R"(, "model_type": 3})"), "got integer 3"));
+  BOOST_TEST(contains(read(start + R"(, "rope_scaling": "x"})"), "'model.rope_scaling' must be a table"));
+  BOOST_TEST(
+      contains(read(start + R"(, "head_dim": 18446744073709551615})"), "'model.head_dim' must be an integer"));
+  BOOST_TEST(
+      contains(read("{\n \"a\": ]}"), "config.json:2:7: error: the file is not JSON\n    2 |  \"a\": ]}\n"));
+  BOOST_TEST(contains(read(start + R"(, "rope_theta": 1e999})"), "the file has a number beyond the range"));
+  BOOST_TEST(contains(read(R"({"head_dim": )" + std::string(500000, '[')), "the file is nested too deeply"));
+  BOOST_TEST(contains(read("[]"), "config.json: error: a model configuration is a JSON object"));
+  BOOST_TEST(contains(faults(header + "[model]\nconfig = \"none.json\"\n"),
+                      "deck.toml:4:10: error: cannot read 'none.json': No such file or directory"));
+  BOOST_TEST(
+      contains(faults(header + "[model]\nconfig = 3\n"), "'model.config' must be a path, got integer 3"));
+}
+
+BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
+  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
+  const std::string begin = "<!-- begin kformer-layer --describe-deck -->\n";
+  const std::string end = "<!-- end kformer-layer --describe-deck -->\n";
+  const auto from = page.find(begin);
+  const auto to = page.find(end);
+  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
+  BOOST_TEST(
+      page.substr(from + begin.size(), to - from - begin.size()) == describe_deck_markdown<LayerSweepDeck>(),
+      "put the output of kformer-layer --describe-deck between the markers of docs/decks.md");
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_has_every_key_of_the_resolved_deck) {
+  const auto schema = nlohmann::json::parse(describe_deck_json_schema<LayerSweepDeck>());
+  const auto& tables = schema.at("properties");
+  BOOST_TEST((schema.at("required") == nlohmann::json{"schema", "kind"}));
+  BOOST_TEST(schema.at("additionalProperties") == false);
+  BOOST_TEST((tables.at("timing").at("properties").at("repeats") ==
+              nlohmann::json{{"type", "integer"},
+                             {"minimum", 1},
+                             {"maximum", 100000},
+                             {"default", 10},
+                             {"description", "samples per case; every sample is stored"}}));
+  const auto& dtype = tables.at("sweep").at("properties").at("dtype").at("oneOf");
+  BOOST_TEST((dtype.at(0).at("enum") == nlohmann::json{"f32", "bf16", "f16", "f64"}));
+  BOOST_TEST(dtype.at(1).at("uniqueItems") == true);
+  BOOST_TEST(tables.at("model").at("properties").at("rope_scaling").at("properties").contains("factor"));
+  BOOST_TEST(
+      tables.at("sweep").at("properties").at("exclude").at("items").at("properties").contains("seq_len"));
+  BOOST_TEST((tables.at("tensors").at("required") == nlohmann::json{"input"}));
+}
+
+BOOST_AUTO_TEST_CASE(the_decks_of_the_repository_are_sound) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(KFORMER_SOURCE_DIR "/inputs")) {
+    if (entry.path().extension() != ".toml" || !contains(contents_of(entry.path()), "\"layer_sweep\""))
+      continue;
+    BOOST_TEST_CONTEXT(entry.path()) {
+      const auto deck = load_layer_deck({entry.path(), {}});
+      BOOST_TEST(deck.record.warnings.empty());
+      BOOST_TEST(!expand(deck.sweep, built).empty());
+      check_equal(load(deck.record.resolved), deck);
+    }
+    ++decks;
+  }
+  BOOST_TEST(decks >= 11);
+}
+
+BOOST_AUTO_TEST_CASE(the_decks_of_real_models_have_their_shapes) {
+  const auto shape = [](const char* name) {
+    const auto deck = load_layer_deck({std::string(KFORMER_SOURCE_DIR "/inputs/") + name, {}});
+    const ModelTable& m = deck.model;
+    return std::vector<std::int64_t>{m.hidden_size,         m.num_attention_heads,
+                                     m.num_key_value_heads, m.head_dim,
+                                     m.intermediate_size,   m.sliding_window,
+                                     m.attention_bias,      static_cast<std::int64_t>(m.rope_theta)};
+  };
+  using Shape = std::vector<std::int64_t>;
+  BOOST_TEST((shape("quickstart.toml") == Shape{2048, 32, 8, 64, 8192, 0, 0, 500000}));
+  BOOST_TEST((shape("llama-3.2-1b.toml") == Shape{2048, 32, 8, 64, 8192, 0, 0, 500000}));
+  BOOST_TEST((shape("llama-3.1-8b.toml") == Shape{4096, 32, 8, 128, 14336, 0, 0, 500000}));
+  BOOST_TEST((shape("qwen2.5-0.5b.toml") == Shape{896, 14, 2, 64, 4864, 0, 1, 1000000}));
+  BOOST_TEST((shape("mistral-7b.toml") == Shape{4096, 32, 8, 128, 14336, 4096, 0, 10000}));
+  BOOST_TEST((shape("tinyllama-1.1b.toml") == Shape{2048, 32, 4, 64, 5632, 0, 0, 10000}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

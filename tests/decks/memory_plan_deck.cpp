@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "decks/memory_plan_deck.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+#include "io/scratch_directory.hpp"
+
+namespace {
+
+using namespace kformer;
+using Testing::contents_of;
+using Testing::put_contents;
+using Testing::ScratchDirectory;
+
+const std::string header = "schema = 1\nkind = \"memory_plan\"\n";
+const std::string model =
+    "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
+    "num_hidden_layers = 3\nvocab_size = 32\nmax_position_embeddings = 64\n";
+const std::vector<std::string> built{"openmp", "serial"};
+
+struct MemoryPlanDecks {
+  ScratchDirectory directory;
+
+  MemoryPlanDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
+    put_contents(directory / "deck.toml", text);
+    return load_memory_plan_deck({directory / "deck.toml", std::move(overrides)});
+  }
+
+  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
+    try {
+      load(text, std::move(overrides));
+    } catch (const DeckError& error) {
+      return error.what();
+    }
+    return "no fault";
+  }
+
+  std::vector<MemoryCase> cases(const std::string& text) const {
+    const auto deck = load(text);
+    return expand(deck.sweep, *deck.model, built);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(memory_plan_deck, MemoryPlanDecks)
+
+BOOST_AUTO_TEST_CASE(a_minimal_deck_plans_one_sequence_of_the_trained_length) {
+  const auto deck = load(header + model);
+  BOOST_TEST_REQUIRE(deck.model.has_value());
+  BOOST_TEST(!deck.weights.has_value());
+  BOOST_TEST(deck.model->layer.head_dim == 2);
+  BOOST_TEST(deck.model->num_hidden_layers == 3);
+  BOOST_TEST(!deck.model->tie_word_embeddings);
+  BOOST_TEST(deck.plan.device_bytes == 0);
+  const auto all = cases(header + model);
+  BOOST_TEST_REQUIRE(all.size() == 1u);
+  BOOST_TEST((all[0] == MemoryCase{"openmp", PlanPurpose::generate, "f32", WeightStorage::same,
+                                   KvCacheKind::contiguous, 512, 1, 64}));
+}
+
+BOOST_AUTO_TEST_CASE(axes_vary_from_the_first_to_the_last) {
+  const auto all =
+      cases(header + model + "[sweep]\ndtype = [\"f32\", \"bf16\"]\nbatch = [1, 8]\ncontext = [16, 32, 0]\n");
+  BOOST_TEST_REQUIRE(all.size() == 12u);
+  BOOST_TEST((all[0].context == 16 && all[1].context == 32 && all[2].context == 64));
+  BOOST_TEST((all[2].batch == 1 && all[3].batch == 8));
+  BOOST_TEST((all[5].dtype == "f32" && all[6].dtype == "bf16"));
+}
+
+BOOST_AUTO_TEST_CASE(training_has_no_cache) {
+  const auto all = cases(header + model +
+                         "[sweep]\npurpose = [\"generate\", \"train\"]\nkv_cache = [\"paged\", \"int8\"]\n"
+                         "prefill_chunk = [0, 16]\n");
+  BOOST_TEST_REQUIRE(all.size() == 5u);
+  BOOST_TEST((all.back() == MemoryCase{"openmp", PlanPurpose::train, "f32", WeightStorage::same,
+                                       KvCacheKind::none, 0, 1, 64}));
+}
+
+BOOST_AUTO_TEST_CASE(equal_cases_are_one) {
+  BOOST_TEST(cases(header + model + "[sweep]\ncontext = [0, 64, 65]\n").size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
+  put_contents(directory / "config.json",
+               R"({"model_type": "qwen3", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+                   "head_dim": 32, "intermediate_size": 128, "num_hidden_layers": 5, "vocab_size": 100,
+                   "max_position_embeddings": 2048, "tie_word_embeddings": true, "eos_token_id": [7, 8]})");
+  const std::string config = "[model]\nconfig = \"config.json\"\nnum_hidden_layers = 2\n";
+  const auto deck = load(header + config);
+  BOOST_TEST(deck.model->num_hidden_layers == 2);
+  BOOST_TEST(deck.model->layer.head_dim == 32);
+  BOOST_TEST(deck.model->tie_word_embeddings);
+  BOOST_TEST(deck.model->qk_norm);
+  BOOST_TEST((deck.model->eos_token_ids == std::vector<std::int64_t>{7, 8}));
+  BOOST_TEST(load(deck.record.resolved).record.resolved == deck.record.resolved);
+
+  put_contents(directory / "config.json", "{");
+  BOOST_TEST(contains(faults(header + config), "deck.toml:4:10: error: "));
+  BOOST_TEST(
+      contains(faults(header + "[model]\nconfig = \"none.json\"\n"), "deck.toml:4:10: error: cannot read"));
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_says_its_model) {
+  const auto deck = load(header + "[weights]\npath = \"model.gguf\"\n");
+  BOOST_TEST(!deck.model.has_value());
+  BOOST_TEST(deck.weights->path == directory / "model.gguf");
+}
+
+BOOST_AUTO_TEST_CASE(there_is_one_model) {
+  BOOST_TEST(contains(faults(header), "deck.toml:1:1: error: no model to plan for; add [model] or [weights]"));
+  BOOST_TEST(contains(faults(header + model + "[weights]\npath = \"x\"\n"),
+                      "[model] and [weights] both define the model"));
+}
+
+BOOST_AUTO_TEST_CASE(a_model_is_complete_and_sound) {
+  const std::string missing = faults(header + "[model]\nhidden_size = 8\nvocab_size = 0\n");
+  BOOST_TEST(contains(
+      missing, "deck.toml:3:2: error: missing key 'num_hidden_layers' in [model]; set it, or set 'config'"));
+  BOOST_TEST(contains(missing, "missing key 'max_position_embeddings' in [model]"));
+  BOOST_TEST(contains(missing, "deck.toml:5:14: error: 'model.vocab_size' must be an integer in [1, "));
+  BOOST_TEST(!contains(missing, "missing key 'vocab_size'"));
+  BOOST_TEST(contains(
+      faults(header + model, {"model.num_key_value_heads=3"}),
+      "--set[1]:1:27: error: 'model.num_key_value_heads' = 3 does not divide num_attention_heads = 4"));
+  BOOST_TEST(contains(faults(header + model, {"model.eos_token_id=32"}),
+                      "'model.eos_token_id' = 32 is not below vocab_size = 32"));
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
+  BOOST_TEST(
+      contains(faults(header + model + "[sweep]\nkv_cache = [\"paged\", \"window\", \"heavy_hitters\"]\n"),
+               "deck.toml:12:12: error: 'sweep.kv_cache' = \"window\" needs 'plan.window' > 0"));
+  BOOST_TEST(contains(
+      faults(header + model + "[sweep]\nkv_cache = \"heavy_hitters\"\n[plan]\nbudget = 8\nrecent = 9\n"),
+      "deck.toml:15:10: error: 'plan.recent' = 9 is more than 'plan.budget' = 8"));
+  BOOST_TEST(contains(faults(header + model + "[sweep]\npurpose = \"train\"\nweights = [\"same\", \"q8_0\"]\n"),
+                      "deck.toml:13:11: error: 'sweep.weights' = \"q8_0\" cannot be trained"));
+  BOOST_TEST(contains(faults(header + model + "[sweep]\nmode = \"zip\"\nbatch = [1, 2]\ncontext = [1, 2, 3]\n"),
+                      "'batch' has 2 and 'context' has 3"));
+  BOOST_TEST(contains(faults(header + model + "[sweep]\nexecution_space = [\"all\", \"cuda\"]\n"),
+                      "\"all\" or \"default\" with other values"));
+  BOOST_TEST(
+      contains(faults(header + model + "[[sweep.exclude]]\nbatch = 1\n"), "every case of [sweep] is excluded"));
+  BOOST_TEST(contains(faults(header + model + "[timing]\nrepeats = 1\n"), "unknown table [timing]"));
+}
+
+BOOST_AUTO_TEST_CASE(excluded_cases_of_quantised_training_are_legal) {
+  const auto all = cases(header + model +
+                         "[sweep]\npurpose = [\"generate\", \"train\"]\nweights = [\"same\", \"q4_0\"]\n"
+                         "[[sweep.exclude]]\npurpose = \"train\"\nweights = \"q4_0\"\n");
+  BOOST_TEST(all.size() == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
+  const auto deck =
+      load(header + model +
+               "[sweep]\nkv_cache = [\"window\", \"heavy_hitters\"]\nweights = [\"same\", \"tq1_0\"]\n"
+               "[[sweep.exclude]]\nweights = \"tq1_0\"\nkv_cache = \"window\"\n"
+               "[plan]\nwindow = 16\nbudget = 8\nactivations = \"int8\"\n",
+           {"plan.device_bytes=80000000000", "model.rope_scaling.rope_type=llama3"});
+  BOOST_TEST(deck.plan.cache.recent == 4);
+  const auto again = load(deck.record.resolved);
+  BOOST_TEST((again.run == deck.run));
+  BOOST_TEST((again.output == deck.output));
+  BOOST_TEST((again.model == deck.model));
+  BOOST_TEST((again.weights == deck.weights));
+  BOOST_TEST((again.sweep == deck.sweep));
+  BOOST_TEST((again.plan == deck.plan));
+  BOOST_TEST(again.record.resolved == deck.record.resolved);
+  const auto by_weights = load(header + "[weights]\npath = \"m\"\nformat = \"gguf\"\n");
+  BOOST_TEST((load(by_weights.record.resolved).weights == by_weights.weights));
+}
+
+BOOST_AUTO_TEST_CASE(the_deck_of_the_project_is_good) {
+  const auto deck = load_memory_plan_deck({KFORMER_SOURCE_DIR "/inputs/memory-llama-3.1-8b.toml", {}});
+  BOOST_TEST(expand(deck.sweep, *deck.model, built).size() == 24u);
+  BOOST_TEST(deck.record.warnings.empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
+  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
+  const std::string begin = "<!-- begin kformer-memory --describe-deck -->\n";
+  const auto from = page.find(begin), to = page.find("<!-- end kformer-memory --describe-deck -->\n");
+  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
+  BOOST_TEST(
+      page.substr(from + begin.size(), to - from - begin.size()) == describe_deck_markdown<MemoryPlanDeck>(),
+      "put the output of kformer-memory --describe-deck between the markers of docs/decks.md");
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_knows_model_and_axes) {
+  const auto schema = nlohmann::json::parse(describe_deck_json_schema<MemoryPlanDeck>());
+  const auto& tables = schema.at("properties");
+  BOOST_TEST(tables.at("model").at("properties").at("num_hidden_layers").at("minimum") == 1);
+  BOOST_TEST(!tables.at("model").contains("required"));
+  BOOST_TEST(tables.at("sweep").at("properties").at("weights").at("oneOf").at(0).at("enum").at(4) == "tq2_0");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

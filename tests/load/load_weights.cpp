@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// A checkpoint into models and back into a file.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/scratch_directory.hpp"
+#include "kformer/core/view_of.hpp"
+#include "kformer/io/safetensors.hpp"
+#include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "support/errors.hpp"
+#include "support/test_tensor.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+using Exec = KFORMER_TEST_SPACE;
+using Space = Exec::memory_space;
+
+// A checkpoint that is part of the repository: random weights in bfloat16.
+std::filesystem::path tiny_llama() { return std::filesystem::path(KFORMER_INPUTS) / "tiny-llama"; }
+
+Checkpoint open_checked() {
+  Checkpoint checkpoint = Checkpoint::open(tiny_llama());
+  checkpoint.check_against(checkpoint.model());
+  return checkpoint;
+}
+
+const std::vector<std::int32_t> text{256, 'O', 'n', 'c', 'e', ' ', 'u', 'p'};
+
+// The logits after every token of the text, by a model for whole sequences.
+template <class T>
+std::vector<double> whole_sequence(const Checkpoint& checkpoint, const std::shared_ptr<Ledger>& ledger) {
+  const LlamaConfig config = llama_config(checkpoint.model());
+  const auto tokens = static_cast<std::int64_t>(text.size());
+  LlamaModel<Exec, T> model(config, {1, tokens}, {.mode = LayerMode::inference}, *ledger);
+  load_weights(Exec(), checkpoint, model, *ledger);
+  model.prepare(Exec());
+  TestTensor<Exec, std::int32_t> ids({tokens});
+  ids.fill([](std::size_t i) { return text[i]; });
+  TestTensor<Exec, T> logits({tokens, config.vocab_size});
+  model.forward(Exec(), ids.template view<1>());
+  model.logits(Exec(), logits.template view<2>());
+  Exec().fence("kformer::Testing::load");
+  return logits.template read<double>().values();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(load_weights)
+
+BOOST_AUTO_TEST_CASE(every_weight_is_that_of_the_file) {
+  const Checkpoint checkpoint = open_checked();
+  const auto file = SafetensorsFile::open(tiny_llama() / "model.safetensors");
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, model, *ledger);
+  for (const Parameter& parameter : model.parameters()) {
+    const std::vector<double> expected = file.read_f64(parameter.name);
+    std::vector<float> weights(expected.size());
+    Kokkos::deep_copy(Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                          weights.data(), weights.size()),
+                      Kokkos::View<float*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                          static_cast<float*>(parameter.weight.data), weights.size()));
+    BOOST_TEST(std::vector<double>(weights.begin(), weights.end()) == expected, parameter.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(saved_weights_are_loaded_again_bit_for_bit) {
+  const ScratchDirectory folder;
+  const Checkpoint checkpoint = open_checked();
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, bf16> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, model, *ledger);
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors");
+  const auto before = SafetensorsFile::open(tiny_llama() / "model.safetensors");
+  const auto after = SafetensorsFile::open(folder / "model.safetensors");
+  BOOST_TEST(after.names() == before.names(), boost::test_tools::per_element());
+  for (const std::string& name : before.names()) {
+    const TensorEntry &a = before.at(name), &b = after.at(name);
+    BOOST_TEST(b.dtype == "BF16", name);
+    BOOST_TEST(b.shape == a.shape, boost::test_tools::per_element());
+    BOOST_TEST(std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end()), name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_saved_weights_says_the_same) {
+  const ScratchDirectory folder;
+  const auto ledger = Ledger::create();
+  const Checkpoint checkpoint = open_checked();
+  LlamaModel<Exec, double> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, model, *ledger);
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors");
+  put_contents(folder / "config.json", contents_of(tiny_llama() / "config.json"));
+  const auto first = whole_sequence<double>(checkpoint, ledger);
+  const auto second = whole_sequence<double>(Checkpoint::open(folder.path()), ledger);
+  BOOST_TEST(std::isfinite(first.front()));
+  BOOST_TEST(first == second);
+}
+
+BOOST_AUTO_TEST_CASE(a_model_of_other_extents_is_refused) {
+  const Checkpoint checkpoint = open_checked();
+  const auto ledger = Ledger::create();
+  LlamaConfig config = llama_config(checkpoint.model());
+  config.intermediate_size *= 2;
+  LlamaModel<Exec, float> model(config, {1, 4}, {}, *ledger);
+  check_error<FileError>(
+      [&] { kformer::load_weights(Exec(), checkpoint, model, *ledger); },
+      "kformer::load_weights: model.layers.0.mlp.gate_proj.weight has the extents [128, 48] in the "
+      "checkpoint, and [256, 48] in the model; make the model with "
+      "llama_config(checkpoint.model())");
+}
+
+BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
+  const Checkpoint checkpoint = open_checked();
+  BOOST_TEST(quantized_weights(checkpoint).empty());
+  BOOST_TEST(staging_bytes(checkpoint, {}) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_view_of_a_weight_is_the_weight) {
+  const Checkpoint checkpoint = open_checked();
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
+  const Parameter parameter = model.parameters().at(1);
+  const auto view = view_of<float**, Space>(parameter.weight);
+  BOOST_TEST(static_cast<void*>(view.data()) == parameter.weight.data);
+  BOOST_TEST(static_cast<std::int64_t>(view.extent(0)) == parameter.weight.extent[0]);
+  BOOST_TEST(static_cast<std::int64_t>(view.stride(0)) == parameter.weight.stride[0]);
+  check_error<DimensionMismatch>(
+      [&] { view_of<double**, Space>(parameter.weight); },
+      "kformer::view_of: the tensor has rank 2 and storage type f32, asked for rank 2 and f64");
+  check_error<DimensionMismatch>(
+      [&] { view_of<float*, Space>(parameter.weight); },
+      "kformer::view_of: the tensor has rank 2 and storage type f32, asked for rank 1 and f32");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing

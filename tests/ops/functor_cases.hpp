@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/attention_functors.hpp"
+#include "ops/attention_cases.hpp"
+
+/// \file
+/// Calls of flash attention with functors, for tests.
+
+namespace kformer::Testing {
+
+/// Calls `f` once for the best kernel that takes functors and once for the portable one.
+template <class F>
+void with_each_kernel(F f) {
+  BOOST_TEST_CONTEXT("the best kernel") { f(); }
+  const ForcedKernels portable("attention:kokkos");
+  BOOST_TEST_CONTEXT("the portable kernel") { f(); }
+}
+
+template <class T>
+AttentionExtras<Exec> extras_of(const AttentionTensors<T>& t) {
+  AttentionExtras<Exec> x;
+  if (t.bias.ref().present()) x.bias(t.bias.template view<4>());
+  if (t.c.has_alibi) x.alibi_slopes(t.slopes.template view<1>());
+  if (t.c.has_sinks) x.sinks(t.sinks.template view<1>());
+  if (!t.c.q_lengths.empty())
+    x.sequences(t.cu_seqlens_q.template view<1>(), t.cu_seqlens_kv.template view<1>());
+  if (t.c.block_q > 0) x.block_mask(t.block_mask.template view<4>(), t.c.block_q, t.c.block_kv);
+  return x;
+}
+
+template <class T>
+AttentionExtraGradients<Exec> extra_gradients_of(const AttentionTensors<T>& t) {
+  AttentionExtraGradients<Exec> x;
+  if (t.dbias.ref().present()) x.bias(t.dbias.template view<4>());
+  if (t.c.has_sinks) x.sinks(t.dsinks.template view<1>());
+  return x;
+}
+
+template <class T>
+auto backward_operands(const AttentionTensors<T>& t) {
+  return AttentionBackwardOperands{.q = t.q.template view<4>(),
+                                   .k = t.k.template view<4>(),
+                                   .v = t.v.template view<4>(),
+                                   .out = t.out.template view<4>(),
+                                   .lse = t.lse.template view<3>(),
+                                   .dout = t.dout.template view<4>(),
+                                   .dq = t.dq.template view<4>(),
+                                   .dk = t.dk.template view<4>(),
+                                   .dv = t.dv.template view<4>()};
+}
+
+template <class T, class F>
+void run_forward(const AttentionTensors<T>& t, const F& functor) {
+  attention_forward(Exec(), t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),
+                    t.out.template view<4>(), t.lse.template view<3>(), functor, t.c.options, extras_of(t));
+  Exec().fence("kformer::Testing::run_forward");
+}
+
+template <class T, class F>
+Kokkos::View<std::byte*, Exec::memory_space> workspace_for(const AttentionTensors<T>& t, const F& functor) {
+  return Kokkos::View<std::byte*, Exec::memory_space>(
+      "workspace", attention_backward_workspace_bytes(Exec(), t.c.shape(dtype_of<T>), functor, t.c.options,
+                                                      extras_of(t), extra_gradients_of(t)));
+}
+
+template <class T, class F>
+void run_backward(const AttentionTensors<T>& t, const F& functor, const Workspace& workspace) {
+  attention_backward(Exec(), backward_operands(t), functor, t.c.options, extras_of(t), extra_gradients_of(t),
+                     workspace);
+  Exec().fence("kformer::Testing::run_backward");
+}
+
+template <class T, class F>
+void run_backward(const AttentionTensors<T>& t, const F& functor) {
+  run_backward(t, functor, workspace_for(t, functor));
+}
+
+/// Judges both directions, for each kernel, by the reference with a bias equal to the functor.
+template <class T, class F>
+void check_against_bias(const AttentionCase& c, const F& functor, auto bias_of) {
+  AttentionTensors<T> t(c), dense(c);
+  const bool full = c.bias_kind == Bias::full, biased = c.bias_kind != Bias::none;
+  if (biased) {
+    // Quarters: the sum with the functor's value is exact in every storage type.
+    const auto random = t.bias.template read<double>();
+    t.bias.fill(
+        [&](std::size_t at) { return static_cast<compute_t<T>>(std::round(4 * random.values()[at]) / 4); });
+  }
+  const auto added =
+      t.bias.ref().present() ? t.bias.template read<double>() : kformer::Impl::HostTensor<double>();
+  dense.bias = TestTensor<Exec, T>({full ? c.batch : 1, full ? c.q_heads : 1, c.q_len, c.kv_len});
+  dense.bias.fill([&](std::size_t at) {
+    const auto n = static_cast<std::int64_t>(at);
+    return static_cast<compute_t<T>>(bias_of(n / c.kv_len % c.q_len, n % c.kv_len) +
+                                     (biased ? added.values()[at] : 0.0));
+  });
+  const auto expected = dense.template forward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = dense.template forward<compute_t<T>, T>();
+  dense.save(expected);
+  const auto expected_gradients = dense.template backward<oracle_t<T>, oracle_t<T>>();
+  const auto naive_gradients = dense.template backward<compute_t<T>, T>();
+  BOOST_TEST_INFO_SCOPE(t.forward_problem().operands().describe());
+  with_each_kernel([&] {
+    run_forward(t, functor);
+    check_close("out", t.out, expected.out, naive.out);
+    check_close("lse", t.lse, expected.lse, naive.lse);
+    t.save(expected);
+    t.dsinks.reset();
+    run_backward(t, functor);
+    check_close("dq", t.dq, expected_gradients.dq, naive_gradients.dq);
+    check_close("dk", t.dk, expected_gradients.dk, naive_gradients.dk);
+    check_close("dv", t.dv, expected_gradients.dv, naive_gradients.dv);
+    if (biased) check_close("dbias", t.dbias, expected_gradients.dbias, naive_gradients.dbias);
+    if (c.has_sinks) check_close("dsinks", t.dsinks, expected_gradients.dsinks, naive_gradients.dsinks);
+  });
+}
+
+}  // namespace kformer::Testing

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// The instructions on the emulated block, from the descriptions of the PTX ISA.
+#include "ops/common/cuda/instructions.hpp"
+#include "kformer/core/scalar.hpp"
+
+namespace kformer::Impl::cuda {
+
+using emulation::Block;
+
+namespace {
+
+int lane() { return thread_index() % emulation::warp_threads; }
+
+template <Half type>
+using Stored = std::conditional_t<type == Half::bf16, bf16, f16>;
+
+// Every lane gives the address of a row of a matrix; `element(matrix, i, k)` is what this lane gets.
+struct Rows {
+  std::uint16_t of[8];
+};
+const Rows* exchange_rows(SharedAddress row) {
+  Rows rows;
+  std::memcpy(&rows, Block::current().shared(row, sizeof(rows)), sizeof(rows));
+  return Block::current().exchange(rows);
+}
+
+}  // namespace
+
+void block_barrier() {
+  Block& block = Block::current();
+  block.barrier(0, block.threads());
+}
+
+bool any_of_block(bool mine) { return Block::current().any(mine); }
+
+void copy_async(SharedAddress to, const void* from, bool present) {
+  Block& block = Block::current();
+  block.check_global(from, 16);
+  std::byte* place = block.shared(to, 16);
+  block.later([=] {
+    if (present)
+      std::memcpy(place, from, 16);
+    else
+      std::memset(place, 0, 16);
+  });
+}
+
+void load_matrices(std::uint32_t (&r)[4], SharedAddress row) {
+  const Rows* rows = exchange_rows(row);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const Rows& mine = rows[8 * matrix + lane() / 4];
+    const int column = 2 * (lane() % 4);
+    r[matrix] = mine.of[column] | static_cast<std::uint32_t>(mine.of[column + 1]) << 16;
+  }
+}
+
+void load_matrices_transposed(std::uint32_t (&r)[4], SharedAddress row) {
+  const Rows* rows = exchange_rows(row);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const int column = lane() / 4, first = 8 * matrix + 2 * (lane() % 4);
+    r[matrix] = rows[first].of[column] | static_cast<std::uint32_t>(rows[first + 1].of[column]) << 16;
+  }
+}
+
+template <Half type>
+std::uint32_t pack(float low, float high) {
+  return Stored<type>(low).bits | static_cast<std::uint32_t>(Stored<type>(high).bits) << 16;
+}
+template <Half type>
+float unpack(std::uint16_t bits) {
+  Stored<type> x;
+  x.bits = bits;
+  return static_cast<float>(x);
+}
+
+template <Half type>
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  struct Registers {
+    std::uint32_t a[4], b[2];
+  };
+  const Registers* of = Block::current().exchange(Registers{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const auto half = [](std::uint32_t both, int k) {
+    return unpack<type>(static_cast<std::uint16_t>(both >> 16 * (k % 2)));
+  };
+  // Row r and column k of a stand in register (r/8) + 2(k/8) of lane 4(r mod 8) + (k mod 8)/2; row k and column
+  // n of b in register k/8 of lane 4n + (k mod 8)/2; registers of c are rows lane/4 and lane/4 + 8, two columns
+  // each.
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane() / 4 + 8 * (i / 2), column = 2 * (lane() % 4) + i % 2;
+    double sum = 0;
+    for (int k = 0; k < 16; ++k)
+      sum += static_cast<double>(half(of[4 * (row % 8) + k % 8 / 2].a[row / 8 + 2 * (k / 8)], k)) *
+             static_cast<double>(half(of[4 * column + k % 8 / 2].b[k / 8], k));
+    c[i] = static_cast<float>(sum + static_cast<double>(c[i]));
+  }
+}
+
+float shuffle_xor(float x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
+double shuffle_xor(double x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
+std::uint32_t shuffle(std::uint32_t x, int from) { return Block::current().exchange(x)[from]; }
+
+template std::uint32_t pack<Half::bf16>(float, float);
+template std::uint32_t pack<Half::f16>(float, float);
+template float unpack<Half::bf16>(std::uint16_t);
+template float unpack<Half::f16>(std::uint16_t);
+template void multiply_add<Half::bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t);
+template void multiply_add<Half::f16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t);
+
+}  // namespace kformer::Impl::cuda

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/text/chat_template.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <vector>
+
+#include "kformer/core/error.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+using Messages = std::vector<ChatMessage>;
+
+const Messages conversation{
+    {"system", "Be brief."}, {"user", " Hi "}, {"assistant", "Hello."}, {"user", "Bye"}};
+
+/// As published with SmolLM2-Instruct.
+const std::string smollm2 =
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+    "'<|im_start|>system\n"
+    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif "
+    "%}{{'<|im_start|>' + "
+    "message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if "
+    "add_generation_prompt %}{{ "
+    "'<|im_start|>assistant\n' }}{% endif %}";
+
+std::string refusal(const Messages& messages) {
+  try {
+    apply_chat({}, messages);
+  } catch (const NotSupported& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(chat_template)
+
+BOOST_AUTO_TEST_CASE(chatml) {
+  const ChatTemplate chat = ChatTemplate::recognise(smollm2);
+  BOOST_TEST((chat.style == ChatStyle::chatml));
+  BOOST_TEST(chat.default_system == "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
+  BOOST_TEST(
+      apply_chat(chat, Messages{{"user", "Hi"}}) ==
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  BOOST_TEST(
+      apply_chat(chat, conversation) ==
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\nHello."
+      "<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n");
+  // Escaped new lines, and first a message that a program makes.
+  const ChatTemplate qwen = ChatTemplate::recognise(
+      R"({{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}{{- '<|im_start|>system\nYou are Qwen.<|im_end|>\n' }})");
+  BOOST_TEST(qwen.default_system == "You are Qwen.");
+  BOOST_TEST(ChatTemplate::recognise("{{ '<|im_start|>' + x }}").default_system == "");
+}
+
+BOOST_AUTO_TEST_CASE(llama3) {
+  const ChatTemplate chat = ChatTemplate::recognise("{{ '<|start_header_id|>' }}");
+  BOOST_TEST(
+      apply_chat(chat, conversation) ==
+      "<|start_header_id|>system<|end_header_id|>\n\nBe "
+      "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+      "Hi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|><|start_header_id|>user"
+      "<|end_header_id|>\n\nBye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+  const ChatTemplate dated =
+      ChatTemplate::recognise("<|start_header_id|> Cutting Knowledge Date: December 2023");
+  BOOST_TEST(
+      apply_chat(dated, Messages{{"user", "Hi"}}) ==
+      "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul "
+      "2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant"
+      "<|end_header_id|>\n\n");
+}
+
+BOOST_AUTO_TEST_CASE(instructions_in_brackets) {
+  const ChatTemplate llama2 = ChatTemplate::recognise("'[INST] ' '<<SYS>>\\n'");
+  BOOST_TEST((llama2.style == ChatStyle::llama2));
+  BOOST_TEST(apply_chat(llama2, conversation) ==
+             "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n Hi [/INST] Hello. </s><s>[INST] Bye [/INST]");
+  const ChatTemplate mistral = ChatTemplate::recognise("'[INST] '");
+  BOOST_TEST((mistral.style == ChatStyle::mistral));
+  BOOST_TEST(apply_chat(mistral, conversation) ==
+             "[INST] Be brief.\n\n Hi  [/INST]Hello.</s>[INST] Bye [/INST]");
+}
+
+BOOST_AUTO_TEST_CASE(zephyr) {
+  const ChatTemplate chat = ChatTemplate::recognise("{{ '<|user|>\\n' + message['content'] + eos_token }}");
+  BOOST_TEST((chat.style == ChatStyle::zephyr));
+  BOOST_TEST(apply_chat(chat, conversation) ==
+             "<|system|>\nBe brief.</s>\n<|user|>\n Hi "
+             "</s>\n<|assistant|>\nHello.</s>\n<|user|>\nBye</s>\n<|assistant|>\n");
+}
+
+BOOST_AUTO_TEST_CASE(others_are_refused) {
+  for (const char* text : {"", "{{ bos_token }}", "<|user|>\n<|end|> eos_token"})
+    BOOST_CHECK_THROW(ChatTemplate::recognise(text), NotSupported);
+  BOOST_TEST(refusal({}) ==
+             "kformer::apply_chat: the last of 0 messages is not from the user; there is nothing to answer");
+  BOOST_TEST(refusal({{"user", "a"}, {"assistant", "b"}}) ==
+             "kformer::apply_chat: the last of 2 messages is not from the user; there is nothing to answer");
+  BOOST_TEST(refusal({{"system", "a"}}) ==
+             "kformer::apply_chat: the last of 1 messages is not from the user; there is nothing to answer");
+  BOOST_TEST(refusal({{"tool", "a"}}) ==
+             "kformer::apply_chat: message 0 of role 'tool': the role must be system, user or assistant");
+  BOOST_TEST(refusal({{"user", "a"}, {"user", "b"}}) ==
+             "kformer::apply_chat: message 1 of role 'user': user and assistant must alternate, the user "
+             "first");
+  BOOST_TEST(refusal({{"user", "a"}, {"system", "b"}}) ==
+             "kformer::apply_chat: message 1 of role 'system': a system message must come first, and only "
+             "once");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

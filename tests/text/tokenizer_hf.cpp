@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// tokenizer.json: merges by hand, the steps before and after them, and refusals.
+#include <boost/test/unit_test.hpp>
+#include <random>
+
+#include "error_text.hpp"
+#include "tokenizer_files.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+const std::string space = "\xE2\x96\x81";
+
+/// The vocabulary of Llama 2 in small: bytes where there are no characters.
+TokenizerJson llama2(const std::string& options) {
+  TokenizerJson json{
+      {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", space, "a", "b", space + "a", "ab", space + "ab"},
+      R"([["a","b"],[")" + space + R"(","a"],[")" + space + R"(","ab"]])",
+      R"(,"unk_token":"<unk>","byte_fallback":true)" + options,
+      {}};
+  json.members["normalizer"] = R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":")" + space +
+                               R"("},{"type":"Replace","pattern":{"String":" "},"content":")" + space +
+                               R"("}]})";
+  json.members["decoder"] =
+      R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":")" + space +
+      R"("},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]})";
+  json.members["added_tokens"] = R"([{"id":1,"content":"<s>","special":true,"normalized":false}])";
+  json.members["post_processor"] =
+      R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],)"
+      R"("special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]}}})";
+  return json;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(tokenizer_hf)
+
+BOOST_AUTO_TEST_CASE(best_merges_go_first) {
+  // 256: bc, 257: ab, 258: abc, 259: aa
+  for (const char* merges :
+       {R"(["b c","a b","a bc","a a"])", R"([["b","c"],["a","b"],["a","bc"],["a","a"]])"}) {
+    TokenizerJson json = byte_level({"bc", "ab", "abc", "aa"});
+    json.merges = merges;
+    const auto hf = open_json(json.text());
+    BOOST_TEST(hf->encode("abc") == Ids{258});  // bc, then a with it
+    BOOST_TEST(hf->encode("abab") == (Ids{257, 257}));
+    BOOST_TEST(hf->encode("aaa") == (Ids{259, 'a'}));   // the leftmost of equal pairs
+    BOOST_TEST(hf->encode("aabc") == (Ids{'a', 258}));  // bc, then a bc; aa comes too late
+    BOOST_TEST(hf->encode("ab bc") == (Ids{257, ' ', 256}));
+    BOOST_TEST(hf->encode("").empty());
+    BOOST_TEST(hf->decode(hf->encode("aabc ab")) == "aabc ab");
+    BOOST_TEST(hf->vocab_size() == 260);
+    BOOST_TEST(!hf->adds_bos());
+    BOOST_TEST(!hf->bos().has_value());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(words_that_are_tokens_may_be_left_alone) {
+  TokenizerJson json = byte_level({"ab", "abc"});
+  json.merges = R"(["a b"])";
+  BOOST_TEST(open_json(json.text())->encode("abc") == (Ids{256, 'c'}));
+  json.model_options = R"(,"ignore_merges":true)";
+  BOOST_TEST(open_json(json.text())->encode("abc") == Ids{257});
+}
+
+BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
+  // 256: 12, 257: 123, 258: 1234; then the letter of the space with a digit, a newline with one.
+  TokenizerJson json = byte_level({"12", "123", "1234", byte_letter(' ') + "1", byte_letter('\n') + "1"});
+  json.merges = R"([["1","2"],["12","3"],["123","4"],[")" + byte_letter(' ') + R"(","1"],[")" +
+                byte_letter('\n') + R"(","1"]])";
+  const auto with = [&](const std::string& steps) {
+    json.members["pre_tokenizer"] = R"({"type":"Sequence","pretokenizers":[)" + steps +
+                                    R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})";
+    return open_json(json.text());
+  };
+  const auto split = [&](const std::string& pattern, const std::string& behaviour) {
+    return with(R"({"type":"Split","pattern":{"Regex":)" + json_text(pattern) + R"(},"behavior":")" +
+                behaviour + R"(","invert":false},)");
+  };
+  BOOST_TEST(with("")->encode("1234 1\n1") == (Ids{258, 259, 260}));
+  BOOST_TEST(split(R"(\p{N}{1,3})", "Isolated")->encode("1234") == (Ids{257, '4'}));
+  BOOST_TEST(split(R"(\s)", "MergedWithNext")->encode("1234 1") == (Ids{258, 259}));
+  BOOST_TEST(split(R"(\s)", "MergedWithPrevious")->encode("1234 1") == (Ids{258, ' ', '1'}));
+  BOOST_TEST(split(R"(\s)", "Removed")->encode("1234 1") == (Ids{258, '1'}));
+  BOOST_TEST(split("[12]", "Contiguous")->encode("1234") == (Ids{256, '3', '4'}));
+  BOOST_TEST(with(R"({"type":"Digits","individual_digits":true},)")->encode("12 1") ==
+             (Ids{'1', '2', ' ', '1'}));
+  BOOST_TEST(with(R"({"type":"Digits","individual_digits":false},)")->encode("12 1") == (Ids{256, ' ', '1'}));
+  // A pattern that matches nothing at all still makes progress.
+  BOOST_TEST(split("x*", "Isolated")->decode(split("x*", "Isolated")->encode("1x\xC3\xA9 2")) ==
+             "1x\xC3\xA9 2");
+}
+
+BOOST_AUTO_TEST_CASE(bytes_stand_in_for_unknown_characters) {
+  const auto hf = open_json(llama2("").text());
+  BOOST_TEST(hf->adds_bos());
+  BOOST_TEST(hf->bos().value() == 1);
+  BOOST_TEST(hf->encode("ab a") == (Ids{10, 8}));
+  BOOST_TEST(hf->encode(" a") == (Ids{5, 8}));
+  BOOST_TEST(hf->encode("a\xC3\xA9") == (Ids{8, 3, 4}));
+  BOOST_TEST(hf->encode("axx") == (Ids{8, 0, 0}));
+  BOOST_TEST(open_json(llama2(R"(,"fuse_unk":true)").text())->encode("axx") == (Ids{8, 0}));
+  BOOST_TEST(hf->decode(Ids{1, 10, 8}) == "ab a");
+  BOOST_TEST(hf->decode(Ids{5, 8, 3, 4}) == " a\xC3\xA9");
+  BOOST_TEST(hf->decode(Ids{3}) == "\xEF\xBF\xBD");
+  BOOST_TEST(hf->encode_with_special("<s>a") == (Ids{1, 8}));
+}
+
+BOOST_AUTO_TEST_CASE(added_tokens_are_found_as_they_are_spelled) {
+  TokenizerJson json = byte_level({"<|x|>", "<|x|>y", "word", "rr"});
+  json.members["added_tokens"] =
+      R"([{"id":256,"content":"<|x|>","special":true},{"id":257,"content":"<|x|>y","special":false,"normalized":false},)"
+      R"({"id":258,"content":"word","special":false,"single_word":true},)"
+      R"({"id":259,"content":"rr","special":false,"lstrip":true,"rstrip":true},)"
+      R"({"id":300,"content":"<|new|>","special":true}])";
+  const auto hf = open_json(json.text());
+  BOOST_TEST(hf->vocab_size() == 301);
+  BOOST_TEST(hf->encode_with_special("<|x|>z") == (Ids{256, 'z'}));
+  BOOST_TEST(hf->encode("<|x|>z") == (Ids{'<', '|', 'x', '|', '>', 'z'}));
+  BOOST_TEST(hf->encode_with_special("<|x|>y") == Ids{257});  // the longest
+  BOOST_TEST(hf->encode("<|x|>y") == Ids{257});
+  BOOST_TEST(hf->encode("word swords word!") == (Ids{258, ' ', 's', 'w', 'o', 'r', 'd', 's', ' ', 258, '!'}));
+  BOOST_TEST(hf->encode("a  rr\nb") == (Ids{'a', 259, 'b'}));
+  BOOST_TEST(hf->encode_with_special("<|new|>") == Ids{300});
+  BOOST_TEST(hf->decode(Ids{256, 257, 300, 290, 259}) == "<|x|>yrr");
+  BOOST_TEST(hf->piece(290) == "");
+}
+
+BOOST_AUTO_TEST_CASE(any_text_comes_back) {
+  const auto hf = open_json(byte_level().text());
+  std::mt19937 random(20260603);
+  for (int round = 0; round < 1000; ++round) {
+    const std::string text = random_text(random);
+    BOOST_REQUIRE(hf->decode(hf->encode(text)) == text);
+  }
+  BOOST_TEST(hf->decode(hf->encode("a\xFFz\xE4\xBD")) == "a\xEF\xBF\xBDz\xEF\xBF\xBD");
+}
+
+BOOST_AUTO_TEST_CASE(normal_form_or_a_sentence) {
+  TokenizerJson json = byte_level();
+  json.members["normalizer"] = R"({"type":"NFC"})";
+  const auto hf = open_json(json.text());
+  BOOST_TEST(hf->encode("caf\xC3\xA9") == (Ids{'c', 'a', 'f', 0xC3, 0xA9}));
+  try {
+    BOOST_TEST(hf->encode("cafe\xCC\x81") == (Ids{'c', 'a', 'f', 0xC3, 0xA9}));
+  } catch (const NotSupported& error) {  // a build without ICU
+    BOOST_TEST(std::string(error.what()).find("-DKformer_ENABLE_ICU=ON") != std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(files_beside_say_where_a_text_ends) {
+  const std::string json = byte_level({"<s>", "</s>", "<|eot|>"}).text();
+  const auto hf = open_json(
+      json,
+      {{"tokenizer_config.json",
+        R"({"bos_token":{"content":"<s>"},"eos_token":"</s>","chat_template":[{"name":"x","template":"X"},)"
+        R"({"name":"default","template":"D"}]})"},
+       {"generation_config.json", R"({"eos_token_id":[257,258,999]})"}});
+  BOOST_TEST(hf->bos().value() == 256);
+  BOOST_TEST(!hf->adds_bos());
+  BOOST_TEST(hf->eos() == (Ids{257, 258}));
+  BOOST_TEST(hf->chat_template() == "D");
+  BOOST_TEST(open_json(json, {{"chat_template.jinja", "J"}})->chat_template() == "J");
+  BOOST_TEST(open_json(json, {{"generation_config.json", R"({"eos_token_id":257})"}})->eos() == Ids{257});
+}
+
+BOOST_AUTO_TEST_CASE(long_texts_take_no_square_time) {
+  TokenizerJson json = byte_level({"aa", "aaaa"});
+  json.merges = R"(["a a","aa aa"])";
+  const auto hf = open_json(json.text());
+  BOOST_TEST(hf->encode(std::string(1 << 18, 'a')).size() == (1u << 16));
+  BOOST_TEST(hf->encode(std::string(1 << 18, ' ')).size() == (1u << 18));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include <boost/test/unit_test.hpp>
+
+#include "error_text.hpp"
+#include "tokenizer_files.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// Whether opening fails as FileError with `what` in its text, which also names the file.
+void check_refused(const std::string& json, const std::string& what) {
+  const std::string text = file_error([&] { open_json(json); });
+  BOOST_TEST(text.find(what) != std::string::npos, "expected '" << what << "', got '" << text << "'");
+  BOOST_TEST(text.find("tokenizer.json' is not a valid tokenizer: ") != std::string::npos, text);
+}
+
+void check_unsupported(const TokenizerJson& json, const std::string& what) {
+  std::string text = "no error";
+  try {
+    open_json(json.text());
+  } catch (const NotSupported& error) {
+    text = error.what();
+  }
+  BOOST_TEST(text.find(what) != std::string::npos, "expected '" << what << "', got '" << text << "'");
+}
+
+TokenizerJson with_member(const std::string& name, const std::string& member) {
+  TokenizerJson json = byte_level({"ab"});
+  json.members[name] = member;
+  return json;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(tokenizer_hf_errors)
+
+BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
+  check_refused("", "not valid JSON");
+  check_refused("[1,2", "not valid JSON");
+  check_refused("[]", "it is array, expected an object");
+  check_refused("{}", "it has no 'model'");
+  check_refused(R"({"model":{"type":"BPE","merges":[]}})", "model has no 'vocab'");
+  check_refused(R"({"model":{"type":"BPE","vocab":[],"merges":[]}})",
+                "model.vocab is array, expected an object");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":"0"},"merges":[]}})",
+                "the id of token 'a' is not an integer");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", "ids lie in [0, 4194304)");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})", "ids lie in [0, 4194304)");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":18446744073709551615},"merges":[]}})", "no integer");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}})",
+                "token 'b' with id 0: 'a' has that id already");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})",
+                "merge 0 of 'a' and 'b': 'ab' is not a token");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"ax":1},"merges":["a x"]}})", "'x' is no token");
+  for (const char* merge : {"1", R"("ab")", R"("a b c")", R"(["a"])", R"(["a",1])", "null"})
+    check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[)" + std::string(merge) + "]}}",
+                  "model.merges[0] is not a pair of tokens");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{},"unk_token":"u"}})",
+                "model.unk_token 'u' is not a token");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":{}}})", "model.merges is object");
+  check_refused(std::string(100000, '['), "nested deeper than 64 levels");
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += R"({"a":)";
+  check_refused(deep, "nested deeper than 64 levels");
+}
+
+BOOST_AUTO_TEST_CASE(broken_components_are_refused) {
+  check_refused(with_member("added_tokens", R"([{"id":-5,"content":"new"}])").text(), "with id -5");
+  check_refused(with_member("added_tokens", R"([{"id":3,"content":"new"}])").text(), "has that id already");
+  check_refused(with_member("added_tokens", R"([{"id":3,"content":"ab"}])").text(),
+                "added_tokens[0]: 'ab' has id 3 here, and 256 in the vocabulary");
+  check_refused(with_member("added_tokens", "{}").text(), "added_tokens is object, expected an array");
+  check_refused(with_member("pre_tokenizer", "{}").text(), "pre_tokenizer has no 'type'");
+  check_refused(
+      with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})").text(),
+      "the pattern '(' is not a valid regular expression");
+  check_refused(
+      with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"a"},"behavior":"Other"})").text(),
+      "pre_tokenizer.behavior is 'Other'");
+  check_refused(with_member("pre_tokenizer", R"({"type":"Sequence","pretokenizers":7})").text(),
+                "pre_tokenizer.pretokenizers is number, expected an array");
+}
+
+BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
+  check_unsupported(with_member("normalizer", R"({"type":"Lowercase"})"),
+                    "normalizer is not supported: it is 'Lowercase'");
+  check_unsupported(
+      with_member("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[{"type":"Whitespace"}]})"),
+      "pre_tokenizer.pretokenizers[0] is not supported: it is 'Whitespace'");
+  check_unsupported(with_member("decoder", R"({"type":"WordPiece"})"),
+                    "decoder is not supported: it is 'WordPiece'");
+  check_unsupported(with_member("post_processor", R"({"type":"BertProcessing"})"),
+                    "post_processor is not supported: it is 'BertProcessing'");
+  check_unsupported(
+      with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\w+"},"behavior":"Isolated"})"),
+      "the escape '\\w'");
+  check_unsupported(
+      with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated"})"),
+      "'&&'");
+  TokenizerJson json = byte_level();
+  json.model_options = R"(,"continuing_subword_prefix":"##")";
+  check_unsupported(json, "model.continuing_subword_prefix is not supported");
+  json.model_options = R"(,"dropout":0.1)";
+  check_unsupported(json, "model.dropout is not supported");
+  BOOST_CHECK_THROW(open_json(R"({"model":{"type":"Unigram","vocab":[]}})"), NotSupported);
+}
+
+BOOST_AUTO_TEST_CASE(files_that_cannot_be_read_are_named) {
+  const ScratchDirectory folder;
+  const std::string text = file_error([&] { open_tokenizer(TokenizerFormat::hf, folder.path()); });
+  BOOST_TEST(text.find("cannot read '") == 0);
+  BOOST_TEST(text.find("tokenizer.json': No such file or directory") != std::string::npos);
+  BOOST_TEST(file_error([] { open_tokenizer(TokenizerFormat::hf, "/dev/null"); }) != "no error");
+}
+
+BOOST_AUTO_TEST_CASE(broken_files_beside_are_refused) {
+  const std::string json = byte_level().text();
+  const auto beside = [&](const std::string& name, const std::string& contents) {
+    return file_error([&] { open_json(json, {{name, contents}}); });
+  };
+  BOOST_TEST(beside("tokenizer_config.json", "[").find("tokenizer_config.json") != std::string::npos);
+  BOOST_TEST(
+      beside("tokenizer_config.json", R"({"bos_token":3})").find("bos_token is number, expected a text") !=
+      std::string::npos);
+  BOOST_TEST(beside("generation_config.json", R"({"eos_token_id":["2"]})").find("eos_token_id[0] is string") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
