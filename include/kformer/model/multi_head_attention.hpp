@@ -8,7 +8,7 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
-#include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/attention.hpp"
 
 /// \file
 /// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward, on
@@ -162,8 +162,17 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
     begin_backward(exec, dy, gradients);
-    attention_backward(exec, m_q, m_k, m_v, m_attended, m_lse, m_d_attended, m_dq, m_dk, m_dv, functor,
-                       m_config.attention, m_attention_workspace);
+    attention_backward(exec,
+                       AttentionBackwardOperands{.q = m_q,
+                                                 .k = m_k,
+                                                 .v = m_v,
+                                                 .out = m_attended,
+                                                 .lse = m_lse,
+                                                 .dout = m_d_attended,
+                                                 .dq = m_dq,
+                                                 .dk = m_dk,
+                                                 .dv = m_dv},
+                       functor, m_config.attention, {}, {}, m_attention_workspace);
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
 
