@@ -155,7 +155,9 @@ std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
     if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, c.options));
   }
   const Bytes workspace("kformer::perf::workspace", bytes);
-  const auto make = [&](const Space& exec, std::uint64_t seed) { return FlashCall<T>(exec, c, workspace, seed); };
+  const auto make = [&](const Space& exec, std::uint64_t seed) {
+    return FlashCall<T>(exec, c, workspace, seed);
+  };
   return std::make_unique<RotatingRun<FlashCall<T>>>(make);
 }
 

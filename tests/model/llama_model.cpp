@@ -204,11 +204,8 @@ BOOST_AUTO_TEST_CASE(an_invalid_model_books_nothing) {
   LlamaConfig config = small_model();
   config.vocab_size = 0;
   const auto ledger = Ledger::create();
-  check_error<DimensionMismatch>(
-      [&] {
-        LlamaModel<Exec, float>(config, {1, 3}, {}, *ledger);
-      },
-      "kformer::LlamaConfig: vocab_size must be positive, got 0");
+  check_error<DimensionMismatch>([&] { LlamaModel<Exec, float>(config, {1, 3}, {}, *ledger); },
+                                 "kformer::LlamaConfig: vocab_size must be positive, got 0");
   BOOST_TEST(ledger->current_total() == 0u);
 }
 

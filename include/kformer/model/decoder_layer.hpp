@@ -46,16 +46,16 @@ class DecoderLayer {
   /// \param shape      the tokens it will work on
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
-  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory for
-  ///                   everything but parameters and what backward needs. Such layers must not run at the same
-  ///                   time.
+  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory
+  ///                   for everything but parameters and what backward needs. Such layers must not run at the
+  ///                   same time.
   /// \throws DimensionMismatch if the configuration is invalid, or differs from that of `share_with`
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
                const DecoderLayer* share_with = nullptr);
 
-  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`; layers
-  /// that share need the tables only once, and `prepare` skips them then.
+  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`;
+  /// layers that share need the tables only once, and `prepare` skips them then.
   void prepare(const Exec& exec);
 
   /// The weights, and in training their gradients, by published name.
@@ -125,7 +125,7 @@ class DecoderLayer {
   // norms of heads, whose backward needs what the norms were given.
   Matrix m_qkv, m_rotated, m_attention, m_h, m_gate_up;
   Vector m_rstd1, m_rstd2;
-  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;  // (rows, heads)
+  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;                                    // (rows, heads)
   Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;             // (batch, heads, seq)
   Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged> m_probabilities;  // (…, q_len, kv_len)
 

@@ -121,9 +121,9 @@ class Generator {
   GeneratorOptions m_options;
   std::vector<GeneratedSequence> m_sequences;
   std::int64_t m_computed_tokens = 0;
-  std::vector<std::size_t> m_live;        // sequences of the last step
+  std::vector<std::size_t> m_live;                  // sequences of the last step
   std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
-  BlockMatrix<memory_space, T> m_logits;  // behind their last tokens, in memory of the decoder
+  BlockMatrix<memory_space, T> m_logits;            // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
   History m_history;

@@ -37,7 +37,8 @@ struct LlamaConfig {
   }
   /// Elements of all weights of the model.
   std::int64_t model_parameter_count() const {
-    return num_hidden_layers * parameter_count() + hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
+    return num_hidden_layers * parameter_count() +
+           hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
   }
   /// Checks what a layer needs.
   /// \throws DimensionMismatch naming the key that is out of range
