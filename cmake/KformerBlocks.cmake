@@ -24,6 +24,17 @@ function(kformer_add_block library block)
   endforeach()
 endfunction()
 
+# kformer_add_model(<library> <file> <class>): the class whose members src/model/<file>.hpp defines, for every storage type on every
+# execution space of Kokkos. Consumers compile its declarations alone.
+function(kformer_add_model library file class)
+  foreach(space IN LISTS Kformer_SPACES)
+    string(TOLOWER ${space} lower)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/model/${file}_${lower}.cpp)
+    configure_file(${CMAKE_CURRENT_SOURCE_DIR}/model/instances.cpp.in ${source} @ONLY)
+    target_sources(${library} PRIVATE ${source})
+  endforeach()
+endfunction()
+
 # kformer_add_cuda_kernels(): src/ops/<block>/cuda/*.cpp of every block and the device's memory pool, where Kokkos has CUDA.
 # Free of Kokkos, so that nvcc takes seconds for each.
 function(kformer_add_cuda_kernels)

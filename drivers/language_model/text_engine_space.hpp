@@ -66,7 +66,7 @@ class TextEngineOn final : public TextEngine {
     std::unique_ptr<KvCache<Exec, T>> cache;
     Generator<Exec, T> generator;
 
-    Anew(const EngineTask& task, const LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
+    Anew(const EngineTask& task, LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
         : cache(KvCache<Exec, T>::create(task.config, contiguous(task), ledger)),
           generator(decoder, *cache, {.prefill_chunk = task.generator.prefill_chunk}, ledger) {}
     static KvCacheOptions contiguous(const EngineTask& task) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kformer/model/kv_cache.hpp"
+#include "model/kv_cache/slot_arrays.hpp"
 #include "ops/attention/reference.hpp"
 #include "support/every_kernel.hpp"
 
