@@ -97,8 +97,8 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   arena.add(m_normed, rows, hidden);
   arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
   if (training) {
-    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and the
-    // one it makes. The recomputed product stands where the gradient of gate and up will be.
+    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
+    // the one it makes. The recomputed product stands where the gradient of gate and up will be.
     arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
                   [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
     arena.overlap([&] { arena.add(m_product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },

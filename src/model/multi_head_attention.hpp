@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/multi_head_attention.hpp"
 #include "kformer/ops/attention.hpp"
+#include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/rope.hpp"
 #include "model/module_tools.hpp"
 
@@ -100,7 +103,10 @@ std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
                              m_config.num_key_value_heads,
                              m_config.head_dim,
                              m_config.head_dim};
-  return attention_backward_workspace_bytes(Exec(), shape, m_config.attention);
+  // Functors may run in the portable kernel, whatever is best without one.
+  const auto problem = Impl::planned_attention_backward(shape, m_config.attention, {}, {});
+  return std::max(attention_backward_workspace_bytes(Exec(), shape, m_config.attention),
+                  Impl::attention_backward_workspace(problem));
 }
 
 template <class Exec, Scalar T>

@@ -178,7 +178,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
       check("v_bias", m.v_bias, m.dv_bias);
       check("o_bias", m.o_bias, m.do_bias);
       // A bias that all keys have changes no weight of softmax.
-      for (const double d : m.dk_bias.read<double>().values()) BOOST_TEST(std::abs(d) <= 1e-13);
+      const auto dk_bias = m.dk_bias.read<double>();
+      for (const double d : dk_bias.values()) BOOST_TEST(std::abs(d) <= 1e-13);
     }
 }
 

@@ -46,16 +46,16 @@ class DecoderLayer {
   /// \param shape      the tokens it will work on
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
-  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory for
-  ///                   everything but parameters and what backward needs. Such layers must not run at the same
-  ///                   time.
+  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory
+  ///                   for everything but parameters and what backward needs. Such layers must not run at the
+  ///                   same time.
   /// \throws DimensionMismatch if the configuration is invalid, or differs from that of `share_with`
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
                const DecoderLayer* share_with = nullptr);
 
-  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`; layers
-  /// that share need the tables only once, and `prepare` skips them then.
+  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`;
+  /// layers that share need the tables only once, and `prepare` skips them then.
   void prepare(const Exec& exec);
 
   /// The weights, and in training their gradients, by published name.

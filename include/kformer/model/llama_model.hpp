@@ -21,8 +21,8 @@ namespace kformer {
 ///
 /// with `W_head` the embedding itself where `tie_word_embeddings` says so.
 ///
-/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates only
-/// in its constructor. The logits of all tokens never exist together unless they are asked for.
+/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates
+/// only in its constructor. The logits of all tokens never exist together unless they are asked for.
 ///
 /// A step of training is
 ///
@@ -92,8 +92,8 @@ class LlamaModel {
 
   /// The cross-entropy of every token, of the last forward.
   /// \param exec    the instance
-  /// \param targets (batch · seq), int32, the word that comes next. `options.ignore_index`, −100, has loss 0; any other
-  ///                target outside the vocabulary has loss NaN.
+  /// \param targets (batch · seq), int32, the word that comes next. `options.ignore_index`, −100, has loss 0;
+  ///                any other target outside the vocabulary has loss NaN.
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
   /// \param options label smoothing, z-loss, …
   /// \throws NotSupported if there was no forward, or an option is out of range

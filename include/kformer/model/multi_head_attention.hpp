@@ -8,11 +8,11 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
-#include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/attention.hpp"
 
 /// \file
-/// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward, on
-/// weights of the caller's own.
+/// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward,
+/// on weights of the caller's own.
 
 namespace kformer {
 
@@ -44,8 +44,8 @@ struct MultiHeadAttentionShape {
   std::int64_t context_rows() const { return batch * (context_len > 0 ? context_len : seq_len); }
 };
 
-/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
-/// with unit stride along the last extent fit. A bias that is left out is none.
+/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any
+/// Kokkos Views with unit stride along the last extent fit. A bias that is left out is none.
 template <class MemorySpace, class U>
 struct MultiHeadAttentionViews {
   BlockMatrix<MemorySpace, U> q;           ///< (q_heads · head_dim, hidden)
@@ -62,16 +62,17 @@ struct MultiHeadAttentionViews {
 ///
 ///     y = attention(rope(x W_qᵀ + b_q), rope(c W_kᵀ + b_k), c W_vᵀ + b_v) W_oᵀ + b_o.
 ///
-/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
-/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module
+/// owns saved activations and workspace, booked in a ledger, and allocates only in its constructor:
 ///
-///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4}, {batch, seq_len},
+///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4},
+///                                               {batch, seq_len},
 ///                                               {.q = w_q, .k = w_k, .v = w_v, .o = w_o}, *ledger);
 ///     attention.forward(exec, x, y);
 ///     attention.backward(exec, x, dy, dx, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
 ///
-/// Rows of x, y and their gradients are tokens, sequence after sequence. The members are compiled into the library, for
-/// every execution space of Kokkos and every storage type.
+/// Rows of x, y and their gradients are tokens, sequence after sequence. The members are compiled into the
+/// library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class MultiHeadAttention {
  public:
@@ -114,12 +115,13 @@ class MultiHeadAttention {
   /// \param x       (batch · seq_len, hidden), T
   /// \param context (batch · context_len, context_size), T
   /// \param y       (batch · seq_len, hidden), T, overwritten
-  /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another length
+  /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another
+  ///                      length
   /// \throws DimensionMismatch if extents do not fit
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
 
-  /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or a change
-  /// of the scores. Include `kformer/ops/attention_functors.hpp`.
+  /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or
+  /// a change of the scores. Include `kformer/ops/attention_functors.hpp`.
   /// \throws NotSupported if `prepare` is needed and was not called
   /// \throws DimensionMismatch if extents do not fit
   template <class F>
@@ -130,12 +132,13 @@ class MultiHeadAttention {
     finish(exec, y);
   }
 
-  /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the weights
-  /// are accumulated.
+  /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the
+  /// weights are accumulated.
   /// \param exec      the instance
   /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
   /// \param dy        (batch · seq_len, hidden), T
-  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not `dy`
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not
+  ///                  `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not fit
@@ -162,8 +165,17 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
     begin_backward(exec, dy, gradients);
-    attention_backward(exec, m_q, m_k, m_v, m_attended, m_lse, m_d_attended, m_dq, m_dk, m_dv, functor,
-                       m_config.attention, m_attention_workspace);
+    attention_backward(exec,
+                       AttentionBackwardOperands{.q = m_q,
+                                                 .k = m_k,
+                                                 .v = m_v,
+                                                 .out = m_attended,
+                                                 .lse = m_lse,
+                                                 .dout = m_d_attended,
+                                                 .dq = m_dq,
+                                                 .dk = m_dk,
+                                                 .dv = m_dv},
+                       functor, m_config.attention, {}, {}, m_attention_workspace);
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
 

@@ -8,8 +8,8 @@
 #include "kformer/model/layer_weights.hpp"
 
 /// \file
-/// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and backward, on
-/// weights of the caller's own.
+/// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and
+/// backward, on weights of the caller's own.
 
 namespace kformer {
 
@@ -20,8 +20,8 @@ struct SwigluMlpConfig {
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 };
 
-/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views with unit
-/// stride along the last extent fit.
+/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
+/// with unit stride along the last extent fit.
 template <class MemorySpace, class U>
 struct SwigluMlpViews {
   BlockMatrix<MemorySpace, U> gate;  ///< (intermediate, hidden)
@@ -33,8 +33,8 @@ struct SwigluMlpViews {
 ///
 ///     y = (silu(x W_gateᵀ) · (x W_upᵀ)) W_downᵀ.
 ///
-/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
-/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module
+/// owns saved activations and workspace, booked in a ledger, and allocates only in its constructor:
 ///
 ///     SwigluMlp<Exec, float> mlp({.hidden_size = 64, .intermediate_size = 172}, tokens,
 ///                                {.gate = w_gate, .up = w_up, .down = w_down}, *ledger);
