@@ -27,7 +27,7 @@ struct MultiHeadAttentionConfig {
   std::optional<RopeOptions> rope{};     ///< rotary embedding of queries and keys; without it there is none
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 
-  /// The configuration with the values that stand for 0 filled in.
+  /// The configuration, with defaults in place of 0.
   /// \throws DimensionMismatch naming the member that is out of range
   MultiHeadAttentionConfig checked() const;
 };
@@ -62,7 +62,7 @@ struct MultiHeadAttentionViews {
 ///
 ///     y = attention(rope(x W_qᵀ + b_q), rope(c W_kᵀ + b_k), c W_vᵀ + b_v) W_oᵀ + b_o.
 ///
-/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module
+/// The weights are the caller's Views. They are read in place and must outlive the module. The module
 /// owns saved activations and workspace, booked in a ledger, and allocates only in its constructor:
 ///
 ///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4},
@@ -94,7 +94,7 @@ class MultiHeadAttention {
   /// \param shape   the tokens it will work on
   /// \param weights the caller's
   /// \param ledger  where the memory is booked
-  /// \throws DimensionMismatch if the configuration is invalid or a weight does not fit it
+  /// \throws DimensionMismatch if the configuration is invalid or a weight does not match it
   /// \throws OutOfMemory with the ledger
   MultiHeadAttention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionShape& shape,
                      const Weights& weights, Ledger& ledger);
@@ -107,7 +107,7 @@ class MultiHeadAttention {
   /// \param x    (batch · seq_len, hidden), T
   /// \param y    (batch · seq_len, hidden), T, overwritten; may be `x` itself in inference
   /// \throws NotSupported if `prepare` is needed and was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) { forward(exec, x, x, y); }
 
   /// Attention to a context: cross-attention, unless the context is `x` itself.
@@ -117,13 +117,13 @@ class MultiHeadAttention {
   /// \param y       (batch · seq_len, hidden), T, overwritten
   /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another
   ///                      length
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
 
   /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or
   /// a change of the scores. Include `kformer/ops/attention_functors.hpp`.
   /// \throws NotSupported if `prepare` is needed and was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   template <class F>
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y,
                const F& functor) {
@@ -141,7 +141,7 @@ class MultiHeadAttention {
   ///                  `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
@@ -154,13 +154,13 @@ class MultiHeadAttention {
   /// \param dcontext  (batch · context_len, context_size), T, overwritten; not `dx`
   /// \param gradients of the weights, compute_t<T>, accumulated
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
 
   /// Gradients of attention under a functor, as `attention_backward` with a functor.
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   template <class F>
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
@@ -179,7 +179,7 @@ class MultiHeadAttention {
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
 
-  /// The configuration, with the values that stand for 0 filled in.
+  /// The configuration, with defaults in place of 0.
   const MultiHeadAttentionConfig& config() const { return m_config; }
 
  private:
