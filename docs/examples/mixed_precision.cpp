@@ -59,7 +59,8 @@ int main(int argc, char* argv[]) {
     last = squared_error(x, y, dy, static_cast<float>(optimizer.scaler().scale()));
     if (step == 0) first = last;
     layer.backward(exec, x, dy, dx);
-    if (!optimizer.step(exec, 1e-2)) continue;  // the gradients were not finite, and the scale was halved
+    const bool counted = optimizer.step(exec, 1e-2);
+    if (!counted) std::printf("step %d: gradients are not finite, the loss scale is halved\n", step);
   }
   // [step]
 

@@ -64,7 +64,7 @@ int main(int argc, char* argv[]) {
     model.zero_gradients(exec);
     model.forward(exec, ids);
     model.backward(exec, ids, targets, dloss, loss);
-    if (!optimizer.step(exec, 3e-3)) std::puts("a step was skipped: its gradients were not finite");
+    if (!optimizer.step(exec, 3e-3)) return 1;  // gradients that are not finite
   }
   // [loop]
 
