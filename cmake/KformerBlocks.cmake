@@ -24,6 +24,17 @@ function(kformer_add_block library block)
   endforeach()
 endfunction()
 
+# kformer_add_model(<library> <file> <class>): the class whose members src/model/<file>.hpp defines, for every storage type on every
+# execution space of Kokkos. Consumers compile its declarations alone.
+function(kformer_add_model library file class)
+  foreach(space IN LISTS Kformer_SPACES)
+    string(TOLOWER ${space} lower)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/model/${file}_${lower}.cpp)
+    configure_file(${CMAKE_CURRENT_SOURCE_DIR}/model/instances.cpp.in ${source} @ONLY)
+    target_sources(${library} PRIVATE ${source})
+  endforeach()
+endfunction()
+
 # kformer_add_cuda_kernels(): src/ops/<block>/cuda/*.cpp of every block and the device's memory pool, where Kokkos has CUDA.
 # Free of Kokkos, so that nvcc takes seconds for each.
 function(kformer_add_cuda_kernels)
@@ -156,21 +167,21 @@ function(kformer_public_headers target)
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# kformer_add_files_library(<room>): the library Kformer::<room> of src/<room> and include/kformer/<room>, a component of the
-# package. JSON is header-only and fmt is linked by its path: a consumer needs to find neither.
-function(kformer_add_files_library room)
+# kformer_add_files_library(<component>): the library Kformer::<component> from src/<component> and include/kformer/<component>,
+# a component of the package. JSON is header-only and fmt is linked by its path: a consumer needs to find neither.
+function(kformer_add_files_library component)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  add_library(kformer_${room} ${sources})
-  add_library(Kformer::${room} ALIAS kformer_${room})
-  set_target_properties(kformer_${room} PROPERTIES EXPORT_NAME ${room})
-  target_compile_features(kformer_${room} PUBLIC cxx_std_20)
-  target_include_directories(kformer_${room} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  add_library(kformer_${component} ${sources})
+  add_library(Kformer::${component} ALIAS kformer_${component})
+  set_target_properties(kformer_${component} PROPERTIES EXPORT_NAME ${component})
+  target_compile_features(kformer_${component} PUBLIC cxx_std_20)
+  target_include_directories(kformer_${component} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   get_target_property(fmt_library fmt::fmt LOCATION)
-  target_link_libraries(kformer_${room} PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+  target_link_libraries(kformer_${component} PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
                                                 $<BUILD_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:${fmt_library}>)
-  kformer_public_headers(kformer_${room} ${room})
-  install(TARGETS kformer_${room} EXPORT Kformer_${room}Targets FILE_SET HEADERS)
-  install(EXPORT Kformer_${room}Targets NAMESPACE Kformer:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Kformer)
+  kformer_public_headers(kformer_${component} ${component})
+  install(TARGETS kformer_${component} EXPORT Kformer_${component}Targets FILE_SET HEADERS)
+  install(EXPORT Kformer_${component}Targets NAMESPACE Kformer:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Kformer)
 endfunction()
 
 # kformer_space_sources(<variable> <template>): the template, filled in for every execution space of Kokkos.

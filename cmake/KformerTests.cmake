@@ -6,19 +6,16 @@ if("Cuda" IN_LIST Kformer_SPACES)
   list(APPEND Kformer_TEST_SKIPPED "there is no such device here" "libcuda.so.1: cannot open shared object")
 endif()
 
-# kformer_add_suites(<program> NAMES <room>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
-# [ENVIRONMENT <variable>=<value>...] [PROCESSORS <n>]): one ctest <room>/<name><suffix> for each name, which runs the
-# Boost.Test suite <name> of the program.
+# kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
+# [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
+# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one.
 function(kformer_add_suites program)
-  cmake_parse_arguments(arg "" "SUFFIX;PROCESSORS" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT arg_PROCESSORS)
-    set(arg_PROCESSORS 1)
-  endif()
+  cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
   foreach(name IN LISTS arg_NAMES)
     get_filename_component(suite ${name} NAME)
     set(test ${name}${arg_SUFFIX})
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" PROCESSORS ${arg_PROCESSORS} TIMEOUT 300
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "${Kformer_TEST_SKIPPED}")
   endforeach()
@@ -50,7 +47,7 @@ function(kformer_test_program program)
   target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# kformer_add_space_tests(<room>/<name>...): the files tests/<room>/<name>.cpp as one program per execution space of
+# kformer_add_space_tests(<component>/<name>...): the files tests/<component>/<name>.cpp as one program per execution space of
 # Kokkos. Each file is one Boost.Test suite called <name>, and one ctest per number of threads.
 function(kformer_add_space_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
@@ -75,13 +72,13 @@ function(kformer_add_space_tests)
         set(full full)
       endif()
       kformer_add_suites(
-        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower} ${full}
-        PROCESSORS ${n})
+        ${program} NAMES ${ARGN} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
+        ${full})
     endforeach()
   endforeach()
 endfunction()
 
-# kformer_add_host_tests(<room>/<name>...): files tests/<room>/<name>.cpp that ask nothing of the execution space.
+# kformer_add_host_tests(<component>/<name>...): files tests/<component>/<name>.cpp that ask nothing of the execution space.
 function(kformer_add_host_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   kformer_test_program(kformer_tests_host ${sources} support/main.cpp)
@@ -89,7 +86,7 @@ function(kformer_add_host_tests)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
-# kformer_add_emulated_tests(<room>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
+# kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
 # memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)

@@ -17,7 +17,7 @@ namespace kformer::perf {
 enum class Limit {
   arithmetic,  ///< its operations at the rate of multiply-adds, on a device of a matrix product in its type
   memory,      ///< its bytes at the bandwidth of a copy
-  sum          ///< both, one after the other: parts of either kind
+  sum          ///< both in sequence: parts of either kind
 };
 
 /// One call to be timed.

@@ -58,10 +58,9 @@ concept HasBlas = requires(const Call& call, const Space& exec) { call.launch_bl
 template <class Call>
 class RotatingRun final : public Run {
  public:
-  /// `make(exec, seed)` makes a call. `kernel` is for kernels that were chosen before, otherwise those that the
-  /// call chooses are named.
+  /// `make(exec, seed)` makes a call. The kernels that it chooses are named.
   template <class Make>
-  explicit RotatingRun(const Make& make, const std::string& kernel = {}) {
+  explicit RotatingRun(const Make& make) {
     const std::size_t cache = last_level_cache_bytes();
     m_calls.push_back(make(m_exec, 0));
     if (const std::size_t bytes = m_calls.front().bytes(); bytes < cache)
@@ -69,7 +68,7 @@ class RotatingRun final : public Run {
     const drivers::KernelNames names;
     for (const Call& call : m_calls) call.launch(m_exec);
     m_exec.fence("kformer::perf: warm-up");
-    m_kernel = kernel.empty() ? label_of(names) : kernel;
+    m_kernel = label_of(names);
     if (!on_host) m_launches = static_cast<std::int64_t>(1e-3 / seconds()) + 1;
   }
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 # The folders of include/kformer in the order of the reference, and what they are called there.
-ROOMS = {
+COMPONENTS = {
     "ops": "Blocks",
     "model": "Models",
     "train": "Training",
@@ -107,8 +107,8 @@ def stage_reference(root, stage):
     """A page for each public header, by folder."""
     include = root / "include/kformer"
     folders = []
-    for room, title in ROOMS.items():
-        headers = sorted(h for h in (include / room).rglob("*.hpp")
+    for component, title in COMPONENTS.items():
+        headers = sorted(h for h in (include / component).rglob("*.hpp")
                          if "impl" not in h.relative_to(include).parts and not h.stem.endswith("_impl"))
         if not headers:
             continue
@@ -122,12 +122,12 @@ def stage_reference(root, stage):
             pages.append(f"/api/{page}")
         table = ".. list-table::\n   :widths: 35 65\n\n   " + "\n   ".join(rows)
         toctree = ".. toctree::\n   :hidden:\n\n   " + "\n   ".join(pages)
-        write(stage / f"api/{room}.rst", f"{title}\n{'=' * len(title)}\n\nHeaders in ``kformer/{room}/``.\n\n{table}\n\n{toctree}\n")
-        folders.append(room)
-    unknown = {f.name for f in include.iterdir() if f.is_dir()} - set(ROOMS)
+        write(stage / f"api/{component}.rst", f"{title}\n{'=' * len(title)}\n\nHeaders in ``kformer/{component}/``.\n\n{table}\n\n{toctree}\n")
+        folders.append(component)
+    unknown = {f.name for f in include.iterdir() if f.is_dir()} - set(COMPONENTS)
     if unknown:
-        sys.exit(f"stage.py: ROOMS does not name the folders {sorted(unknown)} of include/kformer")
-    toctree = "\n".join(f"   {room}" for room in folders)
+        sys.exit(f"stage.py: COMPONENTS does not name the folders {sorted(unknown)} of include/kformer")
+    toctree = "\n".join(f"   {component}" for component in folders)
     write(stage / "api/index.rst", "C++ reference\n=============\n\nEvery public name, by header. ``kformer/kformer.hpp`` "
           "includes all that needs only Kokkos.\n\n"
           f".. toctree::\n   :maxdepth: 2\n   :includehidden:\n\n{toctree}\n")

@@ -28,7 +28,7 @@ HostArrays computed(const std::string& space, const AttentionTask& task, const s
   return run->results(task.backward);
 }
 
-// The same in double: standard attention where it can, else flash by the reference kernel where there is one.
+// The same in double: standard attention if possible, otherwise flash by the reference kernel if there is one.
 AttentionTask exact(AttentionTask task) {
   task.shape.dtype = DType::f64;
   task.impl = standard_refusal(task).empty() ? AttentionAlgorithm::standard : AttentionAlgorithm::flash;

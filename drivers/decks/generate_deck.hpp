@@ -27,7 +27,7 @@ struct WeightsTable {
 /// The table [tokenizer].
 struct TokenizerTable {
   TokenizerFormat format = TokenizerFormat::automatic;     ///< automatic: what the path holds
-  std::filesystem::path path;                              ///< absolute; empty: what lies beside the weights
+  std::filesystem::path path;                              ///< absolute; empty: the one beside the weights
   std::optional<bool> add_bos;                             ///< empty: as the tokenizer says
   bool operator==(const TokenizerTable&) const = default;  ///< all keys equal
 };
@@ -62,7 +62,7 @@ struct GenerateTable {
   std::int64_t max_new_tokens = 256;            ///< of a sequence
   std::int64_t batch = 1;                       ///< sequences that start with each prompt
   KvCacheKind kv_cache = KvCacheKind::contiguous;  ///< what is kept between tokens
-  KvCacheTable cache;                              ///< sizes of the cache; its keys stand in [generate]
+  KvCacheTable cache;                              ///< sizes of the cache; its keys are in [generate]
   std::int64_t prefill_chunk = 512;                ///< prompt tokens per step, 0 = the whole prompt
   std::int64_t max_seq_len = 0;                    ///< tokens per sequence, 0 = what prompt and new tokens need
   bool share_prefix = true;                        ///< one prefill for the rows of a batch
@@ -127,7 +127,7 @@ struct GenerateDeck {
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 GenerateDeck load_generate_deck(const DeckSource& source);
 
-/// The text of a prompt: `text`, the content of `file`, or `chat` as it stands, outside its template.
+/// The text of a prompt: `text`, the content of `file`, or `chat` unchanged, outside its template.
 /// \throws FileError if the file cannot be read
 std::string prompt_text(const PromptTable& prompt);
 

@@ -74,7 +74,7 @@ void describe(V& v, SamplingTable& t) {
         t.seed);
 }
 
-/// Its keys stand in the table that holds it.
+/// Its keys are in the table that contains it.
 template <class V>
 void describe(V& v, KvCacheTable& t) {
   v.key({.name = "page_tokens",

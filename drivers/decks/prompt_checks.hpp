@@ -10,7 +10,7 @@ namespace kformer::Impl::schema {
 void check_length_of_text(const std::string& text, const std::string& name, const Place& place,
                           Diagnostics& diagnostics);
 
-/// There are prompts, each with one text, readable files and a name of its own.
+/// Checks that there are prompts, each with one text, readable files and a unique name.
 void check_prompts(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 }  // namespace kformer::Impl::schema

@@ -61,12 +61,12 @@ class TextEngineOn final : public TextEngine {
  private:
   using memory_space = typename Exec::memory_space;
 
-  // One sequence with a cache of its own, always from its beginning.
+  // One sequence with its own cache, always from its beginning.
   struct Anew {
     std::unique_ptr<KvCache<Exec, T>> cache;
     Generator<Exec, T> generator;
 
-    Anew(const EngineTask& task, const LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
+    Anew(const EngineTask& task, LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
         : cache(KvCache<Exec, T>::create(task.config, contiguous(task), ledger)),
           generator(decoder, *cache, {.prefill_chunk = task.generator.prefill_chunk}, ledger) {}
     static KvCacheOptions contiguous(const EngineTask& task) {

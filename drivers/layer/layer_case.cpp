@@ -25,7 +25,7 @@ double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward) {
 double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward) {
   const double size = static_cast<double>(size_of(dtype)),
                accumulated = static_cast<double>(size_of(compute_dtype(dtype)));
-  const double weights = static_cast<double>(config.parameters()), rows = static_cast<double>(shape.rows());
+  const double weights = static_cast<double>(config.parameter_count()), rows = static_cast<double>(shape.rows());
   const double hidden = static_cast<double>(config.hidden_size);
   if (!backward) return size * (weights + 2 * rows * hidden);
   const double saved = rows * static_cast<double>(config.qkv_size() + config.attention_size() +
@@ -41,7 +41,7 @@ double step_bytes(const LayerTask& task, DType dtype) {
   const double states = task.optimizer.states == OptimizerStates::eight_bit
                             ? 4 * (1 + 4.0 / static_cast<double>(adamw_block))
                             : 4 * computed;
-  return static_cast<double>(task.config.parameters()) * (3 * computed + weight + states);
+  return static_cast<double>(task.config.parameter_count()) * (3 * computed + weight + states);
 }
 
 LayerSweep::LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, const LayerTensors* tensors)

@@ -36,7 +36,8 @@ class LayerRunOn final : public Run {
  public:
   LayerRunOn(const LayerTask& task, Ledger& ledger)
       : m_task(task),
-        m_layer(task.config, task.shape, task.algorithm, task.mode(), ledger, task.precision.compute) {
+        m_layer(task.config, task.shape,
+                {.attention = task.algorithm, .mode = task.mode(), .compute = task.precision.compute}, ledger) {
     const bool training = task.mode() == LayerMode::training;
     MemoryLayout layout;
     const std::int64_t count = task.shape.rows() * task.config.hidden_size;
@@ -91,7 +92,8 @@ class LayerRunOn final : public Run {
     m_gradient_scale = m_loss_scale;
   }
   void update() override {
-    m_optimizer->step(m_exec, m_task.optimizer.learning_rate);
+    // Steps that are skipped are counted by the optimizer.
+    static_cast<void>(m_optimizer->step(m_exec, m_task.optimizer.learning_rate));
     if (m_scaler->scale() != m_loss_scale) write_output_gradient();
   }
   void fence() override { m_exec.fence("kformer-layer"); }
@@ -174,7 +176,7 @@ class LayerRunOn final : public Run {
   MemoryBlock<memory_space> m_block;
   Matrix m_x, m_y, m_dy, m_dx;
   std::optional<Optimizer<Exec, T>> m_optimizer;
-  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // where there is no step
+  std::optional<LossScaler<Exec, T>> m_scaler_alone;  // if there is no step
   LossScaler<Exec, T>* m_scaler = nullptr;            // whichever there is
   double m_loss_scale = 1, m_gradient_scale = 1;  // of the output gradient, and of the gradients made from it
   std::int64_t m_skipped = 0;

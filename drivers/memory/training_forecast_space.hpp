@@ -13,7 +13,7 @@ namespace kformer::drivers {
 template <class Exec>
 void forecast_training_on(DType dtype, const LlamaConfig& config, LayerShape shape, Ledger& ledger) {
   dispatch_dtype(dtype, [&]<class T>(std::type_identity<T>) {
-    const LlamaModel<Exec, T> model(config, shape, AttentionAlgorithm::flash, LayerMode::training, ledger);
+    const LlamaModel<Exec, T> model(config, shape, {}, ledger);
     const Optimizer<Exec, T> optimizer(model.parameters(), {}, ledger);
   });
 }

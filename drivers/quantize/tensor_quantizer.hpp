@@ -23,8 +23,8 @@ class TensorQuantizer {
  public:
   virtual ~TensorQuantizer() = default;
 
-  /// Quantises a matrix, or looks at a tensor that stays as it is. Errors are those against the exact values
-  /// that are stored, in double.
+  /// Quantises a matrix, or passes on a tensor unchanged. Errors are relative to the exact values
+  /// that were stored, in double.
   ///
   /// q8_0, q4_0, q4_1: by `quantize`, in bands of rows. Ternary formats: by `ternary_quantize`, one scale for
   /// the matrix; but where every block is −d, 0 or d already, by `quantize`, which keeps it.

@@ -91,8 +91,9 @@ class TensorQuantizerOn final : public TensorQuantizer {
     dequantize(m_exec, packed, band.after);
     m_exec.fence("kformer-quantize");
     using Target = Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    using Source = Kokkos::View<const std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     const std::size_t bytes = quantized_bytes(packed.format, packed.rows, packed.cols);
-    Kokkos::deep_copy(Target(blocks, bytes), Impl::DeviceBytes<Space>(packed.data, bytes));
+    Kokkos::deep_copy(Target(blocks, bytes), Source(packed.data, bytes));
   }
 
   static void require_finite(const std::vector<RowErrors>& rows, const std::string& name, std::int64_t first,

@@ -11,7 +11,7 @@ namespace kformer::drivers {
 
 namespace {
 
-// One forward and, if asked for, one backward and one update, in the regions "forward", "backward" and
+// One forward and, if requested, one backward and one update, in the regions "forward", "backward" and
 // "optimizer". Returns the seconds of the direction.
 double run_once(Run& run, Direction direction) {
   const auto timed = [&](const char* name, void (Run::*part)()) {

@@ -4,30 +4,13 @@
 #include <algorithm>
 #include <optional>
 
-#include "kformer/ops/attention_plan.hpp"
+#include "kformer/ops/attention.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "measure/fill.hpp"
 
 namespace kformer::perf {
 
 namespace {
-
-// The kernel that is chosen for one direction while this lives.
-class ChosenKernel final : public KernelObserver {
- public:
-  explicit ChosenKernel(bool backward)
-      : m_direction(backward ? "_backward" : "_forward"), m_previous(set_kernel_observer(this)) {}
-  ~ChosenKernel() override { set_kernel_observer(m_previous); }
-  void chosen(const char*, const char* function, const char* kernel) override {
-    if (std::string_view(function).ends_with(m_direction)) m_name = kernel;
-  }
-  const std::string& name() const { return m_name; }
-
- private:
-  std::string_view m_direction;
-  KernelObserver* m_previous;
-  std::string m_name;
-};
 
 // What one call reads and writes; the empty arrays are those it does not need.
 template <class T>
@@ -60,39 +43,55 @@ struct OperandSet {
 
 using Bytes = Kokkos::View<std::byte*, Space>;
 
+// The portable kernels while it lives, if the case asks for them.
+std::optional<ForcedKernels> forced_kernels(Algorithm algorithm) {
+  std::optional<ForcedKernels> forced;
+  if (algorithm == Algorithm::portable) forced.emplace("attention:kokkos");
+  return forced;
+}
+
 template <class T>
 class FlashCall {
  public:
-  FlashCall(const Space& exec, const AttentionCase& c, const AttentionPlan<Space>& plan, const Bytes& workspace,
-            std::uint64_t seed)
-      : m_backward(c.backward), m_plan(plan), m_workspace(workspace), m_x(exec, c, seed) {
+  FlashCall(const Space& exec, const AttentionCase& c, const Bytes& workspace, std::uint64_t seed)
+      : m_backward(c.backward),
+        m_algorithm(c.algorithm),
+        m_options(c.options),
+        m_workspace(workspace),
+        m_x(exec, c, seed) {
     if (m_backward) forward(exec);
   }
   std::size_t bytes() const { return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv); }
   void launch(const Space& exec) const {
     if (m_backward)
-      m_plan.backward(exec,
-                      AttentionBackwardOperands{.q = m_x.q,
-                                                .k = m_x.k,
-                                                .v = m_x.v,
-                                                .out = m_x.out,
-                                                .lse = m_x.lse,
-                                                .dout = m_x.dout,
-                                                .dq = m_x.dq,
-                                                .dk = m_x.dk,
-                                                .dv = m_x.dv},
-                      m_workspace);
+      backward(exec);
     else
       forward(exec);
   }
 
  private:
   void forward(const Space& exec) const {
-    m_plan.forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_workspace);
+    const auto forced = forced_kernels(m_algorithm);
+    attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_options, {}, m_workspace);
+  }
+  void backward(const Space& exec) const {
+    const auto forced = forced_kernels(m_algorithm);
+    attention_backward(exec,
+                       AttentionBackwardOperands{.q = m_x.q,
+                                                 .k = m_x.k,
+                                                 .v = m_x.v,
+                                                 .out = m_x.out,
+                                                 .lse = m_x.lse,
+                                                 .dout = m_x.dout,
+                                                 .dq = m_x.dq,
+                                                 .dk = m_x.dk,
+                                                 .dv = m_x.dv},
+                       m_options, {}, {}, m_workspace);
   }
 
   bool m_backward;
-  AttentionPlan<Space> m_plan;
+  Algorithm m_algorithm;
+  AttentionOptions m_options;
   Bytes m_workspace;
   OperandSet<T> m_x;
 };
@@ -147,23 +146,17 @@ std::unique_ptr<Run> make_standard_run(const AttentionCase& c) {
   return std::make_unique<RotatingRun<StandardCall<T>>>(make);
 }
 
-AttentionPlan<Space> make_plan(const AttentionCase& c) {
-  std::optional<ForcedKernels> forced;
-  if (c.algorithm == Algorithm::portable) forced.emplace("attention:kokkos");
-  return AttentionPlan<Space>(c.shape, c.options);
-}
-
 template <class T>
 std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
-  const ChosenKernel chosen(c.backward);
-  const AttentionPlan<Space> plan = make_plan(c);
-  std::size_t bytes = plan.forward_workspace_bytes();
-  if (c.backward) bytes = std::max(bytes, plan.backward_workspace_bytes());
+  std::size_t bytes = 0;
+  {
+    const auto forced = forced_kernels(c.algorithm);
+    bytes = attention_forward_workspace_bytes(Space(), c.shape, c.options);
+    if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, c.options));
+  }
   const Bytes workspace("kformer::perf::workspace", bytes);
-  const auto make = [&](const Space& exec, std::uint64_t seed) {
-    return FlashCall<T>(exec, c, plan, workspace, seed);
-  };
-  return std::make_unique<RotatingRun<FlashCall<T>>>(make, chosen.name());
+  const auto make = [&](const Space& exec, std::uint64_t seed) { return FlashCall<T>(exec, c, workspace, seed); };
+  return std::make_unique<RotatingRun<FlashCall<T>>>(make);
 }
 
 std::unique_ptr<Run> make_attention_run(const AttentionCase& c) {

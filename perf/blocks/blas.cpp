@@ -17,7 +17,7 @@ namespace kformer::perf {
 namespace {
 
 #ifdef KFORMER_PERF_OPENBLAS
-// The library wants OpenBLAS to start no threads of its own; it has them while this lives.
+// The library keeps OpenBLAS single-threaded; during the lifetime of this object it may start threads.
 class BlasThreads {
  public:
   explicit BlasThreads(int count) { openblas_set_num_threads(count); }

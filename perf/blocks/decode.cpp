@@ -94,7 +94,7 @@ double decode_bytes(DType dtype, const Shape& s) {
   const double element = static_cast<double>(size_of(dtype));
   const LlamaConfig& c = s.config;
   const double matrices =
-      static_cast<double>(c.model_parameters() - (c.tie_word_embeddings ? 0 : c.vocab_size * c.hidden_size));
+      static_cast<double>(c.model_parameter_count() - (c.tie_word_embeddings ? 0 : c.vocab_size * c.hidden_size));
   const double weight = s.format ? static_cast<double>(bytes_per_block(*s.format)) /
                                        static_cast<double>(weights_per_block(*s.format))
                                  : element;
@@ -109,7 +109,7 @@ Case make_case(DType dtype, const std::string& model, const Shape& s, const std:
           .dtype = dtype,
           .tail = model,
           .limit = Limit::memory,
-          .flops = 2 * static_cast<double>(s.config.model_parameters()),
+          .flops = 2 * static_cast<double>(s.config.model_parameter_count()),
           .bytes = decode_bytes(dtype, s),
           .shape = {{"hidden", s.config.hidden_size},
                     {"intermediate", s.config.intermediate_size},

@@ -20,14 +20,12 @@ class Call {
  public:
   Call(const Space& exec, std::uint64_t seed, const Shape& s)
       : m_ledger(Ledger::create()),
-        m_layer(std::make_shared<DecoderLayer<Space, T>>(s.config, s.tokens, AttentionAlgorithm::flash,
-                                                         LayerMode::training, *m_ledger)),
+        m_layer(std::make_shared<DecoderLayer<Space, T>>(s.config, s.tokens, LayerOptions{}, *m_ledger)),
         m_x(random_array<T**>(exec, seed, "kformer::perf::x", s.tokens.rows(), s.config.hidden_size)),
         m_dy(random_array<T**>(exec, seed + 1, "kformer::perf::dy", s.tokens.rows(), s.config.hidden_size)),
         m_y("kformer::perf::y", s.tokens.rows(), s.config.hidden_size),
         m_dx("kformer::perf::dx", s.tokens.rows(), s.config.hidden_size) {
     m_layer->prepare(exec);
-    m_layer->zero_gradients(exec);
     seed += 2;
     for (const Parameter& parameter : m_layer->parameters()) {
       const TensorRef& weight = parameter.weight;

@@ -8,7 +8,7 @@ namespace kformer::perf {
 
 namespace {
 
-// The norm alone, with the residual addition fused, and with the addition as a pass of its own.
+// The norm alone, with the residual addition fused, and with the addition as a separate pass.
 enum class Form { plain, residual, unfused };
 
 struct Shape {

@@ -74,7 +74,8 @@ build_options() {
   printf '%s\n' -DCMAKE_BUILD_TYPE=Release -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_BLAS=ON
   case $2 in
     drivers) printf '%s\n' -DKformer_ENABLE_TESTS=OFF ;;
-    all) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" ;;
+    all) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" \
+      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ;;
   esac
   case $route-$1 in
     debian-*)

@@ -6,7 +6,7 @@ import sys
 import xml.etree.ElementTree
 
 REASONS = re.compile(
-    r"skipped: (.*)|skipped=?'(.*)'|(No module named \S+|there is no such device here|libcuda\.so\.1: .*)"
+    r"skipped: (.*)|skipped '(.*)'|(No module named \S+|there is no such device here|libcuda\.so\.1: .*)"
 )
 
 
@@ -23,8 +23,8 @@ def main(reports):
     for report in reports:
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
             if case.find("skipped") is not None:
-                reason = reason_of(case.findtext("system-out") or "")
-                skipped.setdefault(reason, []).append(case.get("name"))
+                names = skipped.setdefault(reason_of(case.findtext("system-out") or ""), {})
+                names[case.get("name")] = None  # once, however many reports have it
     for reason, names in skipped.items():
         print(f"skipped, {reason}: {', '.join(names)}")
 

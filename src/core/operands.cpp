@@ -96,7 +96,7 @@ const Operands& Operands::require_disjoint(std::string_view output,
     if (allowed && Impl::same_elements(written->ref, other.ref)) continue;
     throw DimensionMismatch(m_function + ": " + written->role + " shares memory with " + other.role +
                             (allowed ? ", but is not the same View; pass the same View or a separate one: "
-                                     : "; pass a View of its own: ") +
+                                     : "; pass a separate View: ") +
                             describe());
   }
   return *this;
@@ -116,7 +116,7 @@ const Operands& Operands::require_workspace(const Workspace& workspace, std::siz
          << "_workspace_bytes: ";
   else
     text << "the workspace begins at " << workspace.data << ", expected a multiple of " << Workspace::alignment
-         << " bytes; pass the begin of a Kokkos allocation: ";
+         << " bytes; pass the beginning of a Kokkos allocation: ";
   throw DimensionMismatch(text.str() + describe());
 }
 

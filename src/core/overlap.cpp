@@ -44,7 +44,7 @@ Blocks blocks_of(const TensorRef& t) {
   std::sort(first, first + blocks.count);
   blocks.begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(t.data));
   blocks.length = bytes;
-  int dense = 0;  // dimensions that lie back to back
+  int dense = 0;  // contiguous dimensions
   for (int r = 0; r < blocks.count; ++r) {
     const auto [stride, extent] = blocks.dimensions[r];
     if (r == dense && stride == blocks.length) ++dense;

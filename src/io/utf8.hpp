@@ -7,7 +7,7 @@
 
 namespace kformer::Impl {
 
-/// What U+FFFD, the character for what is no character, is in UTF-8.
+/// U+FFFD, the replacement character, in UTF-8.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 /// The beginning of some bytes, read as UTF-8.

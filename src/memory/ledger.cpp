@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 namespace kformer {
 
@@ -38,8 +39,39 @@ std::string format_bytes(std::size_t bytes) {
   return text;
 }
 
+namespace {
+
+[[noreturn]] void throw_too_large(const std::string& what) {
+  throw OutOfMemory("kformer: " + what + " does not fit in 64 bits; make the extents smaller");
+}
+
+}  // namespace
+
+std::int64_t checked_product(std::initializer_list<std::int64_t> extents) {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : extents)
+    if (extent == 0) return 0;
+  std::string factors;
+  for (const std::int64_t extent : extents) factors += (factors.empty() ? "" : " x ") + std::to_string(extent);
+  for (const std::int64_t extent : extents)
+    if (__builtin_mul_overflow(product, extent, &product)) throw_too_large("the product " + factors);
+  return product;
+}
+
+std::size_t MemoryLayout::reserve_bytes(std::int64_t bytes) {
+  constexpr std::size_t alignment = 64, most = std::numeric_limits<std::int64_t>::max();
+  const std::size_t offset = m_next, wanted = static_cast<std::size_t>(bytes);
+  if (wanted > most - alignment - offset)
+    throw_too_large("the sum of " + std::to_string(offset) + " and " + std::to_string(wanted) + " bytes");
+  m_next += (wanted + alignment - 1) / alignment * alignment;
+  m_bytes = std::max(m_bytes, m_next);
+  return offset;
+}
+
 void Ledger::book(MemoryClass memory_class, std::size_t bytes) {
   const auto c = index(memory_class);
+  if (bytes > std::numeric_limits<std::size_t>::max() - m_current_total)
+    throw_too_large("the sum of " + std::to_string(m_current_total) + " and " + std::to_string(bytes) + " bytes");
   m_current[c] += bytes;
   m_current_total += bytes;
   m_peak[c] = std::max(m_peak[c], m_current[c]);

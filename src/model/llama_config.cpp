@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "kformer/core/error.hpp"
+
 namespace kformer {
 namespace {
 

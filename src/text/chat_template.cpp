@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-/// The system message that a chatml template writes by itself: the first that is all literal text.
+/// The system message that a chatml template contains: the first that is all literal text.
 std::string literal_system_message(std::string_view text) {
   constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
   for (auto at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
@@ -44,7 +44,10 @@ void check_order(std::span<const ChatMessage> messages) {
   for (std::size_t i = first; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (role == "system") refuse(i, messages[i], "a system message must come first, and only once");
-    if (role != "user" && role != "assistant") refuse(i, messages[i], "roles are system, user and assistant");
+    if (role != "user" && role != "assistant")
+      refuse(i, messages[i],
+             "the role must be system, user or "
+             "assistant");
     const bool users_turn = (i - first) % 2 == 0;
     if (users_turn != (role == "user"))
       refuse(i, messages[i], "user and assistant must alternate, the user first");

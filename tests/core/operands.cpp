@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(workspace_text) {
   address << workspace.data;
   check_error<DimensionMismatch>([&] { all.require_workspace(workspace, 8); },
                                  "kformer::f_backward: the workspace begins at " + address.str() +
-                                     ", expected a multiple of 64 bytes; pass the begin of a Kokkos "
+                                     ", expected a multiple of 64 bytes; pass the beginning of a Kokkos "
                                      "allocation: x[3,5]");
 }
 
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(an_output_shares_no_memory) {
   BOOST_CHECK_NO_THROW(same.require_disjoint("z").require_disjoint("y", {"x"}).require_disjoint("absent"));
   check_error<DimensionMismatch>(
       [&] { same.require_disjoint("y"); },
-      "kformer::f: y shares memory with x; pass a View of its own: x[4,6] y[4,6] z[4,6]");
+      "kformer::f: y shares memory with x; pass a separate View: x[4,6] y[4,6] z[4,6]");
   const auto upper = Kokkos::subview(x, Kokkos::pair(0, 3), Kokkos::ALL),
              lower = Kokkos::subview(x, Kokkos::pair(1, 4), Kokkos::ALL);
   check_error<DimensionMismatch>(

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_pattern_has_its_value_and_survives_a_round_t
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(floats_round_to_nearest_even, T, Halves) {
   // Between each two neighbours: just below the middle, the middle, just above. Beyond the largest finite value
-  // the next step of the same size stands for infinity.
+  // the next step of the same size represents infinity.
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values;
   std::vector<unsigned> expected;

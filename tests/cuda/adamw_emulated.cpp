@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_norm_matches_the_oracle, T, GradientScalars) {
   check_the_norm_of_nothing_is_zero_and_of_what_is_not_finite_neither<T>(emulated());
 }
 
-// The arrays but for their first element lie at no multiple of 16 bytes.
+// The arrays without their first element are not aligned to 16 bytes.
 BOOST_AUTO_TEST_CASE_TEMPLATE(arrays_may_lie_anywhere, T, Scalars) {
   const auto shifted = [](TensorRef x) {
     if (!x.present()) return x;

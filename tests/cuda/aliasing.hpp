@@ -4,7 +4,7 @@
 #include "support/every_kernel.hpp"
 
 /// \file
-/// Outputs that lie where inputs do.
+/// Outputs that alias inputs.
 
 namespace kformer::Testing {
 

@@ -23,7 +23,7 @@ void test_backward(const Case& c) {
              static_cast<std::size_t>(c.batch * c.q_heads * c.q_len) * sizeof(float));
   test_kernels({&kernel, 1}, t.backward_problem(), t.gradients(), [&](const std::string&) {
     // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
-    // kernel that sums in an order of its own can be held to that.
+    // kernel that sums in its own order can satisfy that.
     if (c.kv_len != 1) {
       check_close("dq", t.dq, expected.dq, naive.dq);
       check_close("dk", t.dk, expected.dk, naive.dk);

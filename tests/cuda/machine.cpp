@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What of the CUDA kernels can be checked without a device: do they fit, where do their tiles lie, which thread
+// Checks of the CUDA kernels that need no device: do they fit, where are their tiles, which thread
 // has which element of a matrix.
 #include "ops/common/cuda/machine.hpp"
 

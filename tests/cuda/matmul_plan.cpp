@@ -42,7 +42,7 @@ double element(const ColumnMajor& m, std::int64_t batch, std::int64_t row, std::
   return value;
 }
 
-// What the documentation of cublasLtMatmul says, element by element, after the checks that it makes.
+// The documented result of cublasLtMatmul, element by element, after its checks.
 struct ColumnMajorGemm {
   static constexpr const char* name = "column_major_gemm";
   static std::string refusal(const MatmulPlan&) { return {}; }
@@ -121,7 +121,7 @@ struct Tensors {
   TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
   TestTensor<Exec, compute_t<T>> dweight;
 
-  // The residual lies in other strides than y.
+  // The residual has other strides than y.
   Tensors(Shape s, Rows rows) {
     std::mt19937 generator(20261122);
     const auto tensor_of = [&]<class S>(S, std::int64_t r, std::int64_t c, Rows stored) {

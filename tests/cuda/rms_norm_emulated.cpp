@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, 
   for (const std::int64_t hidden : {40, 1544}) test_rows_without_a_norm<T>(hidden, Rows::aligned, Emulated{});
 }
 
-// The workspace is asked for before it is known where operands lie.
+// The workspace size is requested before the addresses of operands are known.
 BOOST_AUTO_TEST_CASE(the_workspace_is_enough_for_the_portable_kernel) {
   Impl::RmsNormBackward problem{};
   problem.x.dtype = DType::bf16;

@@ -45,8 +45,8 @@ void check_written(const TestTensor<Exec, T>& x, const std::vector<std::int32_t>
   }
 }
 
-/// Wrong starts give what the starts give that they are understood as. `written` are outputs of the problem and
-/// the starts that they follow.
+/// Wrong starts give the result of the starts as which they are interpreted. `written` are outputs of the
+/// problem and the starts that they follow.
 template <class T, class Kernel, class Problem>
 void check_wrong_starts(
     const Kernel& kernel, AttentionTensors<T>& t, const Problem& problem, const WrongStarts& starts,

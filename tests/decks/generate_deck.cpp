@@ -19,7 +19,7 @@ const std::string weights = "[weights]\npath = \"model\"\n";
 const std::string prompt = "[[prompt]]\ntext = \"Once\"\n";
 
 struct GenerateDecks : DeckCase<load_generate_deck> {
-  /// The faults of a deck with these keys in [generate], which stand on line 6 and below.
+  /// The faults of a deck with these keys in [generate], which are on line 6 and below.
   std::string generate_faults(const std::string& keys) const {
     return faults(header + weights + "[generate]\n" + keys + prompt);
   }

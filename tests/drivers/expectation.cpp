@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(excerpts_are_short_and_on_one_line) {
 }
 
 BOOST_AUTO_TEST_CASE(characters_are_shown_whole) {
-  // The same first byte: the second one, a token of its own, differs.
+  // The same first byte: the second byte, a separate token, differs.
   BOOST_TEST(message(tokens({"na", "\xc3", "\xa4h"}), "na\u00f6h") ==
              "token 4 of 4 (id 12, \"\\xa4h\") is the first that differs: after 3 bytes of text, expected "
              "\"\u00f6h\", got \"\u00e4h\"");

@@ -126,7 +126,7 @@ class Story(GenerateTest):
     def test_a_stop_string_ends_a_sequence(self):
         done = self.generate(self.keys('stop = "Lily"\n').split("expect_ids")[0])
         self.assertTrue(done.stdout.rstrip("\n").endswith("Lily"), done.stdout)
-        self.assertIn("ended by stop_string", done.stderr)
+        self.assertIn("stopped: stop_string", done.stderr)
 
     @needs_h5py
     def test_seeds_say_what_is_drawn(self):

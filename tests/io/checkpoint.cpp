@@ -28,7 +28,7 @@ struct Fixture {
     shapes = model_tensor_shapes(read_model_config(directory / "config.json"));
   }
 
-  /// … or those among them that `wanted` says.
+  /// … or only those in `wanted`.
   template <class Wanted>
   void write(const std::string& file, Wanted&& wanted) {
     SafetensorsWriter writer;

@@ -33,7 +33,7 @@ inline std::string array_value(std::uint32_t type, std::uint64_t count, const st
   return raw<std::uint32_t>(9) + raw(type) + raw(count) + elements;
 }
 
-/// A tensor; its extents stand in the order of the file, fastest first.
+/// A tensor; its extents are in the order of the file, fastest first.
 struct GgufTensorBytes {
   std::string name;
   std::vector<std::uint64_t> extents;

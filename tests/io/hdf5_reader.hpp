@@ -12,7 +12,7 @@
 
 namespace kformer::Testing {
 
-/// Reads back what the result-file writer wrote, through HDF5 alone. Everything throws FileError.
+/// Reads back a result file, using only HDF5. Everything throws FileError.
 class Hdf5Reader {
  public:
   explicit Hdf5Reader(const std::filesystem::path& path)
@@ -20,7 +20,7 @@ class Hdf5Reader {
 
   bool has(const std::string& path) const { return H5Lexists(m_file.get(), path.c_str(), H5P_DEFAULT) > 0; }
 
-  /// Names of what lies in the group `path`, in the order of creation.
+  /// Names of the members of the group `path`, in the order of creation.
   std::vector<std::string> names(const std::string& path) const {
     const hdf5::Group group(hdf5::check(H5Gopen2(m_file.get(), path.c_str(), H5P_DEFAULT), "open", path));
     H5G_info_t info{};

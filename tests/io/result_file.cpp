@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(a_place_that_cannot_be_written_is_refused_before_any_work) 
   std::filesystem::create_directory(locked);
   ::chmod(scratch.path().c_str(), 0755);
   ::chmod(locked.c_str(), 0555);
-  // The superuser may write everywhere; try as somebody else.
+  // The superuser may write everywhere; try as another user.
   constexpr uid_t nobody = 65534;
   const bool is_root = ::geteuid() == 0;
   if (is_root && ::seteuid(nobody) != 0) {

@@ -19,7 +19,7 @@ using kformer::ResultFile;
 using kformer::Testing::Hdf5Reader;
 using kformer::Testing::ScratchDirectory;
 
-/// Appends cases until it is killed, and says the number of finished cases after each checkpoint.
+/// Appends cases until it is killed, and prints the number of finished cases after each checkpoint.
 [[noreturn]] void write_cases_forever(const std::filesystem::path& path, int announcements) {
   ResultFile file(path);
   auto& cases = file.table("cases", "case", "number of the case");

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "kformer/memory/arena.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/tools.hpp"
@@ -200,7 +202,7 @@ BOOST_AUTO_TEST_CASE(a_rewound_layout_needs_the_larger_of_both) {
   BOOST_TEST(layout.bytes() == 128u + 2048u);
 }
 
-// Kokkos keeps a header of its own before each allocation; its callbacks report the bytes that were asked for,
+// Kokkos keeps a header before each allocation; its callbacks report the requested bytes,
 // so the witness and the ledger agree to the byte.
 BOOST_AUTO_TEST_CASE(kokkos_tools_see_the_bytes_that_are_booked) {
   const Exec exec;
@@ -303,6 +305,49 @@ BOOST_AUTO_TEST_CASE(a_pool_keeps_memory_until_it_is_trimmed) {
   BOOST_TEST(held() >= bytes);
   Pool<Space>::trim();
   BOOST_TEST(held() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_leave_64_bits_are_out_of_memory) {
+  constexpr std::int64_t large = std::int64_t(1) << 32;
+  check_error<OutOfMemory>([] { checked_product({large, 3, large}); },
+                           "kformer: the product 4294967296 x 3 x 4294967296 does not fit in 64 bits; make the "
+                           "extents smaller");
+  BOOST_TEST(checked_product({large, 0, large, large}) == 0);
+  BOOST_TEST(array_bytes<float>({3, 5}) == 60u);
+  MemoryLayout layout;
+  layout.reserve<std::byte>(std::numeric_limits<std::int64_t>::max() - 128);
+  check_error<OutOfMemory>([&] { layout.reserve<float>(64); },
+                           "kformer: the sum of 9223372036854775680 and 256 bytes does not fit in 64 bits; make the "
+                           "extents smaller");
+  const auto forecast = Ledger::create(Ledger::Mode::count);
+  const Block half = take(*forecast, MemoryClass::weights, std::size_t(1) << 63);
+  check_error<OutOfMemory>([&] { take(*forecast, MemoryClass::weights, std::size_t(1) << 63); },
+                           "kformer: the sum of 9223372036854775808 and 9223372036854775808 bytes does not fit in 64 "
+                           "bits; make the extents smaller");
+  BOOST_TEST(forecast->current_total() == std::size_t(1) << 63);
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_places_views_in_one_block) {
+  const auto ledger = Ledger::create();
+  Kokkos::View<float**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> a;
+  Kokkos::View<double*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> b, c, d;
+  Arena<Space> arena;
+  arena.add(a, 3, 5);
+  arena.overlap([&] { arena.add(b, 7); }, [&] { arena.add(c, 9); });
+  arena.add(d, 1);
+  BOOST_TEST(arena.bytes() == 64u + 128u + 64u);
+  const Block block = arena.allocate(*ledger, MemoryClass::workspace, "arena");
+  BOOST_TEST(ledger->current(MemoryClass::workspace) == arena.bytes());
+  const auto offset = [&](const void* data) { return static_cast<const std::byte*>(data) - block.data(); };
+  BOOST_TEST(offset(a.data()) == 0);
+  BOOST_TEST(a.stride(0) == 5u);
+  BOOST_TEST(a.extent(1) == 5u);
+  BOOST_TEST(offset(b.data()) == 64);
+  BOOST_TEST(offset(c.data()) == 64);
+  BOOST_TEST(c.extent(0) == 9u);
+  BOOST_TEST(offset(d.data()) == 64 + 128);
+  constexpr std::int64_t large = std::int64_t(1) << 32;
+  BOOST_CHECK_THROW(arena.add(a, large, large), OutOfMemory);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

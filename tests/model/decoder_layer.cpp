@@ -193,12 +193,35 @@ BOOST_AUTO_TEST_CASE(forward_saves_what_any_number_of_backward_calls_need) {
   }
 }
 
+// The first token sees the last one if the layer is not causal.
+BOOST_AUTO_TEST_CASE(causal_is_an_option) {
+  const LlamaConfig config = small_config();
+  const LayerInputs inputs = LayerInputs::random(config, {1, 7});
+  for (const AttentionAlgorithm algorithm : algorithms)
+    for (const bool causal : {true, false}) {
+      const auto ledger = Ledger::create();
+      DecoderLayer<Exec, double> layer(config, {1, 7}, {.attention = algorithm, .causal = causal}, *ledger);
+      for (const Parameter& p : layer.parameters()) write_parameter<double>(p.weight, inputs.weights.at(p.name));
+      layer.prepare(Exec());
+      const auto first_token = [&](double last) {
+        TestTensor<Exec, double> x({7, config.hidden_size}), y({7, config.hidden_size});
+        x.fill([&](std::size_t i) { return inputs.x.values()[i] + (i / 56 == 6 ? last : 0); });
+        layer.forward(Exec(), x.view<2>(), y.view<2>());
+        Exec().fence("kformer::Testing::layer");
+        auto values = y.read<double>().values();
+        values.resize(56);
+        return values;
+      };
+      BOOST_TEST((first_token(0) == first_token(1)) == causal, name_of(algorithm));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names_and_extents) {
   LlamaConfig config = small_config();
   config.attention_bias = config.qk_norm = true;
   for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) {
     const auto ledger = Ledger::create();
-    const DecoderLayer<Exec, bf16> layer(config, {1, 3}, AttentionAlgorithm::flash, mode, *ledger);
+    const DecoderLayer<Exec, bf16> layer(config, {1, 3}, {.mode = mode}, *ledger);
     const auto expected = parameter_extents(config);
     std::int64_t elements = 0;
     BOOST_TEST(layer.parameters().size() == expected.size());
@@ -215,7 +238,7 @@ BOOST_AUTO_TEST_CASE(parameters_have_their_published_names_and_extents) {
       }
       elements += p.weight.size();
     }
-    BOOST_TEST(elements == config.parameters());
+    BOOST_TEST(elements == config.parameter_count());
   }
 }
 
@@ -232,8 +255,25 @@ BOOST_AUTO_TEST_CASE(errors) {
                                  "y[14,56] rstd[14]; expected y to have "
                                  "the extents of x");
   const auto ledger = Ledger::create();
+  DecoderLayer<Exec, float> fresh(small_config(), {2, 7}, {}, *ledger);
+  const TestTensor<Exec, float> x14({14, 56});
+  check_error<NotSupported>([&] { fresh.forward(Exec(), x14.view<2>(), y.view<2>()); },
+                            "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) "
+                            "once, before the first forward");
+  fresh.prepare(Exec());
+  check_error<NotSupported>(
+      [&] { fresh.backward(Exec(), x14.view<2>(), y.view<2>(), y.view<2>()); },
+      "kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
+  check_error<DimensionMismatch>(
+      [&] { DecoderLayer<Exec, float>(small_config(), {2, 6}, {}, *ledger, &fresh); },
+      "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers that "
+      "share with the same ones");
+}
+
+BOOST_AUTO_TEST_CASE(an_invalid_layer_books_nothing) {
+  const auto ledger = Ledger::create();
   BOOST_CHECK_THROW(
-      (DecoderLayer<Exec, float>({}, {1, 1}, AttentionAlgorithm::flash, LayerMode::inference, *ledger)),
+      (DecoderLayer<Exec, float>({}, {1, 1}, {.mode = LayerMode::inference}, *ledger)),
       DimensionMismatch);
   BOOST_TEST(ledger->current_total() == 0u);
 }
@@ -247,7 +287,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
           const std::vector<std::int64_t> extents{c.shape.rows(), c.config.hidden_size};
           const TestTensor<Exec, T> x(extents), y(extents), dy(extents), dx(extents);
           const auto live = [&](const std::shared_ptr<Ledger>& ledger) {
-            const DecoderLayer<Exec, T> layer(c.config, c.shape, algorithm, mode, *ledger);
+            DecoderLayer<Exec, T> layer(c.config, c.shape, {.attention = algorithm, .mode = mode}, *ledger);
             if (ledger->counts_only()) return;
             layer.prepare(Exec());
             layer.forward(Exec(), x.template view<2>(), y.template view<2>());

@@ -47,11 +47,11 @@ const std::vector<KvCacheOptions> everything_kept{options_of(KvCacheKind::contig
 BOOST_AUTO_TEST_SUITE(kv_cache)
 
 BOOST_AUTO_TEST_CASE(kinds_have_names) {
-  BOOST_TEST(to_string(KvCacheKind::contiguous) == std::string("contiguous"));
-  BOOST_TEST(to_string(KvCacheKind::paged) == std::string("paged"));
-  BOOST_TEST(to_string(KvCacheKind::window) == std::string("window"));
-  BOOST_TEST(to_string(KvCacheKind::int8) == std::string("int8"));
-  BOOST_TEST(to_string(KvCacheKind::heavy_hitters) == std::string("heavy_hitters"));
+  BOOST_TEST(name_of(KvCacheKind::contiguous) == "contiguous");
+  BOOST_TEST(name_of(KvCacheKind::paged) == "paged");
+  BOOST_TEST(name_of(KvCacheKind::window) == "window");
+  BOOST_TEST(name_of(KvCacheKind::int8) == "int8");
+  BOOST_TEST(name_of(KvCacheKind::heavy_hitters) == "heavy_hitters");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(exact_kinds_equal_attention_over_the_whole_text, T, Stored) {

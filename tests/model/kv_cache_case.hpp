@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "kformer/model/kv_cache.hpp"
+#include "model/kv_cache/slot_arrays.hpp"
 #include "ops/attention/reference.hpp"
 #include "support/every_kernel.hpp"
 
 /// \file
-/// Caches under test: what is fed to them, what comes out, and what should.
+/// Caches under test: their inputs, their results, and the expected results.
 
 namespace kformer::Testing {
 
@@ -34,7 +35,7 @@ inline LlamaConfig kv_config(KvHeads heads, std::int64_t sliding_window = 0) {
   return c;
 }
 
-/// Which text a sequence is fed with: the vectors of a token depend on the text and the position alone.
+/// Which text a sequence is fed with: the vectors of a token depend only on the text and the position.
 struct KvToken {
   unsigned text;
   std::int64_t position;

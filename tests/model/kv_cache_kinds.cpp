@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Caches that keep less: what they keep is what they say, and queries see just that.
+// Caches that keep less: they keep what they promise, and queries see exactly that.
 #include "kformer/model/kv_cache.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences of caches: forked, cut, started again; what is refused; what memory they take.
+// Sequences of caches: fork, truncate, reset; refusals; memory.
 #include "kformer/model/kv_cache.hpp"
 
 #include "model/kv_cache_case.hpp"

@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sixteen_bits_by_the_tolerance_rule, T, Halves) {
     });
 }
 
-// The references themselves, so that they may be the oracle of shapes that nobody else has computed.
+// The references themselves, so that they can be the oracle for shapes without published values.
 BOOST_AUTO_TEST_CASE(references) {
   const LayerCase c;
   const auto result = c.inputs.reference<double, double>();

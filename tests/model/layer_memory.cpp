@@ -28,8 +28,7 @@ template <class T>
 std::size_t mlp_bytes(LayerMode mode, MemoryClass memory_class) {
   const auto of_width = [&](std::int64_t intermediate) {
     const auto forecast = Ledger::create(Ledger::Mode::count);
-    const DecoderLayer<Exec, T> layer(config_with(intermediate), shape, AttentionAlgorithm::flash, mode,
-                                      *forecast);
+    const DecoderLayer<Exec, T> layer(config_with(intermediate), shape, {.mode = mode}, *forecast);
     return forecast->peak(memory_class);
   };
   return of_width(wide) - of_width(narrow);

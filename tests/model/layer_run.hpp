@@ -135,7 +135,7 @@ class LayerUnderTest {
                  const Exec& exec = Exec(), Compute compute = Compute::storage)
       : m_exec(exec),
         m_ledger(Ledger::create()),
-        m_layer(inputs.config, inputs.shape, algorithm, mode, *m_ledger, compute) {
+        m_layer(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .compute = compute}, *m_ledger) {
     const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
     for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
     const auto& x = inputs.x.values();
@@ -143,7 +143,6 @@ class LayerUnderTest {
     write_output_gradient(inputs.dy);
     for (const Parameter& p : m_layer.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     m_layer.prepare(m_exec);
-    if (mode == LayerMode::training) m_layer.zero_gradients(m_exec);
     fence();
   }
 
@@ -164,6 +163,7 @@ class LayerUnderTest {
     fence();
   }
 
+  DecoderLayer<Exec, T>& layer() { return m_layer; }
   const DecoderLayer<Exec, T>& layer() const { return m_layer; }
   const Ledger& ledger() const { return *m_ledger; }
   const TestTensor<Exec, T>& y() const { return m_y; }

@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
                   model_reference<compute_t<T>, T>(inputs).logits);
       }
       BOOST_TEST((share.max() <= 1 && share.rms() <= 1),
-                 c.name << ", " << to_string(kind) << ": " << share.max() << " of the largest error allowed, "
+                 c.name << ", " << name_of(kind) << ": " << share.max() << " of the largest error allowed, "
                         << share.rms() << " of the rms");
     }
 }
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(weights_have_their_published_names) {
       ++count;
     }
     BOOST_TEST(count == inputs.weights.size());
-    BOOST_TEST(elements == c.config.model_parameters());
+    BOOST_TEST(elements == c.config.model_parameter_count());
   }
 }
 
@@ -346,12 +346,12 @@ BOOST_AUTO_TEST_CASE(a_repetition_penalty_sees_the_window) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
   for (const ModelCase& c : model_cases())
     for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged, KvCacheKind::int8})
-      BOOST_TEST_CONTEXT(c.name << ", " << to_string(kind)) {
+      BOOST_TEST_CONTEXT(c.name << ", " << name_of(kind)) {
         const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
         const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
           DecoderOptions options{.max_rows = 8, .max_logit_rows = 2, .max_positions = 40};
           options.formats = all_in(inputs, QuantizedFormat::q8_0);
-          const LlamaDecoder<Exec, T> decoder(c.config, options, *ledger);
+          LlamaDecoder<Exec, T> decoder(c.config, options, *ledger);
           const auto cache = KvCache<Exec, T>::create(c.config,
                                                       {.kind = kind,
                                                        .num_layers = c.config.num_hidden_layers,
@@ -393,7 +393,11 @@ BOOST_AUTO_TEST_CASE(errors) {
       [&] { generator.start(Exec(), {std::vector<std::int32_t>(17, 1)}); },
       "kformer::Generator::start: prompt 0 has 17 tokens, the decoder was made for 16 "
       "positions");
-  const TestTensor<Exec, std::int32_t> ids({5});
+  const TestTensor<Exec, std::int32_t> ids({5}), one({1});
+  LlamaDecoder<Exec, float> fresh(small_model(), {}, *run.ledger);
+  check_error<NotSupported>([&] { fresh.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
+                            "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, "
+                            "before the first step");
   check_error<DimensionMismatch>([&] { run.decoder.step(Exec(), ids.view<1>(), ids.view<1>(), *run.cache); },
                                  "kformer::LlamaDecoder::step: 5 rows, the decoder was made for at most 4");
   check_error<DimensionMismatch>([&] { run.decoder.logits(Exec(), ids.view<1>()); },

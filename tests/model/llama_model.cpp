@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
         return std::accumulate(losses.values().begin(), losses.values().end(), 0.0) /
                static_cast<double>(c.shape.rows());
       };
-      // A single token attends to itself alone, whatever its queries and keys are.
+      // A single token attends only to itself, for any queries and keys.
       const auto gradient = dot(run.gradient<double>(p).values(), along);
       if (c.shape.seq_len == 1 &&
           (p.name.find("q_proj") != p.name.npos || p.name.find("k_proj") != p.name.npos))
@@ -78,12 +78,55 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(inference_gives_the_bits_of_training, T, Scalars) 
   }
 }
 
+/// The embeddings of a model's tokens, as a host would look them up.
+TestTensor<Exec, double> embeddings_of(const ModelInputs& inputs) {
+  TestTensor<Exec, double> x({inputs.shape.rows(), inputs.config.hidden_size});
+  const auto& table = inputs.weights.at("model.embed_tokens.weight");
+  const auto hidden = static_cast<std::size_t>(inputs.config.hidden_size);
+  x.fill([&](std::size_t i) { return table(inputs.ids[i / hidden], static_cast<std::int64_t>(i % hidden)); });
+  return x;
+}
+
+BOOST_AUTO_TEST_CASE(embeddings_take_the_place_of_tokens) {
+  for (const ModelCase& c : model_cases()) {
+    const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+    ModelUnderTest<double> by_ids(inputs), embedded(inputs);
+    TestTensor<Exec, double> x = embeddings_of(inputs);
+    by_ids.forward();
+    embedded.forward_embedded(x);
+    BOOST_TEST((embedded.logits().bits() == by_ids.logits().bits()), c.name);
+    BOOST_TEST((embedded.loss().bits() == by_ids.loss().bits()), c.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_embeddings_are_derivatives) {
+  const CrossEntropyOptions options{.label_smoothing = 0.1, .z_loss = 1e-2};
+  for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
+      const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+      ModelUnderTest<double> run(inputs);
+      TestTensor<Exec, double> x = embeddings_of(inputs);
+      const TestTensor<Exec, double> dx({c.shape.rows(), c.config.hidden_size});
+      run.forward_embedded(x, options);
+      run.backward_embedded(dx, options);
+      const auto loss = [&] {
+        run.forward_embedded(x, options);
+        const auto losses = run.loss().read<double>();
+        return std::accumulate(losses.values().begin(), losses.values().end(), 0.0) /
+               static_cast<double>(c.shape.rows());
+      };
+      std::mt19937 generator(20261122);
+      check_gradient_of("x", x, dx, generator, loss);
+      for (const Parameter& p : run.model().parameters())
+        if (p.name == "model.embed_tokens.weight" && !c.config.tie_word_embeddings)
+          for (const double d : run.gradient<double>(p).values()) BOOST_REQUIRE(d == 0);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(parameters_have_their_published_names) {
   for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
     const auto ledger = Ledger::create();
-    const LlamaModel<Exec, bf16> model(c.config, c.shape, AttentionAlgorithm::flash, LayerMode::training,
-                                       *ledger);
+    const LlamaModel<Exec, bf16> model(c.config, c.shape, {}, *ledger);
     std::int64_t elements = 0;
     std::map<std::string, int> seen;
     for (const Parameter& p : model.parameters()) {
@@ -93,7 +136,7 @@ BOOST_AUTO_TEST_CASE(parameters_have_their_published_names) {
       elements += p.weight.size();
     }
     BOOST_TEST(seen.size() == inputs.weights.size());
-    BOOST_TEST(elements == c.config.model_parameters());
+    BOOST_TEST(elements == c.config.model_parameter_count());
   }
 }
 
@@ -101,7 +144,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
   for (const ModelCase& c : model_cases())
     for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) BOOST_TEST_CONTEXT(c.name) {
         const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
-          const LlamaModel<Exec, T> model(c.config, c.shape, AttentionAlgorithm::flash, mode, *ledger);
+          const LlamaModel<Exec, T> model(c.config, c.shape, {.mode = mode}, *ledger);
         };
         const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
         const ToolsRecorder witness;
@@ -119,12 +162,47 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<NotSupported>([&] { run.backward(); },
                             "kformer::LlamaModel::backward: the model was made for inference and keeps nothing "
                             "for backward; construct it with LayerMode::training");
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> fresh(small_model(), {1, 3}, {}, *ledger);
+  TestTensor<Exec, std::int32_t> ids({3});
+  ids.fill([](std::size_t i) { return static_cast<std::int32_t>(i); });
+  const TestTensor<Exec, float> x({3, small_model().hidden_size}), loss({3}), dloss({3});
+  const auto forward = [&] { fresh.forward(Exec(), ids.view<1>()); };
+  const auto backward = [&] {
+    fresh.backward(Exec(), ids.view<1>(), ids.view<1>(), dloss.view<1>(), loss.view<1>());
+  };
+  const auto refused = [](auto call, const std::string& sentence) {
+    check_error<NotSupported>(call, "kformer::LlamaModel::" + sentence);
+  };
+  refused(forward, "forward: the rotary tables are empty; call prepare(exec) once, before the first forward");
+  fresh.prepare(Exec());
+  refused([&] { fresh.loss(Exec(), ids.view<1>(), loss.view<1>()); },
+          "loss: there are no hidden states; call forward(exec, ids) first");
+  const std::string once = "backward: it belongs to forward, once for each call; call forward first";
+  refused(backward, once);
+  forward();
+  backward();
+  refused(backward, once);
+  fresh.forward_embedded(Exec(), x.view<2>());
+  refused(backward, once);
+  forward();
+  refused([&] { fresh.backward_embedded(Exec(), ids.view<1>(), dloss.view<1>(), loss.view<1>(), x.view<2>()); },
+          "backward_embedded: it belongs to forward_embedded, once for each call; call forward_embedded first");
+  const TestTensor<Exec, float> wrong({4, small_model().hidden_size});
+  const std::string columns = std::to_string(small_model().hidden_size);
+  check_error<DimensionMismatch>([&] { fresh.forward_embedded(Exec(), wrong.view<2>()); },
+                                 "kformer::LlamaModel::forward_embedded: extents do not match: x[4," + columns +
+                                     "]; expected x to have 3 rows (batch x seq_len) and " + columns +
+                                     " columns (hidden_size)");
+}
+
+BOOST_AUTO_TEST_CASE(an_invalid_model_books_nothing) {
   LlamaConfig config = small_model();
   config.vocab_size = 0;
   const auto ledger = Ledger::create();
   check_error<DimensionMismatch>(
       [&] {
-        LlamaModel<Exec, float>(config, {1, 3}, AttentionAlgorithm::flash, LayerMode::inference, *ledger);
+        LlamaModel<Exec, float>(config, {1, 3}, {}, *ledger);
       },
       "kformer::LlamaConfig: vocab_size must be positive, got 0");
   BOOST_TEST(ledger->current_total() == 0u);

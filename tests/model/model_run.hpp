@@ -17,7 +17,7 @@ class ModelUnderTest {
 
   explicit ModelUnderTest(const ModelInputs& inputs, LayerMode mode = LayerMode::training,
                           AttentionAlgorithm algorithm = AttentionAlgorithm::flash)
-      : m_ledger(Ledger::create()), m_model(inputs.config, inputs.shape, algorithm, mode, *m_ledger) {
+      : m_ledger(Ledger::create()), m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode}, *m_ledger) {
     const std::int64_t rows = inputs.shape.rows();
     m_ids = TestTensor<Exec, std::int32_t>({rows});
     m_targets = TestTensor<Exec, std::int32_t>({rows});
@@ -28,7 +28,6 @@ class ModelUnderTest {
     m_dloss.fill([&](std::size_t) { return C(1) / static_cast<C>(rows); });
     for (const Parameter& p : m_model.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     m_model.prepare(Exec());
-    if (mode == LayerMode::training) m_model.zero_gradients(Exec());
     fence();
   }
 
@@ -44,7 +43,19 @@ class ModelUnderTest {
     fence();
   }
 
-  const LlamaModel<Exec, T>& model() const { return m_model; }
+  void forward_embedded(const TestTensor<Exec, T>& x, const CrossEntropyOptions& options = {}) {
+    m_model.forward_embedded(Exec(), x.template view<2>());
+    m_model.logits(Exec(), m_logits.template view<2>());
+    m_model.loss(Exec(), m_targets.template view<1>(), m_loss.template view<1>(), options);
+    fence();
+  }
+  void backward_embedded(const TestTensor<Exec, T>& dx, const CrossEntropyOptions& options = {}) {
+    m_model.backward_embedded(Exec(), m_targets.template view<1>(), m_dloss.template view<1>(),
+                              m_loss.template view<1>(), dx.template view<2>(), options);
+    fence();
+  }
+
+  LlamaModel<Exec, T>& model() { return m_model; }
   const Ledger& ledger() const { return *m_ledger; }
   const TestTensor<Exec, T>& logits() const { return m_logits; }
   const TestTensor<Exec, C>& loss() const { return m_loss; }

@@ -40,7 +40,7 @@ struct AdamWArrays {
         weight_decay(decay),
         has_master(sizeof(T) == 2 && masters == Masters::with) {
     gradient.random(generator);
-    if (has_master)  // the 16-bit weight is an output alone, and stays NaN
+    if (has_master)  // the 16-bit weight is only an output, and stays NaN
       master = TestTensor<Exec, C>(extents, Rows::packed).random(generator);
     else
       weight.random(generator);
@@ -88,7 +88,7 @@ struct AdamWArrays {
   }
 
  private:
-  /// As training leaves them: a mean square is no less than the square of the mean.
+  /// As in training: a mean square is at least the square of the mean.
   void set_states(const std::vector<std::int64_t>& extents, std::mt19937& generator) {
     using kformer::Impl::MapSign;
     HostTensor<double> mean({gradient.ref().size()}), square = mean;
@@ -185,7 +185,7 @@ ref::AdamWState<Real> stepped(const AdamWArrays<T>& a, const AdamWCase& c) {
   return state;
 }
 
-/// The textbook computation in the precision of T, with what is stored rounded to its storage.
+/// The textbook computation in the precision of T, with stored values rounded to their storage type.
 template <class T>
 ref::AdamWState<compute_t<T>> naive_step(const AdamWArrays<T>& a, const AdamWCase& c) {
   using C = compute_t<T>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What flash attention refuses, and the texts that say so.
-#include "kformer/ops/attention_plan.hpp"
+// The refusals of flash attention and their texts.
+#include "kformer/ops/attention.hpp"
 #include "ops/attention_cases.hpp"
 #include "support/errors.hpp"
 
@@ -8,28 +8,11 @@ namespace kformer::Testing {
 
 BOOST_AUTO_TEST_SUITE(attention_errors)
 
-BOOST_AUTO_TEST_CASE(plan_errors) {
-  const AttentionPlan<Exec> plan({DType::f32, 1, 3, 5, 4, 2, 8, 8});
-  AttentionTensors<float> t({1, 4, 5, 4, 2, 8, 8});
-  check_error<DimensionMismatch>(
-      [&] {
-        plan.forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>());
-      },
-      "kformer::attention_forward: extents do not match: q[1,4,4,8] k[1,5,2,8] v[1,5,2,8] out[1,4,4,8] "
-      "lse[1,4,4]; "
-      "expected the shape of the plan: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3]");
-  AttentionTensors<bf16> half(AttentionCase{1, 3, 5, 4, 2, 8, 8});
-  check_error<DimensionMismatch>(
-      [&] {
-        plan.forward(Exec(), half.q.view<4>(), half.k.view<4>(), half.v.view<4>(), half.out.view<4>(),
-                     half.lse.view<3>());
-      },
-      "kformer::attention_forward: q is stored as bf16, expected f32: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] "
-      "out[1,3,4,8] lse[1,4,3]");
+BOOST_AUTO_TEST_CASE(workspace_errors) {
   AttentionTensors<float> fits({1, 3, 5, 4, 2, 8, 8});
   check_error<DimensionMismatch>(
       [&] {
-        plan.backward(Exec(),
+        attention_backward(Exec(),
                       AttentionBackwardOperands{.q = fits.q.view<4>(),
                                                 .k = fits.k.view<4>(),
                                                 .v = fits.v.view<4>(),
@@ -39,13 +22,13 @@ BOOST_AUTO_TEST_CASE(plan_errors) {
                                                 .dq = fits.dq.view<4>(),
                                                 .dk = fits.dk.view<4>(),
                                                 .dv = fits.dv.view<4>()},
-                      Workspace{});
+                      {}, {}, {}, Workspace{});
       },
       "kformer::attention_backward: the workspace has 0 bytes, 48 are needed; ask "
       "kformer::attention_backward_workspace_bytes: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3] "
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,2,8] dv[1,5,2,8]");
   check_error<DimensionMismatch>(
-      [] { AttentionPlan<Exec>({DType::f32, 1, 3, 5, 4, 3, 8, 8}); },
+      [] { attention_backward_workspace_bytes(Exec(), {DType::f32, 1, 3, 5, 4, 3, 8, 8}); },
       "kformer::attention_backward: extents do not match: q[1,3,4,8] k[1,5,3,8] v[1,5,3,8] out[1,3,4,8] "
       "lse[1,4,3] "
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,3,8] dv[1,5,3,8]; expected the heads of k to divide those of q");

@@ -34,7 +34,7 @@ struct Learned {
   }
 };
 
-/// `d(Σ out ∘ dout)` per query, without atomics: each (batch, head, query) has a place of its own.
+/// `d(Σ out ∘ dout)` per query, without atomics: each (batch, head, query) has its own place.
 struct PerQuery {
   Kokkos::View<double***, Kokkos::LayoutRight, Exec::memory_space> sums;
 
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_visible_pair_gets_its_gradient_once, T, Scala
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_scores_are_those_of_a_bias) {
-  // A bias that says the same as the functor gets, summed over its diagonals, the same gradient.
+  // A bias equal to the functor gets, summed over its diagonals, the same gradient.
   const Case c{2, 75, 90, 4, 2, 8, 16};
   const AttentionTensors<double> t(c);
   AttentionTensors<double> dense(c);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Functors that say which keys queries may see: what they skip must not change anything else.
+// Functors that return which keys queries may see: skipping keys must not change anything else.
 #include "ops/functor_cases.hpp"
 #include "support/tools.hpp"
 
 namespace kformer::Testing {
 
-/// Sees keys at most `reach` away; query `i` stands at `i + shift`.
+/// Sees keys at most `reach` away; query `i` has position `i + shift`.
 struct Near {
   std::int64_t reach, shift;
 

@@ -49,7 +49,7 @@ struct ForwardOnly {
   KOKKOS_FUNCTION float operator()(float score, AttentionIndex) const { return 2 * score; }
 };
 static_assert(AttentionFunctor<ForwardOnly, float> && !DifferentiableAttentionScore<ForwardOnly, float>);
-/// Functors as they are written wrongly: the sentence says what is wrong with each.
+/// Invalid functors: the message names the fault of each.
 struct NotConst {
   KOKKOS_FUNCTION bool operator()(AttentionIndex) { return true; }
 };

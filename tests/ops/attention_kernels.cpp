@@ -29,7 +29,7 @@ void test_backward(const Case& c) {
   const auto naive = t.template backward<compute_t<T>, T>();
   test_every_kernel(t.backward_problem(), t.gradients(), [&](const std::string&) {
     // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
-    // kernel that sums in an order of its own can be held to that.
+    // kernel that sums in its own order can satisfy that.
     if (c.kv_len != 1) {
       check_close("dq", t.dq, expected.dq, naive.dq);
       check_close("dk", t.dk, expected.dk, naive.dk);
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
       Case{1, 5, 0, 2, 1, 8, 8}.bias(Bias::full),
       Case{2, 0, 5, 2, 1, 8, 8}.bias(Bias::keys_per_batch),
       Case{1, 75, 113, 32, 8, 8, 8}.sinks(),
-      Case{1, 113, 75, 32, 4, 8, 8}.causal().sinks(),  // the first queries see the sink alone
+      Case{1, 113, 75, 32, 4, 8, 8}.causal().sinks(),  // the first queries see only the sink
       Case{1, 20, 0, 4, 1, 8, 8}.sinks(),
       Case{1, 75, 113, 16, 2, 8, 16}.causal().window(30).softcap(3).alibi().sinks().bias(Bias::full),
       Case{2, 75, 113, 16, 16, 16, 8}.softcap(2).alibi().sinks().bias(Bias::queries_and_keys),

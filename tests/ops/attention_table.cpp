@@ -61,7 +61,7 @@ void run_kernel(const Kernel<Problem, Exec>& kernel, const Problem& problem,
   Exec().fence("kformer::Testing::attention_table");
 }
 
-/// A column of the table: the entries of a kernel list that it stands for.
+/// A column of the table: the entries of a kernel list that it covers.
 enum class Column { simd, kokkos, reference };
 constexpr std::array column_names{"simd", "kokkos", "reference"};
 
@@ -142,7 +142,7 @@ std::vector<std::string> answers_of(const Case& c) {
   return answers;
 }
 
-/// What is said of each storage type, those of which the same is said together.
+/// The answers for each storage type; types with the same answer are joined.
 std::string of_every_type(const std::vector<std::pair<DType, std::string>>& answers) {
   std::vector<std::pair<std::string, std::string>> said;  // answer, types
   for (const auto& [dtype, answer] : answers) {
@@ -173,7 +173,8 @@ std::string found_table() {
     for (std::size_t n = 0; n < 2 * columns.size(); ++n)
       cells.push_back(of_every_type(
           {{DType::f32, f32[n]}, {DType::bf16, b16[n]}, {DType::f16, f16s[n]}, {DType::f64, f64[n]}}));
-    // A refusal of the public function is the same in every cell: its sentence is written once, below the table.
+    // A refusal of the public function is the same in every cell: its sentence is written once, below the
+    // table.
     const std::string first = cells.front();
     if (first != "works" && std::count(cells.begin(), cells.end(), first) == std::ssize(cells)) {
       refusals += std::string("* ") + row.name + ": " + first + '\n';
@@ -189,7 +190,7 @@ std::string found_table() {
 const std::string begin_mark = "<!-- generated: ctest -R ops/attention_table -->\n",
                   end_mark = "<!-- end -->\n";
 
-/// Where the table stands in the text of the page.
+/// The place of the table in the text of the page.
 std::pair<std::size_t, std::size_t> place_of_table(const std::string& page) {
   const std::size_t begin = page.find(begin_mark), end = page.find(end_mark);
   BOOST_TEST_REQUIRE((begin != std::string::npos && end != std::string::npos),

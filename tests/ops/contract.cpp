@@ -37,7 +37,7 @@ using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
 template <class T>
 using Heads = Kokkos::View<T****, Kokkos::LayoutRight, Memory>;
 
-/// A public function on operands of its own, and the kernels it chooses from.
+/// A public function with its operands, and the kernels it chooses from.
 struct PublicFunction {
   const char* name;                  ///< without namespace
   const char* forced_as;             ///< what KFORMER_KERNEL calls it
@@ -137,6 +137,9 @@ void add_linear(std::vector<PublicFunction>& table) {
                                            [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
+  const Matrix<T> dx("dx", 5, 12);
+  table.push_back(row<Impl::LinearBackwardInput>(
+      "linear_backward", [=](const Exec& exec) { linear_backward(exec, x, weight, y, dx, dweight); }));
   table.push_back(row<Impl::LinearBackwardBias>(
       "linear_backward_bias", [=](const Exec& exec) { linear_backward_bias(exec, y, dbias); }));
 }
@@ -150,7 +153,7 @@ void add_swiglu(std::vector<PublicFunction>& table) {
       "swiglu_backward", [=](const Exec& exec) { swiglu_backward(exec, gate, up, y, dgate, dup); }));
 }
 
-/// Composed of the products and of swiglu: without a kernel list of its own.
+/// Composed of the products and of swiglu: it has no kernel list.
 template <class T>
 void add_swiglu_mlp(std::vector<PublicFunction>& table) {
   using C = compute_t<T>;
@@ -471,7 +474,8 @@ using Elsewhere =
 using Elsewhere = Kokkos::DefaultExecutionSpace;
 #endif
 
-/// Whose code a kernel is. That of another library has that library's labels, or is no Kokkos kernel at all.
+/// The origin of a kernel. A kernel of another library has that library's labels, or is not a Kokkos kernel at
+/// all.
 enum class Origin { ours, library };
 Origin origin_of(const std::string& kernel) { return kernel == "kokkos_blas" ? Origin::library : Origin::ours; }
 

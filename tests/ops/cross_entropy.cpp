@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rising_logits_after_impossible_tokens_match_the_or
   check_rising_logits_after_impossible_tokens_match_the_oracle<T>(every_kernel());
 }
 
-// Kernels may treat long stretches of a row by the size of their logits: here small, negative alone, large.
+// Kernels may treat long stretches of a row by the size of their logits: here small, only negative, large.
 BOOST_AUTO_TEST_CASE_TEMPLATE(stretches_of_any_size_match_the_oracle, T, Scalars) {
   constexpr std::size_t columns = 9000, stretch = 4096;
   for (const double large : {40.0, 300.0, -300.0}) {

@@ -88,7 +88,7 @@ struct CrossEntropyTensors {
   }
 };
 
-/// Whether `value` is `expected` but for a few roundings to S, that of lse among them: four ulps.
+/// Whether `value` is `expected` except for a few roundings to S, including that of lse: four ulps.
 template <class S>
 bool is_near(double value, double expected) {
   return std::abs(value - expected) <= 4 * ulp(dtype_of<S>, std::abs(expected));

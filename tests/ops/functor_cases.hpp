@@ -76,13 +76,13 @@ void run_backward(const AttentionTensors<T>& t, const F& functor) {
   run_backward(t, functor, workspace_for(t, functor));
 }
 
-/// Judges both directions, for each kernel, by the reference with a bias that says what the functor says.
+/// Judges both directions, for each kernel, by the reference with a bias equal to the functor.
 template <class T, class F>
 void check_against_bias(const AttentionCase& c, const F& functor, auto bias_of) {
   AttentionTensors<T> t(c), dense(c);
   const bool full = c.bias_kind == Bias::full, biased = c.bias_kind != Bias::none;
   if (biased) {
-    // Quarters: the sum with what the functor says is exact in every storage type.
+    // Quarters: the sum with the functor's value is exact in every storage type.
     const auto random = t.bias.template read<double>();
     t.bias.fill(
         [&](std::size_t at) { return static_cast<compute_t<T>>(std::round(4 * random.values()[at]) / 4); });

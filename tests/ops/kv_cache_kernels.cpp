@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gather_reads_pages_in_their_order, T, Scalars) {
       v_cache.random(generator);
       Tensor<T> k({c.tokens, heads, dim}), v({c.tokens, heads, v_dim});
       Tensor<std::int32_t> pages({listed + 1});
-      // The same page may come twice; one lies beyond the cache either way.
+      // The same page may come twice; one is outside the cache at either end.
       std::uniform_int_distribution<std::int32_t> any(-1, static_cast<std::int32_t>(c.pages));
       pages.fill([&](std::size_t) { return any(generator); });
       const auto expected = [&](const Tensor<T>& cache) {

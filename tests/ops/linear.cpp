@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
-  TestTensor<Exec, float> x({3, 5}), weight({4, 5}), y({3, 4}), bias({5}), narrow({3, 3});
+  TestTensor<Exec, float> x({3, 5}), weight({4, 5}), y({3, 4}), bias({5}), narrow({3, 3}), dweight({4, 5});
   TestTensor<Exec, bf16> half({3, 4});
   check_error<DimensionMismatch>(
       [&] { linear_forward(Exec(), x.view<2>(), y.view<2>(), y.view<2>()); },
@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                  "one row per column of dy and one column per column of x");
   check_error<DimensionMismatch>(
       [&] {
-        linear_backward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), y.view<2>(), weight.view<2>());
+        linear_backward(Exec(), x.view<2>(), weight.view<2>(), y.view<2>(), y.view<2>(), dweight.view<2>());
       },
       "kformer::linear_backward: extents do not match: x[3,5] weight[4,5] dy[3,4] dx[3,4] dweight[4,5]; "
       "expected dx "

@@ -97,7 +97,7 @@ HostTensor<Real> part_of(const HostTensor<Real>& x, std::int64_t begin, std::int
   return part;
 }
 
-/// The references of the parts, chunk by chunk: what is added to `dweight` is rounded once per chunk. `dweight`
+/// The references of the parts, chunk by chunk: the sum in `dweight` is rounded once per chunk. `dweight`
 /// is still what it was before the call.
 template <class Real, class Store, class T>
 Expected<Real> composed(const Tensors<T>& t, std::int64_t chunk_rows) {

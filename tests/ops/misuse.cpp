@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Operands that a kernel would run on and compute nonsense: integers where numbers belong, and outputs that
-// share memory with other operands where no function says that they may.
+// share memory with other operands although the function does not allow it.
 #include <string>
 #include <vector>
 
@@ -161,8 +161,7 @@ BOOST_AUTO_TEST_CASE(every_operand_of_products_and_attention_has_its_type) {
   check_types(SB{q, k, k, p, q, q, k, k, {}}, &SB::q, &SB::k, &SB::v, &SB::probabilities, &SB::dout, &SB::dq,
               &SB::dk, &SB::dv);
   using R = RopeForward;
-  const R rotation{
-      {q, q, dense({9, 4}), dense({9, 4}), dense({2, 3}, ids), 0, RopeLayout::half_split}};
+  const R rotation{{q, q, dense({9, 4}), dense({9, 4}), dense({2, 3}, ids), 0, RopeLayout::half_split}};
   check_types(rotation, &R::q, &R::k, &R::cos, &R::sin, &R::positions);
   check_all_integers(rotation, &R::q, &R::k, &R::cos, &R::sin);
   check_all_integers(RopeTables{dense({9, 4}), dense({9, 4}), {}}, &RopeTables::cos, &RopeTables::sin);
@@ -203,8 +202,8 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
                   dk = at(600, {1, 3, 2, 8}), dv = at(700, {1, 3, 2, 8}), dout = at(800, {1, 3, 2, 8});
   BOOST_CHECK_NO_THROW((AttentionForward{q, k, v, out, lse, {}, {}}.check()));
   check_error<DimensionMismatch>([&] { AttentionForward{q, k, v, q, lse, {}, {}}.check(); },
-                                 "kformer::attention_forward: out shares memory with q; pass a View of its own: "
-                                 "q[1,3,2,8] k[1,3,2,8] v[1,3,2,8] out[1,3,2,8] lse[1,2,3]");
+                                 "kformer::attention_forward: out shares memory with q; pass a separate "
+                                 "View: q[1,3,2,8] k[1,3,2,8] v[1,3,2,8] out[1,3,2,8] lse[1,2,3]");
   BOOST_CHECK_NO_THROW((AttentionBackward{q, k, v, out, lse, dout, dq, dk, dv, {}, {}, {}}.check()));
   for (const auto& wrong : {AttentionBackward{q, k, v, out, lse, dout, dq, dq, dq, {}, {}, {}},
                             AttentionBackward{q, k, v, out, lse, dout, dq, dk, dk, {}, {}, {}},

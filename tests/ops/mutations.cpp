@@ -57,7 +57,7 @@ HostTensor<double> flash_model(const HostTensor<float>& q, const HostTensor<floa
       for (std::int64_t j = t * tile; j < std::min(end, (t + 1) * tile); ++j) {
         if (mutation == Mutation::lost_key && j == kv_len / 2) continue;
         float dot = 0;
-        // Past the last key lies the padding of the tile, which is zero.
+        // The padding of the tile, after the last key, is zero.
         for (std::int64_t d = 0; d < dim && j < kv_len; ++d) dot += q(0, i, 0, d) * k(0, j, 0, d);
         score.push_back(scale * dot);
         key.push_back(j);

@@ -155,7 +155,7 @@ std::vector<unsigned char> quantized_bits(const QuantizedWeights& to, const std:
   return to.bytes.bits();
 }
 
-// What the rules say where the numbers come out even.
+// The results of the rules for even numbers.
 BOOST_AUTO_TEST_CASE(rules_by_hand) {
   const auto q8 = QuantizedWeights(QuantizedFormat::q8_0, 1, 32);
   std::vector<double> x(32, 0.0);
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(zeros_and_tiny_numbers_stay_finite) {
 }
 
 // NaN, infinite and greatest scales, and activations that are not finite: nothing is read or written outside,
-// and what is not a number shows.
+// and NaN is visible.
 BOOST_AUTO_TEST_CASE_TEMPLATE(hostile_numbers_do_no_harm, T, Scalars) {
   std::mt19937 generator(6);
   for (const QuantizedFormat format : quantized_formats)

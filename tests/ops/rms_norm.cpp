@@ -2,7 +2,9 @@
 #include "kformer/ops/rms_norm.hpp"
 
 #include <numeric>
+#include <optional>
 
+#include "kformer/ops/impl/launch.hpp"
 #include "ops/rms_norm_cases.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
@@ -53,6 +55,82 @@ template <class T>
 std::vector<unsigned char> bits_of(const TestTensor<Exec, T>& t) {
   Exec().fence("kformer::Testing::rms_norm");
   return t.bits();
+}
+
+/// Heads first, first + 1, … of tokens, in rows with others; and the columns of one of them.
+template <class T>
+auto heads_in(const TestTensor<Exec, T>& rows, std::size_t first, std::size_t count, std::size_t dim) {
+  const auto v = rows.template view<2>();
+  return Kokkos::View<T***, Kokkos::LayoutStride, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+      v.data() + first * dim, Kokkos::LayoutStride(v.extent(0), v.stride(0), count, dim, dim, 1));
+}
+
+// The heads of tokens in one launch against a launch for each head.
+BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, Scalars) {
+  using C = compute_t<T>;
+  constexpr std::size_t first = 2, count = 3;
+  for (const char* kernel : {"", "rms_norm:kokkos", "rms_norm:reference"})
+    for (const auto& [tokens, dim] : {std::pair<std::int64_t, std::int64_t>{7, 13}, {1, 64}, {150, 24}, {0, 8}})
+      BOOST_TEST_CONTEXT(kernel << ", " << tokens << " tokens of " << dim) {
+        if (!kformer::Impl::is_host_space<Exec> && std::string(kernel).ends_with("reference")) continue;
+        std::optional<ForcedKernels> forced;
+        if (*kernel) forced.emplace(kernel);
+        const std::int64_t width = 6 * dim;
+        const auto d = static_cast<std::size_t>(dim);
+        std::mt19937 generator(20261122);
+        const auto random = [&] { return TestTensor<Exec, T>({tokens, width}).random(generator); };
+        const TestTensor<Exec, T> x = random(), dy = random(), weight = TestTensor<Exec, T>({dim}).random(generator);
+        const TestTensor<Exec, T> y({tokens, width}), y_each({tokens, width}), dx({tokens, width}),
+            dx_each({tokens, width});
+        const TestTensor<Exec, C> rstd({tokens, static_cast<std::int64_t>(count)}, Rows::packed), rstd_each({tokens});
+        TestTensor<Exec, C> dweight({dim}), dweight_each({dim});
+        for (auto* t : {&dweight, &dweight_each}) t->fill([](std::size_t) { return C(0); });
+        const std::size_t bytes =
+            std::max(rms_norm_backward_workspace_bytes<T>(Exec(), tokens, static_cast<std::int64_t>(count), dim),
+                     rms_norm_backward_workspace_bytes<T>(Exec(), tokens, dim));
+        const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
+
+        rms_norm_forward(Exec(), heads_in(x, first, count, d), weight.template view<1>(),
+                         heads_in(y, first, count, d), rstd.template view<2>());
+        rms_norm_backward(Exec(),
+                          RmsNormBackwardOperands{.x = heads_in(x, first, count, d),
+                                                  .weight = weight.template view<1>(),
+                                                  .rstd = rstd.template view<2>(),
+                                                  .dy = heads_in(dy, first, count, d),
+                                                  .dx = heads_in(dx, first, count, d),
+                                                  .dweight = dweight.template view<1>()},
+                          workspace);
+        for (std::size_t h = first; h < first + count; ++h) {
+          const auto head = [&](const TestTensor<Exec, T>& t) {
+            return Kokkos::subview(t.template view<2>(), Kokkos::ALL, std::pair(h * d, (h + 1) * d));
+          };
+          rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each), rstd_each.template view<1>());
+          rms_norm_backward(Exec(),
+                            RmsNormBackwardOperands{.x = head(x),
+                                                    .weight = weight.template view<1>(),
+                                                    .rstd = rstd_each.template view<1>(),
+                                                    .dy = head(dy),
+                                                    .dx = head(dx_each),
+                                                    .dweight = dweight_each.template view<1>()},
+                            workspace);
+        }
+        BOOST_TEST((bits_of(y) == bits_of(y_each)));
+        BOOST_TEST((bits_of(dx) == bits_of(dx_each)));
+        const auto one = dweight.template read<double>().values(), each = dweight_each.template read<double>().values();
+        // Sums of as many products, each at most about 16, in another order.
+        const double limit = 16 * static_cast<double>(tokens) * static_cast<double>(count) *
+                             static_cast<double>(std::numeric_limits<C>::epsilon());
+        for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(one[i] - each[i]) <= limit);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(statistics_of_heads_are_dense) {
+  const TestTensor<Exec, float> x({4, 6}), weight({3}), y({4, 6}), rstd({4, 5}, Rows::packed);
+  const auto two = Kokkos::subview(rstd.view<2>(), Kokkos::ALL, std::pair<std::size_t, std::size_t>(0, 2));
+  check_error<DimensionMismatch>(
+      [&] { rms_norm_forward(Exec(), heads_in(x, 0, 2, 3), weight.view<1>(), heads_in(y, 0, 2, 3), two); },
+      "kformer::rms_norm_forward: extents do not match: x[4,2,3] weight[3] y[4,2,3] rstd[4,2]; expected rstd to be "
+      "dense, the heads of each token behind those of the one before");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {

@@ -6,7 +6,7 @@
 #include "support/every_kernel.hpp"
 
 /// \file
-/// Problems of the rotary embedding for tests, and what is asked of them. `test(problem, outputs, verify)` runs
+/// Problems of the rotary embedding for tests, with their checks. `test(problem, outputs, verify)` runs
 /// the kernels in question, as `test_every_kernel` does.
 
 namespace kformer::Testing::rope_cases {

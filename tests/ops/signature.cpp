@@ -31,7 +31,7 @@ using Vector = Kokkos::View<T*, Kokkos::LayoutRight, Memory>;
 template <class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
 template <class T>
-using Rows = Kokkos::View<T***, Kokkos::LayoutRight, Memory>;
+using Tokens = Kokkos::View<T***, Kokkos::LayoutRight, Memory>;
 template <class T>
 using Heads = Kokkos::View<T****, Kokkos::LayoutRight, Memory>;
 using Ids = Vector<std::int32_t>;
@@ -42,10 +42,10 @@ struct Call {
 };
 
 // A using-declaration names a function only if there is one.
-#define KFORMER_TWIN(function)                       \
-  [] {                                               \
-    using kformer::function##_workspace_bytes;       \
-    return std::string("kformer::" #function);       \
+#define KFORMER_TWIN(function)                 \
+  [] {                                         \
+    using kformer::function##_workspace_bytes; \
+    return std::string("kformer::" #function); \
   }()
 
 const std::set<std::string> twins = {KFORMER_TWIN(attention_forward),
@@ -78,69 +78,57 @@ std::vector<Call> with_linear_workspace() {
   const Vector<float> bias("bias", 7), loss("loss", 5), dloss("dloss", 5);
   const Ids targets("targets", 5);
   const LinearRopeOptions rope{.heads = 1, .seq_len = 5};
-  return {
-      {"linear_forward", [=](const Workspace& w) { linear_forward(x, weight, y, {}, w); }},
-      {"linear_bias_forward", [=](const Workspace& w) { linear_bias_forward(x, weight, bias, y, {}, w); }},
-      {"linear_residual_forward",
-       [=](const Workspace& w) { linear_residual_forward(x, weight, residual, y, {}, w); }},
-      {"linear_backward_input", [=](const Workspace& w) { linear_backward_input(weight, y, dx, {}, w); }},
-      {"linear_backward_weight", [=](const Workspace& w) { linear_backward_weight(x, y, dweight, {}, w); }},
-      {"linear_backward_input",  // the first half of linear_backward
-       [=](const Workspace& w) { linear_backward(x, weight, y, dx, dweight, {}, w); }},
-      {"linear_swiglu_forward",
-       [=](const Workspace& w) { linear_swiglu_forward(x, weight_gate_up, gate_up, y, {}, w); }},
-      {"linear_rope_forward", [=](const Workspace& w) { linear_rope_forward(x, weight, cos, sin, y, rope, w); }},
-      {"linear_bias_rope_forward",
-       [=](const Workspace& w) {
-         linear_bias_rope_forward(
-             LinearBiasRopeForwardOperands{
-                 .x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y},
-             rope, w);
-       }},
-      {"linear_cross_entropy",
-       [=](const Workspace& w) { linear_cross_entropy(x, weight, targets, loss, {}, w); }},
-      {"linear_cross_entropy", [=](const Workspace& w) {
-         linear_cross_entropy(LinearCrossEntropyOperands{.x = x,
-                                                         .weight = weight,
-                                                         .targets = targets,
-                                                         .dloss = dloss,
-                                                         .loss = loss,
-                                                         .dx = dx,
-                                                         .dweight = dweight},
-                              {}, w);
-       }}};
+  return {{"linear_forward", [=](const Workspace& w) { linear_forward(x, weight, y, {}, w); }},
+          {"linear_bias_forward", [=](const Workspace& w) { linear_bias_forward(x, weight, bias, y, {}, w); }},
+          {"linear_residual_forward",
+           [=](const Workspace& w) { linear_residual_forward(x, weight, residual, y, {}, w); }},
+          {"linear_backward_input", [=](const Workspace& w) { linear_backward_input(weight, y, dx, {}, w); }},
+          {"linear_backward_weight", [=](const Workspace& w) { linear_backward_weight(x, y, dweight, {}, w); }},
+          {"linear_backward_input",  // the first half of linear_backward
+           [=](const Workspace& w) { linear_backward(x, weight, y, dx, dweight, {}, w); }},
+          {"linear_swiglu_forward",
+           [=](const Workspace& w) { linear_swiglu_forward(x, weight_gate_up, gate_up, y, {}, w); }},
+          {"linear_rope_forward",
+           [=](const Workspace& w) { linear_rope_forward(x, weight, cos, sin, y, rope, w); }},
+          {"linear_bias_rope_forward",
+           [=](const Workspace& w) {
+             linear_bias_rope_forward(
+                 LinearBiasRopeForwardOperands{
+                     .x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y},
+                 rope, w);
+           }},
+          {"linear_cross_entropy",
+           [=](const Workspace& w) { linear_cross_entropy(x, weight, targets, loss, {}, w); }},
+          {"linear_cross_entropy", [=](const Workspace& w) {
+             linear_cross_entropy(LinearCrossEntropyOperands{.x = x,
+                                                             .weight = weight,
+                                                             .targets = targets,
+                                                             .dloss = dloss,
+                                                             .loss = loss,
+                                                             .dx = dx,
+                                                             .dweight = dweight},
+                                  {}, w);
+           }}};
 }
 
 std::vector<Call> with_attention_workspace() {
   const Heads<float> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
   const Heads<float> dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8), p("p", 2, 4, 5, 5);
-  const Rows<float> lse("lse", 2, 4, 5);
-  return {
-      {"attention_forward", [=](const Workspace& w) { attention_forward(q, k, v, out, lse, {}, {}, w); }},
-      {"attention_backward",
-       [=](const Workspace& w) {
-         attention_backward(AttentionBackwardOperands{.q = q,
-                                                      .k = k,
-                                                      .v = v,
-                                                      .out = out,
-                                                      .lse = lse,
-                                                      .dout = out,
-                                                      .dq = dq,
-                                                      .dk = dk,
-                                                      .dv = dv},
-                            {}, {}, {}, w);
-       }},
-      {"standard_attention_backward", [=](const Workspace& w) {
-         standard_attention_backward(StandardAttentionBackwardOperands{.q = q,
-                                                                       .k = k,
-                                                                       .v = v,
-                                                                       .probabilities = p,
-                                                                       .dout = out,
-                                                                       .dq = dq,
-                                                                       .dk = dk,
-                                                                       .dv = dv},
-                                     {}, w);
-       }}};
+  const Tokens<float> lse("lse", 2, 4, 5);
+  return {{"attention_forward", [=](const Workspace& w) { attention_forward(q, k, v, out, lse, {}, {}, w); }},
+          {"attention_backward",
+           [=](const Workspace& w) {
+             attention_backward(
+                 AttentionBackwardOperands{
+                     .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+                 {}, {}, {}, w);
+           }},
+          {"standard_attention_backward", [=](const Workspace& w) {
+             standard_attention_backward(
+                 StandardAttentionBackwardOperands{
+                     .q = q, .k = k, .v = v, .probabilities = p, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+                 {}, w);
+           }}};
 }
 
 std::vector<Call> with_other_workspace() {
@@ -155,20 +143,17 @@ std::vector<Call> with_other_workspace() {
   return {
       {"rms_norm_backward",
        [=](const Workspace& w) {
-         rms_norm_backward(RmsNormBackwardOperands{
-                               .x = x, .weight = scale, .rstd = rstd, .dy = dy, .dx = dx, .dweight = dscale},
-                           w);
+         rms_norm_backward(
+             RmsNormBackwardOperands{
+                 .x = x, .weight = scale, .rstd = rstd, .dy = dy, .dx = dx, .dweight = dscale},
+             w);
        }},
       {"rms_norm_residual_backward",
        [=](const Workspace& w) {
-         rms_norm_residual_backward(RmsNormResidualBackwardOperands{.sum = x,
-                                                                    .weight = scale,
-                                                                    .rstd = rstd,
-                                                                    .dy = dy,
-                                                                    .dsum = dy,
-                                                                    .dx = dx,
-                                                                    .dweight = dscale},
-                                    w);
+         rms_norm_residual_backward(
+             RmsNormResidualBackwardOperands{
+                 .sum = x, .weight = scale, .rstd = rstd, .dy = dy, .dsum = dy, .dx = dx, .dweight = dscale},
+             w);
        }},
       {"quantized_linear_forward",
        [=](const Workspace& w) { quantized_linear_forward(x, packed(), y, {}, w); }},
@@ -224,8 +209,7 @@ BOOST_AUTO_TEST_CASE(a_workspace_that_is_not_aligned_is_refused_and_errors_name_
       called.insert(named);
       // Where some is needed, its lack names the twin.
       const std::string lack = error_of([&] { call.run({}); });
-      if (!lack.empty())
-        BOOST_TEST((lack.find("; ask " + start + "_workspace_bytes: ") != lack.npos), lack);
+      if (!lack.empty()) BOOST_TEST((lack.find("; ask " + start + "_workspace_bytes: ") != lack.npos), lack);
     }
   Kokkos::fence("kformer::Testing::signature");
   for (const std::string& twin : twins)
@@ -271,12 +255,8 @@ BOOST_AUTO_TEST_CASE(functions_without_a_workspace_run_on_the_default_instance) 
 BOOST_AUTO_TEST_CASE(functions_of_the_mlp_the_cache_and_the_optimizer_run_on_the_default_instance) {
   const Matrix<float> x("x", 5, 12), up("up", 14, 12), down("down", 12, 7), gate_up("gate_up", 5, 14);
   const Matrix<float> product("product", 5, 7), y("y", 5, 12), dup("dup", 14, 12), ddown("ddown", 12, 7);
-  swiglu_mlp_forward(SwigluMlpForwardOperands{.x = x,
-                                              .weight_gate_up = up,
-                                              .weight_down = down,
-                                              .gate_up = gate_up,
-                                              .product = product,
-                                              .y = y});
+  swiglu_mlp_forward(SwigluMlpForwardOperands{
+      .x = x, .weight_gate_up = up, .weight_down = down, .gate_up = gate_up, .product = product, .y = y});
   swiglu_mlp_backward(SwigluMlpBackwardOperands{.x = x,
                                                 .weight_gate_up = up,
                                                 .weight_down = down,
@@ -288,12 +268,13 @@ BOOST_AUTO_TEST_CASE(functions_of_the_mlp_the_cache_and_the_optimizer_run_on_the
                                                 .dx = y,
                                                 .dweight_gate_up = dup,
                                                 .dweight_down = ddown});
-  const Rows<float> k("k", 3, 2, 8), v("v", 3, 2, 8), k_cache("k_cache", 12, 2, 8), v_cache("v_cache", 12, 2, 8);
-  const Rows<std::uint8_t> k_codes("k_codes", 3, 2, 8), v_codes("v_codes", 3, 2, 8);
+  const Tokens<float> k("k", 3, 2, 8), v("v", 3, 2, 8), k_cache("k_cache", 12, 2, 8),
+      v_cache("v_cache", 12, 2, 8);
+  const Tokens<std::uint8_t> k_codes("k_codes", 3, 2, 8), v_codes("v_codes", 3, 2, 8);
   const Matrix<float> k_scale("k_scale", 3, 2), v_scale("v_scale", 3, 2), lse("lse", 4, 3), mass("mass", 2, 12);
   const Heads<float> arrays("arrays", 2, 12, 2, 8), others("others", 2, 12, 2, 8);
-  const Rows<float> q("q", 3, 4, 8), bias("bias", 4, 3, 12), masses("masses", 2, 2, 12);
-  const Rows<std::int32_t> kept("kept", 2, 2, 5);
+  const Tokens<float> q("q", 3, 4, 8), bias("bias", 4, 3, 12), masses("masses", 2, 2, 12);
+  const Tokens<std::int32_t> kept("kept", 2, 2, 5);
   const Matrix<std::int32_t> positions("positions", 2, 12);
   const Ids slots("slots", 3);
   kv_append(k, v, slots, k_cache, v_cache);

@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   }
 }
 
-// The oracle computes nothing from a hidden key; agreement with it says that the NaN went nowhere else.
+// The oracle computes nothing from a hidden key; agreement with it shows that the NaN did not spread.
 BOOST_AUTO_TEST_CASE_TEMPLATE(nan_in_hidden_places_does_not_leak, T, Scalars) {
   const std::int64_t q_len = 20, kv_len = 33;
   for (const AttentionOptions& options : {both, causal, window}) {
@@ -341,6 +341,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       "kformer::standard_attention_masked_forward: extents do not match: " + operands +
           "mask[1,2,3,5] out[1,3,4,8] probabilities[1,4,3,5]; expected mask[batch or 1,q_heads or 1,q_len or "
           "1,kv_len]");
+  const Tensor dq_like_q({1, 3, 4, 8}), dk({1, 5, 2, 8}), dv({1, 5, 2, 8});
   auto backward = [&](const Tensor& dq, const Workspace& workspace) {
     standard_attention_backward(Exec(),
                                 StandardAttentionBackwardOperands{.q = q.view<4>(),
@@ -349,8 +350,8 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                                                   .probabilities = probabilities.view<4>(),
                                                                   .dout = out.view<4>(),
                                                                   .dq = dq.view<4>(),
-                                                                  .dk = k.view<4>(),
-                                                                  .dv = k.view<4>()},
+                                                                  .dk = dk.view<4>(),
+                                                                  .dv = dv.view<4>()},
                                 {}, workspace);
   };
   check_error<DimensionMismatch>([&] { backward(k, {}); },
@@ -359,7 +360,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                      "dv[1,5,2,8]; expected dq, dk and dv to have "
                                      "the extents of q, k and v");
   check_error<DimensionMismatch>(
-      [&] { backward(q, {}); },
+      [&] { backward(dq_like_q, {}); },
       "kformer::standard_attention_backward: the workspace has 0 bytes, 240 are needed; ask "
       "kformer::standard_attention_backward_workspace_bytes: " +
           operands + "probabilities[1,4,3,5] dout[1,3,4,8] dq[1,3,4,8] dk[1,5,2,8] dv[1,5,2,8]");

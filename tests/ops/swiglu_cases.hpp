@@ -6,7 +6,7 @@
 #include "support/every_kernel.hpp"
 
 /// \file
-/// Problems of SwiGLU for tests, and what is asked of them. `test(problem, outputs, verify)` runs the kernels
+/// Problems of SwiGLU for tests, with their checks. `test(problem, outputs, verify)` runs the kernels
 /// in question, as `test_every_kernel` does.
 
 namespace kformer::Testing::swiglu_cases {
@@ -89,7 +89,7 @@ void test_limits(std::int64_t columns, Test test) {
   });
 }
 
-// Gates with each mantissa of 11 bits, of `exponents` exponents up to 1024: what is computed before rounding
+// Gates with each mantissa of 11 bits, of `exponents` exponents up to 1024: the value before rounding
 // must not be seen after it.
 template <class T, class Test>
 void test_rounding(int exponents, Test test) {

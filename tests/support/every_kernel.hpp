@@ -28,7 +28,7 @@ using Exec = KFORMER_TEST_SPACE;
 using Scalars = std::tuple<float, bf16, f16, double>;
 
 /// Runs each entry of `list` that accepts `problem` from freshly reset outputs, with a workspace of exactly
-/// the bytes it asks for, and calls `verify(name)`. Also checks that guard zones stay intact and that a second
+/// the bytes it needs, and calls `verify(name)`. Also checks that guard zones stay intact and that a second
 /// run gives the same bits.
 template <class Problem, class Verify>
 void test_kernels(KernelList<Problem, Exec> list, const Problem& problem, const std::vector<Output*>& outputs,

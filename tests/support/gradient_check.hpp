@@ -17,7 +17,7 @@ namespace kformer::Testing {
 /// inputs moved by `t` along a direction, in double.
 ///
 /// Central differences D(h) have error O(h²); Richardson's R = (4·D(h/2) − D(h))/3 has O(h⁴). The limit is what
-/// the numbers themselves say: the truncation error of D(h/2), seen as |R − D(h/2)|, plus the rounding of the
+/// the numbers themselves give: the truncation error of D(h/2), seen as |R − D(h/2)|, plus the rounding of the
 /// loss over h.
 template <class Loss>
 void check_gradient(const std::string& what, Loss loss, double analytic, double h = 1e-3) {

@@ -17,10 +17,10 @@ namespace kformer::Testing {
 using kformer::Impl::for_each_element;
 using kformer::Impl::HostTensor;
 
-/// Where rows lie: back to back, or slices of a larger buffer.
+/// The layout of rows: contiguous, or slices of a larger buffer.
 enum class Rows { packed, strided, aligned };
 
-/// What the generic list test needs of an output, whatever its type.
+/// What the generic list test needs from an output of any type.
 class Output {
  public:
   virtual ~Output() = default;

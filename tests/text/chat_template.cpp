@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(others_are_refused) {
   BOOST_TEST(refusal({{"system", "a"}}) ==
              "kformer::apply_chat: the last of 1 messages is not from the user; there is nothing to answer");
   BOOST_TEST(refusal({{"tool", "a"}}) ==
-             "kformer::apply_chat: message 0 of role 'tool': roles are system, user and assistant");
+             "kformer::apply_chat: message 0 of role 'tool': the role must be system, user or assistant");
   BOOST_TEST(refusal({{"user", "a"}, {"user", "b"}}) ==
              "kformer::apply_chat: message 1 of role 'user': user and assistant must alternate, the user "
              "first");

@@ -59,7 +59,7 @@ inline TokenizerJson byte_level(const std::vector<std::string>& more = {}) {
   return json;
 }
 
-/// Opens a tokenizer.json with this text in a folder of its own, beside other files.
+/// Opens a tokenizer.json with this text in a new folder, beside other files.
 inline std::unique_ptr<const Tokenizer> open_json(const std::string& text,
                                                   const std::map<std::string, std::string>& others = {}) {
   const ScratchDirectory folder;

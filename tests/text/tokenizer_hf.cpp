@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tokenizer.json: merging by hand, what is before and after it, and what is refused.
+// tokenizer.json: merges by hand, the steps before and after them, and refusals.
 #include <boost/test/unit_test.hpp>
 #include <random>
 

@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_underflows_in_f16_is_recovered) {
   OutputLayer<float> exact;
   layer.forward();
   exact.forward();
-  // Both differentiate the same logits: what is compared is the backward pass.
+  // Both differentiate the same logits: the test compares the backward pass.
   const auto logits = layer.logits.read<float>().values();
   exact.logits.fill([&](std::size_t i) { return logits[i]; });
   const auto lse = layer.lse.read<float>().values();

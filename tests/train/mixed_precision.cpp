@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(a_loss_scale_that_overflows_backs_off_and_grows_again) {
   BOOST_TEST(optimizer.scaler().scale() == scale);
 }
 
-// Each kernel of attention is forced on a layer: the ones that round attention weights refuse, and say so.
+// Each kernel of attention is forced on a layer: those that round attention weights refuse, with a reason.
 BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights) {
   const LayerInputs inputs = LayerInputs::random(config(), {1, 130}).rounded<bf16>();
   for (const auto& kernel : kernels<kformer::Impl::AttentionForward, Exec>()) {

@@ -173,5 +173,14 @@ BOOST_AUTO_TEST_CASE(errors_come_from_the_constructor) {
   BOOST_TEST(ledger->current_total() == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_step_needs_prepare) {
+  const Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(), {}, *ledger);
+  check_error<NotSupported>([&] { BOOST_TEST(!optimizer.step(Exec(), 0.01)); },
+                            "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the "
+                            "weights were written");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing

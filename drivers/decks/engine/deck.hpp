@@ -79,7 +79,7 @@ struct OutputTable {
   bool operator==(const OutputTable&) const = default;  ///< all keys equal
 };
 
-/// What the placeholders {name}, {kind}, {date} and {jobid} of `[output] file` stand for.
+/// The values of the placeholders {name}, {kind}, {date} and {jobid} of `[output] file`.
 struct OutputPlaceholders {
   std::string name;   ///< `[run] name`
   std::string kind;   ///< kind of the deck

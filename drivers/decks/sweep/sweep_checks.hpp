@@ -29,7 +29,7 @@ void check_run_and_output(const RunTable& run, const OutputTable& output, const 
 void check_run_tables(const RunTable& run, const TimingTable& timing, const OutputTable& output,
                       const LoadedDeck& loaded, Diagnostics& diagnostics);
 
-/// "all" and "default" stand alone.
+/// Checks that "all" and "default" are used alone.
 void check_spaces(const std::vector<std::string>& spaces, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 constexpr double most_cases = 100000;

@@ -25,7 +25,7 @@ auto view_of(const TensorRef& ref) {
   constexpr DType dtype = dtype_of<T>;
   if (ref.rank != rank || ref.dtype != dtype)
     throw DimensionMismatch(std::string("kformer::view_of: the tensor has rank ") + std::to_string(ref.rank) +
-                            " and storage type " + to_string(ref.dtype) + ", asked for rank " +
+                            " and storage type " + to_string(ref.dtype) + ", but the View has rank " +
                             std::to_string(rank) + " and " + to_string(dtype));
   return [&]<std::size_t... r>(std::index_sequence<r...>) {
     Kokkos::LayoutStride layout;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -159,17 +160,26 @@ void MemoryBlock<MemorySpace>::release() {
   m_ledger.reset();
 }
 
+/// The product of extents, none of them negative.
+/// \throws OutOfMemory if it does not fit in 64 bits
+std::int64_t checked_product(std::initializer_list<std::int64_t> extents);
+
+/// Bytes of a dense array of T with these extents.
+/// \throws OutOfMemory if they do not fit in 64 bits
+template <class T>
+std::size_t array_bytes(std::initializer_list<std::int64_t> extents) {
+  return static_cast<std::size_t>(checked_product({checked_product(extents), std::int64_t(sizeof(T))}));
+}
+
 /// Places arrays one after another in one block: offsets are multiples of 64 bytes, and `rewind` lets arrays
 /// that are never alive together share a place.
 class MemoryLayout {
  public:
   /// Room for `count` elements of type T; returns the byte offset.
+  /// \throws OutOfMemory if the bytes do not fit in 64 bits
   template <class T>
   std::size_t reserve(std::int64_t count) {
-    const std::size_t offset = m_next;
-    m_next += (static_cast<std::size_t>(count) * sizeof(T) + alignment - 1) / alignment * alignment;
-    m_bytes = std::max(m_bytes, m_next);
-    return offset;
+    return reserve_bytes(checked_product({count, static_cast<std::int64_t>(sizeof(T))}));
   }
   /// Where the next array goes.
   std::size_t next() const { return m_next; }
@@ -179,7 +189,8 @@ class MemoryLayout {
   std::size_t bytes() const { return m_bytes; }
 
  private:
-  static constexpr std::size_t alignment = 64;
+  std::size_t reserve_bytes(std::int64_t bytes);
+
   std::size_t m_next = 0, m_bytes = 0;
 };
 

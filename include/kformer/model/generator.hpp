@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,7 +57,7 @@ class Generator {
   /// \throws DimensionMismatch if decoder or cache are too small for the options
   /// \throws NotSupported if a sampling option is out of range
   /// \throws OutOfMemory with the ledger
-  Generator(const LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, const GeneratorOptions& options,
+  Generator(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, const GeneratorOptions& options,
             Ledger& ledger);
 
   /// Forgets what was generated and takes new prompts.
@@ -103,8 +104,8 @@ class Generator {
   void feed_last(const Exec& exec);
   void sample_tokens(const Exec& exec);
   void upload_history(const Exec& exec);
-  template <class Device, class Host>
-  void upload(const Exec& exec, const Device& to, const std::vector<Host>& from) const;
+  void upload(const Exec& exec, const Integers& to, std::vector<std::int32_t> from);
+  void fence(const Exec& exec, const char* label);
   template <class V>
   auto first(const V& view, std::size_t count) const {
     return Kokkos::subview(view, std::pair<std::size_t, std::size_t>(0, count));
@@ -115,12 +116,13 @@ class Generator {
   }
   bool penalised() const { return m_options.sampling.repetition_penalty != 1; }
 
-  const LlamaDecoder<Exec, T>& m_decoder;
+  LlamaDecoder<Exec, T>& m_decoder;
   KvCache<Exec, T>& m_cache;
   GeneratorOptions m_options;
   std::vector<GeneratedSequence> m_sequences;
   std::int64_t m_computed_tokens = 0;
   std::vector<std::size_t> m_live;        // sequences of the last step
+  std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
   BlockMatrix<memory_space, T> m_logits;  // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
@@ -130,5 +132,3 @@ class Generator {
 };
 
 }  // namespace kformer
-
-#include "kformer/model/generator_impl.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kformer/memory/ledger.hpp"
+#include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/model/parameter.hpp"
 
@@ -22,6 +22,11 @@ using BlockMatrix =
 /// A one-dimensional array somewhere in a block of memory.
 template <class MemorySpace, class U>
 using BlockVector = Kokkos::View<U*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// A one-dimensional array with any stride, passed to a model.
+template <class MemorySpace, class U>
+using StridedVector =
+    Kokkos::View<U*, Kokkos::LayoutStride, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 namespace Impl {
 
@@ -89,24 +94,17 @@ struct LayerWeights {
     const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
     const std::int64_t bias_size = config.attention_bias ? config.qkv_size() : 0;
     const std::int64_t head = config.qk_norm ? config.head_dim : 0;
-    MemoryLayout layout;
-    const auto norm1_at = layout.reserve<U>(hidden), norm2_at = layout.reserve<U>(hidden);
-    const auto q_norm_at = layout.reserve<U>(head), k_norm_at = layout.reserve<U>(head);
-    const auto bias_at = layout.reserve<U>(bias_size);
-    const auto qkv_at = layout.reserve<U>(config.qkv_size() * hidden);
-    const auto out_at = layout.reserve<U>(hidden * config.attention_size());
-    const auto gate_up_at = layout.reserve<U>(2 * inner * hidden), down_at = layout.reserve<U>(hidden * inner);
-    block = ledger.allocate<MemorySpace>(memory_class, std::string("DecoderLayer::") + to_string(memory_class),
-                                         layout.bytes());
-    norm1 = Impl::vector_in<U>(block, norm1_at, hidden);
-    norm2 = Impl::vector_in<U>(block, norm2_at, hidden);
-    q_norm = Impl::vector_in<U>(block, q_norm_at, head);
-    k_norm = Impl::vector_in<U>(block, k_norm_at, head);
-    bias = Impl::vector_in<U>(block, bias_at, bias_size);
-    qkv = Impl::matrix_in<U>(block, qkv_at, config.qkv_size(), hidden);
-    out = Impl::matrix_in<U>(block, out_at, hidden, config.attention_size());
-    gate_up = Impl::matrix_in<U>(block, gate_up_at, 2 * inner, hidden);
-    down = Impl::matrix_in<U>(block, down_at, hidden, inner);
+    Arena<MemorySpace> arena;
+    arena.add(norm1, hidden);
+    arena.add(norm2, hidden);
+    arena.add(q_norm, head);
+    arena.add(k_norm, head);
+    arena.add(bias, bias_size);
+    arena.add(qkv, config.qkv_size(), hidden);
+    arena.add(out, hidden, config.attention_size());
+    arena.add(gate_up, 2 * inner, hidden);
+    arena.add(down, hidden, inner);
+    block = arena.allocate(ledger, memory_class, std::string("DecoderLayer::") + to_string(memory_class));
   }
 };
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kformer/ops/rope.hpp"
+#include "kformer/core/types/rope.hpp"
 
 namespace kformer {
 
@@ -31,13 +31,13 @@ struct LlamaConfig {
   /// Features of all query heads together.
   std::int64_t attention_size() const { return num_attention_heads * head_dim; }
   /// Elements of all weights of a layer.
-  std::int64_t parameters() const {
+  std::int64_t parameter_count() const {
     return (qkv_size() + attention_size()) * hidden_size + 3 * intermediate_size * hidden_size +
            2 * hidden_size + (attention_bias ? qkv_size() : 0) + (qk_norm ? 2 * head_dim : 0);
   }
   /// Elements of all weights of the model.
-  std::int64_t model_parameters() const {
-    return num_hidden_layers * parameters() + hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
+  std::int64_t model_parameter_count() const {
+    return num_hidden_layers * parameter_count() + hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
   }
   /// Checks what a layer needs.
   /// \throws DimensionMismatch naming the key that is out of range
@@ -45,6 +45,9 @@ struct LlamaConfig {
   /// Checks what the model needs.
   /// \throws DimensionMismatch naming the key that is out of range
   void check_model() const;
+
+  /// Whether all keys are equal.
+  bool operator==(const LlamaConfig&) const = default;
 };
 
 }  // namespace kformer

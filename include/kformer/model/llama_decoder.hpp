@@ -5,14 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "kformer/core/region.hpp"
 #include "kformer/model/kv_cache.hpp"
 #include "kformer/model/weight_matrix.hpp"
-#include "kformer/ops/embedding.hpp"
-#include "kformer/ops/linear_epilogues.hpp"
-#include "kformer/ops/rms_norm.hpp"
-#include "kformer/ops/rope.hpp"
-#include "kformer/ops/swiglu.hpp"
 
 /// \file
 /// The language model of the Llama family on a few tokens at a time, against a cache of keys and values.
@@ -34,6 +28,8 @@ struct DecoderOptions {
 /// a `KvCache`. Allocates only in its constructor.
 ///
 /// Regions for Kokkos Tools are those of `DecoderLayer` and `embedding`, `head`.
+///
+/// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class LlamaDecoder {
  public:
@@ -43,6 +39,8 @@ class LlamaDecoder {
   using C = compute_t<T>;
   /// A (rows, columns) array in the decoder's memory.
   using Matrix = BlockMatrix<memory_space, T>;
+  /// Tokens, positions or rows.
+  using Integers = StridedVector<memory_space, const std::int32_t>;
 
   /// Books and allocates everything; weights are undefined until they are written.
   /// \throws DimensionMismatch if the configuration or an option is out of range
@@ -53,25 +51,24 @@ class LlamaDecoder {
   /// tied.
   std::vector<WeightSlot> weights() const;
 
-  /// Fills the rotary tables; call once before `step`.
-  void prepare(const Exec& exec) const { rope_tables(exec, m_cos, m_sin, m_config.rope); }
+  /// Fills the rotary tables. Call it once before `step`.
+  void prepare(const Exec& exec);
 
   /// Computes the hidden states of the tokens of a step; `cache` has an open step of exactly these tokens.
   /// \param exec      the instance everything is launched on; nothing is fenced or allocated
   /// \param ids       (rows), int32: the new tokens of all sequences, one after the other
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
+  /// \throws NotSupported if `prepare` was not called
   /// \throws DimensionMismatch if there are more rows than the decoder was made for
-  template <ViewOf<1> I, ViewOf<1> P>
-  void step(const Exec& exec, const I& ids, const P& positions, KvCache<Exec, T>& cache) const;
+  void step(const Exec& exec, const Integers& ids, const Integers& positions, KvCache<Exec, T>& cache);
 
   /// The logits of some tokens of the last step.
   /// \param exec the instance
   /// \param rows (count), int32: which tokens of the step, by their row
   /// \returns (count, vocab_size), in memory of the decoder, until the next call
   /// \throws DimensionMismatch if there are more rows than the decoder was made for
-  template <ViewOf<1> I>
-  Matrix logits(const Exec& exec, const I& rows) const;
+  Matrix logits(const Exec& exec, const Integers& rows);
 
   /// The extents.
   const LlamaConfig& config() const { return m_config; }
@@ -83,7 +80,6 @@ class LlamaDecoder {
 
  private:
   using Weight = WeightMatrix<memory_space, T>;
-  using Heads = typename KvCache<Exec, T>::Heads;
 
   struct Layer {
     BlockVector<memory_space, T> norm1, norm2, q_norm, k_norm, bias;
@@ -96,30 +92,16 @@ class LlamaDecoder {
   void place_arrays(Ledger& ledger);
   std::size_t product_workspace_bytes() const;
   void require_rows(const char* function, std::size_t rows, std::int64_t most) const;
-  void project(const Exec& exec, const Layer& layer, const Matrix& normed, const Matrix& qkv) const;
-  template <ViewOf<1> P>
-  void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const P& positions) const;
-  void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed) const;
+  void project(const Exec& exec, const Layer& layer, const Matrix& normed, const Matrix& qkv);
+  void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
+  void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
 
   const Weight& head() const { return m_config.tie_word_embeddings ? m_embedding : m_head; }
   QuantizedLinearOptions product_options() const { return {.activations = m_options.activations}; }
-  RmsNormOptions norm_options() const { return {.eps = m_config.rms_norm_eps}; }
-  static Matrix first_rows(const Matrix& from, std::size_t rows) {
-    return Kokkos::subview(from, std::pair<std::size_t, std::size_t>(0, rows), Kokkos::ALL);
-  }
-  BlockVector<memory_space, C> first_rstd(std::size_t rows) const {
-    return BlockVector<memory_space, C>(m_rstd.data(), rows);
-  }
-  // Heads [first, first + count) of the columns of an array.
-  Heads heads(const Matrix& from, std::int64_t first, std::int64_t count) const {
-    const auto dim = static_cast<std::size_t>(m_config.head_dim);
-    return Heads(
-        from.data() + first * m_config.head_dim,
-        Kokkos::LayoutStride(from.extent(0), from.stride(0), static_cast<std::size_t>(count), dim, dim, 1));
-  }
 
   LlamaConfig m_config;
   DecoderOptions m_options;
+  bool m_prepared = false;
   std::size_t m_weight_bytes = 0;
   std::vector<Layer> m_layers;
   Weight m_embedding, m_head;
@@ -127,10 +109,8 @@ class LlamaDecoder {
   MemoryBlock<memory_space> m_ends_block, m_table_block, m_block, m_workspace_block;
   BlockMatrix<memory_space, C> m_cos, m_sin;
   Matrix m_x, m_normed, m_qkv, m_attention, m_gate_up, m_chosen, m_logits;
-  BlockVector<memory_space, C> m_rstd;
+  BlockVector<memory_space, C> m_rstd, m_head_rstd;
   BlockVector<memory_space, std::byte> m_workspace;
 };
 
 }  // namespace kformer
-
-#include "kformer/model/llama_decoder_impl.hpp"

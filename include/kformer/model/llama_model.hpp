@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "kformer/model/decoder_layer.hpp"
-#include "kformer/ops/embedding.hpp"
-#include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/cross_entropy.hpp"
 
 /// \file
 /// The language model of the Llama family on whole sequences, forward and backward: training, and the oracle of
@@ -22,8 +21,16 @@ namespace kformer {
 ///
 /// with `W_head` the embedding itself where `tie_word_embeddings` says so.
 ///
-/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger, and allocates
-/// only in its constructor. The logits of all tokens never exist together unless they are asked for.
+/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates only
+/// in its constructor. The logits of all tokens never exist together unless they are asked for.
+///
+/// A step of training is
+///
+///     model.zero_gradients(exec);
+///     model.forward(exec, ids);
+///     model.backward(exec, ids, targets, dloss, loss);
+///
+/// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class LlamaModel {
  public:
@@ -31,75 +38,100 @@ class LlamaModel {
   using memory_space = typename Exec::memory_space;
   /// The type of arithmetic, losses and gradients of parameters.
   using C = compute_t<T>;
+  /// A (rows, columns) array that the model writes.
+  using Matrix = BlockMatrix<memory_space, T>;
+  /// A (rows, columns) array that the model reads.
+  using ConstMatrix = BlockMatrix<memory_space, const T>;
+  /// A number for each token, written by the model.
+  using TokenNumbers = StridedVector<memory_space, C>;
+  /// A number for each token, read by the model.
+  using ConstTokenNumbers = StridedVector<memory_space, const C>;
+  /// Tokens.
+  using Tokens = StridedVector<memory_space, const std::int32_t>;
 
-  /// Books and allocates everything; weights and gradients are undefined until they are written.
-  /// \param config    the model's extents
-  /// \param shape     the tokens it will work on
-  /// \param algorithm how attention is computed
-  /// \param mode      whether there will be a backward
-  /// \param ledger    where the memory is booked
-  /// \param compute   as of `DecoderLayer`
+  /// Books and allocates everything. Weights are undefined until they are written.
+  /// \param config  the model's extents
+  /// \param shape   the tokens it will work on
+  /// \param options how attention is computed, whether there will be a backward, …
+  /// \param ledger  where the memory is booked
   /// \throws DimensionMismatch if the configuration is invalid
   /// \throws OutOfMemory with the ledger
-  LlamaModel(const LlamaConfig& config, LayerShape shape, AttentionAlgorithm algorithm, LayerMode mode,
-             Ledger& ledger, Compute compute = Compute::storage);
+  LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger);
 
-  /// Fills the rotary tables; call once before `forward`.
-  void prepare(const Exec& exec) const { m_layers.front().prepare(exec); }
+  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`.
+  void prepare(const Exec& exec);
 
   /// The weights, and in training their gradients, by published name: "model.embed_tokens.weight",
   /// "model.layers.0.self_attn.q_proj.weight", …, "model.norm.weight", and "lm_head.weight" unless it is the
   /// embedding.
   std::vector<Parameter> parameters() const;
 
-  /// Sets every gradient to zero (training only).
-  void zero_gradients(const Exec& exec) const;
+  /// Sets every gradient to zero, between one step of training and the next. Without effect in inference.
+  void zero_gradients(const Exec& exec);
 
-  /// The normalised hidden states of every token. In training, saves what `backward` needs.
+  /// Computes the normalised hidden states of every token. In training, saves what `backward` needs.
   /// \param exec the instance everything is launched on; nothing is fenced or allocated
   /// \param ids  (batch · seq), int32; a token outside the vocabulary makes its sequence NaN
+  /// \throws NotSupported if `prepare` was not called
   /// \throws DimensionMismatch if extents do not fit
-  template <ViewOf<1> I>
-  void forward(const Exec& exec, const I& ids) const;
+  void forward(const Exec& exec, const Tokens& ids);
 
-  /// Scores of every token for every word, of the last `forward`.
+  /// The same with hidden states of the caller's own, such as embeddings of an image, in place of x_0.
+  /// \param exec the instance
+  /// \param x    (batch · seq, hidden), T; copied
+  /// \throws NotSupported if `prepare` was not called
+  /// \throws DimensionMismatch if extents do not fit
+  void forward_embedded(const Exec& exec, const ConstMatrix& x);
+
+  /// Scores of every token for every word, of the last forward.
   /// \param exec   the instance
   /// \param logits (batch · seq, vocab_size), T, overwritten
+  /// \throws NotSupported if there was no forward
   /// \throws DimensionMismatch if extents do not fit
-  template <ViewOf<2> L>
-  void logits(const Exec& exec, const L& logits) const {
-    linear_forward(exec, m_hidden, head(), logits);
-  }
+  void logits(const Exec& exec, const Matrix& logits);
 
-  /// The cross-entropy of every token, of the last `forward`.
+  /// The cross-entropy of every token, of the last forward.
   /// \param exec    the instance
-  /// \param targets (batch · seq), int32, the word that comes next; a target outside the vocabulary counts as
-  /// 0
+  /// \param targets (batch · seq), int32, the word that comes next. `options.ignore_index`, −100, has loss 0; any other
+  ///                target outside the vocabulary has loss NaN.
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
+  /// \param options label smoothing, z-loss, …
+  /// \throws NotSupported if there was no forward, or an option is out of range
   /// \throws DimensionMismatch if extents do not fit
-  template <ViewOf<1> I, ViewOf<1> O>
-  void loss(const Exec& exec, const I& targets, const O& loss) const {
-    linear_cross_entropy(exec, m_hidden, head(), targets, loss, {}, m_loss_workspace);
-  }
+  void loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
+            const CrossEntropyOptions& options = {});
 
   /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated.
-  /// Once per `forward`: it works in the arrays that forward left.
+  /// Once per `forward`.
   /// \param exec    the instance
   /// \param ids     (batch · seq), int32, as passed to `forward`
-  /// \param targets (batch · seq), int32
+  /// \param targets (batch · seq), int32, as of `loss`
   /// \param dloss   (batch · seq), compute_t<T>; 1/n for the mean over n tokens, times a loss scale
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
-  /// \throws NotSupported in inference
+  /// \param options label smoothing, z-loss, …
+  /// \throws NotSupported in inference, if the last call was not `forward` but another `backward` or
+  ///                      `forward_embedded`, or if an option is out of range
   /// \throws DimensionMismatch if extents do not fit
-  template <ViewOf<1> I, ViewOf<1> J, ViewOf<1> D, ViewOf<1> O>
-  void backward(const Exec& exec, const I& ids, const J& targets, const D& dloss, const O& loss) const;
+  void backward(const Exec& exec, const Tokens& ids, const Tokens& targets, const ConstTokenNumbers& dloss,
+                const TokenNumbers& loss, const CrossEntropyOptions& options = {});
+
+  /// The same after `forward_embedded`: the gradient of x in place of that of the embedding.
+  /// \param exec    the instance
+  /// \param targets (batch · seq), int32, as of `loss`
+  /// \param dloss   (batch · seq), compute_t<T>
+  /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
+  /// \param dx      (batch · seq, hidden), T, overwritten
+  /// \param options label smoothing, z-loss, …
+  /// \throws NotSupported in inference, if the last call was not `forward_embedded`, or if an option is out of
+  ///                      range
+  /// \throws DimensionMismatch if extents do not fit
+  void backward_embedded(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
+                         const TokenNumbers& loss, const Matrix& dx, const CrossEntropyOptions& options = {});
 
   /// The extents.
   const LlamaConfig& config() const { return m_config; }
 
  private:
-  using Matrix = BlockMatrix<memory_space, T>;
-
   // Embedding, last norm and, unless tied, the head.
   template <class U>
   struct Ends {
@@ -107,9 +139,20 @@ class LlamaModel {
     BlockVector<memory_space, U> norm;
     MemoryBlock<memory_space> block;
   };
+  // What the arrays hold that backward reads.
+  enum class Saved { nothing, forward, forward_embedded };
+
   template <class U>
   void place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const;
   void place_activations(Ledger& ledger);
+  void place_workspace(Ledger& ledger);
+  void require_prepared(const char* function) const;
+  void require_forward(const char* function) const;
+  void require_saved(Saved saved, const char* function, const char* forward) const;
+  void require_states(const char* function, const char* role, const TensorRef& states) const;
+  void run_layers(const Exec& exec);
+  Matrix layer_gradients(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
+                         const TokenNumbers& loss, const CrossEntropyOptions& options, const Matrix* dx);
   const Matrix& head() const { return m_config.tie_word_embeddings ? m_weight.embedding : m_weight.head; }
   const BlockMatrix<memory_space, C>& head_gradient() const {
     return m_config.tie_word_embeddings ? m_gradient.embedding : m_gradient.head;
@@ -117,8 +160,10 @@ class LlamaModel {
 
   LlamaConfig m_config;
   LayerShape m_shape;
-  LayerMode m_mode;
-  std::deque<DecoderLayer<Exec, T>> m_layers;  // which hold on to each other's memory and must not move
+  LayerOptions m_options;
+  bool m_prepared = false, m_has_hidden = false;
+  Saved m_saved = Saved::nothing;
+  std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved
   Ends<T> m_weight;
   Ends<C> m_gradient;
   MemoryBlock<memory_space> m_block, m_workspace_block;
@@ -129,5 +174,3 @@ class LlamaModel {
 };
 
 }  // namespace kformer
-
-#include "kformer/model/llama_model_impl.hpp"

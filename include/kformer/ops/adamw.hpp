@@ -127,11 +127,14 @@ void gradient_norm(std::span<const AdamWParameter> parameters, const N& norm, co
 /// \param options    learning rate and so on
 /// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if an option is out of range, or `max_norm` is given without a norm
-template <class Exec>
+template <ExecutionSpace Exec>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
-  const Impl::AdamW problem{parameters, {}, options};
-  problem.check();
-  Impl::run_best(exec, problem);
+  Impl::call(exec, Impl::AdamW{parameters, {}, options});
+}
+
+/// The same on the default instance.
+inline void adamw(std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
+  adamw(Kokkos::DefaultExecutionSpace(), parameters, options);
 }
 
 /// The same with the norm that `gradient_norm` computed, in memory of the execution space: gradients are

@@ -69,7 +69,7 @@ struct AttentionBackward {
   void check() const;
 };
 
-/// Problems of a shape that have no memory yet.
+/// Problems of a shape without memory.
 AttentionForward planned_attention_forward(const AttentionShape& shape, const AttentionOptions& options,
                                            const AttentionExtraRefs& extras);
 AttentionBackward planned_attention_backward(const AttentionShape& shape, const AttentionOptions& options,
@@ -117,7 +117,7 @@ AttentionBackward attention_backward_problem(const AttentionBackwardOperands<V..
           gradients};
 }
 
-/// What the compiler cannot check.
+/// The run-time checks.
 template <class Exec, class Problem>
 void check_attention(const Problem& problem) {
   problem.check();
@@ -126,7 +126,7 @@ void check_attention(const Problem& problem) {
       check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
 }
 
-/// What both directions do with their problem: check, then run.
+/// Shared by both directions: check the problem, then run.
 template <class Exec, class Problem>
 void call_attention(const Exec& exec, const Problem& problem, const Workspace& workspace) {
   check_attention<Exec>(problem);

@@ -38,33 +38,33 @@
 
 namespace kformer {
 
-/// Says whether a query sees a key: `bool operator()(AttentionIndex) const`, a `KOKKOS_FUNCTION`.
+/// Returns whether a query sees a key: `bool operator()(AttentionIndex) const`, a `KOKKOS_FUNCTION`.
 template <class F>
 concept AttentionMaskFunctor = requires(const F& f, AttentionIndex at) {
   { f(at) } -> std::same_as<bool>;
 };
 
-/// Says which keys some queries may see: `KeyRange keys(AttentionRows) const`, a `KOKKOS_FUNCTION`.
+/// Returns which keys some queries may see: `KeyRange keys(AttentionRows) const`, a `KOKKOS_FUNCTION`.
 template <class F>
 concept AttentionRangeFunctor = requires(const F& f, AttentionRows rows) {
   { f.keys(rows) } -> std::same_as<KeyRange>;
 };
 
-/// Says what a score becomes: `C operator()(C score, AttentionIndex) const`, a `KOKKOS_FUNCTION`, with C =
+/// Returns the new score: `C operator()(C score, AttentionIndex) const`, a `KOKKOS_FUNCTION`, with C =
 /// compute_t<T> of the operands.
 template <class F, class C>
 concept AttentionScoreFunctor = requires(const F& f, C score, AttentionIndex at) {
   { f(score, at) } -> std::convertible_to<C>;
 };
 
-/// A score functor that can go backward: `C derivative(C score, AttentionIndex) const`, a `KOKKOS_FUNCTION`, is
+/// A score functor with a backward pass: `C derivative(C score, AttentionIndex) const`, a `KOKKOS_FUNCTION`, is
 /// the derivative of `operator()` by `score`.
 template <class F, class C>
 concept DifferentiableAttentionScore = requires(const F& f, C score, AttentionIndex at) {
   { f.derivative(score, at) } -> std::convertible_to<C>;
 };
 
-/// A score functor that wants the gradients of its scores: `void gradient(C dscore, C score, AttentionIndex)
+/// A score functor that receives the gradients of its scores: `void gradient(C dscore, C score, AttentionIndex)
 /// const`, a `KOKKOS_FUNCTION`.
 template <class F, class C>
 concept AttentionScoreWithGradient = requires(const F& f, C score, AttentionIndex at) {
@@ -77,7 +77,7 @@ concept AttentionFunctor = AttentionMaskFunctor<F> || AttentionRangeFunctor<F> |
 
 namespace Impl {
 
-/// What stands where a functor is expected, right or wrong.
+/// Any argument in the position of a functor, valid or not.
 template <class F>
 concept FunctorArgument = std::is_class_v<F> && !std::same_as<F, AttentionOptions>;
 
@@ -94,33 +94,32 @@ template <class F, class C>
 concept HasCall = requires { &F::operator(); } || requires(F& f, AttentionIndex at) { f(at); } ||
                   requires(F& f, C score, AttentionIndex at) { f(score, at); };
 
-/// One sentence for each way to write a functor wrongly.
+/// One message for each kind of invalid functor.
 template <class F, class C>
 consteval void check_functor() {
   static_assert(
       HasCall<F, C> || HasKeys<F>,
-      "kformer: the argument behind the operands is neither AttentionOptions nor a functor: a functor "
-      "has `bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or "
-      "`KeyRange keys(AttentionRows) const`");
+      "kformer: the argument after the operands is neither AttentionOptions nor a functor; a functor has "
+      "`bool operator()(AttentionIndex) const`, `C operator()(C score, AttentionIndex) const` or `KeyRange "
+      "keys(AttentionRows) const`");
   static_assert(
       !HasCall<F, C> || AttentionMaskFunctor<F> || AttentionScoreFunctor<F, C>,
-      "kformer: operator() of a functor of attention must be `bool operator()(AttentionIndex) const` or "
-      "`C operator()(C score, AttentionIndex) const`; check its const, arguments and result");
+      "kformer: operator() of an attention functor must be `bool operator()(AttentionIndex) const` or `C "
+      "operator()(C score, AttentionIndex) const`; check its const, arguments and result");
   static_assert(!HasKeys<F> || AttentionRangeFunctor<F>,
-                "kformer: `keys` of a functor of attention must be `KeyRange keys(AttentionRows) const`");
+                "kformer: `keys` of an attention functor must be `KeyRange keys(AttentionRows) const`");
   static_assert(
       !HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
-      "kformer: `derivative` of a functor of attention must be `C derivative(C score, AttentionIndex) "
-      "const`");
+      "kformer: `derivative` of an attention functor must be `C derivative(C score, AttentionIndex) const`");
   static_assert(!HasGradient<F, C> || AttentionScoreWithGradient<F, C>,
-                "kformer: `gradient` of a functor of attention must be `void gradient(C dscore, C score, "
+                "kformer: `gradient` of an attention functor must be `void gradient(C dscore, C score, "
                 "AttentionIndex) const`");
   static_assert(
       !HasGradient<F, C> || AttentionScoreFunctor<F, C>,
       "kformer: a functor with `gradient` needs a score, `C operator()(C score, AttentionIndex) const`");
 }
 
-/// Scores of options and extras that a user's functor then hides or changes.
+/// Scores of options and extras, which a user functor then hides or changes.
 template <class T, class F>
 struct FunctorScores {
   using C = compute_t<T>;
@@ -196,7 +195,7 @@ void finish_scores(const void* functor, const AttentionIndex& first, int count, 
   }
 }
 
-/// Refers to `functor`, which must stay.
+/// Refers to `functor`, which must outlive it.
 template <class C, class F>
 AttentionCalls attention_calls(const F& functor) {
   AttentionCalls calls{&functor, AttentionScoreWithGradient<F, C>, AttentionScoreFunctor<F, C>, nullptr,
@@ -219,8 +218,8 @@ void run_portable(const Exec& exec, const AttentionBackward& p, const Workspace&
 inline std::size_t portable_workspace(const AttentionForward&) { return 0; }
 inline std::size_t portable_workspace(const AttentionBackward& p) { return attention_backward_workspace(p); }
 
-/// The best kernel that takes a functor: on host spaces those of the library that call one, then the portable
-/// kernel, which `run` runs with the functor compiled into it.
+/// The best kernel that supports a functor: on host spaces those of the library that call one, then the
+/// portable kernel, with the functor compiled into it by `run`.
 template <class Exec, class Problem>
 Kernel<Problem, Exec> functor_kernel(const Problem& problem,
                                      void (*run)(const Exec&, const Problem&, const Workspace&)) {
@@ -246,7 +245,7 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 }  // namespace Impl
 
 /// `attention_forward` where `functor` hides pairs, changes scores, or both. What it hides is hidden, NaN
-/// included; a score of −∞ weighs nothing. The functor comes last: it is asked for pairs that options and
+/// included; a score of −∞ weighs nothing. The functor comes last: it is called for pairs that options and
 /// extras leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host
 /// spaces the SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
 ///
@@ -313,16 +312,16 @@ std::size_t attention_backward_workspace_bytes(
 }
 
 /// Gradients of `attention_forward` with the same functor: as without, with dS times the derivative of the
-/// functor in dq, dk and dbias. What the functor itself refers to gets gradients from its member `gradient`, if
+/// functor in dq, dk and dbias. The data of the functor get gradients through its member `gradient`, if
 /// it has one.
 ///
 /// \param exec      the instance
 /// \param operands  the Views, as `AttentionBackwardOperands` names them
-/// \param functor   that of forward; a score functor needs `derivative`
+/// \param functor   the functor of forward; a score functor needs `derivative`
 /// \param options   those of forward
 /// \param extras    those of forward
 /// \param gradients outputs for the gradients of bias and sinks, if wanted
-/// \param workspace at least what `attention_backward_workspace_bytes` says for a functor
+/// \param workspace at least `attention_backward_workspace_bytes` for a functor
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V, Impl::FunctorArgument F>
@@ -334,8 +333,8 @@ void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>&
   Impl::check_functor<F, C>();
   static_assert(
       !AttentionScoreFunctor<F, C> || DifferentiableAttentionScore<F, C>,
-      "kformer::attention_backward: a score functor needs `C derivative(C score, AttentionIndex) const`, "
-      "the derivative of its operator() by the score");
+      "kformer::attention_backward: a score functor needs `C derivative(C score, AttentionIndex) const`, the "
+      "derivative of its operator() with respect to the score");
   auto problem = Impl::attention_backward_problem<Exec>(operands, options, extras.refs(), gradients.refs());
   const auto calls = Impl::attention_calls<C>(functor);
   problem.functor = &calls;

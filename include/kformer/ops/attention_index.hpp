@@ -4,9 +4,9 @@
 #include <cstdint>
 
 /// \file
-/// What functors of attention are asked about: pairs of a query and a key, and the queries of a tile.
+/// The arguments of attention functors: pairs of a query and a key, and the queries of a tile.
 ///
-/// Queries and keys are counted as in the Views `q` and `k`, also where sequences are packed.
+/// Queries and keys are counted as in the Views `q` and `k`, even if sequences are packed.
 
 namespace kformer {
 
@@ -26,7 +26,7 @@ struct AttentionRows {
   std::int64_t end;    ///< one past the last token of q
 };
 
-/// Successive keys: `first ≤ key < end`, none if `end ≤ first`. It may reach beyond the keys that exist.
+/// Successive keys: `first ≤ key < end`, none if `end ≤ first`. It may extend beyond the existing keys.
 struct KeyRange {
   std::int64_t first;  ///< first token of k and v
   std::int64_t end;    ///< one past the last token of k and v

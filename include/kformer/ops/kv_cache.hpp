@@ -77,12 +77,12 @@ void kv_append(const K& k, const V& v, const S& slots, const KC& k_cache, const 
 /// NaN.
 ///
 /// \param exec        the instance
-/// \param k_cache     (pages in all · page_tokens, kv_heads, head_dim), T
-/// \param v_cache     (pages in all · page_tokens, kv_heads, v_head_dim), T
+/// \param k_cache     (pages in total · page_tokens, kv_heads, head_dim), T
+/// \param v_cache     (pages in total · page_tokens, kv_heads, v_head_dim), T
 /// \param pages       (at least ⌈tokens / page_tokens⌉), int32
 /// \param k           (tokens, kv_heads, head_dim), T, overwritten
 /// \param v           (tokens, kv_heads, v_head_dim), T, overwritten
-/// \param page_tokens tokens of a page
+/// \param page_tokens tokens per page
 /// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if page_tokens is not positive
 template <ExecutionSpace Exec, AnyView KC, AnyView VC, AnyView P, AnyView K, AnyView V>

@@ -33,7 +33,7 @@ struct LinearSwigluForward {
   LinearOptions options{};
   Operands operands() const;
   void check() const;
-  /// Its parts.
+  /// The two parts of the problem.
   LinearForward linear() const { return {x, weight, {}, {}, gate_up, options}; }
   SwigluForward swiglu() const;
 };
@@ -46,7 +46,7 @@ struct LinearRopeForward {
   Operands operands() const;
   void check() const;
   std::int64_t head_dim() const { return 2 * cos.extent[1]; }
-  /// Its parts.
+  /// The two parts of the problem.
   LinearForward linear() const { return {x, weight, bias, {}, y, options.linear}; }
   RopeForward rope() const;
 };

@@ -17,6 +17,17 @@ struct RmsNormOptions {
 
 namespace Impl {
 
+/// What is normalised: the rows of a matrix, or the heads of tokens, (tokens, heads, head_dim).
+struct NormRows {
+  std::int64_t count;   ///< rows, or tokens · heads
+  std::int64_t hidden;  ///< elements of each
+  std::int64_t heads;   ///< of a token; 1 for the rows of a matrix
+  explicit NormRows(const TensorRef& x)
+      : count(x.rank == 3 ? x.extent[0] * x.extent[1] : x.extent[0]),
+        hidden(x.extent[x.rank - 1]),
+        heads(x.rank == 3 ? x.extent[1] : 1) {}
+};
+
 /// `residual` and `sum` are present together (the fused form) or absent together.
 struct RmsNormForward {
   static constexpr const char* op = "rms_norm";
@@ -40,6 +51,9 @@ struct RmsNormBackward {
 
 /// Normalises each row: `rstd = 1 / sqrt(mean(x²) + eps)`, `y = x · rstd · weight`.
 ///
+/// A row may also be the head of a token, such as a query in a fused projection: `x` and `y` are then
+/// (tokens, heads, head_dim), `weight` is (head_dim), and `rstd` is (tokens, heads) and dense.
+///
 /// \param exec    the instance everything is launched on; nothing is fenced or allocated
 /// \param x       (rows, hidden), T
 /// \param weight  (hidden), T
@@ -51,12 +65,12 @@ template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y, AnyView R>
 void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
                       const RmsNormOptions& options = {}) {
   using T = Impl::scalar_t<X>;
-  const Impl::RmsNormForward problem{Impl::input<Exec, T, 2>(x),
+  const Impl::RmsNormForward problem{Impl::input<Exec, T, 2, 3>(x),
                                      {},
                                      Impl::input<Exec, T, 1>(weight),
                                      {},
-                                     Impl::output<Exec, T, 2>(y),
-                                     Impl::output<Exec, compute_t<T>, 1>(rstd),
+                                     Impl::output<Exec, T, 2, 3>(y),
+                                     Impl::output<Exec, compute_t<T>, 1, 2>(rstd),
                                      options.eps};
   Impl::call(exec, problem);
 }
@@ -124,6 +138,17 @@ std::size_t rms_norm_backward_workspace_bytes(std::int64_t rows, std::int64_t hi
   return rms_norm_backward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, hidden);
 }
 
+/// Bytes of workspace `rms_norm_backward` needs for the heads of tokens.
+template <Scalar T, ExecutionSpace Exec>
+std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t tokens, std::int64_t heads,
+                                              std::int64_t head_dim) {
+  Impl::RmsNormBackward problem{};
+  problem.x.dtype = dtype_of<T>;
+  problem.x.rank = 3;
+  problem.x.extent = {tokens, heads, head_dim};
+  return Impl::best_workspace_bytes<Exec>(problem);
+}
+
 /// The operands of `rms_norm_backward`.
 template <AnyView X, AnyView W, AnyView R, AnyView DY, AnyView DX, AnyView DW>
 struct RmsNormBackwardOperands {
@@ -137,7 +162,7 @@ struct RmsNormBackwardOperands {
 
 /// Gradients of `rms_norm_forward`: with `g = dy · weight` and `x̂ = x · rstd`,
 /// `dx = rstd · (g − x̂ · mean(g · x̂))` (overwritten), `dweight += Σ_rows dy · x̂` (accumulated, in a fixed
-/// order).
+/// order). A row may be the head of a token, as in `rms_norm_forward`.
 ///
 /// \param exec      the instance
 /// \param operands  the Views, as `RmsNormBackwardOperands` names them
@@ -147,12 +172,12 @@ template <ExecutionSpace Exec, class... V>
 void rms_norm_backward(const Exec& exec, const RmsNormBackwardOperands<V...>& operands,
                        const Workspace& workspace = {}) {
   using T = Impl::scalar_t<decltype(operands.x)>;
-  const Impl::RmsNormBackward problem{Impl::input<Exec, T, 2>(operands.x),
+  const Impl::RmsNormBackward problem{Impl::input<Exec, T, 2, 3>(operands.x),
                                       Impl::input<Exec, T, 1>(operands.weight),
-                                      Impl::input<Exec, compute_t<T>, 1>(operands.rstd),
-                                      Impl::input<Exec, T, 2>(operands.dy),
+                                      Impl::input<Exec, compute_t<T>, 1, 2>(operands.rstd),
+                                      Impl::input<Exec, T, 2, 3>(operands.dy),
                                       {},
-                                      Impl::output<Exec, T, 2>(operands.dx),
+                                      Impl::output<Exec, T, 2, 3>(operands.dx),
                                       Impl::output<Exec, compute_t<T>, 1>(operands.dweight)};
   Impl::call(exec, problem, workspace);
 }

@@ -84,7 +84,7 @@ inline std::size_t ternary_quantize_workspace_bytes(std::int64_t out, std::int64
 /// \param matrix    (out, in), tq2_0 or tq1_0, overwritten; shares no memory with `weight`
 /// \param workspace at least `ternary_quantize_workspace_bytes`
 /// \throws DimensionMismatch if extents or strides do not fit, the matrix has no data, or the workspace is too
-/// small
+///        small
 /// \throws NotSupported if the format of the matrix is not ternary
 template <ExecutionSpace Exec, AnyView W>
 void ternary_quantize(const Exec& exec, const W& weight, const QuantizedOutput& matrix,

@@ -35,7 +35,8 @@ struct OptimizerOptions {
 ///       layer.zero_gradients(exec);
 ///       layer.forward(...);
 ///       layer.backward(...);                      // from dloss · optimizer.scaler().scale()
-///       optimizer.step(exec, learning_rate);      // skips gradients that are not finite
+///       if (!optimizer.step(exec, learning_rate)) // skips gradients that are not finite
+///         report(optimizer.skipped_steps());
 ///     }
 ///
 /// Regions for Kokkos Tools: gradient_norm, adamw.
@@ -56,8 +57,9 @@ class Optimizer {
 
   /// One step of `adamw` with the gradients of the scaled loss. Waits for their norm: if it is not finite,
   /// nothing is written and the loss scale backs off.
-  /// \returns whether the step counted
-  bool step(const Exec& exec, double learning_rate);
+  /// \throws NotSupported if `prepare` was not called
+  /// \returns whether the step counted; a run in which most steps do not has a fault in its data or its loss scale
+  [[nodiscard]] bool step(const Exec& exec, double learning_rate);
 
   /// Steps that counted since `prepare`.
   std::int64_t steps() const { return m_steps; }
@@ -78,6 +80,7 @@ class Optimizer {
   LossScaler<Exec, T> m_scaler;
   std::vector<AdamWParameter> m_parameters;
   MemoryBlock<memory_space> m_block;
+  bool m_prepared = false;
   std::int64_t m_steps = 0, m_skipped = 0;
 };
 
@@ -163,10 +166,14 @@ void Optimizer<Exec, T>::prepare(const Exec& exec) {
   Kokkos::deep_copy(exec, states, std::byte{});
   for (const AdamWParameter& p : m_parameters)
     if (p.master.present()) Impl::widen<T>(exec, p.weight, p.master);
+  m_prepared = true;
 }
 
 template <class Exec, Scalar T>
 bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
+  if (!m_prepared)
+    throw NotSupported(
+        "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the weights were written");
   {
     Region region("gradient_norm");
     m_scaler.measure(exec);

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr std::size_t largest_index = std::size_t{64} << 20;
 constexpr int deepest_index = 8;
 
-/// Keys of the weight map stand at this depth.
+/// The depth of the keys of the weight map.
 constexpr int depth_of_names = 2;
 
 /// Whether a name can only be that of a file in the same folder.

@@ -57,7 +57,7 @@ void check_layer_types(json& config, const ReportFault& report) {
         "mixtures are not supported");
 }
 
-/// Where a name stands in a list; behind its end for a value that is no such name.
+/// The index of a name in a list; the length of the list for other values.
 template <class Names>
 auto find_name(const Names& names, const json& value) {
   const auto* text = value.get_ptr<const std::string*>();

@@ -33,7 +33,7 @@ std::string line_of(const std::string& text, int number) {
 
 bool starts_code_point(char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }
 
-// Tabs are kept, so that the caret stands under its place whatever their width.
+// Tabs are kept, so that the caret is under its place for any tab width.
 std::string padding_to(const std::string& line, int column) {
   std::string padding;
   for (const char c : line) {

@@ -7,7 +7,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Bytes of a deck or a config.json; nobody writes longer ones by hand.
+/// Bytes of a deck or a config.json; no hand-written file is longer.
 constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 
 /// The first `max_bytes` bytes of a file.

@@ -29,7 +29,7 @@ std::string toml_text(Enum value) {
   return toml_text(name_of(value));
 }
 
-/// Empty where there is no value.
+/// Empty if there is no value.
 template <class T>
 std::string toml_text(const std::optional<T>& value) {
   return value ? toml_text(*value) : std::string();

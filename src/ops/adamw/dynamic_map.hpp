@@ -16,7 +16,7 @@ namespace kformer::Impl {
 /// Whether a map has negative values: that of `m` does, that of `v` does not.
 enum class MapSign { with, without };
 
-/// The value of a code: a quotient of two integers, exact in double but for its own rounding.
+/// The value of a code: a quotient of two integers, exact in double except for one rounding.
 template <MapSign sign>
 KOKKOS_INLINE_FUNCTION float dynamic_value(int code) {
   if (code == 255) return 1;

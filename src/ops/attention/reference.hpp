@@ -87,7 +87,7 @@ struct ProbabilityDerivatives {
 
 /// The gradients from probabilities (batch, q_heads, q_len, kv_len): dv = Pᵀ dout, dP = dout vᵀ, dS = P ∘ (dP −
 /// δ), dq = scale · dS k, dk = scale · dSᵀ q. `keys(b, h, i)` are the keys that a query sees, and
-/// `note(b, h, i, δ, dS)` is told what was found for a query.
+/// `note(b, h, i, δ, dS)` receives the results of a query.
 template <class Real, class Store, class Keys, class Note>
 AttentionGradients<Real> probability_gradients(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                                const HostTensor<Real>& v, const HostTensor<Real>& dout,
@@ -147,8 +147,8 @@ HostTensor<Real> attention_delta(const HostTensor<Real>& out, const HostTensor<R
   return delta;
 }
 
-/// dq, dk, dv; dbias = Σ dS over what the bias stands for; dsink = −Σ exp(sink − lse) · δ. A function that is
-/// handed `saved` is judged by what follows from that: P = exp(S − lse) and δ = Σ_d dout ∘ out.
+/// dq, dk, dv; dbias = Σ dS over the broadcast extents of the bias; dsink = −Σ exp(sink − lse) · δ. A function
+/// that is handed `saved` is judged by what follows from that: P = exp(S − lse) and δ = Σ_d dout ∘ out.
 template <class Real, class Store>
 AttentionGradients<Real> attention_backward(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                             const HostTensor<Real>& v,

@@ -33,7 +33,7 @@ AttentionExtraTensors<Real> read_extras(const AttentionExtraRefs& x) {
           .block_kv = x.block_kv};
 }
 
-/// The element of `t` that stands for the given pair, where extents of 1 stand for all.
+/// The element of `t` for the given pair, where extents of 1 broadcast.
 template <class Real>
 std::array<std::int64_t, 4> broadcast_index(const HostTensor<Real>& t, std::int64_t b, std::int64_t h,
                                             std::int64_t i, std::int64_t j) {

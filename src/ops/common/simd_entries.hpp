@@ -98,9 +98,9 @@ inline std::int64_t piece_of_rows(std::int64_t row_elements) {
   return std::max<std::int64_t>(1, piece_elements / std::max<std::int64_t>(1, row_elements));
 }
 
-/// Whether outputs of a launch that touches `bytes` of memory had better be written past the caches: they would
-/// not stay there until the next launch, and a write past the caches needs no read before. The limit is about
-/// what the last-level caches of one processor have for a few threads.
+/// Whether outputs of a launch that touches `bytes` of memory should bypass the caches: they would
+/// not stay there until the next launch, and a non-temporal store needs no read before. The limit is about
+/// the share of the last-level caches of one processor for a few threads.
 inline bool exceeds_caches(std::int64_t bytes) { return bytes > std::int64_t(32) << 20; }
 
 }  // namespace kformer::Impl::host

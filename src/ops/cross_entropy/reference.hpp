@@ -19,7 +19,7 @@ struct CrossEntropyResult {
   HostTensor<Real> loss, lse;
 };
 
-/// z = c·tanh(x/c), or x where there is no cap c.
+/// z = c·tanh(x/c), or x without a cap c.
 template <class Real>
 Real capped_logit(Real x, const CrossEntropyOptions& options) {
   const Real cap = static_cast<Real>(options.softcap);

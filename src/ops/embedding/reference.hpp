@@ -11,7 +11,7 @@
 
 namespace kformer::Impl::reference {
 
-/// y[row] = weight[ids[row]], NaN where there is no such row.
+/// y[row] = weight[ids[row]], NaN if there is no such row.
 template <class Real>
 HostTensor<Real> embedding_forward(const HostTensor<Real>& ids, const HostTensor<Real>& weight) {
   const auto rows = ids.extent(0), hidden = weight.extent(1);

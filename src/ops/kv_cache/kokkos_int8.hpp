@@ -20,7 +20,7 @@ KOKKOS_INLINE_FUNCTION C int8_scale(C most) {
   return is_finite(most) ? most / C(127) : Kokkos::Experimental::quiet_NaN_v<C>;
 }
 
-/// The code of `x`; 128 stands for 0.
+/// The code of `x`; 128 means 0.
 template <class C>
 KOKKOS_INLINE_FUNCTION std::uint8_t int8_code(C x, C scale) {
   if (!(scale > C(0))) return 128;
@@ -47,7 +47,7 @@ KOKKOS_INLINE_FUNCTION C largest_magnitude(const Member& team, const T* x, std::
       Kokkos::TeamVectorRange(team, count),
       [&](std::int64_t d, C& here) {
         const C size = Kokkos::abs(static_cast<C>(x[d]));
-        // A maximum forgets NaN, infinity stands for it.
+        // A maximum drops NaN, so infinity represents it.
         here = Kokkos::fmax(here, size == size ? size : Kokkos::Experimental::infinity_v<C>);
       },
       Kokkos::Max<C>(most));

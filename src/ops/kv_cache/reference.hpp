@@ -38,7 +38,7 @@ HostTensor<Real> kv_append(const HostTensor<Real>& x, const HostTensor<Real>& sl
   return cache;
 }
 
-/// Tokens out of pages, NaN where there is no such page.
+/// Tokens out of pages, NaN if there is no such page.
 template <class Real>
 HostTensor<Real> kv_gather(const HostTensor<Real>& cache, const HostTensor<Real>& pages,
                            std::int64_t page_tokens, std::int64_t tokens) {

@@ -70,7 +70,7 @@ KOKKOS_INLINE_FUNCTION HeadRow<T> row_of(const Strided<T, 3>& x, std::int64_t n)
   return {x.data + n * x.stride[0], x.stride[1]};
 }
 
-/// `to = from`; heads that lie back to back are one run.
+/// `to = from`; contiguous heads are copied as one run.
 template <class Team, class T>
 KOKKOS_INLINE_FUNCTION void copy_heads(const Team& team, const HeadRow<const T>& from, const HeadRow<T>& to,
                                        std::int64_t heads, std::int64_t dim) {
@@ -81,7 +81,8 @@ KOKKOS_INLINE_FUNCTION void copy_heads(const Team& team, const HeadRow<const T>&
       copy_run(team, from.data + h * from.head_stride, to.data + h * to.head_stride, dim);
 }
 
-/// Calls `f(std::type_identity<U>{})` with the unsigned integer as wide as an element: copies look at no value.
+/// Calls `f(std::type_identity<U>{})` with the unsigned integer as wide as an element: copies do not depend on
+/// values.
 template <class F>
 void dispatch_width(DType dtype, F&& f) {
   switch (size_of(dtype)) {

@@ -62,7 +62,7 @@ inline void gemm(const char* ta, const char* tb, int m, int n, int k, double alp
 template <class C>
 void blas_product(std::int64_t rows, std::int64_t cols, std::int64_t inner, const Lines<C>& left,
                   const Lines<C>& right, C alpha, C beta, C* result, std::int64_t row_stride) {
-  // BLAS wants the distance of lines to be at least their length even where there is only one line.
+  // BLAS requires the distance of lines to be at least their length, even for a single line.
   auto leading = [](std::int64_t distance, std::int64_t length) {
     return static_cast<int>(std::max<std::int64_t>({distance, length, 1}));
   };

@@ -31,7 +31,7 @@ inline void run_parts_in_order(const LinearRopeForward& p) {
                part.q);
 }
 
-/// The fused kernels, or the best kernels of both parts one after the other.
+/// The fused kernels, or the best kernels of both parts in sequence.
 template <class P, class Exec, template <class, host::Isa> class Fused>
 struct EpilogueList {
   static KernelList<P, Exec> get() {

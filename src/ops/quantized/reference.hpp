@@ -7,7 +7,7 @@
 #include "ops/quantized/rules.hpp"
 
 /// \file
-/// What quantised numbers stand for: with it the reference of a quantised function is that of the plain one.
+/// The values of quantised numbers: with them the reference of a quantised function is that of the plain one.
 
 namespace kformer::Impl::reference {
 
@@ -24,7 +24,7 @@ HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
   return y;
 }
 
-/// What 8-bit activations stand for: scales and codes by the arithmetic of C, their products by that of Real.
+/// The values of 8-bit activations: scales and codes in the arithmetic of C, their products in that of Real.
 /// `group` neighbours share a scale, 0 for whole rows.
 template <class C, class Real, class Store>
 HostTensor<Real> int8_activations(const HostTensor<Real>& x, std::int64_t group) {

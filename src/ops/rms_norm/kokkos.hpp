@@ -41,36 +41,54 @@ KOKKOS_INLINE_FUNCTION C rms_norm_power(C greatest, C eps) {
   return C(1) / Kokkos::bit_cast<C>(Kokkos::bit_cast<typename Range::Bits>(most) & Range::exponent);
 }
 
+/// The rows of an operand of RMSNorm inside a kernel; null if the operand is absent.
+template <class T>
+struct NormRowPointers {
+  T* data;
+  std::int64_t heads, token_stride, head_stride;
+  explicit NormRowPointers(const TensorRef& x)
+      : data(static_cast<T*>(x.data)),
+        heads(x.rank == 3 ? x.extent[1] : 1),
+        token_stride(x.stride[0]),
+        head_stride(x.rank == 3 ? x.stride[1] : 0) {}
+
+  KOKKOS_FUNCTION T* operator[](std::int64_t row) const {
+    return heads == 1 ? data + row * token_stride : data + row / heads * token_stride + row % heads * head_stride;
+  }
+};
+
 template <class T, class Exec>
 void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
   using C = compute_t<T>;
-  const auto x = p.x.as<const T, 2>(), residual = p.residual.as<const T, 2>();
-  const auto weight = p.weight.as<const T, 1>();
-  const auto sum = p.sum.as<T, 2>(), y = p.y.as<T, 2>();
-  const auto rstd = p.rstd.as<C, 1>();
+  const NormRowPointers<const T> x_rows(p.x), residual_rows(p.residual);
+  const NormRowPointers<T> sum_rows(p.sum), y_rows(p.y);
+  const T* weight = static_cast<const T*>(p.weight.data);
+  C* rstd = static_cast<C*>(p.rstd.data);
   const bool fused = p.residual.present();
-  const std::int64_t hidden = p.x.extent[1];
+  const std::int64_t rows = NormRows(p.x).count, hidden = NormRows(p.x).hidden;
   const C eps = static_cast<C>(p.eps);
   Kokkos::parallel_for(
-      "kformer::rms_norm_forward[kokkos]", team_policy(exec, p.x.extent[0], hidden),
+      "kformer::rms_norm_forward[kokkos]", team_policy(exec, rows, hidden),
       KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
         const std::int64_t row = team.league_rank();
+        const T *x = x_rows[row], *residual = residual_rows[row];
+        T *sum = sum_rows[row], *y = y_rows[row];
         C squares = 0;
         Kokkos::parallel_reduce(
             Kokkos::TeamVectorRange(team, hidden),
             [&](std::int64_t h, C& partial) {
-              C value = static_cast<C>(x(row, h));
+              C value = static_cast<C>(x[h]);
               if (fused) {
                 // The norm is that of the sum as stored, so that backward sees the same values.
-                const T rounded = T(value + static_cast<C>(residual(row, h)));
-                sum(row, h) = rounded;
+                const T rounded = T(value + static_cast<C>(residual[h]));
+                sum[h] = rounded;
                 value = static_cast<C>(rounded);
               }
               partial += value * value;
             },
             squares);
         team.team_barrier();
-        const auto normalised = [&](std::int64_t h) { return static_cast<C>(fused ? sum(row, h) : x(row, h)); };
+        const auto normalised = [&](std::int64_t h) { return static_cast<C>(fused ? sum[h] : x[h]); };
         C mean = squares / static_cast<C>(hidden) + eps, power = 1;
         if (rms_norm_needs_scaling(mean)) {
           C greatest = 0;
@@ -89,9 +107,9 @@ void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
           mean = squares / static_cast<C>(hidden) + eps * power * power;
         }
         const C scale = C(1) / Kokkos::sqrt(mean);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd(row) = power * scale; });
+        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd[row] = power * scale; });
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
-          y(row, h) = T(normalised(h) * power * scale * static_cast<C>(weight(h)));
+          y[h] = T(normalised(h) * power * scale * static_cast<C>(weight[h]));
         });
       });
 }
@@ -108,20 +126,21 @@ inline std::int64_t rms_norm_row_blocks(std::int64_t rows) {
 }
 
 inline std::size_t rms_norm_backward_workspace(const RmsNormBackward& p) {
-  return static_cast<std::size_t>(rms_norm_row_blocks(p.x.extent[0]) * p.x.extent[1]) *
-         size_of(compute_dtype(p.x.dtype));
+  const NormRows rows(p.x);
+  return static_cast<std::size_t>(rms_norm_row_blocks(rows.count) * rows.hidden) * size_of(compute_dtype(p.x.dtype));
 }
 
 template <class T, class Exec>
 void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const Workspace& workspace) {
   using C = compute_t<T>;
-  const auto x = p.x.as<const T, 2>(), dy = p.dy.as<const T, 2>(), dsum = p.dsum.as<const T, 2>();
-  const auto weight = p.weight.as<const T, 1>();
-  const auto rstd = p.rstd.as<const C, 1>();
-  const auto dx = p.dx.as<T, 2>();
-  const auto dweight = p.dweight.as<C, 1>();
+  const NormRowPointers<const T> x_rows(p.x), dy_rows(p.dy), dsum_rows(p.dsum);
+  const NormRowPointers<T> dx_rows(p.dx);
+  const T* weight = static_cast<const T*>(p.weight.data);
+  const C* rstd = static_cast<const C*>(p.rstd.data);
+  C* dweight = static_cast<C*>(p.dweight.data);
   const bool fused = p.dsum.present();
-  const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1], blocks = rms_norm_row_blocks(rows);
+  const std::int64_t rows = NormRows(p.x).count, hidden = NormRows(p.x).hidden,
+                     blocks = rms_norm_row_blocks(rows);
   if (blocks == 0) return;
   const std::int64_t rows_per_block = rms_norm_rows_per_block(rows);
   auto* partial = static_cast<C*>(workspace.data);  // (blocks, hidden)
@@ -133,21 +152,23 @@ void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const 
         const std::int64_t first = team.league_rank() * rows_per_block;
         const std::int64_t last = Kokkos::min(rows, first + rows_per_block);
         for (std::int64_t row = first; row < last; ++row) {
-          const C scale = rstd(row);
+          const T *x = x_rows[row], *dy = dy_rows[row], *dsum = dsum_rows[row];
+          T* dx = dx_rows[row];
+          const C scale = rstd[row];
           C dot = 0;
           Kokkos::parallel_reduce(
               Kokkos::TeamVectorRange(team, hidden),
               [&](std::int64_t h, C& sum) {
-                sum += static_cast<C>(dy(row, h)) * static_cast<C>(weight(h)) *
-                       (static_cast<C>(x(row, h)) * scale);
+                sum += static_cast<C>(dy[h]) * static_cast<C>(weight[h]) *
+                       (static_cast<C>(x[h]) * scale);
               },
               dot);
           const C mean = dot / static_cast<C>(hidden);
           Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
-            const C g = static_cast<C>(dy(row, h)), xhat = static_cast<C>(x(row, h)) * scale;
-            const C through = scale * (g * static_cast<C>(weight(h)) - xhat * mean);
+            const C g = static_cast<C>(dy[h]), xhat = static_cast<C>(x[h]) * scale;
+            const C through = scale * (g * static_cast<C>(weight[h]) - xhat * mean);
             mine[h] += g * xhat;
-            dx(row, h) = T(fused ? static_cast<C>(dsum(row, h)) + through : through);
+            dx[h] = T(fused ? static_cast<C>(dsum[h]) + through : through);
           });
           team.team_barrier();
         }
@@ -157,7 +178,7 @@ void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const 
       KOKKOS_LAMBDA(std::int64_t h) {
         C sum = 0;
         for (std::int64_t b = 0; b < blocks; ++b) sum += partial[b * hidden + h];
-        dweight(h) += sum;
+        dweight[h] += sum;
       });
 }
 

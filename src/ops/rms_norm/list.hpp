@@ -8,6 +8,15 @@
 
 namespace kformer::Impl {
 
+/// The rows that are normalised, (rows, hidden): the heads of all tokens, or x itself.
+template <class Real>
+HostTensor<Real> norm_rows_of(HostTensor<Real> x) {
+  if (x.rank() < 3) return x;
+  HostTensor<Real> rows({x.extent(0) * x.extent(1), x.extent(2)});
+  rows.values() = std::move(x.values());
+  return rows;
+}
+
 template <class Exec>
 struct List<RmsNormForward, Exec> {
   using P = RmsNormForward;
@@ -25,7 +34,7 @@ struct List<RmsNormForward, Exec> {
       run_on_host(exec, "kformer::rms_norm_forward[reference]", [p] {
         dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
           const auto r = reference::rms_norm_forward<double, double, T>(
-              read_tensor<double>(p.x), read_tensor<double>(p.residual), read_tensor<double>(p.weight), p.eps);
+              norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.residual), read_tensor<double>(p.weight), p.eps);
           write_tensor(r.sum, p.sum);
           write_tensor(r.y, p.y);
           write_tensor(r.rstd, p.rstd);
@@ -51,8 +60,8 @@ struct List<RmsNormBackward, Exec> {
     if constexpr (is_host_space<Exec>)
       run_on_host(exec, "kformer::rms_norm_backward[reference]", [p] {
         auto r = reference::rms_norm_backward<double, double>(
-            read_tensor<double>(p.x), read_tensor<double>(p.weight), read_tensor<double>(p.rstd),
-            read_tensor<double>(p.dy), read_tensor<double>(p.dsum));
+            norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.weight), read_tensor<double>(p.rstd),
+            norm_rows_of(read_tensor<double>(p.dy)), read_tensor<double>(p.dsum));
         write_tensor(r.dx, p.dx);
         accumulate_tensor(r.dweight, p.dweight);
       });

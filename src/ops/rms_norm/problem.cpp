@@ -3,6 +3,21 @@
 
 namespace kformer::Impl {
 
+namespace {
+
+/// Whether rstd has one element per row of x, or per head of it.
+bool one_per_row(const TensorRef& rstd, const TensorRef& x) {
+  return x.rank == 3 ? rstd.has_extents({x.extent[0], x.extent[1]}) : rstd.has_extents({x.extent[0]});
+}
+
+/// Kernels number the heads of all tokens.
+void require_dense_statistics(const TensorRef& rstd, const Operands& all) {
+  all.require_extents(rstd.rank < 2 || rstd.extent[0] < 2 || rstd.stride[0] == rstd.extent[1],
+                      "rstd to be dense, the heads of each token behind those of the one before");
+}
+
+}  // namespace
+
 Operands RmsNormForward::operands() const {
   return Operands(
       residual.present() ? "rms_norm_residual_forward" : "rms_norm_forward",
@@ -17,8 +32,8 @@ void RmsNormForward::check() const {
       .require_extents(y.same_extents(x), "y to have the extents of x")
       .require_extents(!residual.present() || (residual.same_extents(x) && sum.same_extents(x)),
                        "residual and sum to have the extents of x")
-      .require_extents(weight.has_extents({x.extent[1]}), "weight to have one element per column of x")
-      .require_extents(rstd.has_extents({x.extent[0]}), "rstd to have one element per row of x")
+      .require_extents(weight.has_extents({NormRows(x).hidden}), "weight to have one element per column of x")
+      .require_extents(one_per_row(rstd, x), "rstd to have one element per row of x")
       .require_unit_stride()
       .require_option(eps >= 0, "eps must not be negative, got " + std::to_string(eps))
       .require_disjoint("sum", {"x", "residual"})
@@ -27,6 +42,7 @@ void RmsNormForward::check() const {
     all.require_disjoint("y");
   else
     all.require_disjoint("y", {"x"});
+  require_dense_statistics(rstd, all);
 }
 
 Operands RmsNormBackward::operands() const {
@@ -48,12 +64,13 @@ void RmsNormBackward::check() const {
   const std::string rows_of = dsum.present() ? "sum" : "x";
   all.require_extents(dy.same_extents(x) && dx.same_extents(x), "dy and dx to have the extents of " + rows_of)
       .require_extents(!dsum.present() || dsum.same_extents(x), "dsum to have the extents of sum")
-      .require_extents(weight.has_extents({x.extent[1]}) && dweight.has_extents({x.extent[1]}),
+      .require_extents(weight.has_extents({NormRows(x).hidden}) && dweight.has_extents({NormRows(x).hidden}),
                        "weight and dweight to have one element per column of " + rows_of)
-      .require_extents(rstd.has_extents({x.extent[0]}), "rstd to have one element per row of " + rows_of)
+      .require_extents(one_per_row(rstd, x), "rstd to have one element per row of " + rows_of)
       .require_unit_stride()
       .require_disjoint("dx", {"dy", "dsum"})
       .require_disjoint("dweight");
+  require_dense_statistics(rstd, all);
 }
 
 }  // namespace kformer::Impl

@@ -151,7 +151,7 @@ inline std::size_t standard_attention_backward_workspace(const StandardAttention
   return static_cast<std::size_t>(p.probabilities.size()) * size_of(p.q.dtype);
 }
 
-/// dS = P ∘ (dP − Σ P ∘ dP), in the place of dP.
+/// dS = P ∘ (dP − Σ P ∘ dP), in place of dP.
 template <class T, class Exec>
 void score_gradient_in_place(const Exec& exec, const T* probabilities, T* gradient, std::int64_t rows,
                              std::int64_t kv_len) {

@@ -9,7 +9,7 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// A stretch of a text: a match of a pattern, or what lies between two.
+/// A piece of a text: a match of a pattern, or the text between two matches.
 struct Stretch {
   std::size_t begin, end;
   bool match;
@@ -25,7 +25,7 @@ class Pattern {
   /// \throws NotSupported if its meaning may differ between the two syntaxes
   Pattern(std::string_view expression, const std::string& file);
 
-  /// The matches in `text`, from left to right, and what lies between them.
+  /// The matches in `text`, from left to right, and the text between them.
   /// \throws NotSupported if the search takes more steps than any published pattern needs
   std::vector<Stretch> find_all(std::string_view text) const;
 

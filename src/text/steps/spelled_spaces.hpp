@@ -9,10 +9,10 @@
 
 namespace kformer::Impl::tokenizers {
 
-/// U+2581, which stands for a space.
+/// U+2581, which represents a space.
 inline constexpr std::string_view spelled_space = "\xE2\x96\x81";
 
-/// The bytes that a token `piece` stands for: a byte for `<0x0A>`, else the text with its spaces.
+/// The bytes of a token `piece`: a byte for `<0x0A>`, else the text with its spaces.
 /// \param drop_space whether a space at its beginning is left out
 std::string bytes_of_spelling(std::string_view piece, bool drop_space);
 

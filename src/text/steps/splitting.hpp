@@ -20,7 +20,7 @@ using SplitStep = std::function<void(std::string_view word, bool first, std::vec
 /// What happens to the matches of a pattern; named as in tokenizer.json.
 enum class MatchBehaviour { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// Finds matches, and what lies between them, in a text.
+/// Finds matches, and the text between them.
 using Finder = std::function<std::vector<Stretch>(std::string_view)>;
 
 /// Finds a text.
@@ -28,7 +28,7 @@ Finder find_literal(std::string literal);
 /// Finds the matches of a pattern.
 Finder find_pattern(Pattern pattern);
 
-/// Splits at matches; `invert`: at what lies between them.
+/// Splits at matches; `invert`: at the text between them.
 SplitStep split_at(Finder finder, MatchBehaviour behaviour, bool invert);
 /// Puts a space before a word that has none there.
 SplitStep prepend_space();

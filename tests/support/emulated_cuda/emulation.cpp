@@ -86,7 +86,7 @@ void Block::yield(int threads) {
 
 std::byte* Block::shared(std::uint32_t address, std::size_t bytes) {
   if (address % bytes != 0) fail("an address in shared memory is not aligned");
-  if (address + bytes > m_shared.size()) fail("an address lies outside of its shared memory");
+  if (address + bytes > m_shared.size()) fail("an address is outside its shared memory");
   return m_shared.data() + address;
 }
 

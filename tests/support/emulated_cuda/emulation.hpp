@@ -13,10 +13,10 @@
 #include <vector>
 
 /// \file
-/// A block of CUDA threads on one thread of the host, so that kernels are held against the reference where
-/// there is no device. Threads are fibers that run until they have to wait. What instructions promise is kept,
-/// and no more: a copy in flight arrives at once or not before it is waited for, shared memory starts as NaN,
-/// and a block whose threads all wait is an error.
+/// A block of CUDA threads on one thread of the host, so that kernels can be compared with the reference where
+/// there is no device. Threads are fibers that run until they have to wait. The guarantees of instructions are
+/// kept, and no more: a copy in flight arrives at once or not before it is waited for, shared memory starts as
+/// NaN, and a block whose threads all wait is an error.
 
 namespace kformer::Impl::cuda::emulation {
 
@@ -44,7 +44,7 @@ class Block {
   /// Waits until `count` threads have come to barrier `id`.
   void barrier(int id, int count);
 
-  /// Waits for all threads; whether one of them said so.
+  /// Waits for all threads; returns whether one of them voted for it.
   bool any(bool mine) { return any(0, threads(), mine); }
   /// The same of the `count` threads that come to barrier `id`.
   bool any(int id, int count, bool mine);

@@ -14,7 +14,7 @@ using emulation::fail;
 
 namespace {
 
-// A barrier is what its eight bytes in shared memory say.
+// The state of a barrier is in its eight bytes of shared memory.
 struct Barrier {
   std::uint64_t made : 16, phase : 1, count : 12, pending : 12;
   std::int64_t bytes : 23;
@@ -24,7 +24,7 @@ constexpr std::uint64_t made = 0x6d62;
 
 Barrier& barrier_at(SharedAddress address) {
   auto& barrier = *reinterpret_cast<Barrier*>(Block::current().shared(address, 8));
-  if (barrier.made != made) fail("a barrier is used that nobody made");
+  if (barrier.made != made) fail("a barrier is used before it is initialised");
   return barrier;
 }
 void end_phase(Barrier& barrier) {
@@ -41,7 +41,7 @@ class Matrix {
  public:
   explicit Matrix(std::uint64_t descriptor) {
     const auto decoded = [&](int bit) { return static_cast<SharedAddress>(descriptor >> bit & 0x3fff) << 4; };
-    if (descriptor >> 62 != 1) fail("the emulation knows the 128-byte swizzle alone");
+    if (descriptor >> 62 != 1) fail("the emulation supports only the 128-byte swizzle");
     if ((descriptor >> 49 & 7) != 0) fail("a matrix in shared memory has a base offset");
     m_start = decoded(0), m_leading = decoded(16), m_stride = decoded(32);
   }
@@ -147,7 +147,7 @@ void wait_phase(SharedAddress address, int parity) {
 void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, int c0, int c1, int c2, int c3) {
   const TensorShape shape = map.shape;
   if (to % 128 != 0) fail("a tile is copied to an address that is not aligned");
-  if (shape.box[2] != 1 || shape.box[3] != 1) fail("the emulation copies boxes of two dimensions alone");
+  if (shape.box[2] != 1 || shape.box[3] != 1) fail("the emulation copies only two-dimensional boxes");
   Block& block = Block::current();
   const auto rows = static_cast<int>(shape.box[1]);
   for (int i = 0; i < 8 * rows; ++i)

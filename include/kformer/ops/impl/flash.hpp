@@ -6,7 +6,7 @@
 #include "kformer/ops/impl/matmul.hpp"
 
 /// \file
-/// What the portable flash kernels share: the problem as plain numbers, tiles in scratch, and the work on a
+/// Shared by the portable flash kernels: the problem as plain numbers, tiles in scratch, and the work on a
 /// tile of scores.
 ///
 /// A tile of scores is an array whose fastest index is called a lane: the query in forward and in the gradient
@@ -33,7 +33,7 @@ Heads<T> heads_of(const TensorRef& x) {
 }
 
 /// How tokens divide into sequences, which see only themselves: each batch entry is one, or several are packed
-/// into a batch of 1. Tokens and keys are counted from the begin of their sequence.
+/// into a batch of 1. Tokens and keys are counted from the beginning of their sequence.
 struct FlashSequences {
   Visibility whole;                                    ///< of a batch entry
   Strided<const std::int32_t, 1> q_starts, kv_starts;  ///< where packed sequences begin
@@ -212,7 +212,7 @@ FlashProblem<T, Scores> flash_problem(const P& p, const Scores& scores) {
           static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]))};
 }
 
-/// Hands out parts of a team's scratch, one after the other.
+/// Allocates consecutive parts of a team's scratch.
 template <class C>
 class ScratchTiles {
  public:

@@ -5,14 +5,14 @@
 #include "kformer/ops/impl/flash.hpp"
 
 /// \file
-/// What the kernels of portable flash attention's backward share: δ, and the gradient of a tile of scores.
+/// Shared by the backward kernels of portable flash attention: δ, and the gradient of a tile of scores.
 
 namespace kformer::Impl {
 
-/// What a kernel computes the gradient of.
+/// The operand whose gradient a kernel computes.
 enum class GradientOf { keys, queries, bias };
 
-/// What all gradient kernels know.
+/// Members of all gradient kernels.
 template <class T, class Scores>
 struct FlashGradient {
   using C = compute_t<T>;

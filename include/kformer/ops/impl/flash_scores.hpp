@@ -12,8 +12,8 @@
 #include "kformer/ops/impl/soft_cap.hpp"
 
 /// \file
-/// What the portable flash kernels do with a score. A kind of scores says, for the pairs that see each other by
-/// position, which are hidden all the same, and what a scaled score becomes:
+/// What the portable flash kernels do with a score. A kind of scores defines, for the pairs that see each other
+/// by position, which are hidden nevertheless, and how a scaled score changes:
 ///
 /// * `plain`: nothing of the kind; kernels then scale only, and the rest is not called;
 /// * `hides()`: whether any pair may be hidden;
@@ -28,7 +28,7 @@
 
 namespace kformer::Impl {
 
-/// Scores that are scaled, and hidden by position alone.
+/// Scores that are scaled, and hidden only by position.
 struct PlainScores {
   static constexpr bool plain = true;
 };

@@ -49,10 +49,10 @@ struct MatrixProduct {
   compute_t<T> alpha = 1;
 };
 
-/// What a zero in the left factor does to an infinite or NaN element of the right one.
+/// The effect of a zero in the left factor on an infinite or NaN element of the right one.
 enum class Zeros {
   multiply,   ///< IEEE: the product is NaN
-  annihilate  ///< the product is 0: a probability of 0 hides the key, whatever it holds
+  annihilate  ///< the product is 0: a probability of 0 hides the key, whatever it contains
 };
 
 /// The tile of the result that one team computes, and how much of the sum it takes at a time. A device has at

@@ -7,7 +7,7 @@
 #include "ops/common/list.hpp"
 
 /// \file
-/// The entries of CUDA kernel lists that step by 16 bytes.
+/// The entries of CUDA kernel lists with 16-byte accesses.
 
 namespace kformer::Impl::cuda {
 

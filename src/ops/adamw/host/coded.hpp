@@ -202,7 +202,7 @@ void adamw_coded_step(const AdamWItem& item, std::int64_t begin, std::int64_t en
                     square = look_up(v_map.value, load_codes(v_rest)) * v_factor, w = at.load_weight(i, rest);
       rule(load_part(at.gradient + i, rest), mean, square, w);
       at.store_weight(i, w, rest);
-      // What lies behind the last element must not become the largest.
+      // Padding after the last element must not become the largest.
       float lanes[n];
       store<float>(lanes, mean);
       store<float>(means + i, load_part(lanes, rest));

@@ -48,7 +48,7 @@ struct Sequences {
   const std::int32_t *q_starts, *kv_starts;
 };
 
-/// Where the parts of the keys leave what rows, (batch, query, head), come to: a (row, part, feature) array of
+/// The partial results of rows, (batch, query, head), by part of the keys: a (row, part, feature) array of
 /// sums of values, then for each row and part a `RowPart`.
 struct Partials {
   float* data;

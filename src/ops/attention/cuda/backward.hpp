@@ -30,7 +30,7 @@ struct BackwardKernel {
   static constexpr bool runs_on(const Machine& m) { return Tiles::runs_on(m); }
 
   GradientArguments g;
-  Sequences owned;  ///< what is owned in the place of queries
+  Sequences owned;  ///< the owned tokens in the place of queries
 
   KFORMER_DEVICE void operator()() const {
     const int heads = side == Side::queries ? g.a.q_heads : g.kv_heads;
@@ -89,7 +89,7 @@ struct BackwardKernel {
       }
     }
 
-    /// False if something is met by some rows alone that would spoil the gradients of others.
+    /// False if only some rows meet a value that would spoil the gradients of others.
     KFORMER_DEVICE bool run() {
       if (passes > 0 && !pass_partners()) return false;
       store();
@@ -128,7 +128,7 @@ struct BackwardKernel {
             a.head_dim);
       commit_copies();
     }
-    /// And what is known of queries that pass by.
+    /// And the statistics of the queries that pass by.
     KFORMER_DEVICE void copy_second(int pass) const {
       if (pass < passes) {
         copy_rows<partners, features, threads>(

@@ -4,8 +4,8 @@
 #include "ops/attention/cuda/gradients.hpp"
 
 /// \file
-/// The gradients of a tile row by row, without tensor cores, with nothing in them of what a row does not meet:
-/// what a tile falls back to where a number that passes by is not finite and only some of its rows meet it.
+/// The gradients of a tile row by row, without tensor cores; nothing that a row does not meet enters them:
+/// the fallback of a tile if a number that passes by is not finite and only some of its rows meet it.
 
 namespace kformer::Impl::cuda {
 
@@ -16,7 +16,7 @@ KFORMER_DEVICE float dot_product(const std::uint16_t* x, const std::uint16_t* y,
   return sum;
 }
 
-/// A warp has a row, and every 32nd feature stands in one lane. Both gradients are made; `first` and `second`
+/// A warp has a row, and a lane has every 32nd feature. Both gradients are made; `first` and `second`
 /// say which are wanted.
 template <Half type, int features, Side side, bool first, bool second>
 KFORMER_DEVICE_CALL void differentiate_exactly(const GradientArguments& g, const QueryTile& tile, int own_head,

@@ -4,7 +4,7 @@
 #include "ops/attention/cuda/exact.hpp"
 
 /// \file
-/// Parts of the keys in decoding, and how what they come to is put together.
+/// Parts of the keys in decoding, and the combination of their results.
 
 namespace kformer::Impl::cuda {
 

@@ -18,7 +18,7 @@ inline constexpr int most_features = 256;
 /// Lengths, strides of tokens and numbers of tiles are 32-bit numbers in kernels.
 inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
 
-/// Empty if the kernels can read the array by 16 bytes, else a sentence.
+/// Empty if the kernels can read the array 16 bytes at a time, otherwise the reason.
 inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   const auto refuse = [&](const std::string& why) { return role + (' ' + why); };
   if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0) return refuse("is not aligned to 16 bytes");
@@ -107,7 +107,7 @@ struct ForwardEntry {
   }
 };
 
-/// Few queries against many keys: the keys of a sequence are split into parts, as many as the problem says,
+/// Few queries against many keys: the keys of a sequence are split into parts, as many as the problem requires,
 /// which are combined in order. Needs a workspace for them.
 template <class Exec>
 struct DecodeEntry {
@@ -127,7 +127,7 @@ struct DecodeEntry {
   static std::size_t workspace_bytes(const P& p) {
     return static_cast<std::size_t>(partials_of(p, nullptr).bytes());
   }
-  /// Enough that there are two blocks for each multiprocessor of a large device, none of them too short. The
+  /// Enough for two blocks per multiprocessor of a large device, none of them too short. The
   /// bits of the result depend on it: it is the same on all devices.
   static int parts_of(const P& p) {
     constexpr std::int64_t enough_blocks = 264, least_keys = 128;

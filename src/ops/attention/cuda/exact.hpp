@@ -5,8 +5,8 @@
 #include "ops/attention/cuda/tiles.hpp"
 
 /// \file
-/// The rows of a tile one by one, without tensor cores, with nothing in them that a row does not see: what a
-/// tile falls back to where a value is not finite and only some of its queries see it.
+/// The rows of a tile one by one, without tensor cores; nothing that a row does not see enters them: the
+/// fallback of a tile if a value is not finite and only some of its queries see it.
 
 namespace kformer::Impl::cuda {
 

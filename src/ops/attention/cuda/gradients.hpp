@@ -65,10 +65,10 @@ class Differentiation {
   float m_softcap, m_factor, m_inner;
 };
 
-/// Whose gradients a kernel makes. Its blocks own tiles of them, and the others pass by.
+/// The tokens whose gradients a kernel computes. Its blocks own tiles of them, and the others pass by.
 enum class Side { queries, keys };
 
-/// The sequences with what is owned in the place of queries.
+/// The sequences with the owned tokens in the place of queries.
 template <Side side>
 Sequences owned_first(const Sequences& s) {
   if (side == Side::queries) return s;

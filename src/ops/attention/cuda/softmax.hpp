@@ -9,13 +9,13 @@
 
 namespace kformer::Impl::cuda {
 
-/// What a row comes to.
+/// The result of a row.
 struct RowSum {
   float inverse;  ///< of the sum of weights, or 0 where nothing was seen
   float lse;
 };
 
-/// What a row comes to in a part of the keys. Values were summed with weights 2^(… − power).
+/// The result of a row in a part of the keys. Values were summed with weights 2^(… − power).
 struct alignas(8) RowPart {
   float power;  ///< of the largest weight, −∞ where nothing was seen
   float sum;    ///< of weights

@@ -8,7 +8,7 @@
 
 namespace kformer::Impl::cuda {
 
-/// Rows of `features` 16-bit numbers in shared memory, in chunks of 16 bytes. Chunk c of row r stands where
+/// Rows of `features` 16-bit numbers in shared memory, in chunks of 16 bytes. Chunk c of row r is stored where
 /// chunk c xor (r mod 8) would, so that eight rows of one column of chunks lie in different banks.
 template <int features>
 struct Swizzled {
@@ -91,7 +91,7 @@ KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile
   return v;
 }
 
-/// Begins to copy rows of `features` numbers; zeros stand for rows from `rows_left` on and features from
+/// Begins to copy rows of `features` numbers; zeros replace rows from `rows_left` on and features from
 /// `present` on.
 template <int rows, int features, int threads>
 KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int stride, int rows_left,

@@ -93,7 +93,7 @@ struct BackwardTile {
   C *probabilities, *gradients;  // (key, row)
   C *lse, *delta, *derivative;
   Row* rows;
-  int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been asked for
+  int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been prefetched
 
   static std::size_t scratch_bytes(const Arguments& p) {
     BackwardTile tile{p, {}, {}, {}};
@@ -228,7 +228,7 @@ struct BackwardTile {
     last_prefetch = tile_end + backward_rows<C>;
   }
 
-  // Between products, asks for some of the rows of the next tile, and for the sums that will be added to.
+  // Between products, prefetches some of the rows of the next tile and the sums to which it adds.
   void prefetch_some() {
     constexpr int step = backward_rows<C> / 6;
     for (const int end = next_row + step; next_row < end && next_row < range.count && next_row < last_prefetch;
@@ -259,7 +259,7 @@ struct BackwardTile {
       products(0, count, 0, keys);
       return;
     }
-    // At an edge each panel goes by itself, with the keys that it sees.
+    // At an edge each panel is processed separately, with the keys that it sees.
     for (int i = 0; i < panels; ++i) {
       const Panel& x = panel[i];
       const std::int64_t unseen = larger(0, x.least_first - first_key);

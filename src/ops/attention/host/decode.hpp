@@ -86,7 +86,7 @@ struct DecodeTile {
     sum[n] = C(0);
   }
 
-  // The heads of a key are contiguous in memory: only if they go one after the other, a few keys at a
+  // The heads of a key are contiguous in memory: only if they are read in sequence, a few keys at a
   // time, is memory read at its full rate.
   template <class F>
   void for_each_visit(const Heads& x, std::int64_t first, int keys, F f) const {

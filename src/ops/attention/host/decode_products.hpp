@@ -5,7 +5,7 @@
 
 /// \file
 /// Products of few rows with many keys or values, which come from memory: features are lanes, and what the next
-/// visit reads is asked for line by line while this one computes. The load queue alone does not hold enough
+/// visit reads is prefetched line by line while this one computes. The load queue alone does not hold enough
 /// lines to cover the latency, and a burst of requests fills the queue of misses.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
@@ -22,7 +22,7 @@ struct Stream {
   int count;
   std::int64_t ahead;  // in bytes: where the next visit reads
 
-  /// Asks for the line of the next visit that corresponds to `at`, for the second-level cache.
+  /// Prefetches the line of the next visit that corresponds to `at`, for the second-level cache.
   KFORMER_SIMD_INLINE void ask(const T* at) const {
     const auto address = reinterpret_cast<std::uintptr_t>(at);
     if (stored_width<T> * sizeof(T) == 64 || address % 64 < stored_width<T> * sizeof(T))

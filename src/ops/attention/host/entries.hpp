@@ -176,7 +176,7 @@ struct BackwardEntry {
     }
   }
 
-  // The gradients of bias and sinks have portable kernels of their own.
+  // The gradients of bias and sinks have separate portable kernels.
   template <class T>
   static void extra_gradients(const Exec& exec, const P& p, const compute_t<T>* delta) {
     if (p.gradients.dbias.present()) {

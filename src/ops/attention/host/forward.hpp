@@ -5,7 +5,7 @@
 
 /// \file
 /// Flash attention forward on one tile of rows. Queries are lanes: Sᵀ = k qᵀ and outᵀ = vᵀ Pᵀ keep softmax free
-/// of horizontal operations, and use keys and values as they lie in memory, row by row.
+/// of horizontal operations, and read keys and values in memory order, row by row.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 

@@ -80,7 +80,7 @@ void load_keys(const Heads& x, const Sequence& s, std::int64_t kv_head, std::int
   for (int j = 0; j < count; ++j) load_row(key_data<const T>(x, s, kv_head, first + j), dim, to + j * ld);
 }
 
-/// Asks for `count` numbers that will be loaded soon.
+/// Prefetches `count` numbers that will be loaded soon.
 template <class T>
 KFORMER_SIMD_INLINE void prefetch(const T* from, std::int64_t count) {
   const char* bytes = reinterpret_cast<const char*>(from);

@@ -65,7 +65,7 @@ KFORMER_DEVICE void copy_tile(SharedAddress to, const TensorMap& map, SharedAddr
       : "memory");
 }
 KFORMER_DEVICE void warp_barrier() { __syncwarp(); }
-/// Whether it is so for any of the `count` threads that come to barrier `id`.
+/// Whether the predicate holds for any of the `count` threads that arrive at barrier `id`.
 KFORMER_DEVICE bool any_of_threads(int id, int count, bool mine) {
   std::uint32_t found;
   asm volatile(

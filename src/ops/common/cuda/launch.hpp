@@ -18,7 +18,7 @@ namespace kformer::Impl::cuda {
 
 using Stream = cudaStream_t;
 
-// The numbers stand in the kernel's name, where the compiler's report and profilers show them.
+// The numbers are part of the kernel's name, where the compiler's report and profilers show them.
 template <class K, int threads, int shared_bytes>
 __global__ void __launch_bounds__(threads, K::blocks_per_multiprocessor)
     run_kernel(const __grid_constant__ K kernel) {

@@ -7,7 +7,7 @@
 #include "ops/common/cuda/instructions.hpp"
 
 /// \file
-/// Numbers as memory has them, several per access: what memory limits is read by 16 bytes.
+/// Numbers in memory, several per access: memory-bound kernels read 16 bytes at a time.
 
 namespace kformer::Impl::cuda {
 
@@ -66,7 +66,7 @@ KFORMER_DEVICE Words<words_of<T, n>> narrowed(const Arithmetic<T> (&x)[n]) {
   return words;
 }
 
-/// n numbers that lie at a multiple of their size together.
+/// n numbers, aligned to their total size.
 template <class T, int n>
 KFORMER_DEVICE void load_numbers(const T* from, Arithmetic<T> (&x)[n]) {
   widen<T, n>(load_words<words_of<T, n>>(from), x);

@@ -6,8 +6,8 @@
 #include "ops/common/cuda/instructions.hpp"
 
 /// \file
-/// What the Tensor Memory Accelerator (compute capability 9.0) is told of an array: 16-bit numbers in four
-/// dimensions, of which it copies boxes to shared memory with the 128-byte swizzle.
+/// What the Tensor Memory Accelerator (compute capability 9.0) needs to know about an array: 16-bit numbers in
+/// four dimensions, of which it copies boxes to shared memory with the 128-byte swizzle.
 
 namespace kformer::Impl::cuda {
 
@@ -30,7 +30,7 @@ struct TensorMap {
 };
 #endif
 
-/// Numbers a row of a box has: as many as 128 bytes hold.
+/// Numbers in a row of a box: as many as fit into 128 bytes.
 inline constexpr int panel_features = 64;
 
 /// Reads outside of the array give zeros.

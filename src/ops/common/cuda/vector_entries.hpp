@@ -25,7 +25,7 @@ inline std::string storage_refusal(DType dtype) {
   return std::string("operands are stored as ") + to_string(dtype) + ", but it supports only f32, bf16 and f16";
 }
 
-/// Empty if each row of each operand that is present lies at a multiple of 16 bytes, else a sentence.
+/// Empty if each row of each operand that is present is aligned to 16 bytes, otherwise the reason.
 inline std::string alignment_refusal(std::initializer_list<std::pair<const char*, const TensorRef*>> operands) {
   for (const auto& [role, x] : operands) {
     if (!x->present() || x->size() == 0) continue;

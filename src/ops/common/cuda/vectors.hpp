@@ -5,7 +5,7 @@
 #include "ops/common/simd/rows.hpp"
 
 /// \file
-/// Rows of a matrix by 16 bytes, and sums over the threads of a row in a fixed order.
+/// Rows of a matrix in 16-byte chunks, and sums over the threads of a row in a fixed order.
 
 namespace kformer::Impl::cuda {
 
@@ -50,7 +50,7 @@ KFORMER_DEVICE Value over_warp(Value x, Combine combine) {
 }
 
 /// Of the threads of a row: of a warp, or of a block, which meets at a barrier. `slots` are `warps` values in
-/// shared memory that nobody else uses until the next barrier after this one.
+/// shared memory that no other code uses until the next barrier after this one.
 template <int warps, class Value, class Combine>
 KFORMER_DEVICE Value over_row(Value x, Combine combine, SharedAddress slots) {
   constexpr auto bytes = static_cast<SharedAddress>(sizeof(Value));

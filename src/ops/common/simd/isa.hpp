@@ -27,7 +27,7 @@ inline constexpr bool is_built =
     isa == Isa::generic;
 #endif
 
-/// The instruction set whose table stands where `isa` is named: entries of others refuse before they use it.
+/// The instruction set whose table is used in place of `isa`: entries of others refuse before they use it.
 template <Isa isa>
 inline constexpr Isa built = is_built<isa> ? isa : Isa::generic;
 

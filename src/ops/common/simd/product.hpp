@@ -10,7 +10,8 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// How A lies in memory: the summed index next to each other, or the rows, or the rows of one register block.
+/// The memory order of A: contiguous along the summed index, along the rows, or along the rows of one register
+/// block.
 enum class Left { by_row, by_column, by_block };
 
 /// What C holds before: nothing, a sum, or a sum that is to be multiplied lane by lane first.

@@ -14,7 +14,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 using host::InputRows;
 using host::OutputRows;
 
-/// Where a loop over a row stands: at a whole vector, …
+/// The position of a loop over a row: at a whole vector, …
 struct Whole {
   template <class T>
   KFORMER_SIMD_INLINE Vector<Arithmetic<T>> load(const T* from) const {
@@ -103,8 +103,8 @@ std::int64_t rows_ahead(const InputRows& x) {
   return x.stride > 0 ? (page + x.stride - 1) / x.stride * x.stride : 0;
 }
 
-/// How far ahead of a loop over elements memory is asked for: whole rows, because the end of a row need not be
-/// next to the begin of the next one, unless they are very long.
+/// The prefetch distance of a loop over elements: whole rows, because the end of a row need not be
+/// next to the beginning of the next one, unless they are very long.
 template <class T>
 std::int64_t elements_ahead(const InputRows& x) {
   constexpr std::int64_t enough = 8192 / sizeof(T), too_far = 65536 / sizeof(T);

@@ -30,7 +30,7 @@ struct CrossEntropyNumbers {
 /// One block per row. Float, bf16 and f16.
 /// \throws std::runtime_error if CUDA refuses the launch
 void cross_entropy_forward(Stream stream, DType type, std::int64_t rows, const CrossEntropyArguments& a);
-/// Rows of logits and of their gradient lie alike with respect to 16 bytes.
+/// Rows of logits and of their gradient have the same alignment with respect to 16 bytes.
 /// \throws std::runtime_error if CUDA refuses the launch
 void cross_entropy_backward(Stream stream, DType type, std::int64_t rows, const CrossEntropyArguments& a);
 

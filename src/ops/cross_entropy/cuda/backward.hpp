@@ -79,7 +79,8 @@ struct CrossEntropyBackwardKernel {
     for (int i = 0; i < n; ++i) words[i] = load_words<4>(x + head + (chunk + i * threads) * numbers);
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < n; ++i) {
-      // Each chunk's place by itself: those of all of them would not leave room for its numbers.
+      // The place of each chunk is computed separately: the places of all would not leave registers for its
+      // numbers.
       const int first = opaque(head + (chunk + i * threads) * numbers);
       float z[numbers];
       widen<T, numbers>(words[i], z);

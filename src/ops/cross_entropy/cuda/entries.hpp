@@ -7,7 +7,7 @@
 #include "ops/cross_entropy/host/entries.hpp"
 
 /// \file
-/// The entries of CUDA kernel lists that read logits by 16 bytes.
+/// The entries of CUDA kernel lists that read logits 16 bytes at a time.
 
 namespace kformer::Impl::cuda {
 

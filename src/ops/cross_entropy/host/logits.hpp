@@ -41,7 +41,7 @@ class CappedLogits {
   explicit CappedLogits(double cap) : m_cap(C(cap)) {}
   KFORMER_SIMD_INLINE Logit operator()(Vector<C> x) const {
     const Vector<C> y = x / m_cap, size = magnitude<C>(y), square = y * y;
-    // Small logits are corrected, not computed anew: that rounds less than c times a rounded tanh.
+    // Small logits are corrected, not recomputed: that rounds less than c times a rounded tanh.
     const IntegerVector<C> is_small = size < splat(C(0.6));
     const Vector<C> correction = square * tanh_series<C>(square), t = y + y * correction;
     // With e = e^(−2|y|): tanh|y| = 1 − 2e/(1 + e), and 1 − tanh²y = 4e/(1 + e)², where nothing cancels.

@@ -14,7 +14,7 @@ using host::EmbeddingBackwardArguments;
 using host::EmbeddingClass;
 using host::EmbeddingForwardArguments;
 
-/// Rows of `row_bytes` that are asked for before the one that is worked on.
+/// Rows of `row_bytes` that are prefetched ahead of the current one.
 KFORMER_SIMD_INLINE std::int64_t rows_requested_ahead(std::int64_t row_bytes) {
   constexpr std::int64_t bytes_ahead = 8192;
   return larger(1, bytes_ahead / larger(1, row_bytes));

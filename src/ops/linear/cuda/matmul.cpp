@@ -52,7 +52,7 @@ cudaDataType_t data_type(DType type) {
   return CUDA_R_32F;
 }
 
-// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are, but for
+// What algorithms may do: 16-bit numbers are multiplied as they are or in float, others as they are, except for
 // TF32.
 std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
   const auto inputs = [&]() -> std::uint64_t {
@@ -121,7 +121,7 @@ struct Description {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(plan.a.alignment));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(plan.b.alignment));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(plan.c.alignment));
-    // A bias is read as the result is written, and has no alignment of its own here.
+    // A bias is read as the result is written, and has no separate alignment here.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
            std::uint32_t(std::min(plan.d.alignment, plan.bias ? alignment_of(plan.bias) : 256u)));
   }

@@ -79,8 +79,8 @@ inline ColumnMajor factor_columns(const MatmulArguments& p, const MatmulFactor& 
                  along ? f.index_stride : f.inner_stride, p.batches, f.batch_stride);
 }
 
-/// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that lies along the
-/// sum is a column per index, and one that lies across it a column per summed index.
+/// To a column-major library the row-major result is its transpose, right · leftᵀ: a factor that is contiguous
+/// along the sum is a column per index, and one that is contiguous across it a column per summed index.
 inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   MatmulPlan plan{};
   plan.a = factor_columns(p, p.right, p.cols);
@@ -93,7 +93,7 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   plan.tf32 = p.allow_tf32 && p.factor_type == DType::f32;
   plan.compute = p.factor_type == DType::f64 ? DType::f64 : DType::f32;
   plan.alpha = p.scale;
-  // A row that differs between the matrices of a batch is no bias.
+  // A row that differs between the matrices of a batch is not a bias.
   if (p.addend != nullptr && p.addend_row_stride == 0 && (p.batches <= 1 || p.addend_batch_stride == 0)) {
     plan.bias = p.addend;
   } else if (p.addend != nullptr) {

@@ -11,7 +11,7 @@
 
 namespace kformer::Impl::host {
 
-/// The tiles of the result, one thread each, `large` where both factors lie so that they must be packed. An
+/// The tiles of the result, one thread each, `large` if both factors must be packed. An
 /// element of the result is summed in the same order in any tile.
 struct LinearTiles {
   std::int64_t rows = 256, cols;

@@ -4,8 +4,8 @@
 #include "ops/linear/host/packing.hpp"
 
 /// \file
-/// Tiles of so few rows that packing would cost more than it saves: memory sets the pace. Both factors are read
-/// where they lie, along the summed index, and a block of rows and columns shares every load.
+/// Tiles of so few rows that packing would cost more than it saves: memory bandwidth limits them. Both factors
+/// are read in place, along the summed index, and a block of rows and columns shares every load.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -64,7 +64,7 @@ KFORMER_SIMD_INLINE void with_block(std::int64_t count, F f) {
   }
 }
 
-/// The sums of a tile of `p`, whose factors both lie along the summed index.
+/// The sums of a tile of `p`, whose factors are both contiguous along the summed index.
 template <class T, class C = Arithmetic<T>>
 void sum_few_rows(const ProductArguments& p, const ProductTile& tile, C* sums, std::int64_t ld) {
   const T* left = static_cast<const T*>(p.left.data) + tile.row * p.left.index_stride;

@@ -6,8 +6,8 @@
 
 /// \file
 /// Parts of factors as products take them: converted to operands, in rows along the summed index or in panels
-/// of indices. What lies in memory along the summed index is transposed on the way into panels, a square of
-/// vectors at a time.
+/// of indices. Data that are contiguous along the summed index are transposed while they are packed into
+/// panels, a square of vectors at a time.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -35,7 +35,7 @@ struct Rows {
   KFORMER_SIMD_INLINE C* at(int index, int operand) const { return data + index * ld + operand; }
 };
 
-/// Panels of `ld` indices, whose operands with the same summed index lie together.
+/// Panels of `ld` indices, whose operands with the same summed index are contiguous.
 template <class C, int indices>
 struct Panels {
   static constexpr bool by_index = false;
@@ -62,8 +62,8 @@ KFORMER_SIMD_INLINE void store_square(Vector<C> (&x)[width<C>], int rows, C* to,
   }
 }
 
-/// Packs `indices` × `count` numbers that lie along the summed index. Writes whole vectors; in panels, zeros
-/// stand where there is no index.
+/// Packs `indices` × `count` numbers that are contiguous along the summed index. Writes whole vectors; in
+/// panels, zeros fill missing indices.
 template <class T, class To, class C = Arithmetic<T>>
 void pack_along_sum(const T* from, std::int64_t line, int indices, int count, const To& to) {
   constexpr int W = width<C>, step = stored_width<T>;
@@ -97,7 +97,7 @@ KFORMER_SIMD_INLINE void store_indices(const Panels<C, indices>& to, int index, 
   for (int i = 0; i < width<C>; i += part) std::memcpy(to.at(index + i, operand), lanes + i, part * sizeof(C));
 }
 
-/// Packs `indices` × `count` numbers that lie along the other index, a line of the factor at a time.
+/// Packs `indices` × `count` numbers that are contiguous along the other index, a line of the factor at a time.
 template <class T, class To, class C = Arithmetic<T>>
 void pack_across_sum(const T* from, std::int64_t line, int indices, int count, const To& to) {
   constexpr int W = width<C>, step = stored_width<T>, pair = per_operand<T>, ahead = 4;

@@ -125,7 +125,7 @@ struct LinearTile {
     }
   }
 
-  // Whether products can take the left factor where it lies.
+  // Whether products can read the left factor in place.
   bool is_ready(int count) const {
     if (sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
     return count % per_operand<T> == 0 && p.left.index_stride % per_operand<T> == 0 &&

@@ -72,7 +72,7 @@ KFORMER_SIMD_INLINE __m256i leading_digit(__m256i x) {
   return _mm256_add_epi8(first, second);
 }
 
-/// The last 16 weights of a tq1_0 block: digit n of its last four bytes stands at 4n.
+/// The last 16 weights of a tq1_0 block: digit n of its last four bytes is at 4n.
 KFORMER_SIMD_INLINE __m128i last_bytes_by_digit(const std::uint8_t* bytes) {
   std::int32_t four;
   std::memcpy(&four, bytes, sizeof(four));
@@ -161,7 +161,7 @@ KFORMER_SIMD_INLINE void weights_of(const std::uint8_t* block, const BlockNumber
                                     Vector<float> (&w)[unit_vectors]) {
 #if defined(__AVX512F__)
   if constexpr (Blocks<kind>::nibbles) {
-    // A table of what the 16 codes stand for; the lookup takes the lowest four bits.
+    // A table of the values of the 16 codes; the lookup uses the lowest four bits.
     const Vector<float> table = fused_multiply_add<float>(ramp<float>(), numbers.scale, numbers.offset);
     const __m512i both =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + Blocks<kind>::codes_at)));

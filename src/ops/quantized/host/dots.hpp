@@ -6,7 +6,7 @@
 
 /// \file
 /// Tiles of few rows by weights as numbers: every block is read and turned into numbers once for the rows that
-/// share a pass, and memory sets the pace.
+/// share a pass, and memory bandwidth limits the speed.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 

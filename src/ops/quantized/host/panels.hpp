@@ -25,7 +25,7 @@ struct QuantizedRight {
         for_each_unit<kind>(blocks_of_32(count - k), [&]<int unit>() __attribute__((always_inline)) {
           Vector<float> x[unit_vectors][W];
           for (int i = 0; i < W; ++i) {
-            // Where there is no column the last one stands in: products of it are stored nowhere.
+            // The last column replaces missing ones: their products are not stored.
             const int index = i0 + i < cols ? i0 + i : cols - 1;
             const std::uint8_t* block =
                 from + index * factor.index_stride + k / block_weights * Blocks<kind>::bytes;

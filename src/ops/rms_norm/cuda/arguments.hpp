@@ -6,7 +6,7 @@
 #include "ops/rms_norm/host/arguments.hpp"
 
 /// \file
-/// RMSNorm as the CUDA kernels see it, and how a row lies in the registers of its threads. Free of Kokkos.
+/// RMSNorm as the CUDA kernels see it, and the layout of a row in the registers of its threads. Free of Kokkos.
 
 namespace kformer::Impl::cuda {
 

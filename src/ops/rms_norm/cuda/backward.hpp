@@ -58,7 +58,7 @@ struct RmsNormBackwardKernel {
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < n; ++i) dot += g[i] * w[i] * (value[i] * scale);
     }
-    // Two sets of slots: who comes to the next row does not overwrite what others still read.
+    // Two sets of slots: threads that reach the next row do not overwrite what others still read.
     const SharedAddress slots = shared_begin() + static_cast<SharedAddress>(row % 2 * slot_bytes);
     const float mean = over_row<Shape::warps>(dot, Sum{}, slots) / static_cast<float>(a.hidden);
     KFORMER_DEVICE_UNROLL

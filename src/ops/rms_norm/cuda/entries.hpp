@@ -17,6 +17,7 @@ namespace kformer::Impl::cuda {
 /// What both directions refuse of rows.
 inline std::string norm_row_refusal(const TensorRef& x) {
   if (std::string why = storage_refusal(x.dtype); !why.empty()) return why;
+  if (x.rank == 3) return "it takes the rows of a matrix, not the heads of tokens";
   if (std::string why = row_refusal(x.extent[1], x.dtype); !why.empty()) return why;
   const std::int64_t bytes = x.extent[1] * static_cast<std::int64_t>(size_of(x.dtype));
   if (bytes > most_row_bytes)

@@ -9,6 +9,15 @@
 
 namespace kformer::Impl::host {
 
+/// Row r is head r % heads of token r / heads. The stride of an operand lies between its tokens, that here between
+/// the heads of a token. A matrix has one head. Not for fused forms.
+struct HeadStrides {
+  std::int64_t heads = 1, x = 0, y = 0, dy = 0, dx = 0;
+
+  std::int64_t token(std::int64_t row) const { return heads == 1 ? row : row / heads; }
+  std::int64_t head(std::int64_t row) const { return heads == 1 ? 0 : row % heads; }
+};
+
 struct RmsNormForwardArguments {
   InputRows x, residual;  // residual without data in the unfused form
   const void* weight;
@@ -16,6 +25,7 @@ struct RmsNormForwardArguments {
   void* rstd;  // in the type of arithmetic
   std::int64_t hidden;
   double eps;
+  HeadStrides strides{};
 };
 
 /// Statistics and sums are in the type of arithmetic.
@@ -26,6 +36,7 @@ struct RmsNormBackwardArguments {
   OutputRows dx;
   void *partial, *dweight;  // (blocks, hidden), dense; (hidden)
   std::int64_t rows, hidden, rows_per_block, blocks;
+  HeadStrides strides{};
 };
 
 /// The kernels of one instruction set and storage type.

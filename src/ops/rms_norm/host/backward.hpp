@@ -12,7 +12,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 using host::RmsNormBackwardArguments;
 
-/// How far ahead of the elements in turn memory is asked for.
+/// The prefetch distance in elements.
 struct NormGradientAhead {
   std::int64_t x, dy, dsum;
 };
@@ -27,10 +27,10 @@ struct NormGradientRow {
 
   KFORMER_SIMD_INLINE NormGradientRow(const RmsNormBackwardArguments& p, std::int64_t row,
                                       const NormGradientAhead& ahead)
-      : x(row_of<T>(p.x, row)),
-        dy(row_of<T>(p.dy, row)),
+      : x(row_of<T>(p.x, p.strides.token(row)) + p.strides.head(row) * p.strides.x),
+        dy(row_of<T>(p.dy, p.strides.token(row)) + p.strides.head(row) * p.strides.dy),
         dsum(row_of<T>(p.dsum, row)),
-        dx(p.dx, row),
+        dx(p.dx, p.strides.token(row), p.strides.head(row) * p.strides.dx),
         scale(splat(static_cast<const C*>(p.rstd)[row])) {
     const T* weight = static_cast<const T*>(p.weight);
     const C dot = sum_over<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {

@@ -11,6 +11,9 @@
 
 namespace kformer::Impl::host {
 
+/// Elements from one head of a token to the next.
+inline std::int64_t head_stride(const TensorRef& x) { return x.rank == 3 ? x.stride[1] : 0; }
+
 template <class Exec, Isa isa>
 struct RmsNormForwardEntry {
   using P = RmsNormForward;
@@ -20,7 +23,7 @@ struct RmsNormForwardEntry {
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.residual) + bytes_of(p.sum) + bytes_of(p.y));
-    const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1];
+    const auto [rows, hidden, heads] = NormRows(p.x);
     const RmsNormForwardArguments a{input_rows(p.x),
                                     input_rows(p.residual),
                                     p.weight.data,
@@ -28,7 +31,8 @@ struct RmsNormForwardEntry {
                                     output_rows(p.y, streams, {p.x}),
                                     p.rstd.data,
                                     hidden,
-                                    p.eps};
+                                    p.eps,
+                                    {.heads = heads, .x = head_stride(p.x), .y = head_stride(p.y)}};
     for_each_piece("kformer::rms_norm_forward[simd]", exec, rows, piece_of_rows(hidden),
                    [=, run = rms_norm_kernels<built<isa>>(p.x.dtype).forward](
                        std::int64_t first_row, std::int64_t end) { run(a, first_row, end); });
@@ -47,7 +51,8 @@ struct RmsNormBackwardEntry {
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     constexpr std::int64_t columns = 512;  // of one piece of the weight gradient
     const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.dy) + bytes_of(p.dsum) + bytes_of(p.dx));
-    const std::int64_t rows = p.x.extent[0], hidden = p.x.extent[1], blocks = rms_norm_row_blocks(rows);
+    const auto [rows, hidden, heads] = NormRows(p.x);
+    const std::int64_t blocks = rms_norm_row_blocks(rows);
     const RmsNormBackwardArguments a{input_rows(p.x),
                                      p.weight.data,
                                      p.rstd.data,
@@ -59,7 +64,11 @@ struct RmsNormBackwardEntry {
                                      rows,
                                      hidden,
                                      rms_norm_rows_per_block(rows),
-                                     blocks};
+                                     blocks,
+                                     {.heads = heads,
+                                      .x = head_stride(p.x),
+                                      .dy = head_stride(p.dy),
+                                      .dx = head_stride(p.dx)}};
     const RmsNormKernels& kernels = rms_norm_kernels<built<isa>>(p.x.dtype);
     for_each_piece("kformer::rms_norm_backward[simd]", exec, blocks, 1,
                    [=, run = kernels.backward](std::int64_t block, std::int64_t) { run(a, block); });

@@ -79,10 +79,11 @@ KFORMER_SIMD_INLINE NormScale<C> norm_scale(const Input& row, std::int64_t n, do
 
 template <class T, bool fused>
 KFORMER_SIMD_INLINE NormInput<T, fused> norm_input(const RmsNormForwardArguments& p, std::int64_t row) {
-  return {row_of<T>(p.x, row), row_of<T>(p.residual, row)};
+  const host::HeadStrides& s = p.strides;
+  return {row_of<T>(p.x, s.token(row)) + s.head(row) * s.x, row_of<T>(p.residual, row)};
 }
 
-/// How far ahead of the elements in turn memory is asked for.
+/// The prefetch distance in elements.
 struct NormAhead {
   std::int64_t x, residual;
 };
@@ -92,7 +93,8 @@ KFORMER_SIMD_INLINE void norm_row(const RmsNormForwardArguments& p, std::int64_t
                                   const NormAhead& ahead) {
   const NormInput<T, fused> in = norm_input<T, fused>(p, row);
   const T* weight = static_cast<const T*>(p.weight);
-  const RowWriter<T> sum(p.sum, row), y(p.y, row);
+  const host::HeadStrides& s = p.strides;
+  const RowWriter<T> sum(p.sum, row), y(p.y, s.token(row), s.head(row) * s.y);
   const Vector<C> first = splat(scale.power), second = splat(scale.rest);
   for_each_vector<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
     __builtin_prefetch(in.x + i + ahead.x, 0, 2);

@@ -48,7 +48,7 @@ struct RopeKernel {
   /// From one chunk of a thread to the other.
   KFORMER_DEVICE std::int64_t distance() const { return half_split ? a.half : n; }
 
-  /// The thread's pairs of a head, those of k after those of q; null where there is none.
+  /// The thread's pairs of a head, those of k after those of q; null if there is none.
   KFORMER_DEVICE T* pairs(std::int64_t batch, std::int64_t place, std::int64_t head, int unit) const {
     if (head >= a.q.heads + a.k.heads) return nullptr;
     const bool is_query = head < a.q.heads;

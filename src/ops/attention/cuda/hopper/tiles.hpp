@@ -29,13 +29,13 @@ struct PanelTile {
     return matrix_descriptor(begin + static_cast<SharedAddress>(panel * panel_bytes + row * 128 + within * 32),
                              16, 1024);
   }
-  /// 16 rows from 16 · `step` on, k of a product, and all features: the next 64 features stand one panel
+  /// 16 rows from 16 · `step` on, k of a product, and all features: the next 64 features are one panel
   /// further, the next eight rows 1024 bytes (same tables, MN-major).
   KFORMER_DEVICE std::uint64_t rows_of_features(int step) const {
     return matrix_descriptor(begin + static_cast<SharedAddress>(step * 16 * 128), panel_bytes, 1024);
   }
 
-  /// Begins to copy rows from `token` on; the barrier is told of `bytes`.
+  /// Begins to copy rows from `token` on; the barrier expects `bytes`.
   KFORMER_DEVICE void copy(const TensorMap& map, SharedAddress barrier, int token, int head, int batch) const {
     KFORMER_DEVICE_UNROLL
     for (int panel = 0; panel < panels; ++panel)

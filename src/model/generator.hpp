@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kformer/memory/arena.hpp"
 #include "kformer/model/generator.hpp"
 
 /// \file
@@ -13,7 +14,7 @@
 namespace kformer {
 
 template <class Exec, Scalar T>
-Generator<Exec, T>::Generator(const LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache,
+Generator<Exec, T>::Generator(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache,
                               const GeneratorOptions& options, Ledger& ledger)
     : m_decoder(decoder), m_cache(cache), m_options(options) {
   m_options.prefill_chunk = std::min(options.prefill_chunk, decoder.options().max_positions);
@@ -46,33 +47,33 @@ void Generator<Exec, T>::place(Ledger& ledger) {
   const std::int64_t width = !penalised()                      ? 0
                              : m_options.repetition_window > 0 ? m_options.repetition_window
                                                                : m_decoder.options().max_positions;
-  const auto workspace_bytes = static_cast<std::int64_t>(
-      sample_workspace_bytes<T>(Exec(), batch, m_decoder.config().vocab_size, penalised(), m_options.sampling));
-  MemoryLayout layout;
-  const auto ids = layout.reserve<std::int32_t>(rows), positions = layout.reserve<std::int32_t>(rows),
-             chosen = layout.reserve<std::int32_t>(scored), tokens = layout.reserve<std::int32_t>(batch),
-             lengths = layout.reserve<std::int32_t>(batch),
-             history = layout.reserve<std::int32_t>(batch * width);
-  const auto log_probabilities = layout.reserve<C>(scored);
-  const auto workspace = layout.reserve<std::byte>(workspace_bytes);
-  m_block = ledger.allocate<memory_space>(MemoryClass::workspace, "Generator", layout.bytes());
-  m_ids = Impl::vector_in<std::int32_t>(m_block, ids, rows);
-  m_positions = Impl::vector_in<std::int32_t>(m_block, positions, rows);
-  m_rows = Impl::vector_in<std::int32_t>(m_block, chosen, scored);
-  m_tokens = Impl::vector_in<std::int32_t>(m_block, tokens, batch);
-  m_history_lengths = Impl::vector_in<std::int32_t>(m_block, lengths, batch);
-  m_history = History(m_block.template at<std::int32_t>(history), static_cast<std::size_t>(batch),
-                      static_cast<std::size_t>(width));
-  m_log_probabilities = Impl::vector_in<C>(m_block, log_probabilities, scored);
-  m_workspace = Impl::vector_in<std::byte>(m_block, workspace, workspace_bytes);
+  const std::size_t workspace_bytes =
+      sample_workspace_bytes<T>(Exec(), batch, m_decoder.config().vocab_size, penalised(), m_options.sampling);
+  Arena<memory_space> arena;
+  arena.add(m_ids, rows);
+  arena.add(m_positions, rows);
+  arena.add(m_rows, scored);
+  arena.add(m_tokens, batch);
+  arena.add(m_history_lengths, batch);
+  arena.add(m_history, batch, width);
+  arena.add(m_log_probabilities, scored);
+  arena.add(m_workspace, workspace_bytes);
+  m_block = arena.allocate(ledger, MemoryClass::workspace, "Generator");
+}
+
+// The copy may be made later: `from` is kept until the next fence.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::upload(const Exec& exec, const Integers& to, std::vector<std::int32_t> from) {
+  const auto& kept = m_uploads.emplace_back(std::move(from));
+  const Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(
+      kept.data(), kept.size());
+  Kokkos::deep_copy(exec, first(to, kept.size()), host);
 }
 
 template <class Exec, Scalar T>
-template <class Device, class Host>
-void Generator<Exec, T>::upload(const Exec& exec, const Device& to, const std::vector<Host>& from) const {
-  const Kokkos::View<const Host*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(from.data(),
-                                                                                                   from.size());
-  Kokkos::deep_copy(exec, first(to, from.size()), host);
+void Generator<Exec, T>::fence(const Exec& exec, const char* label) {
+  exec.fence(label);
+  m_uploads.clear();
 }
 
 template <class Exec, Scalar T>
@@ -103,7 +104,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   }
   for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
   for (std::size_t s = 0; s < m_sequences.size(); ++s) prefill(exec, s, reuse_prefix(exec, s));
-  exec.fence("kformer::Generator::start");
+  fence(exec, "kformer::Generator::start");
 }
 
 // Takes what another sequence has computed of the same tokens; returns how many.
@@ -159,14 +160,14 @@ void Generator<Exec, T>::score_prompt(const Exec& exec, GeneratedSequence& seque
     std::vector<std::int32_t> which(rows);
     std::iota(which.begin(), which.end(), static_cast<std::int32_t>(begin));
     const auto next = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(from + begin + 1);
-    upload(exec, m_rows, which);
+    upload(exec, m_rows, std::move(which));
     const auto logits = m_decoder.logits(exec, first(m_rows, rows));
     upload(exec, m_rows, std::vector<std::int32_t>(next, next + static_cast<std::ptrdiff_t>(rows)));
     const auto scores = first(m_log_probabilities, rows);
     token_log_probabilities(exec, logits, first(m_rows, rows), scores);
     const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), scores);
     Kokkos::deep_copy(exec, host, scores);
-    exec.fence("kformer::Generator::score_prompt");
+    fence(exec, "kformer::Generator::score_prompt");
     for (std::size_t i = 0; i < rows; ++i) sequence.log_probabilities[from + begin + 1 + i] = host(i);
   }
 }
@@ -180,8 +181,8 @@ void Generator<Exec, T>::feed(const Exec& exec, std::span<const std::int64_t> ne
     for (std::int64_t i = 0; i < new_tokens[s]; ++i)
       positions.push_back(static_cast<std::int32_t>(m_cache.length(static_cast<std::int64_t>(s)) + i));
   m_cache.begin_step(exec, new_tokens);
-  upload(exec, m_ids, std::vector<std::int32_t>(ids.begin(), ids.end()));
-  upload(exec, m_positions, positions);
+  upload(exec, m_ids, {ids.begin(), ids.end()});
+  upload(exec, m_positions, std::move(positions));
   m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache);
   m_cache.end_step(exec);
   m_computed_tokens += static_cast<std::int64_t>(ids.size());
@@ -202,8 +203,8 @@ void Generator<Exec, T>::feed_last(const Exec& exec) {
   }
   feed(exec, new_tokens, ids);
   std::iota(rows.begin(), rows.end(), 0);
-  upload(exec, m_rows, rows);
-  m_logits = m_decoder.logits(exec, first(m_rows, rows.size()));
+  upload(exec, m_rows, std::move(rows));
+  m_logits = m_decoder.logits(exec, first(m_rows, m_live.size()));
 }
 
 template <class Exec, Scalar T>
@@ -226,7 +227,7 @@ void Generator<Exec, T>::step(const Exec& exec) {
   const auto host_log_probabilities = Kokkos::create_mirror_view(Kokkos::HostSpace(), log_probabilities);
   Kokkos::deep_copy(exec, host_tokens, tokens);
   Kokkos::deep_copy(exec, host_log_probabilities, log_probabilities);
-  exec.fence("kformer::Generator::step");
+  fence(exec, "kformer::Generator::step");
   for (std::size_t i = 0; i < m_live.size(); ++i) {
     GeneratedSequence& s = m_sequences[m_live[i]];
     if (host_tokens(i) < 0) {
@@ -248,7 +249,7 @@ void Generator<Exec, T>::sample_tokens(const Exec& exec) {
   std::vector<std::int32_t> positions;
   for (const std::size_t s : m_live)
     positions.push_back(static_cast<std::int32_t>(m_sequences[s].tokens.size()));
-  upload(exec, m_positions, positions);
+  upload(exec, m_positions, std::move(positions));
   if (penalised()) upload_history(exec);
   for (std::size_t begin = 0, end = 0; begin < m_live.size(); begin = end) {
     for (end = begin + 1; end < m_live.size() && m_live[end] == m_live[end - 1] + 1;) ++end;
@@ -283,9 +284,9 @@ void Generator<Exec, T>::upload_history(const Exec& exec) {
     std::ranges::sort(window);
     window.erase(std::unique(window.begin(), window.end()), window.end());
     lengths.push_back(static_cast<std::int32_t>(window.size()));
-    upload(exec, Kokkos::subview(m_history, i, Kokkos::ALL), window);
+    upload(exec, Integers(&m_history(i, 0), m_history.extent(1)), std::move(window));
   }
-  upload(exec, m_history_lengths, lengths);
+  upload(exec, m_history_lengths, std::move(lengths));
 }
 
 template <class Exec, Scalar T>

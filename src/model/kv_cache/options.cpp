@@ -30,7 +30,7 @@ std::int64_t kv_cache_slots(const KvCacheOptions& o) {
 KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOptions o) {
   config.check();
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  require(o.kind != KvCacheKind::none, o, "a cache keeps something; choose another kind");
+  require(o.kind != KvCacheKind::none, o, "`none` is not a cache; choose another kind");
   const auto in_range = [&](const char* name, std::int64_t value, std::int64_t least) {
     require(value >= least && value <= most, o,
             std::string(name) + " must lie between " + std::to_string(least) + " and " + std::to_string(most) +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/impl/kv_cache_base.hpp"
+#include "model/kv_cache/kv_cache_base.hpp"
 #include "kformer/ops/kv_cache.hpp"
 
 /// \file
@@ -22,7 +22,7 @@ class PooledKvCache : public KvCache<Exec, T> {
     const std::int64_t arrays = 2 * options.num_layers, heads = config.num_key_value_heads;
     m_block = ledger.allocate<typename Exec::memory_space>(
         MemoryClass::kv_cache, "KvCache::slots",
-        static_cast<std::size_t>(arrays * slots * heads * config.head_dim) * sizeof(T));
+        array_bytes<T>({arrays, slots, heads, config.head_dim}));
     m_pool = {m_block.template at<T>(0), arrays, slots, heads, config.head_dim};
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/impl/page_tables.hpp"
-#include "kformer/model/impl/pooled_kv_cache.hpp"
+#include "model/kv_cache/page_tables.hpp"
+#include "model/kv_cache/pooled_kv_cache.hpp"
 
 /// \file
 /// The cache that keeps everything in pages (Kwon et al., arXiv:2309.06180, section 4).
@@ -24,11 +24,10 @@ class PagedKvCache final : public PooledKvCache<Exec, T> {
     using Space = typename Exec::memory_space;
     const std::int64_t indices = options.batch * m_pages.most_of_sequence();
     m_table_block = ledger.allocate<Space>(MemoryClass::kv_cache, "KvCache::page_tables",
-                                           static_cast<std::size_t>(indices) * sizeof(std::int32_t));
+                                           array_bytes<std::int32_t>({indices}));
     m_tables = {m_table_block.template at<std::int32_t>(0), indices};
-    m_gathered = {nullptr, 2, m_slots, config.num_key_value_heads, config.head_dim};
     m_gathered_block = ledger.allocate<Space>(MemoryClass::workspace, "KvCache::gathered",
-                                              static_cast<std::size_t>(m_gathered.size()) * sizeof(T));
+                                              array_bytes<T>({2, m_slots, config.num_key_value_heads, config.head_dim}));
     m_gathered = {m_gathered_block.template at<T>(0), 2, m_slots, config.num_key_value_heads, config.head_dim};
   }
 

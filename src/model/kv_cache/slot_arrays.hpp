@@ -5,50 +5,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <vector>
+#include <initializer_list>
 
 #include "kformer/core/tensor_ref.hpp"
-#include "kformer/ops/impl/launch.hpp"
 
 /// \file
-/// What caches are made of: lists of indices that the host writes and kernels read, and arrays of slots.
+/// Arrays of slots for keys and values.
 
 namespace kformer::Impl {
-
-/// Indices on the host, with a copy in memory of `Exec`.
-template <class Exec>
-class IndexTable {
- public:
-  using View =
-      Kokkos::View<std::int32_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-  IndexTable() = default;
-  /// `copy` is where kernels read; null if nothing will ever be launched.
-  IndexTable(std::int32_t* copy, std::int64_t count) : m_host(static_cast<std::size_t>(count)), m_copy(copy) {}
-
-  std::int32_t& operator[](std::int64_t i) { return m_host[static_cast<std::size_t>(i)]; }
-  /// Shows kernels the indices [first, first + count) as they are now.
-  void upload(const Exec& exec, std::int64_t first, std::int64_t count) {
-    if (count == 0) return;
-    if constexpr (is_host_space<Exec>) {
-      std::memcpy(m_copy + first, m_host.data() + first,
-                  static_cast<std::size_t>(count) * sizeof(std::int32_t));
-    } else {
-      using Host =
-          Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-      Kokkos::deep_copy(exec, view(first, count), Host(m_host.data() + first, static_cast<std::size_t>(count)));
-    }
-  }
-  View view(std::int64_t first, std::int64_t count) const {
-    return View(m_copy + first, static_cast<std::size_t>(count));
-  }
-  std::int32_t* copy() const { return m_copy; }
-
- private:
-  std::vector<std::int32_t> m_host;
-  std::int32_t* m_copy = nullptr;
-};
 
 /// A View of memory that is held elsewhere.
 template <class Data, class Exec>
@@ -74,7 +38,6 @@ class SlotArrays {
   SlotArrays(U* data, std::int64_t arrays, std::int64_t slots, std::int64_t heads, std::int64_t dim)
       : m_data(data), m_arrays(arrays), m_slots(slots), m_heads(heads), m_dim(dim) {}
 
-  std::int64_t size() const { return m_arrays * m_slots * m_heads * m_dim; }
   /// Slots [first, first + count) of an array: (count, heads, features).
   auto rows(std::int64_t array, std::int64_t first, std::int64_t count) const {
     return strided<U***, Exec>(at(array, first), {count, m_heads, m_dim}, {m_heads * m_dim, m_dim, 1});

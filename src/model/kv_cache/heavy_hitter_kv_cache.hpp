@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/impl/pooled_kv_cache.hpp"
+#include "model/kv_cache/pooled_kv_cache.hpp"
 #include "kformer/ops/kv_cache_eviction.hpp"
 
 /// \file

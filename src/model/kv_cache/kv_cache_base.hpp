@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "kformer/model/impl/kv_cache_class.hpp"
+#include "kformer/model/kv_cache.hpp"
+#include "model/kv_cache/slot_arrays.hpp"
 
 /// \file
 /// Definitions of KvCache's members: what all kinds share.
@@ -22,6 +23,16 @@ std::size_t decode_workspace_bytes(AttentionShape shape, std::int64_t most_queri
   for (shape.q_len = 1; shape.q_len <= std::min(most_queries, few); ++shape.q_len)
     bytes = std::max(bytes, attention_forward_workspace_bytes(Exec(), shape, {.causal = true}));
   return bytes;
+}
+
+/// Rows [first, first + count) of (rows, heads, head_dim) as a batch of one sequence.
+template <class Exec, class V>
+auto batch_of_one(const V& rows, std::int64_t first, std::int64_t count) {
+  using Data = std::remove_pointer_t<decltype(rows.data())>;
+  const auto extent = [&](int r) { return static_cast<std::int64_t>(rows.extent(r)); };
+  const auto stride = [&](int r) { return static_cast<std::int64_t>(rows.stride(r)); };
+  return strided<Data****, Exec>(rows.data() + first * stride(0), {1, count, extent(1), extent(2)},
+                                 {count * stride(0), stride(0), stride(1), stride(2)});
 }
 
 }  // namespace Impl
@@ -47,6 +58,9 @@ KvCache<Exec, T>::KvCache(const LlamaConfig& config, const KvCacheOptions& optio
   m_lse = m_scratch.template at<C>(lse);
   m_workspace = decltype(m_workspace)(m_scratch.template at<std::byte>(workspace), bytes);
 }
+
+template <class Exec, Scalar T>
+KvCache<Exec, T>::~KvCache() = default;
 
 template <class Exec, Scalar T>
 void KvCache<Exec, T>::require(bool condition, const char* function, const std::string& sentence) const {
@@ -125,7 +139,8 @@ void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstH
   for (std::int64_t s = 0; s < m_options.batch; ++s) {
     const std::int64_t count = m_new_tokens[s];
     if (count > 0)
-      attend_sequence(exec, layer, s, batch_of_one(q, row, count), batch_of_one(out, row, count), options);
+      attend_sequence(exec, layer, s, Impl::batch_of_one<Exec>(q, row, count),
+                      Impl::batch_of_one<Exec>(out, row, count), options);
     row += count;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/impl/kv_cache_base.hpp"
+#include "model/kv_cache/kv_cache_base.hpp"
 #include "kformer/ops/kv_cache.hpp"
 #include "kformer/ops/kv_cache_int8.hpp"
 
@@ -26,14 +26,13 @@ class Int8KvCache final : public KvCache<Exec, T> {
     const std::int64_t arrays = 2 * options.num_layers, slots = options.batch * m_slots,
                        heads = config.num_key_value_heads;
     MemoryLayout layout;
-    const auto codes = layout.reserve<std::uint8_t>(arrays * slots * heads * config.head_dim);
+    const auto codes = layout.reserve<std::uint8_t>(checked_product({arrays, slots, heads, config.head_dim}));
     const auto scales = layout.reserve<C>(arrays * slots * heads);
     m_block = ledger.allocate<Space>(MemoryClass::kv_cache, "KvCache::codes", layout.bytes());
     m_codes = {m_block.template at<std::uint8_t>(codes), arrays, slots, heads, config.head_dim};
     m_scales = {m_block.template at<C>(scales), arrays, slots, heads, 1};
-    const std::int64_t numbers = 2 * m_slots * heads * config.head_dim;
     m_number_block = ledger.allocate<Space>(MemoryClass::workspace, "KvCache::numbers",
-                                            static_cast<std::size_t>(numbers) * sizeof(T));
+                                            array_bytes<T>({2, m_slots, heads, config.head_dim}));
     m_numbers = {m_number_block.template at<T>(0), 2, m_slots, heads, config.head_dim};
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kformer/model/impl/page_tables.hpp"
+#include "model/kv_cache/page_tables.hpp"
 
 #include <algorithm>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/impl/contiguous_kv_cache.hpp"
-#include "kformer/model/impl/heavy_hitter_kv_cache.hpp"
-#include "kformer/model/impl/int8_kv_cache.hpp"
-#include "kformer/model/impl/paged_kv_cache.hpp"
-#include "kformer/model/impl/window_kv_cache.hpp"
+#include "model/kv_cache/contiguous_kv_cache.hpp"
+#include "model/kv_cache/heavy_hitter_kv_cache.hpp"
+#include "model/kv_cache/int8_kv_cache.hpp"
+#include "model/kv_cache/paged_kv_cache.hpp"
+#include "model/kv_cache/window_kv_cache.hpp"
 
 /// \file
-/// The choice among the kinds of caches.
+/// The choice among the kinds of caches: all of KvCache's definitions.
 
 namespace kformer {
 

@@ -1,12 +1,36 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+
+#include "kformer/core/region.hpp"
+#include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_decoder.hpp"
+#include "kformer/ops/embedding.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/rope.hpp"
+#include "kformer/ops/swiglu.hpp"
+#include "model/head_views.hpp"
 
 /// \file
 /// Definitions of LlamaDecoder's members.
 
 namespace kformer {
+
+namespace Impl {
+
+template <class Space, class U>
+BlockMatrix<Space, U> first_rows(const BlockMatrix<Space, U>& from, std::size_t rows) {
+  return Kokkos::subview(from, std::pair<std::size_t, std::size_t>(0, rows), Kokkos::ALL);
+}
+
+template <class V>
+auto first_elements(const V& from, std::size_t count) {
+  return Kokkos::subview(from, std::pair<std::size_t, std::size_t>(0, count));
+}
+
+}  // namespace Impl
 
 template <class Exec, Scalar T>
 LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger)
@@ -72,35 +96,29 @@ void LlamaDecoder<Exec, T>::place_ends(Ledger& ledger) {
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   const std::int64_t half = m_config.head_dim / 2, positions = m_options.max_positions;
-  MemoryLayout tables;
-  const auto cos = tables.reserve<C>(positions * half), sin = tables.reserve<C>(positions * half);
-  m_table_block =
-      ledger.allocate<memory_space>(MemoryClass::weights, "LlamaDecoder::rope_tables", tables.bytes());
-  m_cos = Impl::matrix_in<C>(m_table_block, cos, positions, half);
-  m_sin = Impl::matrix_in<C>(m_table_block, sin, positions, half);
+  Arena<memory_space> tables, arena;
+  tables.add(m_cos, positions, half);
+  tables.add(m_sin, positions, half);
+  m_table_block = tables.allocate(ledger, MemoryClass::weights, "LlamaDecoder::rope_tables");
 
   const std::int64_t rows = m_options.max_rows, hidden = m_config.hidden_size, some = m_options.max_logit_rows;
-  MemoryLayout layout;
-  const auto rstd = layout.reserve<C>(std::max(rows, some));
-  const auto x = layout.reserve<T>(rows * hidden), normed = layout.reserve<T>(rows * hidden);
+  const std::int64_t most_heads = std::max(m_config.num_attention_heads, m_config.num_key_value_heads);
+  arena.add(m_rstd, std::max(rows, some));
+  arena.add(m_x, rows, hidden);
+  arena.add(m_normed, rows, hidden);
   // Attention, MLP and head are never alive together.
-  const auto shared = layout.next();
-  const auto qkv = layout.reserve<T>(rows * m_config.qkv_size());
-  const auto attention = layout.reserve<T>(rows * m_config.attention_size());
-  layout.rewind(shared);
-  const auto gate_up = layout.reserve<T>(rows * 2 * m_config.intermediate_size);
-  layout.rewind(shared);
-  const auto chosen = layout.reserve<T>(some * hidden), logits = layout.reserve<T>(some * m_config.vocab_size);
-  m_block =
-      ledger.allocate<memory_space>(MemoryClass::activations, "LlamaDecoder::activations", layout.bytes());
-  m_rstd = Impl::vector_in<C>(m_block, rstd, std::max(rows, some));
-  m_x = Impl::matrix_in<T>(m_block, x, rows, hidden);
-  m_normed = Impl::matrix_in<T>(m_block, normed, rows, hidden);
-  m_qkv = Impl::matrix_in<T>(m_block, qkv, rows, m_config.qkv_size());
-  m_attention = Impl::matrix_in<T>(m_block, attention, rows, m_config.attention_size());
-  m_gate_up = Impl::matrix_in<T>(m_block, gate_up, rows, 2 * m_config.intermediate_size);
-  m_chosen = Impl::matrix_in<T>(m_block, chosen, some, hidden);
-  m_logits = Impl::matrix_in<T>(m_block, logits, some, m_config.vocab_size);
+  arena.overlap(
+      [&] {
+        arena.add(m_qkv, rows, m_config.qkv_size());
+        arena.add(m_attention, rows, m_config.attention_size());
+        arena.add(m_head_rstd, m_config.qk_norm ? rows * most_heads : 0);
+      },
+      [&] { arena.add(m_gate_up, rows, 2 * m_config.intermediate_size); },
+      [&] {
+        arena.add(m_chosen, some, hidden);
+        arena.add(m_logits, some, m_config.vocab_size);
+      });
+  m_block = arena.allocate(ledger, MemoryClass::activations, "LlamaDecoder::activations");
 
   const std::size_t bytes = product_workspace_bytes();
   m_workspace_block = ledger.allocate<memory_space>(MemoryClass::workspace, "LlamaDecoder::workspace", bytes);
@@ -163,14 +181,25 @@ void LlamaDecoder<Exec, T>::require_rows(const char* function, std::size_t rows,
 }
 
 template <class Exec, Scalar T>
-template <ViewOf<1> I, ViewOf<1> P>
-void LlamaDecoder<Exec, T>::step(const Exec& exec, const I& ids, const P& positions,
-                                 KvCache<Exec, T>& cache) const {
+void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
+  rope_tables(exec, m_cos, m_sin, m_config.rope);
+  m_prepared = true;
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const Integers& positions,
+                                 KvCache<Exec, T>& cache) {
+  if (!m_prepared)
+    throw NotSupported(
+        "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, before the first step");
   require_rows("step", ids.extent(0), m_options.max_rows);
   const std::size_t rows = ids.extent(0);
-  const Matrix x = first_rows(m_x, rows), normed = first_rows(m_normed, rows), qkv = first_rows(m_qkv, rows),
-               attended = first_rows(m_attention, rows);
+  const Matrix x = Impl::first_rows(m_x, rows), normed = Impl::first_rows(m_normed, rows),
+               qkv = Impl::first_rows(m_qkv, rows), attended = Impl::first_rows(m_attention, rows);
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
+  const auto heads = [&](const Matrix& from, std::int64_t first, std::int64_t count) {
+    return Impl::heads_of_rows(from, first, count, m_config.head_dim);
+  };
   {
     Region region("embedding");
     const auto& table = m_embedding.pieces()[0];
@@ -183,7 +212,8 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const I& ids, const P& positi
     const Layer& layer = m_layers[l];
     {
       Region region("attention_norm");
-      rms_norm_forward(exec, x, layer.norm1, normed, first_rstd(rows), norm_options());
+      rms_norm_forward(exec, x, layer.norm1, normed, Impl::first_elements(m_rstd, rows),
+                       {.eps = m_config.rms_norm_eps});
     }
     {
       Region region("qkv");
@@ -209,7 +239,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const I& ids, const P& positi
 
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::project(const Exec& exec, const Layer& layer, const Matrix& normed,
-                                    const Matrix& qkv) const {
+                                    const Matrix& qkv) {
   if (!m_config.attention_bias) {
     layer.qkv.forward(exec, normed, qkv, product_options(), m_workspace);
     return;
@@ -224,41 +254,40 @@ void LlamaDecoder<Exec, T>::project(const Exec& exec, const Layer& layer, const 
 }
 
 template <class Exec, Scalar T>
-template <ViewOf<1> P>
 void LlamaDecoder<Exec, T>::rotate(const Exec& exec, const Layer& layer, const Matrix& qkv,
-                                   const P& positions) const {
+                                   const Integers& positions) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  const std::size_t rows = qkv.extent(0), dim = static_cast<std::size_t>(m_config.head_dim);
-  if (m_config.qk_norm)
-    for (std::int64_t h = 0; h < q_heads + kv_heads; ++h) {
-      const std::int64_t begin = h * m_config.head_dim;
-      const Matrix head = Kokkos::subview(qkv, Kokkos::ALL, std::pair(begin, begin + m_config.head_dim));
-      rms_norm_forward(exec, head, h < q_heads ? layer.q_norm : layer.k_norm, head, first_rstd(rows),
-                       norm_options());
-    }
-  // All tokens as one sequence, each with a position of its own.
-  using Sequence =
-      Kokkos::View<T****, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  const auto sequence = [&](std::int64_t first, std::int64_t count) {
-    return Sequence(qkv.data() + first * m_config.head_dim,
-                    Kokkos::LayoutStride(1, rows * qkv.stride(0), rows, qkv.stride(0),
-                                         static_cast<std::size_t>(count), dim, dim, 1));
+  const std::size_t rows = qkv.extent(0);
+  const auto normalise = [&](std::int64_t first, std::int64_t count, const auto& weight) {
+    const auto heads = Impl::heads_of_rows(qkv, first, count, m_config.head_dim);
+    const Kokkos::View<C**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> rstd(
+        m_head_rstd.data(), rows, static_cast<std::size_t>(count));
+    rms_norm_forward(exec, heads, weight, heads, rstd, {.eps = m_config.rms_norm_eps});
   };
-  const Kokkos::View<const std::int32_t**, Kokkos::LayoutRight, memory_space,
+  if (m_config.qk_norm) {
+    normalise(0, q_heads, layer.q_norm);
+    normalise(q_heads, kv_heads, layer.k_norm);
+  }
+  // All tokens as one sequence, each with a position of its own.
+  const Kokkos::View<const std::int32_t**, Kokkos::LayoutStride, memory_space,
                      Kokkos::MemoryTraits<Kokkos::Unmanaged>>
-      places(positions.data(), 1, rows);
+      places(positions.data(), Kokkos::LayoutStride(1, rows, rows, positions.stride(0)));
+  const auto sequence = [&](std::int64_t first, std::int64_t count) {
+    return Impl::heads_of_sequences(qkv, 1, first, count, m_config.head_dim);
+  };
   rope_forward(exec, sequence(0, q_heads), sequence(q_heads, kv_heads), m_cos, m_sin, places,
                m_config.rope.layout);
 }
 
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, const Matrix& x,
-                                         const Matrix& normed) const {
-  const Matrix gate_up = first_rows(m_gate_up, x.extent(0));
+                                         const Matrix& normed) {
+  const Matrix gate_up = Impl::first_rows(m_gate_up, x.extent(0));
   const Matrix product = Impl::gate_half(gate_up);
   {
     Region region("mlp_norm");
-    rms_norm_forward(exec, x, layer.norm2, normed, first_rstd(x.extent(0)), norm_options());
+    rms_norm_forward(exec, x, layer.norm2, normed, Impl::first_elements(m_rstd, x.extent(0)),
+                     {.eps = m_config.rms_norm_eps});
   }
   {
     Region region("gate_up");
@@ -274,14 +303,14 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
 }
 
 template <class Exec, Scalar T>
-template <ViewOf<1> I>
-typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec& exec, const I& rows) const {
+typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec& exec, const Integers& rows) {
   require_rows("logits", rows.extent(0), m_options.max_logit_rows);
   Region region("head");
   const std::size_t count = rows.extent(0);
-  const Matrix chosen = first_rows(m_chosen, count), logits = first_rows(m_logits, count);
+  const Matrix chosen = Impl::first_rows(m_chosen, count), logits = Impl::first_rows(m_logits, count);
   embedding_forward(exec, rows, m_x, chosen);
-  rms_norm_forward(exec, chosen, m_norm, chosen, first_rstd(count), norm_options());
+  rms_norm_forward(exec, chosen, m_norm, chosen, Impl::first_elements(m_rstd, count),
+                   {.eps = m_config.rms_norm_eps});
   head().forward(exec, chosen, logits, product_options(), m_workspace);
   return logits;
 }

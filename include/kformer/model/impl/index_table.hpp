@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kformer/ops/impl/launch.hpp"
+
+/// \file
+/// Lists of indices that the host writes and kernels read.
+
+namespace kformer::Impl {
+
+/// Indices on the host, with a copy in memory of `Exec`.
+template <class Exec>
+class IndexTable {
+ public:
+  using View =
+      Kokkos::View<std::int32_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  IndexTable() = default;
+  /// `copy` is where kernels read; null if nothing will ever be launched.
+  IndexTable(std::int32_t* copy, std::int64_t count) : m_host(static_cast<std::size_t>(count)), m_copy(copy) {}
+
+  std::int32_t& operator[](std::int64_t i) { return m_host[static_cast<std::size_t>(i)]; }
+  /// Shows kernels the indices [first, first + count) as they are now.
+  void upload(const Exec& exec, std::int64_t first, std::int64_t count) {
+    if (count == 0) return;
+    if constexpr (is_host_space<Exec>) {
+      std::memcpy(m_copy + first, m_host.data() + first,
+                  static_cast<std::size_t>(count) * sizeof(std::int32_t));
+    } else {
+      using Host =
+          Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+      Kokkos::deep_copy(exec, view(first, count), Host(m_host.data() + first, static_cast<std::size_t>(count)));
+    }
+  }
+  View view(std::int64_t first, std::int64_t count) const {
+    return View(m_copy + first, static_cast<std::size_t>(count));
+  }
+  std::int32_t* copy() const { return m_copy; }
+
+ private:
+  std::vector<std::int32_t> m_host;
+  std::int32_t* m_copy = nullptr;
+};
+
+}  // namespace kformer::Impl

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kformer/core/types/attention_algorithm.hpp"
+#include "kformer/core/types/precision.hpp"
+
+/// \file
+/// What layers and models are made for. Free of Kokkos.
+
+namespace kformer {
+
+/// Whether a layer keeps what backward needs.
+enum class LayerMode { inference, training };
+
+/// The tokens a layer works on at once.
+struct LayerShape {
+  std::int64_t batch;    ///< sequences
+  std::int64_t seq_len;  ///< tokens of a sequence
+
+  /// Tokens in all.
+  std::int64_t rows() const { return batch * seq_len; }
+  /// Whether both extents are equal.
+  bool operator==(const LayerShape&) const = default;
+};
+
+/// Options of `DecoderLayer` and of the layers of `LlamaModel`.
+struct LayerOptions {
+  AttentionAlgorithm attention = AttentionAlgorithm::flash;  ///< how attention is computed
+  LayerMode mode = LayerMode::training;                      ///< whether there will be a backward
+  Compute compute = Compute::storage;                        ///< precision of the weights of flash attention
+  bool causal = true;  ///< a query sees no later keys; false: it sees all keys, as in an encoder
+
+  /// Whether all options are equal.
+  bool operator==(const LayerOptions&) const = default;
+};
+
+}  // namespace kformer

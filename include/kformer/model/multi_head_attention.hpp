@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kformer/core/types/rope.hpp"
+#include "kformer/memory/ledger.hpp"
+#include "kformer/model/layer_options.hpp"
+#include "kformer/model/layer_weights.hpp"
+#include "kformer/ops/attention_options.hpp"
+
+/// \file
+/// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward, on
+/// weights of the caller's own.
+
+namespace kformer {
+
+/// What a `MultiHeadAttention` computes.
+struct MultiHeadAttentionConfig {
+  std::int64_t hidden_size = 0;          ///< features of a token
+  std::int64_t num_attention_heads = 0;  ///< query heads
+  std::int64_t num_key_value_heads = 0;  ///< heads of keys and values; 0: as many as query heads
+  std::int64_t head_dim = 0;             ///< features of a head; 0: hidden_size / num_attention_heads
+  std::int64_t context_size = 0;         ///< features of a token of the context; 0: hidden_size
+  AttentionOptions attention{};          ///< causal, window, scale, softcap, compute
+  std::optional<RopeOptions> rope{};     ///< rotary embedding of queries and keys; without it there is none
+  LayerMode mode = LayerMode::training;  ///< whether there will be a backward
+
+  /// The configuration with the values that stand for 0 filled in.
+  /// \throws DimensionMismatch naming the member that is out of range
+  MultiHeadAttentionConfig checked() const;
+};
+
+/// The tokens a `MultiHeadAttention` works on at once.
+struct MultiHeadAttentionShape {
+  std::int64_t batch;            ///< sequences
+  std::int64_t seq_len;          ///< tokens of a sequence
+  std::int64_t context_len = 0;  ///< tokens of its context; 0: seq_len
+
+  /// Tokens in all.
+  std::int64_t rows() const { return batch * seq_len; }
+  /// Tokens of all contexts.
+  std::int64_t context_rows() const { return batch * (context_len > 0 ? context_len : seq_len); }
+};
+
+/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
+/// with unit stride along the last extent fit. A bias that is left out is none.
+template <class MemorySpace, class U>
+struct MultiHeadAttentionViews {
+  BlockMatrix<MemorySpace, U> q;           ///< (q_heads · head_dim, hidden)
+  BlockMatrix<MemorySpace, U> k;           ///< (kv_heads · head_dim, context_size)
+  BlockMatrix<MemorySpace, U> v;           ///< (kv_heads · head_dim, context_size)
+  BlockMatrix<MemorySpace, U> o;           ///< (hidden, q_heads · head_dim)
+  StridedVector<MemorySpace, U> q_bias{};  ///< (q_heads · head_dim)
+  StridedVector<MemorySpace, U> k_bias{};  ///< (kv_heads · head_dim)
+  StridedVector<MemorySpace, U> v_bias{};  ///< (kv_heads · head_dim)
+  StridedVector<MemorySpace, U> o_bias{};  ///< (hidden)
+};
+
+/// Multi-head attention of x to a context, or to x itself:
+///
+///     y = attention(rope(x W_qᵀ + b_q), rope(c W_kᵀ + b_k), c W_vᵀ + b_v) W_oᵀ + b_o.
+///
+/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
+/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+///
+///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4}, {batch, seq_len},
+///                                               {.q = w_q, .k = w_k, .v = w_v, .o = w_o}, *ledger);
+///     attention.forward(exec, x, y);
+///     attention.backward(exec, x, dy, dx, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
+///
+/// Rows of x, y and their gradients are tokens, sequence after sequence. The members are compiled into the library, for
+/// every execution space of Kokkos and every storage type.
+template <class Exec, Scalar T>
+class MultiHeadAttention {
+ public:
+  /// The module's memory space.
+  using memory_space = typename Exec::memory_space;
+  /// The type of arithmetic and of the gradients of weights.
+  using C = compute_t<T>;
+  /// A (rows, columns) array that the module writes.
+  using Matrix = BlockMatrix<memory_space, T>;
+  /// A (rows, columns) array that the module reads.
+  using ConstMatrix = BlockMatrix<memory_space, const T>;
+  /// The weights.
+  using Weights = MultiHeadAttentionViews<memory_space, const T>;
+  /// The gradients of the weights.
+  using Gradients = MultiHeadAttentionViews<memory_space, C>;
+
+  /// Books and allocates everything.
+  /// \param config  extents and options
+  /// \param shape   the tokens it will work on
+  /// \param weights the caller's
+  /// \param ledger  where the memory is booked
+  /// \throws DimensionMismatch if the configuration is invalid or a weight does not fit it
+  /// \throws OutOfMemory with the ledger
+  MultiHeadAttention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionShape& shape,
+                     const Weights& weights, Ledger& ledger);
+
+  /// Fills the rotary tables. With `rope`, call it once before `forward`; without, it has no effect.
+  void prepare(const Exec& exec);
+
+  /// Self-attention. In training, saves what `backward` needs.
+  /// \param exec the instance everything is launched on; nothing is fenced or allocated
+  /// \param x    (batch · seq_len, hidden), T
+  /// \param y    (batch · seq_len, hidden), T, overwritten; may be `x` itself in inference
+  /// \throws NotSupported if `prepare` is needed and was not called
+  /// \throws DimensionMismatch if extents do not fit
+  void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) { forward(exec, x, x, y); }
+
+  /// Attention to a context: cross-attention, unless the context is `x` itself.
+  /// \param exec    the instance
+  /// \param x       (batch · seq_len, hidden), T
+  /// \param context (batch · context_len, context_size), T
+  /// \param y       (batch · seq_len, hidden), T, overwritten
+  /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another length
+  /// \throws DimensionMismatch if extents do not fit
+  void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
+
+  /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or a change
+  /// of the scores. Include `kformer/ops/attention_functors.hpp`.
+  /// \throws NotSupported if `prepare` is needed and was not called
+  /// \throws DimensionMismatch if extents do not fit
+  template <class F>
+  void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y,
+               const F& functor) {
+    project(exec, x, context);
+    attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, functor, m_config.attention);
+    finish(exec, y);
+  }
+
+  /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the weights
+  /// are accumulated.
+  /// \param exec      the instance
+  /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
+  /// \param dy        (batch · seq_len, hidden), T
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not `dy`
+  /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
+  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not fit
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
+                const Gradients& gradients);
+
+  /// Gradients of attention to a context.
+  /// \param exec      the instance
+  /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
+  /// \param context   (batch · context_len, context_size), T, as passed to `forward`
+  /// \param dy        (batch · seq_len, hidden), T
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; not `dy`
+  /// \param dcontext  (batch · context_len, context_size), T, overwritten; not `dx`
+  /// \param gradients of the weights, compute_t<T>, accumulated
+  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not fit
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
+                const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
+
+  /// Gradients of attention under a functor, as `attention_backward` with a functor.
+  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not fit
+  template <class F>
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
+                const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
+    begin_backward(exec, dy, gradients);
+    attention_backward(exec, m_q, m_k, m_v, m_attended, m_lse, m_d_attended, m_dq, m_dk, m_dv, functor,
+                       m_config.attention, m_attention_workspace);
+    finish_backward(exec, x, context, dx, dcontext, gradients);
+  }
+
+  /// The configuration, with the values that stand for 0 filled in.
+  const MultiHeadAttentionConfig& config() const { return m_config; }
+
+ private:
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  using Heads = Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged>;
+  using Bytes = BlockVector<memory_space, std::byte>;
+
+  template <class U>
+  void check_views(const char* function, const MultiHeadAttentionViews<memory_space, U>& views) const;
+  void require_tokens(const char* function, const ConstMatrix& x, const ConstMatrix& context) const;
+  void place(Ledger& ledger);
+  std::size_t attention_workspace_bytes() const;
+  void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context);
+  void finish(const Exec& exec, const Matrix& y);
+  void begin_backward(const Exec& exec, const ConstMatrix& dy, const Gradients& gradients);
+  void run_backward(const Exec& exec);
+  void finish_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& dx,
+                       const Matrix& dcontext, const Gradients& gradients);
+
+  MultiHeadAttentionConfig m_config;
+  MultiHeadAttentionShape m_shape;
+  Weights m_weight;
+  bool m_prepared = false, m_ran_forward = false;
+  MemoryBlock<memory_space> m_table_block, m_activation_block, m_workspace_block;
+  BlockMatrix<memory_space, C> m_cos, m_sin;
+  // Saved by forward.
+  Heads m_q, m_k, m_v, m_attended;
+  Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;
+  // Workspace: the gradients of those, and of the context by way of the keys and of the values.
+  Heads m_dq, m_dk, m_dv, m_d_attended;
+  Matrix m_d_keys, m_d_values;
+  Bytes m_product_workspace, m_attention_workspace;
+};
+
+}  // namespace kformer

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "kformer/memory/ledger.hpp"
+#include "kformer/model/layer_options.hpp"
+#include "kformer/model/layer_weights.hpp"
+
+/// \file
+/// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and backward, on
+/// weights of the caller's own.
+
+namespace kformer {
+
+/// What a `SwigluMlp` computes.
+struct SwigluMlpConfig {
+  std::int64_t hidden_size = 0;          ///< features of a token
+  std::int64_t intermediate_size = 0;    ///< features of gate and up
+  LayerMode mode = LayerMode::training;  ///< whether there will be a backward
+};
+
+/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views with unit
+/// stride along the last extent fit.
+template <class MemorySpace, class U>
+struct SwigluMlpViews {
+  BlockMatrix<MemorySpace, U> gate;  ///< (intermediate, hidden)
+  BlockMatrix<MemorySpace, U> up;    ///< (intermediate, hidden)
+  BlockMatrix<MemorySpace, U> down;  ///< (hidden, intermediate)
+};
+
+/// The feed-forward block of Llama-like models:
+///
+///     y = (silu(x W_gateᵀ) · (x W_upᵀ)) W_downᵀ.
+///
+/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
+/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+///
+///     SwigluMlp<Exec, float> mlp({.hidden_size = 64, .intermediate_size = 172}, tokens,
+///                                {.gate = w_gate, .up = w_up, .down = w_down}, *ledger);
+///     mlp.forward(exec, x, y);
+///     mlp.backward(exec, x, dy, dx, {.gate = dw_gate, .up = dw_up, .down = dw_down});
+///
+/// The members are compiled into the library, for every execution space of Kokkos and every storage type.
+template <class Exec, Scalar T>
+class SwigluMlp {
+ public:
+  /// The module's memory space.
+  using memory_space = typename Exec::memory_space;
+  /// The type of arithmetic and of the gradients of weights.
+  using C = compute_t<T>;
+  /// A (rows, columns) array that the module writes.
+  using Matrix = BlockMatrix<memory_space, T>;
+  /// A (rows, columns) array that the module reads.
+  using ConstMatrix = BlockMatrix<memory_space, const T>;
+  /// The weights.
+  using Weights = SwigluMlpViews<memory_space, const T>;
+  /// The gradients of the weights.
+  using Gradients = SwigluMlpViews<memory_space, C>;
+
+  /// Books and allocates everything.
+  /// \param config  extents, and whether there will be a backward
+  /// \param rows    tokens it will work on
+  /// \param weights the caller's
+  /// \param ledger  where the memory is booked
+  /// \throws DimensionMismatch if an extent is out of range or a weight does not fit it
+  /// \throws OutOfMemory with the ledger
+  SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, const Weights& weights, Ledger& ledger);
+
+  /// y = mlp(x). In training, saves what `backward` needs.
+  /// \param exec the instance everything is launched on; nothing is fenced or allocated
+  /// \param x    (rows, hidden), T
+  /// \param y    (rows, hidden), T, overwritten; may be `x` itself in inference
+  /// \throws DimensionMismatch if extents do not fit
+  void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
+
+  /// Gradients of the last `forward`, any number of times. `dx` is overwritten, gradients of the weights are
+  /// accumulated.
+  /// \param exec      the instance
+  /// \param x         (rows, hidden), T, as passed to `forward`
+  /// \param dy        (rows, hidden), T
+  /// \param dx        (rows, hidden), T, overwritten; not `x`
+  /// \param gradients of the weights, compute_t<T>, accumulated
+  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not fit
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
+                const Gradients& gradients);
+
+ private:
+  using Bytes = BlockVector<memory_space, std::byte>;
+
+  void place(Ledger& ledger);
+
+  SwigluMlpConfig m_config;
+  std::int64_t m_rows;
+  Weights m_weight;
+  bool m_ran_forward = false;
+  MemoryBlock<memory_space> m_activation_block, m_workspace_block;
+  Matrix m_gate, m_up;  // saved by forward
+  // Workspace. In inference the product overwrites the gate.
+  Matrix m_product, m_d_product, m_d_gate, m_d_up, m_dx;
+  Bytes m_product_workspace;
+};
+
+}  // namespace kformer

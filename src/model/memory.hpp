@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kformer/memory/arena.hpp"
+
+/// \file
+/// Blocks of memory that models share and clear.
+
+namespace kformer::Impl {
+
+/// Sets the Views of the arena in `shared`, or where that is null in a new block.
+template <class Space>
+std::shared_ptr<MemoryBlock<Space>> allocate_or_share(const Arena<Space>& arena, Ledger& ledger,
+                                                      MemoryClass memory_class, const std::string& label,
+                                                      std::shared_ptr<MemoryBlock<Space>> shared) {
+  if (!shared) return std::make_shared<MemoryBlock<Space>>(arena.allocate(ledger, memory_class, label));
+  arena.bind(*shared);
+  return shared;
+}
+
+/// Sets every number of a block to zero.
+template <class C, class Exec>
+void zero_numbers(const char* label, const Exec& exec, const MemoryBlock<typename Exec::memory_space>& block) {
+  C* numbers = block.template at<C>(0);
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<Exec>(exec, 0, block.bytes() / sizeof(C)),
+      KOKKOS_LAMBDA(std::size_t i) { numbers[i] = 0; });
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <initializer_list>
+
+#include "kformer/core/error.hpp"
+#include "kformer/model/layer_weights.hpp"
+#include "kformer/ops/linear.hpp"
+
+/// \file
+/// What modules on the caller's weights share.
+
+namespace kformer::Impl {
+
+/// Requires that a View has these extents.
+/// \throws DimensionMismatch naming the module and the View
+template <class V>
+void require_view(const char* function, const char* name, const V& view,
+                  std::initializer_list<std::int64_t> extents) {
+  const TensorRef ref = tensor_ref(view);
+  TensorRef expected = ref;
+  int r = 0;
+  for (const std::int64_t extent : extents) expected.extent[r++] = extent;
+  Operands(function, {{name, ref}})
+      .require_extents(ref.has_extents(extents), Operands(function, {{name, expected}}).describe())
+      .require_unit_stride();
+}
+
+/// Whether a bias was given.
+template <class V>
+bool is_given(const V& bias) {
+  return bias.data() != nullptr;
+}
+
+/// y = x Wᵀ, plus the bias if it was given.
+template <class Exec, class X, class W, class B, class Y>
+void affine(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y, const Workspace& workspace) {
+  if (is_given(bias))
+    linear_bias_forward(exec, x, weight, bias, y, {}, workspace);
+  else
+    linear_forward(exec, x, weight, y, {}, workspace);
+}
+
+/// The gradients of `affine` with respect to weight and bias.
+template <class Exec, class X, class DY, class DW, class DB>
+void affine_gradients(const Exec& exec, const X& x, const DY& dy, const DW& dweight, const DB& dbias,
+                      const Workspace& workspace) {
+  linear_backward_weight(exec, x, dy, dweight, {}, workspace);
+  if (is_given(dbias)) linear_backward_bias(exec, dy, dbias);
+}
+
+/// y += a.
+template <class T, class Exec>
+void add(const char* label, const Exec& exec, const BlockMatrix<typename Exec::memory_space, T>& y,
+         const BlockMatrix<typename Exec::memory_space, T>& a) {
+  using C = compute_t<T>;
+  const std::size_t columns = y.extent(1);
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<Exec>(exec, 0, y.extent(0) * columns), KOKKOS_LAMBDA(std::size_t i) {
+        const std::size_t r = i / columns, c = i % columns;
+        y(r, c) = T(static_cast<C>(y(r, c)) + static_cast<C>(a(r, c)));
+      });
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/memory/arena.hpp"
+#include "kformer/model/multi_head_attention.hpp"
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/rope.hpp"
+#include "model/module_tools.hpp"
+
+/// \file
+/// Definitions of MultiHeadAttention's members.
+
+namespace kformer {
+
+namespace Impl {
+
+/// (batch, seq, heads, head_dim) as the rows of a matrix.
+template <class Space, class T>
+BlockMatrix<Space, T> rows_of_heads(
+    const Kokkos::View<T****, Kokkos::LayoutRight, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>& heads) {
+  const std::size_t rows = heads.extent(0) * heads.extent(1), columns = heads.extent(2) * heads.extent(3);
+  return BlockMatrix<Space, T>(heads.data(), Kokkos::LayoutStride(rows, columns, columns, 1));
+}
+
+}  // namespace Impl
+
+template <class Exec, Scalar T>
+MultiHeadAttention<Exec, T>::MultiHeadAttention(const MultiHeadAttentionConfig& config,
+                                                const MultiHeadAttentionShape& shape, const Weights& weights,
+                                                Ledger& ledger)
+    : m_config(config.checked()), m_shape(shape), m_weight(weights) {
+  if (m_shape.context_len == 0) m_shape.context_len = m_shape.seq_len;
+  check_views("MultiHeadAttention", m_weight);
+  place(ledger);
+}
+
+// Weights or gradients; the biases of gradients are those of the weights.
+template <class Exec, Scalar T>
+template <class U>
+void MultiHeadAttention<Exec, T>::check_views(const char* function,
+                                              const MultiHeadAttentionViews<memory_space, U>& views) const {
+  const std::int64_t hidden = m_config.hidden_size, context = m_config.context_size,
+                     queries = m_config.num_attention_heads * m_config.head_dim,
+                     keys = m_config.num_key_value_heads * m_config.head_dim;
+  const auto require = [&](const char* name, const auto& view, std::initializer_list<std::int64_t> extents) {
+    Impl::require_view(function, name, view, extents);
+  };
+  const auto require_bias = [&](const char* name, const auto& bias, const auto& weight_bias, std::int64_t size) {
+    if (Impl::is_given(weight_bias)) require(name, bias, {size});
+  };
+  require("q", views.q, {queries, hidden});
+  require("k", views.k, {keys, context});
+  require("v", views.v, {keys, context});
+  require("o", views.o, {hidden, queries});
+  require_bias("q_bias", views.q_bias, m_weight.q_bias, queries);
+  require_bias("k_bias", views.k_bias, m_weight.k_bias, keys);
+  require_bias("v_bias", views.v_bias, m_weight.v_bias, keys);
+  require_bias("o_bias", views.o_bias, m_weight.o_bias, hidden);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::place(Ledger& ledger) {
+  const std::int64_t batch = m_shape.batch, seq = m_shape.seq_len, context = m_shape.context_len,
+                     heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads,
+                     dim = m_config.head_dim;
+  Arena<memory_space> tables, activations, workspace;
+  if (m_config.rope) {
+    tables.add(m_cos, seq, dim / 2);
+    tables.add(m_sin, seq, dim / 2);
+  }
+  const auto add_heads = [&](auto& arena, Heads& q, Heads& k, Heads& v, Heads& out) {
+    arena.add(q, batch, seq, heads, dim);
+    arena.add(k, batch, context, kv_heads, dim);
+    arena.add(v, batch, context, kv_heads, dim);
+    arena.add(out, batch, seq, heads, dim);
+  };
+  add_heads(activations, m_q, m_k, m_v, m_attended);
+  activations.add(m_lse, batch, heads, seq);
+  workspace.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
+  if (m_config.mode == LayerMode::training) {
+    add_heads(workspace, m_dq, m_dk, m_dv, m_d_attended);
+    workspace.add(m_d_keys, m_shape.context_rows(), m_config.context_size);
+    workspace.add(m_d_values, m_shape.context_rows(), m_config.context_size);
+    workspace.add(m_attention_workspace, attention_workspace_bytes());
+  }
+  m_table_block = tables.allocate(ledger, MemoryClass::weights, "MultiHeadAttention::rope_tables");
+  m_activation_block = activations.allocate(ledger, MemoryClass::activations, "MultiHeadAttention::activations");
+  m_workspace_block = workspace.allocate(ledger, MemoryClass::workspace, "MultiHeadAttention::workspace");
+}
+
+template <class Exec, Scalar T>
+std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
+  const AttentionShape shape{dtype_of<T>,
+                             m_shape.batch,
+                             m_shape.seq_len,
+                             m_shape.context_len,
+                             m_config.num_attention_heads,
+                             m_config.num_key_value_heads,
+                             m_config.head_dim,
+                             m_config.head_dim};
+  return attention_backward_workspace_bytes(Exec(), shape, m_config.attention);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::prepare(const Exec& exec) {
+  if (m_config.rope) rope_tables(exec, m_cos, m_sin, *m_config.rope);
+  m_prepared = true;
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
+                                          const Matrix& y) {
+  project(exec, x, context);
+  attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, m_config.attention);
+  finish(exec, y);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const ConstMatrix& x,
+                                                 const ConstMatrix& context) const {
+  Impl::require_view(function, "x", x, {m_shape.rows(), m_config.hidden_size});
+  Impl::require_view(function, "context", context, {m_shape.context_rows(), m_config.context_size});
+}
+
+// Queries of x, keys and values of the context.
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context) {
+  if (m_config.rope && !m_prepared)
+    throw NotSupported(
+        "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before the first "
+        "forward");
+  if (m_config.rope && m_shape.context_len != m_shape.seq_len)
+    throw NotSupported(
+        "kformer::MultiHeadAttention::forward: a rotary embedding needs a context as long as x, got " +
+        std::to_string(m_shape.context_len) + " and " + std::to_string(m_shape.seq_len) +
+        " tokens; leave `rope` out for cross-attention");
+  require_tokens("MultiHeadAttention::forward", x, context);
+  Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
+  Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
+  Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);
+  if (m_config.rope) rope_forward(exec, m_q, m_k, m_cos, m_sin, 0, m_config.rope->layout);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const Matrix& y) {
+  Impl::affine(exec, Impl::rows_of_heads(m_attended), m_weight.o, m_weight.o_bias, y, m_product_workspace);
+  m_ran_forward = true;
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
+                                           const Matrix& dx, const Gradients& gradients) {
+  begin_backward(exec, dy, gradients);
+  run_backward(exec);
+  finish_backward(exec, x, x, dx, m_d_keys, gradients);
+  Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dx, m_d_keys);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
+                                           const ConstMatrix& dy, const Matrix& dx, const Matrix& dcontext,
+                                           const Gradients& gradients) {
+  begin_backward(exec, dy, gradients);
+  run_backward(exec);
+  finish_backward(exec, x, context, dx, dcontext, gradients);
+}
+
+// From dy to the gradient of what attention returned.
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMatrix& dy,
+                                                 const Gradients& gradients) {
+  if (m_config.mode != LayerMode::training)
+    throw NotSupported(
+        "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for backward; "
+        "construct it with LayerMode::training");
+  if (!m_ran_forward)
+    throw NotSupported(
+        "kformer::MultiHeadAttention::backward: there was no forward; call forward(exec, x, y) first");
+  check_views("MultiHeadAttention::backward", gradients);
+  Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), dy, gradients.o, gradients.o_bias,
+                         m_product_workspace);
+  linear_backward_input(exec, m_weight.o, dy, Impl::rows_of_heads(m_d_attended), {}, m_product_workspace);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::run_backward(const Exec& exec) {
+  attention_backward(exec,
+                     AttentionBackwardOperands{.q = m_q,
+                                               .k = m_k,
+                                               .v = m_v,
+                                               .out = m_attended,
+                                               .lse = m_lse,
+                                               .dout = m_d_attended,
+                                               .dq = m_dq,
+                                               .dk = m_dk,
+                                               .dv = m_dv},
+                     m_config.attention, {}, {}, m_attention_workspace);
+}
+
+// From the gradients of queries, keys and values to those of x and of the context.
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::finish_backward(const Exec& exec, const ConstMatrix& x,
+                                                  const ConstMatrix& context, const Matrix& dx,
+                                                  const Matrix& dcontext, const Gradients& gradients) {
+  require_tokens("MultiHeadAttention::backward", x, context);
+  if (m_config.rope) rope_backward(exec, m_dq, m_dk, m_cos, m_sin, 0, m_config.rope->layout);
+  const Matrix dq = Impl::rows_of_heads(m_dq), dk = Impl::rows_of_heads(m_dk), dv = Impl::rows_of_heads(m_dv);
+  Impl::affine_gradients(exec, x, dq, gradients.q, gradients.q_bias, m_product_workspace);
+  Impl::affine_gradients(exec, context, dk, gradients.k, gradients.k_bias, m_product_workspace);
+  Impl::affine_gradients(exec, context, dv, gradients.v, gradients.v_bias, m_product_workspace);
+  linear_backward_input(exec, m_weight.q, dq, dx, {}, m_product_workspace);
+  linear_backward_input(exec, m_weight.k, dk, dcontext, {}, m_product_workspace);
+  linear_backward_input(exec, m_weight.v, dv, m_d_values, {}, m_product_workspace);
+  Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dcontext, m_d_values);
+}
+
+}  // namespace kformer

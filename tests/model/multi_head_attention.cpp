@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/model/multi_head_attention.hpp"
+
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/attention_functors.hpp"
+#include "kformer/ops/linear.hpp"
+#include "support/errors.hpp"
+#include "support/every_kernel.hpp"
+#include "support/gradient_check.hpp"
+#include "support/tools.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+struct Case {
+  const char* name;
+  MultiHeadAttentionConfig config;
+  MultiHeadAttentionShape shape;
+  bool bias = false, cross = false;
+};
+
+std::vector<Case> cases() {
+  const AttentionOptions causal{.causal = true};
+  return {
+      {"self, odd sizes", {.hidden_size = 21, .num_attention_heads = 3}, {2, 5}},
+      {"causal, grouped heads, biases",
+       {.hidden_size = 19, .num_attention_heads = 4, .num_key_value_heads = 2, .head_dim = 5, .attention = causal},
+       {1, 9},
+       true},
+      {"window, rotary embedding",
+       {.hidden_size = 24, .num_attention_heads = 3, .attention = {.window = 3}, .rope = RopeOptions{.theta = 100}},
+       {2, 7}},
+      {"cross-attention, other lengths and features, biases",
+       {.hidden_size = 18, .num_attention_heads = 2, .context_size = 13},
+       {2, 5, 11},
+       true,
+       true},
+      {"cross-attention to fewer tokens", {.hidden_size = 12, .num_attention_heads = 4}, {3, 7, 2}, false, true},
+  };
+}
+
+/// A module, its weights and what goes in and out.
+template <class T>
+struct Module {
+  using C = compute_t<T>;
+  using Tensor = TestTensor<Exec, T>;
+  using Gradient = TestTensor<Exec, C>;
+
+  Case c;
+  std::mt19937 generator{20261122};
+  Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias, x, context, y, dy, dx, dcontext;
+  Gradient dq, dk, dv, d_o, dq_bias, dk_bias, dv_bias, do_bias;
+  std::shared_ptr<Ledger> ledger = Ledger::create();
+  MultiHeadAttention<Exec, T> module;
+
+  explicit Module(const Case& given) : c(complete(given)), module(make()) { module.prepare(Exec()); }
+
+  void forward() {
+    if (c.cross)
+      module.forward(Exec(), x.template view<2>(), context.template view<2>(), y.template view<2>());
+    else
+      module.forward(Exec(), x.template view<2>(), y.template view<2>());
+    Exec().fence("kformer::Testing::module");
+  }
+  void backward() {
+    if (c.cross)
+      module.backward(Exec(), x.template view<2>(), context.template view<2>(), dy.template view<2>(),
+                      dx.template view<2>(), dcontext.template view<2>(), gradients());
+    else
+      module.backward(Exec(), x.template view<2>(), dy.template view<2>(), dx.template view<2>(), gradients());
+    Exec().fence("kformer::Testing::module");
+  }
+  typename MultiHeadAttention<Exec, T>::Gradients gradients() const {
+    typename MultiHeadAttention<Exec, T>::Gradients all{.q = dq.template view<2>(),
+                                                        .k = dk.template view<2>(),
+                                                        .v = dv.template view<2>(),
+                                                        .o = d_o.template view<2>()};
+    if (!c.bias) return all;
+    all.q_bias = dq_bias.template view<1>();
+    all.k_bias = dk_bias.template view<1>();
+    all.v_bias = dv_bias.template view<1>();
+    all.o_bias = do_bias.template view<1>();
+    return all;
+  }
+  typename MultiHeadAttention<Exec, T>::Weights weights() const {
+    typename MultiHeadAttention<Exec, T>::Weights all{.q = q.template view<2>(),
+                                                      .k = k.template view<2>(),
+                                                      .v = v.template view<2>(),
+                                                      .o = o.template view<2>()};
+    if (!c.bias) return all;
+    all.q_bias = q_bias.template view<1>();
+    all.k_bias = k_bias.template view<1>();
+    all.v_bias = v_bias.template view<1>();
+    all.o_bias = o_bias.template view<1>();
+    return all;
+  }
+
+ private:
+  static Case complete(Case c) {
+    c.config = c.config.checked();
+    return c;
+  }
+  MultiHeadAttention<Exec, T> make() {
+    const auto& f = c.config;
+    const std::int64_t queries = f.num_attention_heads * f.head_dim, keys = f.num_key_value_heads * f.head_dim;
+    const auto random = [&](std::vector<std::int64_t> extents, double scale) {
+      return Tensor(extents).random(generator, scale);
+    };
+    const auto zero = [](std::vector<std::int64_t> extents) {
+      return Gradient(extents).fill([](std::size_t) { return C(0); });
+    };
+    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+      return random({rows, columns}, 1 / std::sqrt(static_cast<double>(columns)));
+    };
+    q = matrix(queries, f.hidden_size);
+    k = matrix(keys, f.context_size);
+    v = matrix(keys, f.context_size);
+    o = matrix(f.hidden_size, queries);
+    q_bias = random({queries}, 0.5);
+    k_bias = random({keys}, 0.5);
+    v_bias = random({keys}, 0.5);
+    o_bias = random({f.hidden_size}, 0.5);
+    x = random({c.shape.rows(), f.hidden_size}, 1);
+    context = random({c.shape.context_rows(), f.context_size}, 1);
+    dy = random({c.shape.rows(), f.hidden_size}, 1);
+    y = Tensor({c.shape.rows(), f.hidden_size});
+    dx = Tensor({c.shape.rows(), f.hidden_size});
+    dcontext = Tensor({c.shape.context_rows(), f.context_size});
+    dq = zero({queries, f.hidden_size});
+    dk = zero({keys, f.context_size});
+    dv = zero({keys, f.context_size});
+    d_o = zero({f.hidden_size, queries});
+    dq_bias = zero({queries});
+    dk_bias = zero({keys});
+    dv_bias = zero({keys});
+    do_bias = zero({f.hidden_size});
+    return MultiHeadAttention<Exec, T>(c.config, c.shape, weights(), *ledger);
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(multi_head_attention)
+
+BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      Module<double> m(c);
+      m.forward();
+      m.backward();
+      const std::vector<double> dy = m.dy.read<double>().values();
+      const auto loss = [&] {
+        m.forward();
+        return dot(m.y.read<double>().values(), dy);
+      };
+      const auto check = [&](const char* name, TestTensor<Exec, double>& input,
+                             const TestTensor<Exec, double>& gradient) {
+        check_gradient_of(name, input, gradient, m.generator, loss);
+      };
+      check("x", m.x, m.dx);
+      if (c.cross) check("context", m.context, m.dcontext);
+      check("q", m.q, m.dq);
+      check("k", m.k, m.dk);
+      check("v", m.v, m.dv);
+      check("o", m.o, m.d_o);
+      if (!c.bias) continue;
+      check("q_bias", m.q_bias, m.dq_bias);
+      check("v_bias", m.v_bias, m.dv_bias);
+      check("o_bias", m.o_bias, m.do_bias);
+      // A bias that all keys have changes no weight of softmax.
+      for (const double d : m.dk_bias.read<double>().values()) BOOST_TEST(std::abs(d) <= 1e-13);
+    }
+}
+
+// The bits of the same blocks, called one after the other.
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_made_of_public_blocks, T, Scalars) {
+  for (const Case& c : cases()) {
+    if (c.config.rope) continue;
+    Module<T> m(c);
+    m.forward();
+    const auto& f = m.c.config;
+    const std::int64_t context_len = c.shape.context_rows() / c.shape.batch;
+    using Flat = Kokkos::View<T**, Kokkos::LayoutRight, typename Exec::memory_space,
+                              Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    const auto heads = [&](std::int64_t length, std::int64_t count) {
+      return TestTensor<Exec, T>({c.shape.batch, length, count, f.head_dim}, Rows::packed);
+    };
+    const auto flat = [&](const TestTensor<Exec, T>& t) {
+      const auto view = t.template view<4>();
+      return Flat(view.data(), view.extent(0) * view.extent(1), view.extent(2) * view.extent(3));
+    };
+    const auto project = [&](const TestTensor<Exec, T>& in, const TestTensor<Exec, T>& weight,
+                             const TestTensor<Exec, T>& bias, const auto& out) {
+      if (c.bias)
+        linear_bias_forward(Exec(), in.template view<2>(), weight.template view<2>(), bias.template view<1>(), out);
+      else
+        linear_forward(Exec(), in.template view<2>(), weight.template view<2>(), out);
+    };
+    const auto q = heads(c.shape.seq_len, f.num_attention_heads), out = heads(c.shape.seq_len, f.num_attention_heads),
+               k = heads(context_len, f.num_key_value_heads), v = heads(context_len, f.num_key_value_heads);
+    const TestTensor<Exec, compute_t<T>> lse({c.shape.batch, f.num_attention_heads, c.shape.seq_len}, Rows::packed);
+    const TestTensor<Exec, T> y({c.shape.rows(), f.hidden_size});
+    const TestTensor<Exec, T>& context = c.cross ? m.context : m.x;
+    project(m.x, m.q, m.q_bias, flat(q));
+    project(context, m.k, m.k_bias, flat(k));
+    project(context, m.v, m.v_bias, flat(v));
+    attention_forward(Exec(), q.template view<4>(), k.template view<4>(), v.template view<4>(),
+                      out.template view<4>(), lse.template view<3>(), f.attention);
+    if (c.bias)
+      linear_bias_forward(Exec(), flat(out), m.o.template view<2>(), m.o_bias.template view<1>(), y.template view<2>());
+    else
+      linear_forward(Exec(), flat(out), m.o.template view<2>(), y.template view<2>());
+    Exec().fence("kformer::Testing::module");
+    BOOST_TEST((y.bits() == m.y.bits()), c.name);
+  }
+}
+
+using Rounded = std::tuple<float, bf16, f16>;
+
+// The gradients in T against those in double, of the same rounded operands.
+BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T, Rounded) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      Module<T> m(c);
+      Module<double> exact(c);
+      const auto copy = [](const TestTensor<Exec, T>& from, TestTensor<Exec, double>& to) {
+        const auto values = from.template read<double>().values();
+        to.fill([&](std::size_t i) { return values[i]; });
+      };
+      copy(m.q, exact.q), copy(m.k, exact.k), copy(m.v, exact.v), copy(m.o, exact.o), copy(m.x, exact.x);
+      copy(m.q_bias, exact.q_bias), copy(m.k_bias, exact.k_bias), copy(m.v_bias, exact.v_bias);
+      copy(m.o_bias, exact.o_bias), copy(m.context, exact.context), copy(m.dy, exact.dy);
+      m.forward(), m.backward(), exact.forward(), exact.backward();
+      const auto check = [&](const char* name, const auto& t, const TestTensor<Exec, double>& expected) {
+        const auto got = t.template read<double>().values(), wanted = expected.template read<double>().values();
+        double error = 0, size = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
+          size += wanted[i] * wanted[i];
+        }
+        const double eps = sizeof(T) == 4 ? 0x1p-23 : std::is_same_v<T, f16> ? 0x1p-10 : 0x1p-7;
+        BOOST_TEST(std::sqrt(error) <= 4 * eps * std::sqrt(size), name << ": " << std::sqrt(error / size) / eps);
+      };
+      check("y", m.y, exact.y);
+      check("dx", m.dx, exact.dx);
+      if (c.cross) check("dcontext", m.dcontext, exact.dcontext);
+      check("dq", m.dq, exact.dq);
+      check("dk", m.dk, exact.dk);
+      check("dv", m.dv, exact.dv);
+      check("do", m.d_o, exact.d_o);
+      for (const auto* t : {&m.x, &m.y, &m.dx, &m.dcontext}) BOOST_TEST(t->guards_intact());
+    }
+}
+
+struct Near {
+  KOKKOS_FUNCTION bool operator()(AttentionIndex at) const {
+    const auto distance = at.query - at.key;
+    return distance > -3 && distance < 3;
+  }
+};
+
+BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
+  Case windowed{"window", {.hidden_size = 24, .num_attention_heads = 3, .attention = {.window = 3}}, {2, 17}};
+  Case free = windowed;
+  free.config.attention.window = 0;
+  Module<double> by_option(windowed), by_functor(free);
+  by_option.forward();
+  by_option.backward();
+  const auto x = by_functor.x.view<2>();
+  by_functor.module.forward(Exec(), x, x, by_functor.y.view<2>(), Near{});
+  by_functor.module.backward(Exec(), x, x, by_functor.dy.view<2>(), by_functor.dx.view<2>(),
+                             by_functor.dcontext.view<2>(), by_functor.gradients(), Near{});
+  Exec().fence("kformer::Testing::module");
+  const auto agree = [](const TestTensor<Exec, double>& a, const TestTensor<Exec, double>& b) {
+    const auto one = a.read<double>().values(), two = b.read<double>().values();
+    for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(one[i] - two[i]) <= 1e-13);
+  };
+  agree(by_option.y, by_functor.y);
+  agree(by_option.dq, by_functor.dq);
+  agree(by_option.dv, by_functor.dv);
+}
+
+// What a user writes on Views of his own.
+BOOST_AUTO_TEST_CASE(a_module_on_plain_views) {
+  const Exec exec;
+  using View = Kokkos::View<float**, Kokkos::LayoutRight, Exec::memory_space>;
+  const View x("x", 6, 8), y("y", 6, 8), dy("dy", 6, 8), dx("dx", 6, 8);
+  const View w_q("w_q", 8, 8), w_k("w_k", 8, 8), w_v("w_v", 8, 8), w_o("w_o", 8, 8);
+  const View d_q("d_q", 8, 8), d_k("d_k", 8, 8), d_v("d_v", 8, 8), d_o("d_o", 8, 8);
+  for (const View& view : {x, dy, w_v, w_o}) Kokkos::deep_copy(exec, view, 0.5f);
+  const auto ledger = Ledger::create();
+  MultiHeadAttention<Exec, float> attention({.hidden_size = 8, .num_attention_heads = 2}, {.batch = 2, .seq_len = 3},
+                                            {.q = w_q, .k = w_k, .v = w_v, .o = w_o}, *ledger);
+  attention.forward(exec, x, y);
+  attention.backward(exec, x, dy, dx, {.q = d_q, .k = d_k, .v = d_v, .o = d_o});
+  const auto host_y = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), y);
+  const auto host_dx = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), dx);
+  BOOST_TEST(host_y(5, 7) == 8.f);   // v = 8/4, y = 8 · v/2
+  BOOST_TEST(host_dx(5, 7) == 8.f);  // the values' way alone
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_booked_when_the_module_is_made) {
+  for (const Case& c : cases()) {
+    Module<float> m(c);
+    m.forward();
+    m.backward();
+    const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
+    const ToolsRecorder witness;
+    {
+      MultiHeadAttention<Exec, float> counted(m.c.config, c.shape, m.weights(), *forecast);
+      BOOST_TEST(witness.allocations().empty());
+      m.module = MultiHeadAttention<Exec, float>(m.c.config, c.shape, m.weights(), *ledger);
+      m.module.prepare(Exec());
+      const std::size_t made = ledger->current_total();
+      m.forward();
+      m.backward();
+      BOOST_TEST(witness.peak_bytes() == made);
+      BOOST_TEST(ledger->peak_total() == made);
+      BOOST_TEST(forecast->peak_total() == made);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(errors) {
+  const auto refused = [](auto call, const std::string& sentence) {
+    check_error<NotSupported>(call, "kformer::MultiHeadAttention::" + sentence);
+  };
+  Module<float> m(cases()[0]);
+  refused([&] { m.backward(); }, "backward: there was no forward; call forward(exec, x, y) first");
+  const auto x = m.x.view<2>(), y = m.y.view<2>();
+  const auto ledger = Ledger::create();
+  MultiHeadAttentionConfig config = m.c.config;
+  config.mode = LayerMode::inference;
+  MultiHeadAttention<Exec, float> inference(config, m.c.shape, m.weights(), *ledger);
+  inference.forward(Exec(), x, y);
+  refused([&] { inference.backward(Exec(), x, y, m.dx.view<2>(), m.gradients()); },
+          "backward: the module was made for inference and has no workspace for backward; construct it with "
+          "LayerMode::training");
+  Module<float> turned(cases()[2]);
+  MultiHeadAttention<Exec, float> fresh(turned.c.config, turned.c.shape, turned.weights(), *ledger);
+  refused([&] { fresh.forward(Exec(), turned.x.view<2>(), turned.y.view<2>()); },
+          "forward: the rotary tables are empty; call prepare(exec) once, before the first forward");
+  MultiHeadAttention<Exec, float> other(turned.c.config, {2, 7, 3}, turned.weights(), *ledger);
+  other.prepare(Exec());
+  refused([&] { other.forward(Exec(), turned.x.view<2>(), turned.x.view<2>(), turned.y.view<2>()); },
+          "forward: a rotary embedding needs a context as long as x, got 3 and 7 tokens; leave `rope` out for "
+          "cross-attention");
+  const auto wrong = [](auto call, const std::string& sentence) {
+    check_error<DimensionMismatch>(call, "kformer::MultiHeadAttention" + sentence);
+  };
+  auto weights = m.weights();
+  weights.k = m.x.view<2>();
+  wrong([&] { MultiHeadAttention<Exec, float>(m.c.config, m.c.shape, weights, *ledger); },
+        ": extents do not match: k[10,21]; expected k[21,21]");
+  wrong([&] { m.module.forward(Exec(), m.q.view<2>(), y); },
+        "::forward: extents do not match: x[21,21]; expected x[10,21]");
+  const auto make = [&](MultiHeadAttentionConfig c) {
+    return [&, c] { MultiHeadAttention<Exec, float>(c, {1, 1}, {}, *ledger); };
+  };
+  wrong(make({}), ": hidden_size must be positive, got 0");
+  wrong(make({.hidden_size = 5, .num_attention_heads = 2}),
+        ": hidden_size 5 is not a multiple of num_attention_heads 2; give head_dim");
+  wrong(make({.hidden_size = 6, .num_attention_heads = 3, .num_key_value_heads = 2}),
+        ": num_key_value_heads 2 does not divide num_attention_heads 3");
+  wrong(make({.hidden_size = 6, .num_attention_heads = 2, .rope = RopeOptions{}}),
+        ": a rotary embedding needs an even head_dim, got 3");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
