@@ -1,50 +1,28 @@
 // SPDX-License-Identifier: MIT
 #include "decks/attention_deck.hpp"
 
-#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "io/scratch_directory.hpp"
+#include "deck_case.hpp"
 
 namespace {
 
 using namespace kformer;
-using Testing::contents_of;
-using Testing::put_contents;
-using Testing::ScratchDirectory;
+using namespace kformer::Testing;
 
 const std::string header = "schema = 1\nkind = \"attention_compare\"\n";
 const std::string sweep = "[sweep]\nnum_attention_heads = 4\nhead_dim = 16\nseq_len = 8\n";
-const std::vector<std::string> built{"openmp", "serial"};
 
-struct AttentionDecks {
-  ScratchDirectory directory;
-
-  AttentionCompareDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
-    put_contents(directory / "deck.toml", text);
-    return load_attention_deck({directory / "deck.toml", std::move(overrides)});
-  }
-
-  std::string faults(const std::string& text) const {
-    try {
-      load(text);
-    } catch (const DeckError& error) {
-      return error.what();
-    }
-    return "no fault";
-  }
-
+struct AttentionDecks : DeckCase<load_attention_deck> {
   std::vector<AttentionCase> cases(const std::string& text) const {
     const auto deck = load(text);
     return expand(deck, filled_axes(deck), built);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -58,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_minimal_deck_compares_both_ways_in_both_directions_on_eve
   BOOST_TEST(all.front().v_head_dim == 16);
   BOOST_TEST(all.front().q_len == 0);
   BOOST_TEST(query_length(all.front()) == 8);
-  BOOST_TEST(all.front().dtype == "f32");
+  BOOST_TEST((all.front().dtype == DType::f32));
   BOOST_TEST(!all.front().causal);
   BOOST_TEST((all[0].impl == AttentionAlgorithm::standard && all[1].impl == AttentionAlgorithm::flash));
   BOOST_TEST((all[1].direction == Direction::forward && all[2].direction == Direction::backward));
@@ -126,13 +104,7 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
-  const std::string begin = "<!-- begin kformer-attention --describe-deck -->\n";
-  const auto from = page.find(begin), to = page.find("<!-- end kformer-attention --describe-deck -->\n");
-  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
-  BOOST_TEST(page.substr(from + begin.size(), to - from - begin.size()) ==
-                 describe_deck_markdown<AttentionCompareDeck>(),
-             "put the output of kformer-attention --describe-deck between the markers of docs/decks.md");
+  check_documentation("kformer-attention", describe_deck_markdown<AttentionCompareDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_axes) {

@@ -1,55 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "decks/engine/deck.hpp"
-
-#include <boost/test/unit_test.hpp>
-
-#include <string>
-#include <vector>
-
-#include "decks/layer_deck.hpp"
-#include "io/scratch_directory.hpp"
-
 // What holds for every kind of deck, tried with the layer sweep: syntax, limits, includes, overrides, error
 // texts.
+#include <string>
+
+#include "layer_decks.hpp"
 
 namespace {
 
-using kformer::DeckError;
-using kformer::Testing::put_contents;
-using kformer::Testing::ScratchDirectory;
+using namespace kformer::Testing;
 
-const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
-const std::string model = "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
-const std::string good = header + model + "[sweep]\nseq_len = 16\n";
-
-// Decks in a directory of their own; errors name them by their path, which `faults` cuts down to the file name.
-struct Decks {
-  ScratchDirectory directory;
-
-  std::string put(const std::string& text, const std::string& name = "deck.toml") const {
-    put_contents(directory / name, text);
-    return (directory / name).string();
-  }
-
-  kformer::LayerSweepDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
-    return kformer::load_layer_deck({put(text), std::move(overrides)});
-  }
-
-  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
-    try {
-      load(text, std::move(overrides));
-    } catch (const DeckError& error) {
-      return without_directory(error.what());
-    }
-    return "no fault";
-  }
-
-  std::string without_directory(std::string text) const {
-    const std::string prefix = directory.path().string() + "/";
-    for (auto at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
-      text.erase(at, prefix.size());
-    return text;
-  }
+struct Decks : LayerDecks {
+  void put(const std::string& text, const std::string& name) const { put_contents(directory / name, text); }
 };
 
 std::string repeated(const std::string& piece, int times) {
@@ -57,8 +18,6 @@ std::string repeated(const std::string& piece, int times) {
   for (int i = 0; i < times; ++i) text += piece;
   return text;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -261,7 +220,7 @@ BOOST_AUTO_TEST_CASE(bare_words_are_strings_only_where_they_are_no_toml) {
   const auto deck = load(good, {"run.name=layer-h100", "output.file={name}.{jobid}.h5", "sweep.dtype= bf16 "});
   BOOST_TEST(deck.run.name == "layer-h100");
   BOOST_TEST(deck.output.file == "{name}.{jobid}.h5");
-  BOOST_TEST(deck.sweep.axes.dtype.front() == "bf16");
+  BOOST_TEST((deck.sweep.axes.dtype.front() == kformer::DType::bf16));
   BOOST_TEST(contains(faults(good, {"run.name=7"}),
                       "--set[1]:1:10: error: 'run.name' must be a string, got integer 7"));
   BOOST_TEST(contains(faults(good, {"run.name=true"}), "'run.name' must be a string, got boolean true"));
@@ -373,7 +332,7 @@ BOOST_AUTO_TEST_CASE(placeholders_of_the_output_file) {
   const auto fault = [&](const char* pattern) -> std::string {
     try {
       return "no fault: " + name(pattern);
-    } catch (const DeckError& error) {
+    } catch (const kformer::DeckError& error) {
       return error.what();
     }
   };

@@ -1,50 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "decks/generate_deck.hpp"
 
-#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "io/scratch_directory.hpp"
+#include "deck_case.hpp"
 
 namespace {
 
 using namespace kformer;
-using Testing::contents_of;
-using Testing::put_contents;
-using Testing::ScratchDirectory;
+using namespace kformer::Testing;
 
 const std::string header = "schema = 1\nkind = \"generate\"\n";
 const std::string weights = "[weights]\npath = \"model\"\n";
 const std::string prompt = "[[prompt]]\ntext = \"Once\"\n";
 
-struct GenerateDecks {
-  ScratchDirectory directory;
-
-  GenerateDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
-    put_contents(directory / "deck.toml", text);
-    return load_generate_deck({directory / "deck.toml", std::move(overrides)});
-  }
-
-  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
-    try {
-      load(text, std::move(overrides));
-    } catch (const DeckError& error) {
-      return error.what();
-    }
-    return "no fault";
-  }
-
+struct GenerateDecks : DeckCase<load_generate_deck> {
   /// The faults of a deck with these keys in [generate], which are on line 6 and below.
   std::string generate_faults(const std::string& keys) const {
     return faults(header + weights + "[generate]\n" + keys + prompt);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::size_t number_of_faults(const std::string& text) {
   std::size_t faults = 0;
@@ -158,8 +137,7 @@ BOOST_AUTO_TEST_CASE(names_of_prompts_differ) {
 
 BOOST_AUTO_TEST_CASE(files_of_prompts_are_readable) {
   const std::string text = faults(header + weights + "[[prompt]]\nfile = \"none.txt\"\nexpect_file = \".\"\n");
-  BOOST_TEST(contains(text, "deck.toml:6:8: error: cannot read '" + (directory / "none.txt").string() +
-                                "': No such file or directory"));
+  BOOST_TEST(contains(text, "deck.toml:6:8: error: cannot read 'none.txt': No such file or directory"));
   BOOST_TEST(contains(text, "deck.toml:7:15: error: cannot read"));
   BOOST_TEST(contains(text, "Is a directory"));
 }
@@ -252,8 +230,7 @@ BOOST_AUTO_TEST_CASE(a_check_of_nothing_is_warned_about) {
 
 BOOST_AUTO_TEST_CASE(the_space_must_be_built) {
   GenerateTable table;
-  const std::vector<std::string> built{"openmp", "serial"};
-  BOOST_TEST(execution_space_of(table, built) == "openmp");
+    BOOST_TEST(execution_space_of(table, built) == "openmp");
   table.execution_space = "serial";
   BOOST_TEST(execution_space_of(table, built) == "serial");
   table.execution_space = "cuda";
@@ -303,13 +280,7 @@ BOOST_AUTO_TEST_CASE(the_decks_of_the_project_are_good) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
-  const std::string begin = "<!-- begin kformer-generate --describe-deck -->\n";
-  const auto from = page.find(begin), to = page.find("<!-- end kformer-generate --describe-deck -->\n");
-  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
-  BOOST_TEST(
-      page.substr(from + begin.size(), to - from - begin.size()) == describe_deck_markdown<GenerateDeck>(),
-      "put the output of kformer-generate --describe-deck between the markers of docs/decks.md");
+  check_documentation("kformer-generate", describe_deck_markdown<GenerateDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_prompts) {

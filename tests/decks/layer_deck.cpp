@@ -1,58 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include "decks/layer_deck.hpp"
-
-#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "io/scratch_directory.hpp"
+#include "layer_decks.hpp"
 
 namespace {
 
 using namespace kformer;
-using Testing::contents_of;
-using Testing::put_contents;
-using Testing::ScratchDirectory;
-
-const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
-const std::string model = "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
-const std::string good = header + model + "[sweep]\nseq_len = 16\n";
-const std::string with_tensors = header + "[tensors]\ninput = \"case.safetensors\"\n";
-const std::vector<std::string> built{"openmp", "serial"};
-
-struct LayerDecks {
-  ScratchDirectory directory;
-
-  LayerSweepDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
-    put_contents(directory / "deck.toml", text);
-    return load_layer_deck({directory / "deck.toml", std::move(overrides)});
-  }
-
-  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
-    try {
-      load(text, std::move(overrides));
-    } catch (const DeckError& error) {
-      return without_directory(error.what());
-    }
-    return "no fault";
-  }
-
-  std::string without_directory(std::string text) const {
-    const std::string prefix = directory.path().string() + "/";
-    for (auto at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
-      text.erase(at, prefix.size());
-    return text;
-  }
-
-  std::vector<LayerCase> cases(const std::string& sweep) const {
-    return expand(load(good + sweep).sweep, built);
-  }
-};
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using namespace kformer::Testing;
 
 void check_equal(const LayerSweepDeck& a, const LayerSweepDeck& b) {
   BOOST_TEST((a.run == b.run));
@@ -178,8 +137,13 @@ states = "int8"
   BOOST_TEST((deck.sweep.mode == SweepMode::zip));
   BOOST_TEST((
       deck.sweep.axes ==
-      LayerAxes{{"serial"}, {"f16", "f64"}, {Direction::backward}, {2, 3}, {12}, {AttentionAlgorithm::flash}}));
-  BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {"f16"}, {}, {2, 3}, {}, {}}}));
+      LayerAxes{{"serial"},
+                {DType::f16, DType::f64},
+                {Direction::backward},
+                {2, 3},
+                {12},
+                {AttentionAlgorithm::flash}}));
+  BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {DType::f16}, {}, {2, 3}, {}, {}}}));
   BOOST_TEST((deck.check == CheckTable{CheckReference::none, false, 13}));
   BOOST_TEST((deck.precision == PrecisionTable{Precision::full, MasterWeights::none, LossScalingRule::dynamic,
                                                14, 1.5, 0.25, 15, 0.5, 16}));
@@ -225,7 +189,8 @@ BOOST_AUTO_TEST_CASE(tensors_alone_are_enough) {
   BOOST_TEST(deck.sweep.axes.seq_len.empty());
   const auto points = expand(deck.sweep, {"serial"});
   BOOST_TEST_REQUIRE(points.size() == 2u);
-  BOOST_TEST((points[1] == LayerCase{"serial", "f64", Direction::backward, 0, 0, AttentionAlgorithm::flash}));
+  BOOST_TEST(
+      (points[1] == LayerCase{"serial", DType::f64, Direction::backward, 0, 0, AttentionAlgorithm::flash}));
 }
 
 BOOST_AUTO_TEST_CASE(tensors_name_their_input) {
@@ -305,126 +270,6 @@ BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
   BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
 }
 
-BOOST_AUTO_TEST_CASE(axes_hold_different_values) {
-  BOOST_TEST(contains(faults(good + "batch = []\n"),
-                      "deck.toml:9:9: error: 'sweep.batch' must not be empty; leave the "
-                      "key out for its default"));
-  BOOST_TEST(
-      contains(faults(good + "batch = [1, 2, 1]\n"), "9:16: error: 'sweep.batch[2]' repeats an earlier value"));
-  BOOST_TEST(
-      contains(faults(good + "impl = [\"flash\", \"flash\"]\n"), "'sweep.impl[1]' repeats an earlier value"));
-  BOOST_TEST(contains(faults(good + "batch = [0]\n"),
-                      "'sweep.batch[0]' must be an integer in [1, 16777216], got integer 0"));
-  BOOST_TEST(
-      contains(faults(good + "execution_space = [\"all\", \"serial\"]\n"),
-               "'sweep.execution_space' combines \"all\" or \"default\" with other values; use it alone"));
-  std::string many;
-  for (int i = 1; i <= 400; ++i) many += std::to_string(i) + ",";
-  BOOST_TEST(contains(faults(good + "batch = [" + many + "]\n", {"sweep.seq_len=[" + many + "]"}),
-                      "[sweep] has 320000 cases, but the limit is 100000"));
-}
-
-BOOST_AUTO_TEST_CASE(a_product_has_every_combination_once) {
-  const auto points =
-      cases("impl = [\"standard\", \"flash\"]\nbatch = [1, 2, 4]\ndtype = [\"f32\", \"bf16\"]\n");
-  BOOST_TEST(points.size() == 2u * 2 * 2 * 3 * 2);
-  for (std::size_t i = 0; i < points.size(); ++i)
-    BOOST_TEST((std::count(points.begin(), points.end(), points[i]) == 1));
-  BOOST_TEST(
-      (points[0] == LayerCase{"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard}));
-  BOOST_TEST((points[1] == LayerCase{"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::flash}));
-  BOOST_TEST(
-      (points[2] == LayerCase{"openmp", "f32", Direction::forward, 2, 16, AttentionAlgorithm::standard}));
-  BOOST_TEST(
-      (points.back() == LayerCase{"serial", "bf16", Direction::backward, 4, 16, AttentionAlgorithm::flash}));
-}
-
-BOOST_AUTO_TEST_CASE(a_zip_takes_the_nth_values_together) {
-  const auto points =
-      cases("mode = \"zip\"\ndirection = \"forward\"\nbatch = [8, 1]\nimpl = [\"flash\", \"standard\"]\n");
-  const std::vector<LayerCase> expected{
-      {"openmp", "f32", Direction::forward, 8, 16, AttentionAlgorithm::flash},
-      {"openmp", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard},
-      {"serial", "f32", Direction::forward, 8, 16, AttentionAlgorithm::flash},
-      {"serial", "f32", Direction::forward, 1, 16, AttentionAlgorithm::standard}};
-  BOOST_TEST((points == expected));
-}
-
-BOOST_AUTO_TEST_CASE(zipped_axes_agree_in_length) {
-  BOOST_TEST(
-      faults(
-          good +
-          "mode = \"zip\"\ndirection = \"forward\"\nbatch = [1, 2]\ndtype = [\"f32\", \"f16\", \"f64\"]\n") ==
-      "deck.toml:11:9: error: with mode = \"zip\" every axis has one value or equally many, but 'dtype' has 3 "
-      "and 'batch' has 2\n"
-      "   11 | batch = [1, 2]\n"
-      "      |         ^~~~~~");
-  BOOST_TEST(
-      contains(faults(good + "mode = \"zip\"\nbatch = [1, 2, 3]\n"),
-               "deck.toml:10:9: error: with mode = \"zip\" every axis has one value or equally many, but "
-               "'direction' has 2 by default and 'batch' has 3"));
-}
-
-BOOST_AUTO_TEST_CASE(exclusions_match_on_every_axis_they_name) {
-  const std::string axes =
-      "execution_space = \"serial\"\ndirection = \"forward\"\nbatch = [1, 2, 4]\ndtype = [\"f32\", \"f16\"]\n";
-  BOOST_TEST(cases(axes).size() == 6u);
-  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\n").size() == 4u);
-  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\ndtype = \"f32\"\n").size() == 5u);
-  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = [2, 4]\ndtype = \"f32\"\n").size() == 4u);
-  BOOST_TEST(cases(axes + "[[sweep.exclude]]\nbatch = 2\n[[sweep.exclude]]\ndtype = \"f32\"\n").size() == 2u);
-  const auto left = expand(load(good + axes + "[[sweep.exclude]]\nbatch = [2, 4]\n").sweep, built);
-  BOOST_TEST(std::all_of(left.begin(), left.end(), [](const auto& point) { return point.batch == 1; }));
-}
-
-BOOST_AUTO_TEST_CASE(exclusions_name_the_spaces_behind_all) {
-  const auto deck = load(good + "direction = \"forward\"\n[[sweep.exclude]]\nexecution_space = \"serial\"\n");
-  BOOST_TEST(deck.record.warnings.empty());
-  const auto points = expand(deck.sweep, built);
-  BOOST_TEST_REQUIRE(points.size() == 1u);
-  BOOST_TEST(points[0].execution_space == "openmp");
-}
-
-BOOST_AUTO_TEST_CASE(idle_exclusions_are_warned_about) {
-  const auto deck =
-      load(good + "[[sweep.exclude]]\nbatch = 3\n[[sweep.exclude]]\nbatch = 1\ndirection = \"forward\"\n");
-  BOOST_TEST_REQUIRE(deck.record.warnings.size() == 1u);
-  BOOST_TEST(without_directory(deck.record.warnings[0]) ==
-             "deck.toml:9:1: warning: 'sweep.exclude[0]' matches no case");
-  BOOST_TEST(load(with_tensors + "[[sweep.exclude]]\nbatch = 3\n").record.warnings.empty());
-}
-
-BOOST_AUTO_TEST_CASE(exclusions_leave_something) {
-  BOOST_TEST(
-      contains(faults(good + "[[sweep.exclude]]\nseq_len = 16\n"), "error: every case of [sweep] is excluded"));
-  BOOST_TEST(
-      contains(faults(good + "[[sweep.exclude]]\n"), "deck.toml:9:1: error: 'sweep.exclude[0]' names no axis"));
-  BOOST_TEST(contains(faults(good + "[[sweep.exclude]]\nmode = \"zip\"\n"),
-                      "unknown key 'mode' in [sweep.exclude[0]]"));
-  const auto deck = load(good + "[[sweep.exclude]]\nexecution_space = \"serial\"\n");
-  BOOST_CHECK_EXCEPTION(expand(deck.sweep, {"serial"}), DeckError, [](const DeckError& error) {
-    return std::string(error.what()) == "every case of [sweep] is excluded";
-  });
-}
-
-BOOST_AUTO_TEST_CASE(execution_spaces_are_those_of_the_build) {
-  const auto spaces = [&](const std::string& line, const std::vector<std::string>& has) {
-    std::vector<std::string> names;
-    for (const auto& point : expand(load(good + "direction = \"forward\"\n" + line).sweep, has))
-      names.push_back(point.execution_space);
-    return names;
-  };
-  using Names = std::vector<std::string>;
-  BOOST_TEST((spaces("", {"cuda", "openmp"}) == Names{"cuda", "openmp"}));
-  BOOST_TEST((spaces("execution_space = \"default\"\n", {"cuda", "openmp"}) == Names{"cuda"}));
-  BOOST_TEST(
-      (spaces("execution_space = [\"openmp\", \"cuda\"]\n", {"cuda", "openmp"}) == Names{"openmp", "cuda"}));
-  BOOST_CHECK_EXCEPTION(spaces("execution_space = \"cuda\"\n", built), DeckError, [](const DeckError& error) {
-    return std::string(error.what()) ==
-           "'sweep.execution_space' asks for \"cuda\", but this build has: openmp, serial";
-  });
-}
-
 BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
   put_contents(directory / "config.json", R"({
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 172,
@@ -497,15 +342,7 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
-  const std::string begin = "<!-- begin kformer-layer --describe-deck -->\n";
-  const std::string end = "<!-- end kformer-layer --describe-deck -->\n";
-  const auto from = page.find(begin);
-  const auto to = page.find(end);
-  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
-  BOOST_TEST(
-      page.substr(from + begin.size(), to - from - begin.size()) == describe_deck_markdown<LayerSweepDeck>(),
-      "put the output of kformer-layer --describe-deck between the markers of docs/decks.md");
+  check_documentation("kformer-layer", describe_deck_markdown<LayerSweepDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_has_every_key_of_the_resolved_deck) {

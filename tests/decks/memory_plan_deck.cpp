@@ -1,51 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "decks/memory_plan_deck.hpp"
 
-#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <string>
 #include <vector>
 
-#include "io/scratch_directory.hpp"
+#include "deck_case.hpp"
 
 namespace {
 
 using namespace kformer;
-using Testing::contents_of;
-using Testing::put_contents;
-using Testing::ScratchDirectory;
+using namespace kformer::Testing;
 
 const std::string header = "schema = 1\nkind = \"memory_plan\"\n";
 const std::string model =
     "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
     "num_hidden_layers = 3\nvocab_size = 32\nmax_position_embeddings = 64\n";
-const std::vector<std::string> built{"openmp", "serial"};
 
-struct MemoryPlanDecks {
-  ScratchDirectory directory;
-
-  MemoryPlanDeck load(const std::string& text, std::vector<std::string> overrides = {}) const {
-    put_contents(directory / "deck.toml", text);
-    return load_memory_plan_deck({directory / "deck.toml", std::move(overrides)});
-  }
-
-  std::string faults(const std::string& text, std::vector<std::string> overrides = {}) const {
-    try {
-      load(text, std::move(overrides));
-    } catch (const DeckError& error) {
-      return error.what();
-    }
-    return "no fault";
-  }
-
+struct MemoryPlanDecks : DeckCase<load_memory_plan_deck> {
   std::vector<MemoryCase> cases(const std::string& text) const {
     const auto deck = load(text);
     return expand(deck.sweep, *deck.model, built);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -61,7 +39,7 @@ BOOST_AUTO_TEST_CASE(a_minimal_deck_plans_one_sequence_of_the_trained_length) {
   BOOST_TEST(deck.plan.device_bytes == 0);
   const auto all = cases(header + model);
   BOOST_TEST_REQUIRE(all.size() == 1u);
-  BOOST_TEST((all[0] == MemoryCase{"openmp", PlanPurpose::generate, "f32", WeightStorage::same,
+  BOOST_TEST((all[0] == MemoryCase{"openmp", PlanPurpose::generate, DType::f32, WeightStorage::same,
                                    KvCacheKind::contiguous, 512, 1, 64}));
 }
 
@@ -71,7 +49,7 @@ BOOST_AUTO_TEST_CASE(axes_vary_from_the_first_to_the_last) {
   BOOST_TEST_REQUIRE(all.size() == 12u);
   BOOST_TEST((all[0].context == 16 && all[1].context == 32 && all[2].context == 64));
   BOOST_TEST((all[2].batch == 1 && all[3].batch == 8));
-  BOOST_TEST((all[5].dtype == "f32" && all[6].dtype == "bf16"));
+  BOOST_TEST((all[5].dtype == DType::f32 && all[6].dtype == DType::bf16));
 }
 
 BOOST_AUTO_TEST_CASE(training_has_no_cache) {
@@ -79,7 +57,7 @@ BOOST_AUTO_TEST_CASE(training_has_no_cache) {
                          "[sweep]\npurpose = [\"generate\", \"train\"]\nkv_cache = [\"paged\", \"int8\"]\n"
                          "prefill_chunk = [0, 16]\n");
   BOOST_TEST_REQUIRE(all.size() == 5u);
-  BOOST_TEST((all.back() == MemoryCase{"openmp", PlanPurpose::train, "f32", WeightStorage::same,
+  BOOST_TEST((all.back() == MemoryCase{"openmp", PlanPurpose::train, DType::f32, WeightStorage::same,
                                        KvCacheKind::none, 0, 1, 64}));
 }
 
@@ -185,13 +163,7 @@ BOOST_AUTO_TEST_CASE(the_deck_of_the_project_is_good) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
-  const std::string begin = "<!-- begin kformer-memory --describe-deck -->\n";
-  const auto from = page.find(begin), to = page.find("<!-- end kformer-memory --describe-deck -->\n");
-  BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
-  BOOST_TEST(
-      page.substr(from + begin.size(), to - from - begin.size()) == describe_deck_markdown<MemoryPlanDeck>(),
-      "put the output of kformer-memory --describe-deck between the markers of docs/decks.md");
+  check_documentation("kformer-memory", describe_deck_markdown<MemoryPlanDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_model_and_axes) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "decks/layer_deck.hpp"
+#include "deck_case.hpp"
+
+/// \file
+/// Decks of layer sweeps, from which the tests start.
+
+namespace kformer::Testing {
+
+inline const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
+inline const std::string model =
+    "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
+inline const std::string good = header + model + "[sweep]\nseq_len = 16\n";
+inline const std::string with_tensors = header + "[tensors]\ninput = \"case.safetensors\"\n";
+
+using LayerDecks = DeckCase<load_layer_deck>;
+
+}  // namespace kformer::Testing

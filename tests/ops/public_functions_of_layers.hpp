@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/linear.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/rope.hpp"
+#include "kformer/ops/standard_attention.hpp"
+#include "kformer/ops/swiglu.hpp"
+#include "kformer/ops/swiglu_mlp.hpp"
+#include "ops/public_function.hpp"
+
+/// \file
+/// The public functions of a transformer layer.
+
+namespace kformer::Testing {
+
+template <class T>
+void add_rms_norm(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), residual("residual", 5, 12), sum("sum", 5, 12), y("y", 5, 12);
+  const Vector<T> weight("weight", 12);
+  const Vector<C> rstd("rstd", 5), dweight("dweight", 12);
+  const auto bytes = workspace(rms_norm_backward_workspace_bytes<T>(Exec(), 5, 12));
+  table.push_back(row<Impl::RmsNormForward>(
+      "rms_norm_forward", [=](const Exec& exec) { rms_norm_forward(exec, x, weight, y, rstd); }));
+  table.push_back(row<Impl::RmsNormForward>("rms_norm_residual_forward", [=](const Exec& exec) {
+    rms_norm_residual_forward(
+        exec, RmsNormResidualForwardOperands{
+                  .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd});
+  }));
+  table.push_back(row<Impl::RmsNormBackward>("rms_norm_backward", [=](const Exec& exec) {
+    rms_norm_backward(
+        exec,
+        RmsNormBackwardOperands{.x = x, .weight = weight, .rstd = rstd, .dy = y, .dx = sum, .dweight = dweight},
+        bytes);
+  }));
+  table.push_back(row<Impl::RmsNormBackward>("rms_norm_residual_backward", [=](const Exec& exec) {
+    rms_norm_residual_backward(
+        exec,
+        RmsNormResidualBackwardOperands{
+            .sum = x, .weight = weight, .rstd = rstd, .dy = y, .dsum = residual, .dx = sum, .dweight = dweight},
+        bytes);
+  }));
+}
+
+template <class T>
+void add_rope(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<C> cos("cos", 5, 4), sin("sin", 5, 4);
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8);
+  const Matrix<std::int32_t> positions("positions", 2, 5);
+  table.push_back(row<Impl::RopeTables>("rope_tables", [=](const Exec& exec) { rope_tables(exec, cos, sin); }));
+  table.push_back(
+      row<Impl::RopeForward>("rope_forward", [=](const Exec& exec) { rope_forward(exec, q, k, cos, sin); }));
+  table.push_back(row<Impl::RopeForward>(
+      "rope_forward with positions", [=](const Exec& exec) { rope_forward(exec, q, k, cos, sin, positions); }));
+  table.push_back(
+      row<Impl::RopeBackward>("rope_backward", [=](const Exec& exec) { rope_backward(exec, q, k, cos, sin); }));
+  table.push_back(row<Impl::RopeBackward>("rope_backward with positions", [=](const Exec& exec) {
+    rope_backward(exec, q, k, cos, sin, positions);
+  }));
+}
+
+template <class T>
+void add_linear(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), y("y", 5, 7), residual("residual", 5, 7);
+  const Vector<T> bias("bias", 7);
+  const Matrix<C> dweight("dweight", 7, 12);
+  const Vector<C> dbias("dbias", 7);
+  table.push_back(row<Impl::LinearForward>("linear_forward",
+                                           [=](const Exec& exec) { linear_forward(exec, x, weight, y); }));
+  table.push_back(row<Impl::LinearForward>(
+      "linear_bias_forward", [=](const Exec& exec) { linear_bias_forward(exec, x, weight, bias, y); }));
+  table.push_back(row<Impl::LinearForward>("linear_residual_forward", [=](const Exec& exec) {
+    linear_residual_forward(exec, x, weight, residual, y);
+  }));
+  table.push_back(row<Impl::LinearBackwardInput>(
+      "linear_backward_input", [=](const Exec& exec) { linear_backward_input(exec, weight, y, x); }));
+  const Matrix<T> weight_gate_up("weight_gate_up", 14, 12), gate_up("gate_up", 5, 14);
+  const Matrix<C> cos("cos", 9, 3), sin("sin", 9, 3);
+  table.push_back(row<Impl::LinearSwigluForward>("linear_swiglu_forward", [=](const Exec& exec) {
+    linear_swiglu_forward(exec, x, weight_gate_up, gate_up, y);
+  }));
+  table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward", [=](const Exec& exec) {
+    linear_rope_forward(exec, x, weight, cos, sin, y, {.heads = 1, .seq_len = 5});
+  }));
+  table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const Exec& exec) {
+    linear_bias_rope_forward(
+        exec,
+        LinearBiasRopeForwardOperands{.x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y},
+        {.heads = 1, .seq_len = 5});
+  }));
+  const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, 5, 12), weights("weights", 2, 7, 12),
+      ys("ys", 2, 5, 7);
+  table.push_back(row<Impl::LinearForward>("linear_forward of a batch",
+                                           [=](const Exec& exec) { linear_forward(exec, xs, weights, ys); }));
+  table.push_back(row<Impl::LinearBackwardWeight>(
+      "linear_backward_weight", [=](const Exec& exec) { linear_backward_weight(exec, x, y, dweight); }));
+  const Matrix<T> dx("dx", 5, 12);
+  table.push_back(row<Impl::LinearBackwardInput>(
+      "linear_backward", [=](const Exec& exec) { linear_backward(exec, x, weight, y, dx, dweight); }));
+  table.push_back(row<Impl::LinearBackwardBias>(
+      "linear_backward_bias", [=](const Exec& exec) { linear_backward_bias(exec, y, dbias); }));
+}
+
+template <class T>
+void add_swiglu(std::vector<PublicFunction>& table) {
+  const Matrix<T> gate("gate", 5, 12), up("up", 5, 12), y("y", 5, 12), dgate("dgate", 5, 12), dup("dup", 5, 12);
+  table.push_back(
+      row<Impl::SwigluForward>("swiglu_forward", [=](const Exec& exec) { swiglu_forward(exec, gate, up, y); }));
+  table.push_back(row<Impl::SwigluBackward>(
+      "swiglu_backward", [=](const Exec& exec) { swiglu_backward(exec, gate, up, y, dgate, dup); }));
+}
+
+/// Composed of the products and of swiglu: it has no kernel list.
+template <class T>
+void add_swiglu_mlp(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight_gate_up("weight_gate_up", 14, 12), weight_down("weight_down", 12, 7);
+  const Matrix<T> gate_up("gate_up", 5, 14), product("product", 5, 7), y("y", 5, 12);
+  const Matrix<T> dproduct("dproduct", 5, 7), dgate_up("dgate_up", 5, 14), dx("dx", 5, 12);
+  const Matrix<C> dweight_gate_up("dweight_gate_up", 14, 12), dweight_down("dweight_down", 12, 7);
+  table.push_back(row<Impl::LinearForward>("swiglu_mlp_forward", [=](const Exec& exec) {
+    swiglu_mlp_forward(exec, SwigluMlpForwardOperands{.x = x,
+                                                      .weight_gate_up = weight_gate_up,
+                                                      .weight_down = weight_down,
+                                                      .gate_up = gate_up,
+                                                      .product = product,
+                                                      .y = y});
+  }));
+  table.push_back(row<Impl::LinearBackwardWeight>("swiglu_mlp_backward", [=](const Exec& exec) {
+    swiglu_mlp_backward(exec, SwigluMlpBackwardOperands{.x = x,
+                                                        .weight_gate_up = weight_gate_up,
+                                                        .weight_down = weight_down,
+                                                        .gate_up = gate_up,
+                                                        .product = product,
+                                                        .dy = y,
+                                                        .dproduct = dproduct,
+                                                        .dgate_up = dgate_up,
+                                                        .dx = dx,
+                                                        .dweight_gate_up = dweight_gate_up,
+                                                        .dweight_down = dweight_down});
+  }));
+}
+
+template <class T>
+void add_standard_attention(std::vector<PublicFunction>& table) {
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
+  const Heads<T> mask("mask", 1, 1, 5, 5), probabilities("probabilities", 2, 4, 5, 5);
+  const Heads<T> dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const auto bytes = workspace(standard_attention_backward_workspace_bytes<T>(Exec(), 2, 4, 5, 5));
+  table.push_back(row<Impl::StandardAttentionForward>("standard_attention_forward", [=](const Exec& exec) {
+    standard_attention_forward(exec, q, k, v, out, probabilities);
+  }));
+  table.push_back(
+      row<Impl::StandardAttentionForward>("standard_attention_masked_forward", [=](const Exec& exec) {
+        standard_attention_masked_forward(
+            exec, StandardAttentionMaskedForwardOperands{
+                      .q = q, .k = k, .v = v, .mask = mask, .out = out, .probabilities = probabilities});
+      }));
+  table.push_back(row<Impl::StandardAttentionBackward>("standard_attention_backward", [=](const Exec& exec) {
+    standard_attention_backward(
+        exec,
+        StandardAttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .probabilities = probabilities, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, bytes);
+  }));
+}
+
+template <class T>
+void add_attention(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
+  const Heads<T> bias("bias", 1, 1, 5, 5), dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
+  const Heads<T> dbias("dbias", 1, 1, 5, 5);
+  const Vector<T> sinks("sinks", 4);
+  const Vector<C> slopes("slopes", 4), dsinks("dsinks", 4);
+  const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, 5);
+  // Made in each call: the Views keep the memory, extras do not.
+  const auto extras = [=] { return AttentionExtras<Exec>().bias(bias).sinks(sinks).alibi_slopes(slopes); };
+  const auto gradients = [=] { return AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks); };
+  // Enough for any kernel of the list.
+  const auto bytes = workspace(std::size_t(1) << 20);
+  table.push_back(row<Impl::AttentionForward>("attention_forward", [=](const Exec& exec) {
+    attention_forward(exec, q, k, v, out, lse, {}, {}, bytes);
+  }));
+  table.push_back(row<Impl::AttentionForward>("attention_forward with extras", [=](const Exec& exec) {
+    attention_forward(exec, q, k, v, out, lse, {}, extras(), bytes);
+  }));
+  table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, {}, {}, bytes);
+  }));
+  table.push_back(row<Impl::AttentionBackward>("attention_backward with extras", [=](const Exec& exec) {
+    attention_backward(
+        exec,
+        AttentionBackwardOperands{
+            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
+        {}, extras(), gradients(), bytes);
+  }));
+}
+
+}  // namespace kformer::Testing

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/adamw.hpp"
+#include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/embedding.hpp"
+#include "kformer/ops/kv_cache.hpp"
+#include "kformer/ops/kv_cache_eviction.hpp"
+#include "kformer/ops/kv_cache_int8.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/quantized.hpp"
+#include "kformer/ops/sampling.hpp"
+#include "kformer/ops/ternary.hpp"
+#include "ops/public_function.hpp"
+
+/// \file
+/// The public functions around the layers of a model: embedding, loss, quantisation, optimizer, sampling and
+/// cache.
+
+namespace kformer::Testing {
+
+template <class T>
+void add_embedding(std::vector<PublicFunction>& table) {
+  const Vector<std::int32_t> ids("ids", 5);
+  const Matrix<T> weight("weight", 7, 12), y("y", 5, 12);
+  const Matrix<compute_t<T>> dweight("dweight", 7, 12);
+  table.push_back(row<Impl::EmbeddingForward>(
+      "embedding_forward", [=](const Exec& exec) { embedding_forward(exec, ids, weight, y); }));
+  table.push_back(row<Impl::EmbeddingBackward>(
+      "embedding_backward", [=](const Exec& exec) { embedding_backward(exec, ids, y, dweight); }));
+}
+
+template <class T>
+void add_quantized(std::vector<PublicFunction>& table) {
+  const Vector<std::int32_t> ids("ids", 5);
+  const Matrix<T> x("x", 5, 64), y("y", 5, 7), rows("rows", 5, 64), weight("weight", 7, 64);
+  const Kokkos::View<std::byte*, Memory> bytes("bytes", quantized_bytes(QuantizedFormat::q4_1, 7, 64));
+  // Made in each call: the Views keep the memory, matrices do not.
+  const auto matrix = [=] { return QuantizedOutput{QuantizedFormat::q4_1, bytes.data(), 7, 64}; };
+  table.push_back(row<Impl::Quantize>("quantize", [=](const Exec& exec) { quantize(exec, weight, matrix()); }));
+  table.push_back(
+      row<Impl::Dequantize>("dequantize", [=](const Exec& exec) { dequantize(exec, matrix(), weight); }));
+  for (const auto activations : {Activations::full, Activations::int8})
+    table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_forward", [=](const Exec& exec) {
+      quantized_linear_forward(exec, x, matrix(), y, {activations});
+    }));
+  table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_residual_forward", [=](const Exec& exec) {
+    quantized_linear_residual_forward(exec, x, matrix(), y, y);
+  }));
+  table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const Exec& exec) {
+    quantized_embedding_forward(exec, ids, matrix(), rows);
+  }));
+}
+
+/// The linear map is composed of these, of the products and of the quantised linear map.
+template <class T>
+void add_ternary(std::vector<PublicFunction>& table) {
+  const Matrix<T> x("x", 5, 64), y("y", 5, 7), dx("dx", 5, 64), weight("weight", 7, 64);
+  const Matrix<compute_t<T>> dweight("dweight", 7, 64);
+  const auto bytes = workspace(ternary_linear_backward_workspace_bytes<T>(Exec(), 5, 64, 7));
+  const Kokkos::View<std::byte*, Memory> packed("packed", quantized_bytes(QuantizedFormat::tq2_0, 7, 64));
+  table.push_back(row<Impl::TernaryQuantize>("ternary_quantize", [=](const Exec& exec) {
+    ternary_quantize(exec, weight, QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), 7, 64}, bytes);
+  }));
+  table.push_back(row<Impl::TernaryActivations>("ternary_activations",
+                                                [=](const Exec& exec) { ternary_activations(exec, x, dx); }));
+  table.push_back(row<Impl::TernaryQuantize>("ternary_linear_forward", [=](const Exec& exec) {
+    ternary_linear_forward(exec, x, weight, y, {}, bytes);
+  }));
+  table.push_back(row<Impl::TernaryActivations>("ternary_linear_backward", [=](const Exec& exec) {
+    ternary_linear_backward(exec, x, weight, y, dx, dweight, {}, bytes);
+  }));
+}
+
+template <class T>
+void add_cross_entropy(std::vector<PublicFunction>& table) {
+  const Matrix<T> logits("logits", 5, 12), dlogits("dlogits", 5, 12);
+  const Vector<std::int32_t> targets("targets", 5);
+  const Vector<compute_t<T>> loss("loss", 5), lse("lse", 5), dloss("dloss", 5);
+  table.push_back(row<Impl::CrossEntropyForward>("cross_entropy_forward", [=](const Exec& exec) {
+    cross_entropy_forward(exec, logits, targets, loss, lse);
+  }));
+  table.push_back(row<Impl::CrossEntropyBackward>("cross_entropy_backward", [=](const Exec& exec) {
+    cross_entropy_backward(exec, logits, targets, lse, dloss, dlogits);
+  }));
+}
+
+/// Composed of the products and of cross entropy; two chunks.
+template <class T>
+void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), dx("dx", 5, 12);
+  const Vector<std::int32_t> targets("targets", 5);
+  const Vector<C> loss("loss", 5), dloss("dloss", 5);
+  const Matrix<C> dweight("dweight", 7, 12);
+  const LinearCrossEntropyOptions options{.chunk_rows = 3};
+  const auto bytes = workspace(linear_cross_entropy_workspace_bytes<T>(Exec(), 5, 7, options));
+  table.push_back(row<Impl::CrossEntropyForward>(
+      "linear_cross_entropy of the loss alone",
+      [=](const Exec& exec) { linear_cross_entropy(exec, x, weight, targets, loss, options, bytes); }));
+  table.push_back(row<Impl::CrossEntropyBackward>("linear_cross_entropy", [=](const Exec& exec) {
+    linear_cross_entropy(exec,
+                         LinearCrossEntropyOperands{.x = x,
+                                                    .weight = weight,
+                                                    .targets = targets,
+                                                    .dloss = dloss,
+                                                    .loss = loss,
+                                                    .dx = dx,
+                                                    .dweight = dweight},
+                         options, bytes);
+  }));
+}
+
+template <class T>
+void add_adamw(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Matrix<T> weight("weight", 5, 60);
+  const Matrix<C> gradient("gradient", 5, 60), master("master", 5, 60), m("m", 5, 60), v("v", 5, 60);
+  const Matrix<std::uint8_t> m_code("m_code", 5, 60), v_code("v_code", 5, 60);
+  const Vector<float> m_scale("m_scale", 2), v_scale("v_scale", 2);
+  const Vector<C> norm("norm", 1);
+  // Made in each call: the Views keep the memory, parameters do not.
+  const auto with_states = [=](const auto& first, const auto& second) {
+    const TensorRef exact = sizeof(T) == 2 ? tensor_ref(master) : TensorRef{};
+    return std::vector<AdamWParameter>{
+        {tensor_ref(weight), tensor_ref(gradient), exact, tensor_ref(first), tensor_ref(second)}};
+  };
+  const auto plain = [=] { return with_states(m, v); };
+  const auto coded = [=] {
+    auto parameters = with_states(m_code, v_code);
+    parameters[0].m_scale = tensor_ref(m_scale);
+    parameters[0].v_scale = tensor_ref(v_scale);
+    return parameters;
+  };
+  const auto bytes = workspace(gradient_norm_workspace_bytes(Exec(), plain()));
+  table.push_back(row<Impl::GradientNorm>(
+      "gradient_norm", [=](const Exec& exec) { gradient_norm(exec, plain(), norm, bytes); }));
+  table.push_back(row<Impl::AdamW>("adamw", [=](const Exec& exec) { adamw(exec, plain()); }));
+  table.push_back(row<Impl::AdamW>("adamw with a norm",
+                                   [=](const Exec& exec) { adamw(exec, plain(), norm, {.max_norm = 1}); }));
+  if constexpr (sizeof(T) < 8)
+    table.push_back(
+        row<Impl::AdamW>("adamw with 8-bit states", [=](const Exec& exec) { adamw(exec, coded()); }));
+}
+
+template <class T>
+void add_sampling(std::vector<PublicFunction>& table) {
+  const Matrix<T> logits("logits", 5, 12);
+  const Matrix<std::int32_t> history("history", 5, 3);
+  const Vector<std::int32_t> lengths("lengths", 5), positions("positions", 5), tokens("tokens", 5);
+  const Vector<compute_t<T>> log_probabilities("log_probabilities", 5);
+  const SamplingOptions options{.top_k = 3, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1};
+  const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), 5, 12, true, options));
+  table.push_back(row<Impl::Sampling>("sample", [=](const Exec& exec) {
+    sample(exec,
+           SampleOperands{.logits = logits,
+                          .history = history,
+                          .history_lengths = lengths,
+                          .positions = positions,
+                          .tokens = tokens,
+                          .log_probabilities = log_probabilities},
+           options, bytes);
+  }));
+  table.push_back(row<Impl::Sampling>("sample without a history", [=](const Exec& exec) {
+    sample(exec, logits, positions, tokens, log_probabilities, {.temperature = 0});
+  }));
+  table.push_back(row<Impl::TokenLogProbabilities>("token_log_probabilities", [=](const Exec& exec) {
+    token_log_probabilities(exec, logits, tokens, log_probabilities);
+  }));
+}
+
+template <class T>
+void add_kv_cache(std::vector<PublicFunction>& table) {
+  using C = compute_t<T>;
+  const Tokens<T> k("k", 3, 2, 8), v("v", 3, 2, 8), k_cache("k_cache", 12, 2, 8), v_cache("v_cache", 12, 2, 8);
+  const Tokens<std::uint8_t> k_codes("k_codes", 3, 2, 8), v_codes("v_codes", 3, 2, 8);
+  const Matrix<C> k_scale("k_scale", 3, 2), v_scale("v_scale", 3, 2);
+  const Vector<std::int32_t> slots("slots", 3);
+  const Heads<T> arrays("arrays", 2, 12, 2, 8), others("others", 2, 12, 2, 8);
+  const Tokens<std::int32_t> kept("kept", 2, 2, 5);
+  const Tokens<T> q("q", 3, 4, 8), bias("bias", 4, 3, 12);
+  const Matrix<C> lse("lse", 4, 3), mass("mass", 2, 12);
+  const Tokens<C> masses("masses", 2, 2, 12);
+  const Matrix<std::int32_t> positions("positions", 2, 12);
+  table.push_back(row<Impl::KvAppend>(
+      "kv_append", [=](const Exec& exec) { kv_append(exec, k, v, slots, k_cache, v_cache); }));
+  table.push_back(row<Impl::KvGather>(
+      "kv_gather", [=](const Exec& exec) { kv_gather(exec, k_cache, v_cache, slots, k, v, 4); }));
+  table.push_back(row<Impl::KvCopy>("kv_copy", [=](const Exec& exec) { kv_copy(exec, arrays, others); }));
+  table.push_back(
+      row<Impl::KvCompact>("kv_compact", [=](const Exec& exec) { kv_compact(exec, arrays, kept); }));
+  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const Exec& exec) {
+    kv_append_int8(exec, KvAppendInt8Operands{.k = k,
+                                              .v = v,
+                                              .slots = slots,
+                                              .k_codes = k_codes,
+                                              .k_scale = k_scale,
+                                              .v_codes = v_codes,
+                                              .v_scale = v_scale});
+  }));
+  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const Exec& exec) {
+    kv_gather_int8(
+        exec,
+        KvGatherInt8Operands{
+            .k_codes = k_codes, .k_scale = k_scale, .v_codes = v_codes, .v_scale = v_scale, .k = k, .v = v});
+  }));
+  table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const Exec& exec) {
+    kv_attention_mass(exec, q, k_cache, lse, positions, mass);
+  }));
+  table.push_back(row<Impl::KvHeavyHitters>(
+      "kv_heavy_hitters", [=](const Exec& exec) { kv_heavy_hitters(exec, masses, kept, 2); }));
+  table.push_back(
+      row<Impl::KvMask>("kv_mask", [=](const Exec& exec) { kv_mask(exec, positions, bias, {.window = 3}); }));
+}
+
+}  // namespace kformer::Testing
