@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A decoder layer in 16 bits with the loss scaled, against the same in double.
+#include "kformer/ops/attention.hpp"
 #include "kformer/train/optimizer.hpp"
 
 #include <cmath>
