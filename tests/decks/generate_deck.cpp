@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(a_check_of_nothing_is_warned_about) {
 
 BOOST_AUTO_TEST_CASE(the_space_must_be_built) {
   GenerateTable table;
-    BOOST_TEST(execution_space_of(table, built) == "openmp");
+  BOOST_TEST(execution_space_of(table, built) == "openmp");
   table.execution_space = "serial";
   BOOST_TEST(execution_space_of(table, built) == "serial");
   table.execution_space = "cuda";

@@ -135,14 +135,12 @@ states = "int8"
                                        11,
                                        deck.model.known}));
   BOOST_TEST((deck.sweep.mode == SweepMode::zip));
-  BOOST_TEST((
-      deck.sweep.axes ==
-      LayerAxes{{"serial"},
-                {DType::f16, DType::f64},
-                {Direction::backward},
-                {2, 3},
-                {12},
-                {AttentionAlgorithm::flash}}));
+  BOOST_TEST((deck.sweep.axes == LayerAxes{{"serial"},
+                                           {DType::f16, DType::f64},
+                                           {Direction::backward},
+                                           {2, 3},
+                                           {12},
+                                           {AttentionAlgorithm::flash}}));
   BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {DType::f16}, {}, {2, 3}, {}, {}}}));
   BOOST_TEST((deck.check == CheckTable{CheckReference::none, false, 13}));
   BOOST_TEST((deck.precision == PrecisionTable{Precision::full, MasterWeights::none, LossScalingRule::dynamic,

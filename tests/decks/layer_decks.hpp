@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "decks/layer_deck.hpp"
 #include "deck_case.hpp"
+#include "decks/layer_deck.hpp"
 
 /// \file
 /// Decks of layer sweeps, from which the tests start.
@@ -12,8 +12,7 @@
 namespace kformer::Testing {
 
 inline const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
-inline const std::string model =
-    "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
+inline const std::string model = "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
 inline const std::string good = header + model + "[sweep]\nseq_len = 16\n";
 inline const std::string with_tensors = header + "[tensors]\ninput = \"case.safetensors\"\n";
 

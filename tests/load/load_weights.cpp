@@ -126,17 +126,17 @@ BOOST_AUTO_TEST_CASE(a_view_of_a_weight_is_the_weight) {
   const Checkpoint checkpoint = open_checked();
   const auto ledger = Ledger::create();
   LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
-  const Parameter parameter = model.parameters().at(1);
+  const Parameter parameter = model.parameters().at(0);
   const auto view = view_of<float**, Space>(parameter.weight);
   BOOST_TEST(static_cast<void*>(view.data()) == parameter.weight.data);
   BOOST_TEST(static_cast<std::int64_t>(view.extent(0)) == parameter.weight.extent[0]);
   BOOST_TEST(static_cast<std::int64_t>(view.stride(0)) == parameter.weight.stride[0]);
   check_error<DimensionMismatch>(
       [&] { view_of<double**, Space>(parameter.weight); },
-      "kformer::view_of: the tensor has rank 2 and storage type f32, asked for rank 2 and f64");
+      "kformer::view_of: the tensor has rank 2 and storage type f32, but the View has rank 2 and f64");
   check_error<DimensionMismatch>(
       [&] { view_of<float*, Space>(parameter.weight); },
-      "kformer::view_of: the tensor has rank 2 and storage type f32, asked for rank 1 and f32");
+      "kformer::view_of: the tensor has rank 2 and storage type f32, but the View has rank 1 and f32");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

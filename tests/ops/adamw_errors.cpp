@@ -61,12 +61,13 @@ BOOST_AUTO_TEST_CASE(storage_types) {
   check_unsupported<float>(
       States::plain, [&](AdamWParameter& p) { p.master = p.m; },
       "a master weight is for 16-bit weights, but this one is f32; leave it out");
+  TestTensor<Exec, float> scales({3, 5}, Rows::packed);
   check_unsupported<float>(
-      States::plain, [&](AdamWParameter& p) { p.m_scale = p.m; },
+      States::plain, [&](AdamWParameter& p) { p.m_scale = scales.ref(); },
       "m_scale and v_scale belong to 8-bit states, but m and v are f32; leave them out");
-  TestTensor<Exec, std::uint8_t> codes({3, 5}, Rows::packed);
+  TestTensor<Exec, std::uint8_t> codes({3, 5}, Rows::packed), more_codes({3, 5}, Rows::packed);
   check_unsupported<double>(
-      States::plain, [&](AdamWParameter& p) { p.m = p.v = codes.ref(); },
+      States::plain, [&](AdamWParameter& p) { p.m = codes.ref(), p.v = more_codes.ref(); },
       "8-bit states are for 32-bit and 16-bit weights; give double weights double states");
   check_unsupported<float>(
       States::plain, [&](AdamWParameter& p) { p.weight = codes.ref(); },

@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   };
   check_error<DimensionMismatch>([&] { rope(table, odd, {1, 6}); },
                                  "kformer::linear_rope_forward: extents do not match: x[6,5] weight[8,5] "
-                                 "y[6,8] cos[9,2] sin[9,1]; expected "
+                                 "cos[9,2] sin[9,1] y[6,8]; expected "
                                  "sin to have the extents of cos");
   check_error<NotSupported>([&] { rope(table, table, {3, 6}); },
                             "kformer::linear_rope_forward: 3 heads of 4 do not fit into the 8 columns of y");

@@ -44,14 +44,15 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
                 "model.vocab is array, expected an object");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":"0"},"merges":[]}})",
                 "the id of token 'a' is not an integer");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", "ids lie in [0, 4194304)");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})", "ids lie in [0, 4194304)");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":18446744073709551615},"merges":[]}})", "no integer");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", "ids must lie in [0, 4194304)");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})",
+                "ids must lie in [0, 4194304)");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":18446744073709551615},"merges":[]}})", "not an integer");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}})",
                 "token 'b' with id 0: 'a' has that id already");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})",
                 "merge 0 of 'a' and 'b': 'ab' is not a token");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"ax":1},"merges":["a x"]}})", "'x' is no token");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"ax":1},"merges":["a x"]}})", "'x' is not a token");
   for (const char* merge : {"1", R"("ab")", R"("a b c")", R"(["a"])", R"(["a",1])", "null"})
     check_refused(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[)" + std::string(merge) + "]}}",
                   "model.merges[0] is not a pair of tokens");
