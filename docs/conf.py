@@ -20,7 +20,7 @@ extensions = ["myst_parser", "breathe"]
 exclude_patterns = ["site"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"
-smartquotes = False  # names of keys and values are quoted as in decks
+smartquotes_action = "De"  # dashes; values of decks keep their quotes
 # Anchors as a forge makes them from headings.
 myst_heading_anchors = 4
 

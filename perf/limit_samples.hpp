@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "case.hpp"
-#include "measure/fma_peak.hpp"
+#include "measure/fma/fma_peak.hpp"
 #include "measure/machine_space.hpp"
 
 namespace kformer::perf {

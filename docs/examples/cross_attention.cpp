@@ -1,55 +1,55 @@
 // SPDX-License-Identifier: MIT
-// Cross attention: the queries come from x, keys and values from a context of another length. Checks that the
-// order of the context does not matter.
+// Cross attention on weights of your own: queries from x, keys and values from a context. Checks that the order of
+// the context does not matter, and the gradients: y is linear in W_o, so that Σ dW_o ∘ W_o is Σ dy ∘ y.
 #include <Kokkos_Core.hpp>
 #include <Kokkos_Random.hpp>
 #include <cmath>
 #include <cstdio>
 
-#include "kformer/ops/attention.hpp"
-#include "kformer/ops/linear.hpp"
+#include "kformer/model/multi_head_attention.hpp"
 
-using Matrix = Kokkos::View<float**, Kokkos::LayoutRight>;
-using Heads = Kokkos::View<float****, Kokkos::LayoutRight>;
+using Exec = Kokkos::DefaultExecutionSpace;
+using Matrix = Kokkos::View<double**, Kokkos::LayoutRight>;
+
+double dot(const Matrix& a, const Matrix& b) {
+  const double *x = a.data(), *y = b.data();
+  double sum = 0;
+  Kokkos::parallel_reduce(
+      "dot", a.size(), KOKKOS_LAMBDA(int i, double& partial) { partial += x[i] * y[i]; }, sum);
+  return sum;
+}
 
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
-  const Kokkos::DefaultExecutionSpace exec;
-  const int length = 10, context_length = 33, heads = 4, head_dim = 16, hidden = heads * head_dim;
-  const Matrix x("x", length, hidden), context("context", context_length, hidden);
-  const Matrix reversed("reversed", context_length, hidden);
-  const Matrix w_q("w_q", hidden, hidden), w_k("w_k", hidden, hidden), w_v("w_v", hidden, hidden);
+  const Exec exec;
+  const int length = 10, context_length = 33, hidden = 64, context_size = 48;
+  const Matrix x("x", length, hidden), context("context", context_length, context_size), y("y", length, hidden);
+  const Matrix w_q("w_q", hidden, hidden), w_k("w_k", hidden, context_size), w_v("w_v", hidden, context_size);
+  const Matrix w_o("w_o", hidden, hidden), dy("dy", length, hidden), dx("dx", length, hidden);
+  const Matrix dcontext("dcontext", context_length, context_size), dw_q("dw_q", hidden, hidden);
+  const Matrix dw_k("dw_k", hidden, context_size), dw_v("dw_v", hidden, context_size),
+      dw_o("dw_o", hidden, hidden);
   const Kokkos::Random_XorShift64_Pool<> random(1);
-  for (const Matrix& view : {x, context, w_q, w_k, w_v}) Kokkos::fill_random(view, random, -0.5f, 0.5f);
+  for (const Matrix& view : {x, context, w_q, w_k, w_v, w_o, dy}) Kokkos::fill_random(view, random, -0.5, 0.5);
+
+  // [module]
+  const auto ledger = kformer::Ledger::create();
+  kformer::MultiHeadAttention<Exec, double> attention(
+      {.hidden_size = hidden, .num_attention_heads = 4, .context_size = context_size},
+      {.batch = 1, .seq_len = length, .context_len = context_length}, {.q = w_q, .k = w_k, .v = w_v, .o = w_o},
+      *ledger);
+  attention.forward(exec, x, context, y);
+  attention.backward(exec, x, context, dy, dx, dcontext, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
+  // [module]
+  const double gradient = dot(dw_o, w_o), expected = dot(dy, y);
+
+  const Matrix reversed("reversed", context_length, context_size), again("again", length, hidden);
   for (int i = 0; i < context_length; ++i)
     Kokkos::deep_copy(exec, Kokkos::subview(reversed, context_length - 1 - i, Kokkos::ALL),
                       Kokkos::subview(context, i, Kokkos::ALL));
-
-  // [block]
-  // Projections write matrices; attention reads the same memory as heads.
-  const Matrix q("q", length, hidden), k("k", context_length, hidden), v("v", context_length, hidden);
-  const auto as_heads = [](const Matrix& m) { return Heads(m.data(), 1, m.extent(0), heads, head_dim); };
-  const auto cross_attention = [&](const Matrix& from, const Matrix& out) {
-    const Kokkos::View<float***, Kokkos::LayoutRight> lse("lse", 1, heads, length);
-    kformer::linear_forward(exec, x, w_q, q);
-    kformer::linear_forward(exec, from, w_k, k);
-    kformer::linear_forward(exec, from, w_v, v);
-    kformer::attention_forward(exec, as_heads(q), as_heads(k), as_heads(v), as_heads(out), lse);
-    exec.fence();
-  };
-  // [block]
-
-  const Matrix out("out", length, hidden), again("again", length, hidden);
-  cross_attention(context, out);
-  cross_attention(reversed, again);
-  float difference = 0, largest = 0;
-  Kokkos::parallel_reduce(
-      "compare", out.size(),
-      KOKKOS_LAMBDA(int i, float& d, float& l) {
-        d = Kokkos::max(d, Kokkos::abs(out.data()[i] - again.data()[i]));
-        l = Kokkos::max(l, Kokkos::abs(out.data()[i]));
-      },
-      Kokkos::Max<float>(difference), Kokkos::Max<float>(largest));
-  std::printf("largest output %.4f, changed by %.1e when the context is reversed\n", largest, difference);
-  return largest > 0.01f && difference < 1e-5f ? 0 : 1;
+  attention.forward(exec, x, reversed, again);
+  const double change = std::abs(dot(again, again) - dot(y, y));
+  std::printf("along W_o: %.9f, expected %.9f; reversed context changes |y|² by %.1e\n", gradient, expected,
+              change);
+  return std::abs(gradient - expected) < 1e-9 && change < 1e-9 && dot(y, y) > 0 ? 0 : 1;
 }

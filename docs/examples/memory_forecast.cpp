@@ -17,8 +17,7 @@ template <class T>
 std::shared_ptr<Ledger> train_once(const kformer::LlamaConfig& config, kformer::LayerShape shape,
                                    Ledger::Mode mode) {
   const auto ledger = Ledger::create(mode);
-  const kformer::LlamaModel<Exec, T> model(config, shape, kformer::AttentionAlgorithm::flash,
-                                           kformer::LayerMode::training, *ledger);
+  const kformer::LlamaModel<Exec, T> model(config, shape, {}, *ledger);
   const kformer::Optimizer<Exec, T> optimizer(model.parameters(), {}, *ledger);
   return ledger;
 }

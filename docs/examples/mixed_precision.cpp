@@ -46,9 +46,7 @@ int main(int argc, char* argv[]) {
   fill(x.data(), x.size(), 1);
 
   // [step]
-  const kformer::DecoderLayer<Exec, f16> layer(config, {.batch = 2, .seq_len = 32},
-                                               kformer::AttentionAlgorithm::flash, kformer::LayerMode::training,
-                                               *ledger);
+  kformer::DecoderLayer<Exec, f16> layer(config, {.batch = 2, .seq_len = 32}, {}, *ledger);
   for (const auto& p : layer.parameters()) fill(static_cast<f16*>(p.weight.data), p.weight.size(), 0.2f);
   layer.prepare(exec);
   kformer::Optimizer<Exec, f16> optimizer(layer.parameters(), {.loss_scaling = kformer::LossScaling{}},
@@ -61,7 +59,8 @@ int main(int argc, char* argv[]) {
     last = squared_error(x, y, dy, static_cast<float>(optimizer.scaler().scale()));
     if (step == 0) first = last;
     layer.backward(exec, x, dy, dx);
-    optimizer.step(exec, 1e-2);  // false: the gradients were not finite, and the scale was halved
+    const bool counted = optimizer.step(exec, 1e-2);
+    if (!counted) std::printf("step %d: gradients are not finite, the loss scale is halved\n", step);
   }
   // [step]
 

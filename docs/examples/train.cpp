@@ -42,8 +42,7 @@ int main(int argc, char* argv[]) {
                                     .head_dim = 16,
                                     .num_hidden_layers = 2,
                                     .vocab_size = vocabulary};
-  const kformer::LlamaModel<Exec, float> model(config, {batch, length}, kformer::AttentionAlgorithm::flash,
-                                               kformer::LayerMode::training, *ledger);
+  kformer::LlamaModel<Exec, float> model(config, {batch, length}, {}, *ledger);
   const Random random(1);
   for (const kformer::Parameter& p : model.parameters()) {
     if (p.weight.rank == 1)
@@ -65,7 +64,7 @@ int main(int argc, char* argv[]) {
     model.zero_gradients(exec);
     model.forward(exec, ids);
     model.backward(exec, ids, targets, dloss, loss);
-    optimizer.step(exec, 3e-3);
+    if (!optimizer.step(exec, 3e-3)) return 1;  // gradients that are not finite
   }
   // [loop]
 

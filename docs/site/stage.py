@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Makes the source tree of the site: links to docs/, and the pages that are made from other files.
 
-  docs/site/stage.py ROOT STAGE
+  docs/site/stage.py ROOT STAGE XML     XML is doxygen's output; private members are taken out of it
 """
 
 import re
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 # The folders of include/kformer in the order of the reference, and what they are called there.
@@ -141,8 +142,20 @@ def link_blocks_to_reference(root, stage):
                   f"{page.read_text().rstrip()}\n\n## Reference\n\n[kformer/ops/{page.stem}.hpp](../api/ops/{page.stem}.rst)\n")
 
 
+def drop_private_members(xml):
+    """Breathe shows all that a header contains; what is private is no reference."""
+    for file in [*xml.glob("class*.xml"), *xml.glob("struct*.xml")]:
+        tree = ElementTree.parse(file)
+        for compound in tree.getroot().iter("compounddef"):
+            for child in list(compound):
+                if child.get("kind", "").startswith("private") or child.get("prot") == "private":
+                    compound.remove(child)
+        tree.write(file, encoding="utf-8", xml_declaration=True)
+
+
 def main():
-    root, stage = (Path(argument).resolve() for argument in sys.argv[1:])
+    root, stage, xml = (Path(argument).resolve() for argument in sys.argv[1:])
+    drop_private_members(xml)
     link_documents(root / "docs", stage)
     stage_top_level_pages(root, stage)
     split_decks(root, stage)

@@ -56,8 +56,8 @@ struct AttentionTable {
   bool causal = false;      ///< later keys are hidden; `sweep.causal` wins
   std::int64_t window = 0;  ///< keys at this distance or more are hidden, 0 = none; `sweep.window` wins
   double softcap = 0;       ///< c > 0 replaces a scaled score s by c·tanh(s/c)
-  Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
-  double scale = 0;                    ///< factor on the scores, 0 = 1/√head_dim
+  Precision compute = Precision::storage;  ///< whether flash attention may round weights to the storage type
+  double scale = 0;                        ///< factor on the scores, 0 = 1/√head_dim
   bool operator==(const AttentionTable&) const = default;  ///< all keys equal
 };
 

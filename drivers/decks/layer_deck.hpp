@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, 3> names_of<LossScalingRule> = {"n
 
 /// The table [precision]. The storage type is an axis of the sweep.
 struct PrecisionTable {
-  Compute compute = Compute::storage;         ///< operands of products that are never stored
+  Precision compute = Precision::storage;     ///< operands of products that are never stored
   MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
   LossScalingRule loss_scaling =
       LossScalingRule::none;              ///< kind of loss scaling; none: the other keys have no effect

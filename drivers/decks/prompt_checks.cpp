@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "decks/engine/limits.hpp"
 #include "decks/prompt_checks.hpp"
+#include "decks/engine/limits.hpp"
 
 #include <fmt/format.h>
 

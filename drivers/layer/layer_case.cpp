@@ -25,7 +25,8 @@ double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward) {
 double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward) {
   const double size = static_cast<double>(size_of(dtype)),
                accumulated = static_cast<double>(size_of(compute_dtype(dtype)));
-  const double weights = static_cast<double>(config.parameter_count()), rows = static_cast<double>(shape.rows());
+  const double weights = static_cast<double>(config.parameter_count()),
+               rows = static_cast<double>(shape.rows());
   const double hidden = static_cast<double>(config.hidden_size);
   if (!backward) return size * (weights + 2 * rows * hidden);
   const double saved = rows * static_cast<double>(config.qkv_size() + config.attention_size() +

@@ -43,12 +43,16 @@ struct OperandSet {
 
 using Bytes = Kokkos::View<std::byte*, Space>;
 
-// The portable kernels while it lives, if the case asks for them.
-std::optional<ForcedKernels> forced_kernels(Algorithm algorithm) {
-  std::optional<ForcedKernels> forced;
-  if (algorithm == Algorithm::portable) forced.emplace("attention:kokkos");
-  return forced;
-}
+// The kernels of an algorithm while it lives.
+class KernelsOf {
+ public:
+  explicit KernelsOf(Algorithm algorithm) {
+    if (algorithm == Algorithm::portable) m_forced.emplace("attention:kokkos");
+  }
+
+ private:
+  std::optional<ForcedKernels> m_forced;
+};
 
 template <class T>
 class FlashCall {
@@ -71,11 +75,11 @@ class FlashCall {
 
  private:
   void forward(const Space& exec) const {
-    const auto forced = forced_kernels(m_algorithm);
+    const KernelsOf kernels(m_algorithm);
     attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_options, {}, m_workspace);
   }
   void backward(const Space& exec) const {
-    const auto forced = forced_kernels(m_algorithm);
+    const KernelsOf kernels(m_algorithm);
     attention_backward(exec,
                        AttentionBackwardOperands{.q = m_x.q,
                                                  .k = m_x.k,
@@ -150,12 +154,14 @@ template <class T>
 std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
   std::size_t bytes = 0;
   {
-    const auto forced = forced_kernels(c.algorithm);
+    const KernelsOf kernels(c.algorithm);
     bytes = attention_forward_workspace_bytes(Space(), c.shape, c.options);
     if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, c.options));
   }
   const Bytes workspace("kformer::perf::workspace", bytes);
-  const auto make = [&](const Space& exec, std::uint64_t seed) { return FlashCall<T>(exec, c, workspace, seed); };
+  const auto make = [&](const Space& exec, std::uint64_t seed) {
+    return FlashCall<T>(exec, c, workspace, seed);
+  };
   return std::make_unique<RotatingRun<FlashCall<T>>>(make);
 }
 

@@ -93,8 +93,8 @@ class Call {
 double decode_bytes(DType dtype, const Shape& s) {
   const double element = static_cast<double>(size_of(dtype));
   const LlamaConfig& c = s.config;
-  const double matrices =
-      static_cast<double>(c.model_parameter_count() - (c.tie_word_embeddings ? 0 : c.vocab_size * c.hidden_size));
+  const double matrices = static_cast<double>(c.model_parameter_count() -
+                                              (c.tie_word_embeddings ? 0 : c.vocab_size * c.hidden_size));
   const double weight = s.format ? static_cast<double>(bytes_per_block(*s.format)) /
                                        static_cast<double>(weights_per_block(*s.format))
                                  : element;

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "measure/fma_peak.hpp"
+#include "measure/fma/fma_peak.hpp"
 #include "measure/spaces.hpp"
 
 namespace kformer::drivers {

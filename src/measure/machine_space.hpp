@@ -5,7 +5,7 @@
 
 #include "kformer/ops/linear.hpp"
 #include "measure/fill.hpp"
-#include "measure/fma_peak.hpp"
+#include "measure/fma/fma_peak.hpp"
 #include "measure/machine.hpp"
 #include "measure/sampling.hpp"
 

@@ -71,7 +71,8 @@ std::size_t MemoryLayout::reserve_bytes(std::int64_t bytes) {
 void Ledger::book(MemoryClass memory_class, std::size_t bytes) {
   const auto c = index(memory_class);
   if (bytes > std::numeric_limits<std::size_t>::max() - m_current_total)
-    throw_too_large("the sum of " + std::to_string(m_current_total) + " and " + std::to_string(bytes) + " bytes");
+    throw_too_large("the sum of " + std::to_string(m_current_total) + " and " + std::to_string(bytes) +
+                    " bytes");
   m_current[c] += bytes;
   m_current_total += bytes;
   m_peak[c] = std::max(m_peak[c], m_current[c]);

@@ -31,10 +31,11 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
                                     Ledger& ledger, const DecoderLayer* share_with)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
-  if (share_with && (share_with->m_config != config || share_with->m_shape != shape ||
-                     share_with->m_options != options))
+  if (share_with &&
+      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != options))
     throw DimensionMismatch(
-        "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers that "
+        "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
+        "that "
         "share with the same ones");
   const bool training = options.mode == LayerMode::training;
   m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
@@ -51,7 +52,8 @@ void DecoderLayer<Exec, T>::place_tables(Ledger& ledger, const Block& shared) {
   Arena<memory_space> arena;
   arena.add(m_cos, m_shape.seq_len, half);
   arena.add(m_sin, m_shape.seq_len, half);
-  m_table_block = Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", shared);
+  m_table_block =
+      Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", shared);
 }
 
 template <class Exec, Scalar T>
@@ -95,8 +97,8 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared)
   arena.add(m_normed, rows, hidden);
   arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
   if (training) {
-    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and the
-    // one it makes. The recomputed product stands where the gradient of gate and up will be.
+    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
+    // the one it makes. The recomputed product stands where the gradient of gate and up will be.
     arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
                   [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
     arena.overlap([&] { arena.add(m_product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
@@ -126,9 +128,8 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
   const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
   if (m_options.attention == AttentionAlgorithm::standard)
     return standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq);
-  const AttentionShape shape{
-      dtype_of<T>,       m_shape.batch,    seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim,
-      m_config.head_dim};
+  const AttentionShape shape{dtype_of<T>,       m_shape.batch,    seq, seq, heads, m_config.num_key_value_heads,
+                             m_config.head_dim, m_config.head_dim};
   return attention_backward_workspace_bytes(Exec(), shape, Impl::attention_options(m_config, m_options));
 }
 
@@ -154,7 +155,8 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) {
   if (!m_prepared)
     throw NotSupported(
-        "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the first "
+        "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
+        "first "
         "forward");
   {
     Region region("attention_norm");
@@ -299,7 +301,8 @@ void DecoderLayer<Exec, T>::project(const Exec& exec) {
     linear_forward(exec, m_normed, m_weight.qkv, m_qkv, {}, m_product_workspace);
   const auto normalise = [&](std::int64_t first, std::int64_t count, const auto& weight, const auto& rstd) {
     rms_norm_forward(exec, Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim), weight,
-                     Impl::heads_of_rows(m_rotated, first, count, m_config.head_dim), rstd, {.eps = m_config.rms_norm_eps});
+                     Impl::heads_of_rows(m_rotated, first, count, m_config.head_dim), rstd,
+                     {.eps = m_config.rms_norm_eps});
   };
   normalise(0, q_heads, m_weight.q_norm, m_q_rstd);
   normalise(q_heads, kv_heads, m_weight.k_norm, m_k_rstd);
@@ -312,15 +315,14 @@ void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) {
   const auto gradient = [&](std::int64_t first, std::int64_t count, const auto& weight, const auto& rstd,
                             const auto& dweight) {
     const auto d = Impl::heads_of_rows(m_d_qkv, first, count, m_config.head_dim);
-    rms_norm_backward(
-        exec,
-        RmsNormBackwardOperands{.x = Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim),
-                                .weight = weight,
-                                .rstd = rstd,
-                                .dy = d,
-                                .dx = d,
-                                .dweight = dweight},
-        m_norm_workspace);
+    rms_norm_backward(exec,
+                      RmsNormBackwardOperands{.x = Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim),
+                                              .weight = weight,
+                                              .rstd = rstd,
+                                              .dy = d,
+                                              .dx = d,
+                                              .dweight = dweight},
+                      m_norm_workspace);
   };
   gradient(0, q_heads, m_weight.q_norm, m_q_rstd, m_gradient.q_norm);
   gradient(q_heads, kv_heads, m_weight.k_norm, m_k_rstd, m_gradient.k_norm);
@@ -367,8 +369,8 @@ typename DecoderLayer<Exec, T>::Heads DecoderLayer<Exec, T>::queries(const Matri
 
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::Heads DecoderLayer<Exec, T>::keys(const Matrix& qkv) const {
-  return Impl::heads_of_sequences(qkv, m_shape.batch, m_config.num_attention_heads, m_config.num_key_value_heads,
-                                  m_config.head_dim);
+  return Impl::heads_of_sequences(qkv, m_shape.batch, m_config.num_attention_heads,
+                                  m_config.num_key_value_heads, m_config.head_dim);
 }
 
 template <class Exec, Scalar T>

@@ -14,8 +14,8 @@ using HeadView = Kokkos::View<Data, Kokkos::LayoutStride, Space, Kokkos::MemoryT
 
 /// Head `first` and those behind it, as (rows, count, head_dim).
 template <class Space, class U>
-HeadView<U***, Space> heads_of_rows(
-    const BlockMatrix<Space, U>& from, std::int64_t first, std::int64_t count, std::int64_t head_dim) {
+HeadView<U***, Space> heads_of_rows(const BlockMatrix<Space, U>& from, std::int64_t first, std::int64_t count,
+                                    std::int64_t head_dim) {
   const auto dim = static_cast<std::size_t>(head_dim);
   return HeadView<U***, Space>(
       from.data() + first * head_dim,
@@ -24,9 +24,8 @@ HeadView<U***, Space> heads_of_rows(
 
 /// Head `first` and those behind it, as (batch, rows / batch, count, head_dim).
 template <class Space, class U>
-HeadView<U****, Space> heads_of_sequences(
-    const BlockMatrix<Space, U>& from, std::int64_t batch, std::int64_t first, std::int64_t count,
-    std::int64_t head_dim) {
+HeadView<U****, Space> heads_of_sequences(const BlockMatrix<Space, U>& from, std::int64_t batch,
+                                          std::int64_t first, std::int64_t count, std::int64_t head_dim) {
   const auto sequences = static_cast<std::size_t>(batch), dim = static_cast<std::size_t>(head_dim);
   const std::size_t seq_len = sequences == 0 ? 0 : from.extent(0) / sequences, width = from.stride(0);
   return HeadView<U****, Space>(from.data() + first * head_dim,

@@ -191,7 +191,8 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
                                  KvCache<Exec, T>& cache) {
   if (!m_prepared)
     throw NotSupported(
-        "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, before the first step");
+        "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, before the first "
+        "step");
   require_rows("step", ids.extent(0), m_options.max_rows);
   const std::size_t rows = ids.extent(0);
   const Matrix x = Impl::first_rows(m_x, rows), normed = Impl::first_rows(m_normed, rows),

@@ -119,12 +119,14 @@ void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::require_states(const char* function, const char* role, const TensorRef& states) const {
+void LlamaModel<Exec, T>::require_states(const char* function, const char* role,
+                                         const TensorRef& states) const {
   const std::string name = std::string("LlamaModel::") + function;
   Operands(name.c_str(), {{role, states}})
       .require_extents(states.has_extents({m_shape.rows(), m_config.hidden_size}),
-                       std::string(role) + " to have " + std::to_string(m_shape.rows()) + " rows (batch x seq_len) and " +
-                           std::to_string(m_config.hidden_size) + " columns (hidden_size)")
+                       std::string(role) + " to have " + std::to_string(m_shape.rows()) +
+                           " rows (batch x seq_len) and " + std::to_string(m_config.hidden_size) +
+                           " columns (hidden_size)")
       .require_unit_stride();
 }
 

@@ -34,7 +34,8 @@ bool is_given(const V& bias) {
 
 /// y = x Wᵀ, plus the bias if it was given.
 template <class Exec, class X, class W, class B, class Y>
-void affine(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y, const Workspace& workspace) {
+void affine(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
+            const Workspace& workspace) {
   if (is_given(bias))
     linear_bias_forward(exec, x, weight, bias, y, {}, workspace);
   else

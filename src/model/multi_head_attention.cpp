@@ -29,9 +29,10 @@ MultiHeadAttentionConfig MultiHeadAttentionConfig::checked() const {
   positive("context_size", c.context_size);
   positive("head_dim", c.head_dim);
   require(num_attention_heads % c.num_key_value_heads == 0,
-          "num_key_value_heads " + std::to_string(c.num_key_value_heads) + " does not divide num_attention_heads " +
-              std::to_string(num_attention_heads));
-  require(!rope || c.head_dim % 2 == 0, "a rotary embedding needs an even head_dim, got " + std::to_string(c.head_dim));
+          "num_key_value_heads " + std::to_string(c.num_key_value_heads) +
+              " does not divide num_attention_heads " + std::to_string(num_attention_heads));
+  require(!rope || c.head_dim % 2 == 0,
+          "a rotary embedding needs an even head_dim, got " + std::to_string(c.head_dim));
   return c;
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/multi_head_attention.hpp"
 #include "kformer/ops/attention.hpp"
+#include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/rope.hpp"
 #include "model/module_tools.hpp"
 
@@ -45,7 +48,8 @@ void MultiHeadAttention<Exec, T>::check_views(const char* function,
   const auto require = [&](const char* name, const auto& view, std::initializer_list<std::int64_t> extents) {
     Impl::require_view(function, name, view, extents);
   };
-  const auto require_bias = [&](const char* name, const auto& bias, const auto& weight_bias, std::int64_t size) {
+  const auto require_bias = [&](const char* name, const auto& bias, const auto& weight_bias,
+                                std::int64_t size) {
     if (Impl::is_given(weight_bias)) require(name, bias, {size});
   };
   require("q", views.q, {queries, hidden});
@@ -84,7 +88,8 @@ void MultiHeadAttention<Exec, T>::place(Ledger& ledger) {
     workspace.add(m_attention_workspace, attention_workspace_bytes());
   }
   m_table_block = tables.allocate(ledger, MemoryClass::weights, "MultiHeadAttention::rope_tables");
-  m_activation_block = activations.allocate(ledger, MemoryClass::activations, "MultiHeadAttention::activations");
+  m_activation_block =
+      activations.allocate(ledger, MemoryClass::activations, "MultiHeadAttention::activations");
   m_workspace_block = workspace.allocate(ledger, MemoryClass::workspace, "MultiHeadAttention::workspace");
 }
 
@@ -98,7 +103,10 @@ std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
                              m_config.num_key_value_heads,
                              m_config.head_dim,
                              m_config.head_dim};
-  return attention_backward_workspace_bytes(Exec(), shape, m_config.attention);
+  // Functors may run in the portable kernel, whatever is best without one.
+  const auto problem = Impl::planned_attention_backward(shape, m_config.attention, {}, {});
+  return std::max(attention_backward_workspace_bytes(Exec(), shape, m_config.attention),
+                  Impl::attention_backward_workspace(problem));
 }
 
 template <class Exec, Scalar T>
@@ -127,7 +135,8 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context) {
   if (m_config.rope && !m_prepared)
     throw NotSupported(
-        "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before the first "
+        "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before "
+        "the first "
         "forward");
   if (m_config.rope && m_shape.context_len != m_shape.seq_len)
     throw NotSupported(
@@ -171,7 +180,8 @@ void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMa
                                                  const Gradients& gradients) {
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
-        "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for backward; "
+        "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for "
+        "backward; "
         "construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported(

@@ -60,11 +60,12 @@ void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const M
 }
 
 template <class Exec, Scalar T>
-void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
-                                  const Gradients& gradients) {
+void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
+                                  const Matrix& dx, const Gradients& gradients) {
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
-        "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for backward; construct it "
+        "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for backward; "
+        "construct it "
         "with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported("kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");

@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
   const auto as_it_is = [](auto&) {};
   BOOST_TEST(why(c, as_it_is) == "");
   BOOST_TEST(why({1, 5, 7, 2, 1, 12, 16}, as_it_is) == "head_dim 12 is not a multiple of 8 from 8 to 256");
-  BOOST_TEST(why(c, [](auto& p) { p.options.compute = Compute::full; }) ==
+  BOOST_TEST(why(c, [](auto& p) { p.options.compute = Precision::full; }) ==
              "it rounds attention weights to 16 bits, but compute = full was requested");
   BOOST_TEST(why(c.sinks(), as_it_is) == "it does not support bias, ALiBi slopes, sinks or block masks");
   const auto shift = [](TensorRef& x) { x.data = static_cast<std::uint16_t*>(x.data) + 1; };

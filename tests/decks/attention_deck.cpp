@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(a_swept_option_wins_over_the_table) {
   BOOST_TEST(swept.size() == 16u);
   BOOST_TEST((!swept.front().causal && swept.front().window == 0));
   BOOST_TEST(load(header + options + sweep).attention.softcap == 2.0);
-  BOOST_TEST((load(header + options + sweep).attention.compute == Compute::full));
+  BOOST_TEST((load(header + options + sweep).attention.compute == Precision::full));
 }
 
 BOOST_AUTO_TEST_CASE(exclusions_see_the_axes_that_the_deck_leaves_open) {

@@ -39,8 +39,9 @@ class Counter final : public MemoryPlanner {
 };
 
 MemoryCase point(std::int64_t batch, std::int64_t context) {
-  MemoryCase c{"serial", PlanPurpose::generate, "f32", WeightStorage::same, KvCacheKind::contiguous, 0, batch,
-               context};
+  MemoryCase c{
+      "serial", PlanPurpose::generate, DType::f32, WeightStorage::same, KvCacheKind::contiguous, 0, batch,
+      context};
   return c;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <boost/test/unit_test.hpp>
 
-#include "decks/engine/deck.hpp"
 #include "error_text.hpp"
+#include "kformer/core/enum_names.hpp"
 #include "kformer/io/model_table.hpp"
 #include "scratch_directory.hpp"
 

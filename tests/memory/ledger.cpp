@@ -316,14 +316,16 @@ BOOST_AUTO_TEST_CASE(sizes_that_leave_64_bits_are_out_of_memory) {
   BOOST_TEST(array_bytes<float>({3, 5}) == 60u);
   MemoryLayout layout;
   layout.reserve<std::byte>(std::numeric_limits<std::int64_t>::max() - 128);
-  check_error<OutOfMemory>([&] { layout.reserve<float>(64); },
-                           "kformer: the sum of 9223372036854775680 and 256 bytes does not fit in 64 bits; make the "
-                           "extents smaller");
+  check_error<OutOfMemory>(
+      [&] { layout.reserve<float>(64); },
+      "kformer: the sum of 9223372036854775680 and 256 bytes does not fit in 64 bits; make the "
+      "extents smaller");
   const auto forecast = Ledger::create(Ledger::Mode::count);
   const Block half = take(*forecast, MemoryClass::weights, std::size_t(1) << 63);
-  check_error<OutOfMemory>([&] { take(*forecast, MemoryClass::weights, std::size_t(1) << 63); },
-                           "kformer: the sum of 9223372036854775808 and 9223372036854775808 bytes does not fit in 64 "
-                           "bits; make the extents smaller");
+  check_error<OutOfMemory>(
+      [&] { take(*forecast, MemoryClass::weights, std::size_t(1) << 63); },
+      "kformer: the sum of 9223372036854775808 and 9223372036854775808 bytes does not fit in 64 "
+      "bits; make the extents smaller");
   BOOST_TEST(forecast->current_total() == std::size_t(1) << 63);
 }
 

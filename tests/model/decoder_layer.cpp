@@ -201,7 +201,8 @@ BOOST_AUTO_TEST_CASE(causal_is_an_option) {
     for (const bool causal : {true, false}) {
       const auto ledger = Ledger::create();
       DecoderLayer<Exec, double> layer(config, {1, 7}, {.attention = algorithm, .causal = causal}, *ledger);
-      for (const Parameter& p : layer.parameters()) write_parameter<double>(p.weight, inputs.weights.at(p.name));
+      for (const Parameter& p : layer.parameters())
+        write_parameter<double>(p.weight, inputs.weights.at(p.name));
       layer.prepare(Exec());
       const auto first_token = [&](double last) {
         TestTensor<Exec, double> x({7, config.hidden_size}), y({7, config.hidden_size});
@@ -266,15 +267,15 @@ BOOST_AUTO_TEST_CASE(errors) {
       "kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
   check_error<DimensionMismatch>(
       [&] { DecoderLayer<Exec, float>(small_config(), {2, 6}, {}, *ledger, &fresh); },
-      "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers that "
+      "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
+      "that "
       "share with the same ones");
 }
 
 BOOST_AUTO_TEST_CASE(an_invalid_layer_books_nothing) {
   const auto ledger = Ledger::create();
-  BOOST_CHECK_THROW(
-      (DecoderLayer<Exec, float>({}, {1, 1}, {.mode = LayerMode::inference}, *ledger)),
-      DimensionMismatch);
+  BOOST_CHECK_THROW((DecoderLayer<Exec, float>({}, {1, 1}, {.mode = LayerMode::inference}, *ledger)),
+                    DimensionMismatch);
   BOOST_TEST(ledger->current_total() == 0u);
 }
 

@@ -132,10 +132,11 @@ class LayerUnderTest {
   using C = compute_t<T>;
 
   LayerUnderTest(const LayerInputs& inputs, AttentionAlgorithm algorithm, LayerMode mode = LayerMode::training,
-                 const Exec& exec = Exec(), Compute compute = Compute::storage)
+                 const Exec& exec = Exec(), Precision compute = Precision::storage)
       : m_exec(exec),
         m_ledger(Ledger::create()),
-        m_layer(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .compute = compute}, *m_ledger) {
+        m_layer(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .compute = compute},
+                *m_ledger) {
     const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
     for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
     const auto& x = inputs.x.values();

@@ -26,9 +26,9 @@ BOOST_AUTO_TEST_CASE(sizes) {
   BOOST_CHECK_NO_THROW(c.check());
   BOOST_TEST(c.qkv_size() == 128);
   BOOST_TEST(c.attention_size() == 64);
-  BOOST_TEST(c.parameters() == 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 172 * 64 + 2 * 64);
+  BOOST_TEST(c.parameter_count() == 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 172 * 64 + 2 * 64);
   c.attention_bias = true;
-  BOOST_TEST(c.parameters() == 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 172 * 64 + 2 * 64 + 128);
+  BOOST_TEST(c.parameter_count() == 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 172 * 64 + 2 * 64 + 128);
 }
 
 BOOST_AUTO_TEST_CASE(faults_are_named) {

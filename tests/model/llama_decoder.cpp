@@ -159,9 +159,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
                   model_reference<Oracle, Oracle>(inputs).logits,
                   model_reference<compute_t<T>, T>(inputs).logits);
       }
-      BOOST_TEST((share.max() <= 1 && share.rms() <= 1),
-                 c.name << ", " << name_of(kind) << ": " << share.max() << " of the largest error allowed, "
-                        << share.rms() << " of the rms");
+      BOOST_TEST((share.max() <= 1 && share.rms() <= 1), c.name << ", " << name_of(kind) << ": " << share.max()
+                                                                << " of the largest error allowed, "
+                                                                << share.rms() << " of the rms");
     }
 }
 
@@ -395,9 +395,10 @@ BOOST_AUTO_TEST_CASE(errors) {
       "positions");
   const TestTensor<Exec, std::int32_t> ids({5}), one({1});
   LlamaDecoder<Exec, float> fresh(small_model(), {}, *run.ledger);
-  check_error<NotSupported>([&] { fresh.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
-                            "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, "
-                            "before the first step");
+  check_error<NotSupported>(
+      [&] { fresh.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
+      "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, "
+      "before the first step");
   check_error<DimensionMismatch>([&] { run.decoder.step(Exec(), ids.view<1>(), ids.view<1>(), *run.cache); },
                                  "kformer::LlamaDecoder::step: 5 rows, the decoder was made for at most 4");
   check_error<DimensionMismatch>([&] { run.decoder.logits(Exec(), ids.view<1>()); },

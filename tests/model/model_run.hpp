@@ -17,7 +17,8 @@ class ModelUnderTest {
 
   explicit ModelUnderTest(const ModelInputs& inputs, LayerMode mode = LayerMode::training,
                           AttentionAlgorithm algorithm = AttentionAlgorithm::flash)
-      : m_ledger(Ledger::create()), m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode}, *m_ledger) {
+      : m_ledger(Ledger::create()),
+        m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode}, *m_ledger) {
     const std::int64_t rows = inputs.shape.rows();
     m_ids = TestTensor<Exec, std::int32_t>({rows});
     m_targets = TestTensor<Exec, std::int32_t>({rows});

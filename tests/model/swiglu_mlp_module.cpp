@@ -86,12 +86,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_fused_block, T, Scalars) {
   inference.forward();
   BOOST_TEST((m.y.bits() == inference.y.bits()));
   const TestTensor<Exec, T> gate_up({9, 62}), product({9, 31}), y({9, 24});
-  linear_swiglu_forward(Exec(), m.x.template view<2>(), m.gate_up.template view<2>(), gate_up.template view<2>(),
-                        product.template view<2>());
+  linear_swiglu_forward(Exec(), m.x.template view<2>(), m.gate_up.template view<2>(),
+                        gate_up.template view<2>(), product.template view<2>());
   linear_forward(Exec(), product.template view<2>(), m.down.template view<2>(), y.template view<2>());
   Exec().fence("kformer::Testing::module");
   const auto one = m.y.template read<double>().values(), two = y.template read<double>().values();
-  const double eps = sizeof(T) == 8 ? 0x1p-52 : sizeof(T) == 4 ? 0x1p-23 : std::is_same_v<T, f16> ? 0x1p-10 : 0x1p-7;
+  const double eps = sizeof(T) == 8           ? 0x1p-52
+                     : sizeof(T) == 4         ? 0x1p-23
+                     : std::is_same_v<T, f16> ? 0x1p-10
+                                              : 0x1p-7;
   double error = 0, size = 0;
   for (std::size_t i = 0; i < one.size(); ++i) {
     error += (one[i] - two[i]) * (one[i] - two[i]);
@@ -102,12 +105,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_fused_block, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE(errors) {
   Module<float> m(3, 8, 5), inference(3, 8, 5, LayerMode::inference);
-  check_error<NotSupported>([&] { m.backward(); },
-                            "kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");
+  check_error<NotSupported>(
+      [&] { m.backward(); },
+      "kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");
   inference.forward();
-  check_error<NotSupported>([&] { inference.backward(); },
-                            "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for "
-                            "backward; construct it with LayerMode::training");
+  check_error<NotSupported>(
+      [&] { inference.backward(); },
+      "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for "
+      "backward; construct it with LayerMode::training");
   check_error<DimensionMismatch>([&] { m.module.forward(Exec(), m.down.view<2>(), m.y.view<2>()); },
                                  "kformer::SwigluMlp::forward: extents do not match: x[8,5]; expected x[3,8]");
   const auto ledger = Ledger::create();
@@ -116,7 +121,8 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<DimensionMismatch>(
       [&] {
         const auto w = m.down.view<2>();
-        SwigluMlp<Exec, float>({.hidden_size = 8, .intermediate_size = 5}, 3, {.gate = w, .up = w, .down = w}, *ledger);
+        SwigluMlp<Exec, float>({.hidden_size = 8, .intermediate_size = 5}, 3, {.gate = w, .up = w, .down = w},
+                               *ledger);
       },
       "kformer::SwigluMlp: extents do not match: gate[8,5]; expected gate[5,8]");
 }

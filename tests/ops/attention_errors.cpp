@@ -13,16 +13,16 @@ BOOST_AUTO_TEST_CASE(workspace_errors) {
   check_error<DimensionMismatch>(
       [&] {
         attention_backward(Exec(),
-                      AttentionBackwardOperands{.q = fits.q.view<4>(),
-                                                .k = fits.k.view<4>(),
-                                                .v = fits.v.view<4>(),
-                                                .out = fits.out.view<4>(),
-                                                .lse = fits.lse.view<3>(),
-                                                .dout = fits.dout.view<4>(),
-                                                .dq = fits.dq.view<4>(),
-                                                .dk = fits.dk.view<4>(),
-                                                .dv = fits.dv.view<4>()},
-                      {}, {}, {}, Workspace{});
+                           AttentionBackwardOperands{.q = fits.q.view<4>(),
+                                                     .k = fits.k.view<4>(),
+                                                     .v = fits.v.view<4>(),
+                                                     .out = fits.out.view<4>(),
+                                                     .lse = fits.lse.view<3>(),
+                                                     .dout = fits.dout.view<4>(),
+                                                     .dq = fits.dq.view<4>(),
+                                                     .dk = fits.dk.view<4>(),
+                                                     .dv = fits.dv.view<4>()},
+                           {}, {}, {}, Workspace{});
       },
       "kformer::attention_backward: the workspace has 0 bytes, 48 are needed; ask "
       "kformer::attention_backward_workspace_bytes: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3] "

@@ -79,15 +79,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
         const auto d = static_cast<std::size_t>(dim);
         std::mt19937 generator(20261122);
         const auto random = [&] { return TestTensor<Exec, T>({tokens, width}).random(generator); };
-        const TestTensor<Exec, T> x = random(), dy = random(), weight = TestTensor<Exec, T>({dim}).random(generator);
+        const TestTensor<Exec, T> x = random(), dy = random(),
+                                  weight = TestTensor<Exec, T>({dim}).random(generator);
         const TestTensor<Exec, T> y({tokens, width}), y_each({tokens, width}), dx({tokens, width}),
             dx_each({tokens, width});
-        const TestTensor<Exec, C> rstd({tokens, static_cast<std::int64_t>(count)}, Rows::packed), rstd_each({tokens});
+        const TestTensor<Exec, C> rstd({tokens, static_cast<std::int64_t>(count)}, Rows::packed),
+            rstd_each({tokens});
         TestTensor<Exec, C> dweight({dim}), dweight_each({dim});
         for (auto* t : {&dweight, &dweight_each}) t->fill([](std::size_t) { return C(0); });
-        const std::size_t bytes =
-            std::max(rms_norm_backward_workspace_bytes<T>(Exec(), tokens, static_cast<std::int64_t>(count), dim),
-                     rms_norm_backward_workspace_bytes<T>(Exec(), tokens, dim));
+        const std::size_t bytes = std::max(
+            rms_norm_backward_workspace_bytes<T>(Exec(), tokens, static_cast<std::int64_t>(count), dim),
+            rms_norm_backward_workspace_bytes<T>(Exec(), tokens, dim));
         const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
 
         rms_norm_forward(Exec(), heads_in(x, first, count, d), weight.template view<1>(),
@@ -104,7 +106,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
           const auto head = [&](const TestTensor<Exec, T>& t) {
             return Kokkos::subview(t.template view<2>(), Kokkos::ALL, std::pair(h * d, (h + 1) * d));
           };
-          rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each), rstd_each.template view<1>());
+          rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each),
+                           rstd_each.template view<1>());
           rms_norm_backward(Exec(),
                             RmsNormBackwardOperands{.x = head(x),
                                                     .weight = weight.template view<1>(),
@@ -116,7 +119,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
         }
         BOOST_TEST((bits_of(y) == bits_of(y_each)));
         BOOST_TEST((bits_of(dx) == bits_of(dx_each)));
-        const auto one = dweight.template read<double>().values(), each = dweight_each.template read<double>().values();
+        const auto one = dweight.template read<double>().values(),
+                   each = dweight_each.template read<double>().values();
         // Sums of as many products, each at most about 16, in another order.
         const double limit = 16 * static_cast<double>(tokens) * static_cast<double>(count) *
                              static_cast<double>(std::numeric_limits<C>::epsilon());
@@ -129,7 +133,8 @@ BOOST_AUTO_TEST_CASE(statistics_of_heads_are_dense) {
   const auto two = Kokkos::subview(rstd.view<2>(), Kokkos::ALL, std::pair<std::size_t, std::size_t>(0, 2));
   check_error<DimensionMismatch>(
       [&] { rms_norm_forward(Exec(), heads_in(x, 0, 2, 3), weight.view<1>(), heads_in(y, 0, 2, 3), two); },
-      "kformer::rms_norm_forward: extents do not match: x[4,2,3] weight[3] y[4,2,3] rstd[4,2]; expected rstd to be "
+      "kformer::rms_norm_forward: extents do not match: x[4,2,3] weight[3] y[4,2,3] rstd[4,2]; expected rstd "
+      "to be "
       "dense, the heads of each token behind those of the one before");
 }
 

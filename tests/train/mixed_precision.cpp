@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A decoder layer in 16 bits with the loss scaled, against the same in double.
+#include "kformer/ops/attention.hpp"
 #include "kformer/train/optimizer.hpp"
 
 #include <cmath>
@@ -140,7 +141,7 @@ BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights
   for (const auto& kernel : kernels<kformer::Impl::AttentionForward, Exec>()) {
     const std::string name = kernel.name;
     const ForcedKernels forced("attention_forward:" + name);
-    const auto refusal = [&](Compute compute) -> std::string {
+    const auto refusal = [&](Precision compute) -> std::string {
       LayerUnderTest<bf16> run(inputs, AttentionAlgorithm::flash, LayerMode::inference, Exec(), compute);
       try {
         run.forward();
@@ -149,7 +150,7 @@ BOOST_AUTO_TEST_CASE(full_precision_refuses_kernels_that_round_attention_weights
       }
       return {};
     };
-    const std::string storage = refusal(Compute::storage), full = refusal(Compute::full);
+    const std::string storage = refusal(Precision::storage), full = refusal(Precision::full);
     if (name.ends_with("avx512_bf16"))
       BOOST_TEST(full.find("it rounds attention weights to bf16, but compute = full was requested") !=
                      std::string::npos,

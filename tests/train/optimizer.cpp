@@ -177,9 +177,10 @@ BOOST_AUTO_TEST_CASE(a_step_needs_prepare) {
   const Model<float> model;
   const auto ledger = Ledger::create();
   Optimizer<Exec, float> optimizer(model.parameters(), {}, *ledger);
-  check_error<NotSupported>([&] { BOOST_TEST(!optimizer.step(Exec(), 0.01)); },
-                            "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the "
-                            "weights were written");
+  check_error<NotSupported>(
+      [&] { BOOST_TEST(!optimizer.step(Exec(), 0.01)); },
+      "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the "
+      "weights were written");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

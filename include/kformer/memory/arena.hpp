@@ -20,8 +20,8 @@ namespace kformer {
 ///     arena.add(m_statistics, rows);
 ///     m_block = arena.allocate(ledger, MemoryClass::activations, "my arrays");
 ///
-/// Each View starts at a multiple of 64 bytes. The Views passed to `add` must outlive `allocate`; what they show
-/// lives as long as the block.
+/// Each View starts at a multiple of 64 bytes. The Views passed to `add` must outlive `allocate`; what they
+/// show lives as long as the block.
 template <class MemorySpace>
 class Arena {
  public:
@@ -35,16 +35,17 @@ class Arena {
     m_bind.push_back([&view, offset, extents...](const MemoryBlock<MemorySpace>& block) {
       T* data = block.template at<T>(offset);
       if constexpr (std::is_same_v<typename V::array_layout, Kokkos::LayoutStride>) {
-        view = Kokkos::View<typename V::data_type, Kokkos::LayoutRight, MemorySpace,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, static_cast<std::size_t>(extents)...);
+        view =
+            Kokkos::View<typename V::data_type, Kokkos::LayoutRight, MemorySpace,
+                         Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data, static_cast<std::size_t>(extents)...);
       } else {
         view = V(data, static_cast<std::size_t>(extents)...);
       }
     });
   }
 
-  /// Calls `places...`, each of which adds Views. Those that one adds lie over those that the others add: they are
-  /// never alive together.
+  /// Calls `places...`, each of which adds Views. Those that one adds lie over those that the others add: they
+  /// are never alive together.
   template <class... Places>
   void overlap(const Places&... places) {
     const std::size_t begin = m_layout.next();

@@ -22,8 +22,8 @@ namespace kformer {
 ///
 /// The layer owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates
 /// only in its constructor. q, k, v are one product, and so are gate and up. Backward recomputes the two norms
-/// and the SwiGLU product instead of keeping them. In inference, arrays that are never alive together share
-/// their memory. The layers of a model share tables and workspace, and in inference everything but their
+/// and the SwiGLU product instead of keeping them. In inference, arrays that are never alive at the same time
+/// share their memory. The layers of a model share tables and workspace, and in inference everything but their
 /// weights.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
@@ -46,16 +46,16 @@ class DecoderLayer {
   /// \param shape      the tokens it will work on
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
-  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory for
-  ///                   everything but parameters and what backward needs. Such layers must not run at the same
-  ///                   time.
+  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory
+  ///                   for everything but parameters and what backward needs. Such layers must not run at the
+  ///                   same time.
   /// \throws DimensionMismatch if the configuration is invalid, or differs from that of `share_with`
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
                const DecoderLayer* share_with = nullptr);
 
-  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`; layers
-  /// that share need the tables only once, and `prepare` skips them then.
+  /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`;
+  /// layers that share need the tables only once, and `prepare` skips them then.
   void prepare(const Exec& exec);
 
   /// The weights, and in training their gradients, by published name.
@@ -69,7 +69,7 @@ class DecoderLayer {
   /// \param x    (batch · seq, hidden), T
   /// \param y    (batch · seq, hidden), T, overwritten; not `x`
   /// \throws NotSupported if `prepare` was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
@@ -79,7 +79,7 @@ class DecoderLayer {
   /// \param dy   (batch · seq, hidden), T
   /// \param dx   (batch · seq, hidden), T, overwritten; not `x` or `dy`
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx);
 
  private:
@@ -122,10 +122,10 @@ class DecoderLayer {
   BlockMatrix<memory_space, C> m_cos, m_sin;
 
   // Saved by forward. m_rotated are q and k as attention takes them: columns of m_qkv, except in training with
-  // norms of heads, whose backward needs what the norms were given.
+  // norms of heads, whose backward needs the inputs of the norms.
   Matrix m_qkv, m_rotated, m_attention, m_h, m_gate_up;
   Vector m_rstd1, m_rstd2;
-  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;  // (rows, heads)
+  BlockMatrix<memory_space, C> m_q_rstd, m_k_rstd;                                    // (rows, heads)
   Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;             // (batch, heads, seq)
   Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged> m_probabilities;  // (…, q_len, kv_len)
 

@@ -11,7 +11,7 @@
 #include "kformer/ops/sampling.hpp"
 
 /// \file
-/// Batched generation: prompts in chunks, then a token at a time for all sequences together.
+/// Batched generation: prompts in chunks, then one token at a time for all sequences.
 
 namespace kformer {
 
@@ -37,7 +37,7 @@ struct GeneratedSequence {
   std::vector<std::int32_t> tokens;       ///< prompt and continuation
   std::vector<double> log_probabilities;  ///< of each token given those before it; NaN where it is not known
   std::int64_t prompt_tokens = 0;         ///< of the tokens
-  StopReason stopped = StopReason::none;  ///< why there is no more
+  StopReason stopped = StopReason::none;  ///< why the sequence ended
 
   /// Tokens of the continuation.
   std::int64_t new_tokens() const { return static_cast<std::int64_t>(tokens.size()) - prompt_tokens; }
@@ -53,7 +53,7 @@ struct GeneratedSequence {
 template <class Exec, Scalar T>
 class Generator {
  public:
-  /// Books and allocates what the steps need besides decoder and cache, which must outlive the generator.
+  /// Books and allocates the memory of the steps besides decoder and cache, which must outlive the generator.
   /// \throws DimensionMismatch if decoder or cache are too small for the options
   /// \throws NotSupported if a sampling option is out of range
   /// \throws OutOfMemory with the ledger
@@ -73,13 +73,13 @@ class Generator {
   /// One more token for every sequence that goes on, if there is one to choose.
   void step(const Exec& exec);
 
-  /// Ends a sequence, for instance because its text contains what the caller waits for.
+  /// Ends a sequence, for instance because its text contains a stop string of the caller.
   void stop(std::int64_t sequence);
 
   /// The sequences so far.
   const std::vector<GeneratedSequence>& sequences() const { return m_sequences; }
 
-  /// The logits that the last `step` chose from, by sequence; empty for those that had ended before.
+  /// The logits that the last `step` chose from, by sequence; empty for sequences that ended earlier.
   std::vector<std::vector<double>> step_logits(const Exec& exec) const;
 
   /// The logits after the last token of every sequence; the cache has seen that token then.
@@ -121,9 +121,9 @@ class Generator {
   GeneratorOptions m_options;
   std::vector<GeneratedSequence> m_sequences;
   std::int64_t m_computed_tokens = 0;
-  std::vector<std::size_t> m_live;        // sequences of the last step
+  std::vector<std::size_t> m_live;                  // sequences of the last step
   std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
-  BlockMatrix<memory_space, T> m_logits;  // behind their last tokens, in memory of the decoder
+  BlockMatrix<memory_space, T> m_logits;            // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
   History m_history;

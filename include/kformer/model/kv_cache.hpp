@@ -23,7 +23,7 @@ namespace kformer {
 
 /// What a cache must hold. A member that is not of the kind is not read.
 struct KvCacheOptions {
-  KvCacheKind kind = KvCacheKind::contiguous;  ///< what is kept
+  KvCacheKind kind = KvCacheKind::contiguous;  ///< keys and values to keep
   std::int64_t num_layers = 0;                 ///< layers of the model
   std::int64_t batch = 1;                      ///< sequences
   std::int64_t capacity = 0;         ///< most tokens of a sequence; window, heavy_hitters: 0 for no limit
@@ -38,19 +38,19 @@ struct KvCacheOptions {
 
 namespace Impl {
 
-/// The options with the values that stand for 0 filled in.
+/// The options, with defaults in place of 0.
 /// \throws NotSupported naming the option that is out of range
 KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOptions options);
 
 /// Most tokens of a sequence in memory.
 std::int64_t kv_cache_slots(const KvCacheOptions& options);
 
-/// Tokens that a window lets pile up before it drops them together.
+/// Tokens that a window accumulates before it drops them at once.
 std::int64_t kv_window_slack(const KvCacheOptions& options);
 
 }  // namespace Impl
 
-/// The keys and values of all layers for a batch of sequences, each with a length of its own.
+/// The keys and values of all layers for a batch of sequences, each with its own length.
 ///
 /// A step appends some tokens to each sequence, and every layer attends once in it:
 ///
@@ -59,12 +59,13 @@ std::int64_t kv_window_slack(const KvCacheOptions& options);
 ///     cache->end_step(exec);
 ///
 /// A query sees what the cache keeps, and causally the tokens of its own step. In a model with a sliding window
-/// a key is hidden that lies `window` or more positions behind, whatever the kind keeps. Keys are kept as they
+/// keys that are `window` or more positions behind are hidden, for every kind. Keys are kept as they
 /// are given, rotated to their position in the text; `length` is the position of the next token.
 ///
 /// Bookkeeping is on the host; kernels go to the instance that is passed, which must be the same in all calls
-/// or fenced between them. On devices `begin_step` fences once, nothing else does. All memory is booked in a
-/// ledger when the cache is made, what is kept as MemoryClass::kv_cache and scratch as MemoryClass::workspace.
+/// or fenced between them. On devices `begin_step` fences once, no other call does. All memory is booked in a
+/// ledger when the cache is made, keys and values as MemoryClass::kv_cache and scratch as
+/// MemoryClass::workspace.
 template <class Exec, Scalar T>
 class KvCache {
  public:
@@ -105,17 +106,17 @@ class KvCache {
   }
   /// Whether queries see what they would see in a cache without limits, unrounded.
   virtual bool exact() const { return true; }
-  /// What the cache was made for, with the values that stand for 0 filled in.
+  /// The options of the cache, with defaults in place of 0.
   const KvCacheOptions& options() const { return m_options; }
 
   /// Opens a step and reserves room for it.
   /// \param exec       the instance
   /// \param new_tokens for each sequence how many tokens it gets, 0 if it is done; at most `max_step_tokens`
-  /// \throws NotSupported if the tokens do not fit or a step is open; nothing is changed then
+  /// \throws NotSupported if the tokens do not fit or a step is open; the cache is then unchanged
   void begin_step(const Exec& exec, std::span<const std::int64_t> new_tokens);
 
   /// Appends the new keys and values of a layer and attends with its new queries. The rows of the new tokens of
-  /// all sequences lie one after the other, in the order of the sequences. `out`
+  /// all sequences are consecutive, in the order of the sequences. `out`
   /// overlaps no other operand.
   /// \param exec    the instance
   /// \param layer   which of the model's layers
@@ -123,15 +124,15 @@ class KvCache {
   /// \param k       (rows, kv_heads, head_dim), T, rotated
   /// \param v       (rows, kv_heads, head_dim), T
   /// \param out     (rows, q_heads, head_dim), T, overwritten
-  /// \param options scale, softcap and compute of attention; `window` 0 stands for the sliding window of the
-  /// model, and attention is causal whatever `causal` says
-  /// \throws DimensionMismatch if extents do not fit
+  /// \param options scale, softcap and compute of attention; `window` 0 means the sliding window of the model,
+  ///                and attention is always causal
+  /// \throws DimensionMismatch if extents do not match
   /// \throws NotSupported if no step is open, there is no such layer, or an option is out of range
   void attend(const Exec& exec, std::int64_t layer, const ConstHeads& q, const ConstHeads& k,
               const ConstHeads& v, const Heads& out, const AttentionOptions& options = {});
 
-  /// Closes the step: lengths advance, and what the kind does not keep is dropped. Layers that did not attend
-  /// have undefined keys and values for the tokens of the step.
+  /// Closes the step: lengths advance, and keys that the kind does not keep are dropped. Layers that did not
+  /// attend have undefined keys and values for the tokens of the step.
   /// \throws NotSupported if no step is open
   void end_step(const Exec& exec);
 
@@ -141,8 +142,8 @@ class KvCache {
   void fork(const Exec& exec, std::int64_t from, std::int64_t to);
 
   /// Forgets the tokens of `sequence` from position `length` on.
-  /// \throws NotSupported if a step is open, there are fewer tokens, or what would be seen then is no longer
-  /// kept
+  /// \throws NotSupported if a step is open, there are fewer tokens, or keys that would be visible then are no
+  /// longer kept
   void truncate(std::int64_t sequence, std::int64_t length);
 
   /// Forgets all tokens of `sequence`.
@@ -160,7 +161,7 @@ class KvCache {
   /// Books the scratch that all kinds need; `options` have been checked.
   KvCache(const LlamaConfig& config, const KvCacheOptions& options, Ledger& ledger);
 
-  /// Why the tokens of a step do not fit, and what to do; empty if they do.
+  /// The reason why the tokens of a step do not fit, and what to do; empty if they fit.
   virtual std::string refuse_step(std::span<const std::int64_t>) { return {}; }
   /// Why a sequence cannot be cut to a length, and what to do; empty if it can.
   virtual std::string refuse_truncation(std::int64_t, std::int64_t) const { return {}; }
@@ -173,9 +174,9 @@ class KvCache {
   /// Attends with the new queries of one sequence, (1, rows, q_heads, head_dim).
   virtual void attend_sequence(const Exec& exec, std::int64_t layer, std::int64_t sequence, const ConstBatch& q,
                                const Batch& out, const AttentionOptions& options) = 0;
-  /// Drops what is not kept. Lengths have not advanced yet.
+  /// Drops keys that are not kept. Lengths have not advanced yet.
   virtual void finish_step(const Exec&) {}
-  /// Copies what is kept of a sequence over that of another. Lengths are not the same yet.
+  /// Copies keys and values to keep of a sequence over that of another. Lengths are not the same yet.
   virtual void copy_sequence(const Exec& exec, std::int64_t from, std::int64_t to) = 0;
   /// Drops the tokens of a sequence from a length on.
   virtual void shorten(std::int64_t, std::int64_t) {}
@@ -192,7 +193,7 @@ class KvCache {
   void require(bool condition, const char* function, const std::string& sentence) const;
 
   const LlamaConfig m_config;              ///< the model
-  const KvCacheOptions m_options;          ///< with the values that stand for 0
+  const KvCacheOptions m_options;          ///< with defaults in place of 0
   const std::int64_t m_slots;              ///< most tokens of a sequence in memory
   std::vector<std::int64_t> m_lengths;     ///< tokens seen, by sequence
   std::vector<std::int64_t> m_new_tokens;  ///< of the open step, by sequence

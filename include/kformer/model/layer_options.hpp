@@ -29,7 +29,7 @@ struct LayerShape {
 struct LayerOptions {
   AttentionAlgorithm attention = AttentionAlgorithm::flash;  ///< how attention is computed
   LayerMode mode = LayerMode::training;                      ///< whether there will be a backward
-  Compute compute = Compute::storage;                        ///< precision of the weights of flash attention
+  Precision compute = Precision::storage;                    ///< precision of the weights of flash attention
   bool causal = true;  ///< a query sees no later keys; false: it sees all keys, as in an encoder
 
   /// Whether all options are equal.

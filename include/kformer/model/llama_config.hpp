@@ -23,12 +23,12 @@ struct LlamaConfig {
 
   std::int64_t num_hidden_layers = 0;        ///< decoder layers of the model
   std::int64_t vocab_size = 0;               ///< rows of the embedding
-  std::int64_t max_position_embeddings = 0;  ///< positions the model was trained for; 0 means not said
+  std::int64_t max_position_embeddings = 0;  ///< positions the model was trained for; 0 means unknown
   bool tie_word_embeddings = false;          ///< the output matrix is the embedding
 
   /// Rows of the fused q, k, v projection.
   std::int64_t qkv_size() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
-  /// Features of all query heads together.
+  /// Features of all query heads.
   std::int64_t attention_size() const { return num_attention_heads * head_dim; }
   /// Elements of all weights of a layer.
   std::int64_t parameter_count() const {
@@ -37,12 +37,13 @@ struct LlamaConfig {
   }
   /// Elements of all weights of the model.
   std::int64_t model_parameter_count() const {
-    return num_hidden_layers * parameter_count() + hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
+    return num_hidden_layers * parameter_count() +
+           hidden_size * (1 + vocab_size * (tie_word_embeddings ? 1 : 2));
   }
-  /// Checks what a layer needs.
+  /// Checks the values that a layer needs.
   /// \throws DimensionMismatch naming the key that is out of range
   void check() const;
-  /// Checks what the model needs.
+  /// Checks the values that the model needs.
   /// \throws DimensionMismatch naming the key that is out of range
   void check_model() const;
 

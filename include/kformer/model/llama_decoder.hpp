@@ -16,11 +16,11 @@ namespace kformer {
 /// What a decoder must be able to do.
 struct DecoderOptions {
   std::int64_t max_rows = 512;                  ///< most tokens of a step, of all sequences
-  std::int64_t max_logit_rows = 1;              ///< most tokens whose logits exist together
+  std::int64_t max_logit_rows = 1;              ///< maximum number of tokens whose logits exist at once
   std::int64_t max_positions = 2048;            ///< positions of tokens are below this
   WeightFormats formats{};                      ///< weights that stay quantised
   Activations activations = Activations::full;  ///< what quantised weights are multiplied with
-  Compute compute = Compute::storage;           ///< as of `DecoderLayer`
+  Precision compute = Precision::storage;       ///< as of `DecoderLayer`
 };
 
 /// A causal language model for generation: the function of `LlamaModel`, computed step by step. The model owns
@@ -47,7 +47,7 @@ class LlamaDecoder {
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
 
-  /// Where the weights are to be written, by published name. The embedding stands for the head too, if they are
+  /// The slots of the weights, by published name. The embedding is also the head, if they are
   /// tied.
   std::vector<WeightSlot> weights() const;
 
@@ -56,7 +56,7 @@ class LlamaDecoder {
 
   /// Computes the hidden states of the tokens of a step; `cache` has an open step of exactly these tokens.
   /// \param exec      the instance everything is launched on; nothing is fenced or allocated
-  /// \param ids       (rows), int32: the new tokens of all sequences, one after the other
+  /// \param ids       (rows), int32: the new tokens of all sequences, consecutively
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
   /// \throws NotSupported if `prepare` was not called
@@ -74,7 +74,7 @@ class LlamaDecoder {
   const LlamaConfig& config() const { return m_config; }
   /// What it was made for.
   const DecoderOptions& options() const { return m_options; }
-  /// Bytes of the weights that a step reads whatever its tokens are: all but the embedding, unless it is the
+  /// Bytes of the weights that every step reads: all except the embedding, unless it is the
   /// head.
   std::size_t weight_bytes() const { return m_weight_bytes; }
 

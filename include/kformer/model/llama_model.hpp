@@ -19,10 +19,10 @@ namespace kformer {
 ///
 ///     x_0 = embedding[ids],  x_{l+1} = layer_l(x_l),  hidden = rms_norm(x_L),  logits = hidden · W_headᵀ,
 ///
-/// with `W_head` the embedding itself where `tie_word_embeddings` says so.
+/// with `W_head` the embedding itself if `tie_word_embeddings` is set.
 ///
-/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates only
-/// in its constructor. The logits of all tokens never exist together unless they are asked for.
+/// The model owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates
+/// only in its constructor. The logits of all tokens never exist at once unless requested.
 ///
 /// A step of training is
 ///
@@ -73,31 +73,31 @@ class LlamaModel {
   /// \param exec the instance everything is launched on; nothing is fenced or allocated
   /// \param ids  (batch · seq), int32; a token outside the vocabulary makes its sequence NaN
   /// \throws NotSupported if `prepare` was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const Tokens& ids);
 
   /// The same with hidden states of the caller's own, such as embeddings of an image, in place of x_0.
   /// \param exec the instance
   /// \param x    (batch · seq, hidden), T; copied
   /// \throws NotSupported if `prepare` was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward_embedded(const Exec& exec, const ConstMatrix& x);
 
   /// Scores of every token for every word, of the last forward.
   /// \param exec   the instance
   /// \param logits (batch · seq, vocab_size), T, overwritten
   /// \throws NotSupported if there was no forward
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void logits(const Exec& exec, const Matrix& logits);
 
   /// The cross-entropy of every token, of the last forward.
   /// \param exec    the instance
-  /// \param targets (batch · seq), int32, the word that comes next. `options.ignore_index`, −100, has loss 0; any other
-  ///                target outside the vocabulary has loss NaN.
+  /// \param targets (batch · seq), int32, the word that comes next. `options.ignore_index`, −100, has loss 0;
+  ///                any other target outside the vocabulary has loss NaN.
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
   /// \param options label smoothing, z-loss, …
   /// \throws NotSupported if there was no forward, or an option is out of range
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
             const CrossEntropyOptions& options = {});
 
@@ -111,7 +111,7 @@ class LlamaModel {
   /// \param options label smoothing, z-loss, …
   /// \throws NotSupported in inference, if the last call was not `forward` but another `backward` or
   ///                      `forward_embedded`, or if an option is out of range
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const Tokens& ids, const Tokens& targets, const ConstTokenNumbers& dloss,
                 const TokenNumbers& loss, const CrossEntropyOptions& options = {});
 
@@ -124,7 +124,7 @@ class LlamaModel {
   /// \param options label smoothing, z-loss, …
   /// \throws NotSupported in inference, if the last call was not `forward_embedded`, or if an option is out of
   ///                      range
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward_embedded(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
                          const TokenNumbers& loss, const Matrix& dx, const CrossEntropyOptions& options = {});
 

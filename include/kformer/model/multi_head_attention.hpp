@@ -8,11 +8,11 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
-#include "kformer/ops/attention_options.hpp"
+#include "kformer/ops/attention.hpp"
 
 /// \file
-/// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward, on
-/// weights of the caller's own.
+/// Multi-head attention with its projections (Vaswani et al., arXiv:1706.03762, §3.2.2), forward and backward,
+/// on weights of the caller's own.
 
 namespace kformer {
 
@@ -27,7 +27,7 @@ struct MultiHeadAttentionConfig {
   std::optional<RopeOptions> rope{};     ///< rotary embedding of queries and keys; without it there is none
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 
-  /// The configuration with the values that stand for 0 filled in.
+  /// The configuration, with defaults in place of 0.
   /// \throws DimensionMismatch naming the member that is out of range
   MultiHeadAttentionConfig checked() const;
 };
@@ -44,8 +44,8 @@ struct MultiHeadAttentionShape {
   std::int64_t context_rows() const { return batch * (context_len > 0 ? context_len : seq_len); }
 };
 
-/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
-/// with unit stride along the last extent fit. A bias that is left out is none.
+/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any
+/// Kokkos Views with unit stride along the last extent fit. A bias that is left out is none.
 template <class MemorySpace, class U>
 struct MultiHeadAttentionViews {
   BlockMatrix<MemorySpace, U> q;           ///< (q_heads · head_dim, hidden)
@@ -62,16 +62,17 @@ struct MultiHeadAttentionViews {
 ///
 ///     y = attention(rope(x W_qᵀ + b_q), rope(c W_kᵀ + b_k), c W_vᵀ + b_v) W_oᵀ + b_o.
 ///
-/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
-/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+/// The weights are the caller's Views. They are read in place and must outlive the module. The module
+/// owns saved activations and workspace, booked in a ledger, and allocates only in its constructor:
 ///
-///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4}, {batch, seq_len},
+///     MultiHeadAttention<Exec, float> attention({.hidden_size = 64, .num_attention_heads = 4},
+///                                               {batch, seq_len},
 ///                                               {.q = w_q, .k = w_k, .v = w_v, .o = w_o}, *ledger);
 ///     attention.forward(exec, x, y);
 ///     attention.backward(exec, x, dy, dx, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
 ///
-/// Rows of x, y and their gradients are tokens, sequence after sequence. The members are compiled into the library, for
-/// every execution space of Kokkos and every storage type.
+/// Rows of x, y and their gradients are tokens, sequence after sequence. The members are compiled into the
+/// library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class MultiHeadAttention {
  public:
@@ -93,7 +94,7 @@ class MultiHeadAttention {
   /// \param shape   the tokens it will work on
   /// \param weights the caller's
   /// \param ledger  where the memory is booked
-  /// \throws DimensionMismatch if the configuration is invalid or a weight does not fit it
+  /// \throws DimensionMismatch if the configuration is invalid or a weight does not match it
   /// \throws OutOfMemory with the ledger
   MultiHeadAttention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionShape& shape,
                      const Weights& weights, Ledger& ledger);
@@ -106,7 +107,7 @@ class MultiHeadAttention {
   /// \param x    (batch · seq_len, hidden), T
   /// \param y    (batch · seq_len, hidden), T, overwritten; may be `x` itself in inference
   /// \throws NotSupported if `prepare` is needed and was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) { forward(exec, x, x, y); }
 
   /// Attention to a context: cross-attention, unless the context is `x` itself.
@@ -114,14 +115,15 @@ class MultiHeadAttention {
   /// \param x       (batch · seq_len, hidden), T
   /// \param context (batch · context_len, context_size), T
   /// \param y       (batch · seq_len, hidden), T, overwritten
-  /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another length
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another
+  ///                      length
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
 
-  /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or a change
-  /// of the scores. Include `kformer/ops/attention_functors.hpp`.
+  /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or
+  /// a change of the scores. Include `kformer/ops/attention_functors.hpp`.
   /// \throws NotSupported if `prepare` is needed and was not called
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   template <class F>
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y,
                const F& functor) {
@@ -130,15 +132,16 @@ class MultiHeadAttention {
     finish(exec, y);
   }
 
-  /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the weights
-  /// are accumulated.
+  /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the
+  /// weights are accumulated.
   /// \param exec      the instance
   /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
   /// \param dy        (batch · seq_len, hidden), T
-  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not `dy`
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not
+  ///                  `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
@@ -151,23 +154,32 @@ class MultiHeadAttention {
   /// \param dcontext  (batch · context_len, context_size), T, overwritten; not `dx`
   /// \param gradients of the weights, compute_t<T>, accumulated
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
 
   /// Gradients of attention under a functor, as `attention_backward` with a functor.
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   template <class F>
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
     begin_backward(exec, dy, gradients);
-    attention_backward(exec, m_q, m_k, m_v, m_attended, m_lse, m_d_attended, m_dq, m_dk, m_dv, functor,
-                       m_config.attention, m_attention_workspace);
+    attention_backward(exec,
+                       AttentionBackwardOperands{.q = m_q,
+                                                 .k = m_k,
+                                                 .v = m_v,
+                                                 .out = m_attended,
+                                                 .lse = m_lse,
+                                                 .dout = m_d_attended,
+                                                 .dq = m_dq,
+                                                 .dk = m_dk,
+                                                 .dv = m_dv},
+                       functor, m_config.attention, {}, {}, m_attention_workspace);
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
 
-  /// The configuration, with the values that stand for 0 filled in.
+  /// The configuration, with defaults in place of 0.
   const MultiHeadAttentionConfig& config() const { return m_config; }
 
  private:

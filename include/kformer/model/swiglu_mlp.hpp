@@ -8,8 +8,8 @@
 #include "kformer/model/layer_weights.hpp"
 
 /// \file
-/// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and backward, on
-/// weights of the caller's own.
+/// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and
+/// backward, on weights of the caller's own.
 
 namespace kformer {
 
@@ -20,8 +20,8 @@ struct SwigluMlpConfig {
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 };
 
-/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views with unit
-/// stride along the last extent fit.
+/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
+/// with unit stride along the last extent fit.
 template <class MemorySpace, class U>
 struct SwigluMlpViews {
   BlockMatrix<MemorySpace, U> gate;  ///< (intermediate, hidden)
@@ -33,8 +33,8 @@ struct SwigluMlpViews {
 ///
 ///     y = (silu(x W_gateᵀ) · (x W_upᵀ)) W_downᵀ.
 ///
-/// The weights are the caller's Views. They are read where they lie and must outlive the module. The module owns saved
-/// activations and workspace, booked in a ledger, and allocates only in its constructor:
+/// The weights are the caller's Views. They are read in place and must outlive the module. The module
+/// owns saved activations and workspace, booked in a ledger, and allocates only in its constructor:
 ///
 ///     SwigluMlp<Exec, float> mlp({.hidden_size = 64, .intermediate_size = 172}, tokens,
 ///                                {.gate = w_gate, .up = w_up, .down = w_down}, *ledger);
@@ -63,7 +63,7 @@ class SwigluMlp {
   /// \param rows    tokens it will work on
   /// \param weights the caller's
   /// \param ledger  where the memory is booked
-  /// \throws DimensionMismatch if an extent is out of range or a weight does not fit it
+  /// \throws DimensionMismatch if an extent is out of range or a weight does not match it
   /// \throws OutOfMemory with the ledger
   SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, const Weights& weights, Ledger& ledger);
 
@@ -71,7 +71,7 @@ class SwigluMlp {
   /// \param exec the instance everything is launched on; nothing is fenced or allocated
   /// \param x    (rows, hidden), T
   /// \param y    (rows, hidden), T, overwritten; may be `x` itself in inference
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, gradients of the weights are
@@ -82,7 +82,7 @@ class SwigluMlp {
   /// \param dx        (rows, hidden), T, overwritten; not `x`
   /// \param gradients of the weights, compute_t<T>, accumulated
   /// \throws NotSupported in inference, or if there was no `forward`
-  /// \throws DimensionMismatch if extents do not fit
+  /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 

@@ -39,7 +39,7 @@ class WeightMatrix {
     std::int64_t rows;                      ///< its rows
     std::optional<QuantizedFormat> format;  ///< of its blocks; dense if there is none
     std::size_t offset = 0;                 ///< in the block of memory
-    BlockMatrix<MemorySpace, T> dense{};    ///< its elements, if there is no format
+    BlockMatrix<MemorySpace, T> dense{};    ///< type of its elements, if it has no quantised format
     QuantizedOutput quantized{};            ///< its blocks, if there is one
   };
 
@@ -48,7 +48,7 @@ class WeightMatrix {
   /// \param prefix  of their names
   /// \param columns inputs
   /// \param formats those that stay quantised
-  /// \param layout  of the block of memory the matrix will lie in
+  /// \param layout  layout of the memory block that will contain the matrix
   WeightMatrix(std::vector<ParameterRows> parts, const std::string& prefix, std::int64_t columns,
                const WeightFormats& formats, MemoryLayout& layout)
       : m_parts(std::move(parts)), m_columns(columns) {

@@ -18,7 +18,7 @@ struct AttentionOptions {
   bool causal = false;      ///< hide keys `j > p`
   std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
   double softcap = 0;       ///< c > 0 replaces a scaled score s by `c·tanh(s/c)`; flash attention only
-  Compute compute = Compute::storage;  ///< whether flash attention may round weights to the storage type
+  Precision compute = Precision::storage;  ///< whether flash attention may round weights to the storage type
 };
 
 namespace Impl {

@@ -173,7 +173,8 @@ template <class Exec, Scalar T>
 bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
   if (!m_prepared)
     throw NotSupported(
-        "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the weights were written");
+        "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the weights were "
+        "written");
   {
     Region region("gradient_norm");
     m_scaler.measure(exec);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/kv_cache/pooled_kv_cache.hpp"
 #include "kformer/ops/kv_cache_eviction.hpp"
+#include "model/kv_cache/pooled_kv_cache.hpp"
 
 /// \file
 /// The cache that keeps what got the most attention (H2O, Zhang et al., arXiv:2306.14048, section 4).

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/kv_cache/kv_cache_base.hpp"
 #include "kformer/ops/kv_cache.hpp"
 #include "kformer/ops/kv_cache_int8.hpp"
+#include "model/kv_cache/kv_cache_base.hpp"
 
 /// \file
 /// The cache that keeps everything in 8 bits.

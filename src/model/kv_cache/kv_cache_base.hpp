@@ -120,15 +120,17 @@ void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstH
   require(layer >= 0 && layer < m_options.num_layers, "attend",
           "there is no layer " + std::to_string(layer) + " of " + std::to_string(m_options.num_layers));
   require(given.window >= 0, "attend", "window must not be negative, got " + std::to_string(given.window));
-  const Operands all("KvCache::attend",
-                     {{"q", tensor_ref(q)}, {"k", tensor_ref(k)}, {"v", tensor_ref(v)}, {"out", tensor_ref(out)}});
+  const Operands all(
+      "KvCache::attend",
+      {{"q", tensor_ref(q)}, {"k", tensor_ref(k)}, {"v", tensor_ref(v)}, {"out", tensor_ref(out)}});
   const std::int64_t heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads,
                      dim = m_config.head_dim;
-  all.require_extents(tensor_ref(q).has_extents({m_rows, heads, dim}) && tensor_ref(out).same_extents(tensor_ref(q)) &&
-                          tensor_ref(k).has_extents({m_rows, kv_heads, dim}) && tensor_ref(v).same_extents(tensor_ref(k)),
-                      "q[" + std::to_string(m_rows) + "," + std::to_string(heads) + "," + std::to_string(dim) +
-                          "] like out and k[" + std::to_string(m_rows) + "," + std::to_string(kv_heads) + "," +
-                          std::to_string(dim) + "] like v, the rows of the step")
+  all.require_extents(
+         tensor_ref(q).has_extents({m_rows, heads, dim}) && tensor_ref(out).same_extents(tensor_ref(q)) &&
+             tensor_ref(k).has_extents({m_rows, kv_heads, dim}) && tensor_ref(v).same_extents(tensor_ref(k)),
+         "q[" + std::to_string(m_rows) + "," + std::to_string(heads) + "," + std::to_string(dim) +
+             "] like out and k[" + std::to_string(m_rows) + "," + std::to_string(kv_heads) + "," +
+             std::to_string(dim) + "] like v, the rows of the step")
       .require_unit_stride();
   AttentionOptions options = given;
   options.causal = true;

@@ -26,8 +26,9 @@ class PagedKvCache final : public PooledKvCache<Exec, T> {
     m_table_block = ledger.allocate<Space>(MemoryClass::kv_cache, "KvCache::page_tables",
                                            array_bytes<std::int32_t>({indices}));
     m_tables = {m_table_block.template at<std::int32_t>(0), indices};
-    m_gathered_block = ledger.allocate<Space>(MemoryClass::workspace, "KvCache::gathered",
-                                              array_bytes<T>({2, m_slots, config.num_key_value_heads, config.head_dim}));
+    m_gathered_block =
+        ledger.allocate<Space>(MemoryClass::workspace, "KvCache::gathered",
+                               array_bytes<T>({2, m_slots, config.num_key_value_heads, config.head_dim}));
     m_gathered = {m_gathered_block.template at<T>(0), 2, m_slots, config.num_key_value_heads, config.head_dim};
   }
 

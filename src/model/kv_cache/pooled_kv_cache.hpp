@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/kv_cache/kv_cache_base.hpp"
 #include "kformer/ops/kv_cache.hpp"
+#include "model/kv_cache/kv_cache_base.hpp"
 
 /// \file
 /// Caches that keep keys and values as they are, in slots.
@@ -21,8 +21,7 @@ class PooledKvCache : public KvCache<Exec, T> {
       : Base(config, options, ledger) {
     const std::int64_t arrays = 2 * options.num_layers, heads = config.num_key_value_heads;
     m_block = ledger.allocate<typename Exec::memory_space>(
-        MemoryClass::kv_cache, "KvCache::slots",
-        array_bytes<T>({arrays, slots, heads, config.head_dim}));
+        MemoryClass::kv_cache, "KvCache::slots", array_bytes<T>({arrays, slots, heads, config.head_dim}));
     m_pool = {m_block.template at<T>(0), arrays, slots, heads, config.head_dim};
   }
 

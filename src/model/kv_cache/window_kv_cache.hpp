@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/kv_cache/pooled_kv_cache.hpp"
 #include "kformer/ops/kv_cache_eviction.hpp"
+#include "model/kv_cache/pooled_kv_cache.hpp"
 
 /// \file
 /// The cache that keeps the first tokens and the last ones (Xiao et al., arXiv:2309.17453, section 3.2).

@@ -53,7 +53,8 @@ struct NormRowPointers {
         head_stride(x.rank == 3 ? x.stride[1] : 0) {}
 
   KOKKOS_FUNCTION T* operator[](std::int64_t row) const {
-    return heads == 1 ? data + row * token_stride : data + row / heads * token_stride + row % heads * head_stride;
+    return heads == 1 ? data + row * token_stride
+                      : data + row / heads * token_stride + row % heads * head_stride;
   }
 };
 
@@ -127,7 +128,8 @@ inline std::int64_t rms_norm_row_blocks(std::int64_t rows) {
 
 inline std::size_t rms_norm_backward_workspace(const RmsNormBackward& p) {
   const NormRows rows(p.x);
-  return static_cast<std::size_t>(rms_norm_row_blocks(rows.count) * rows.hidden) * size_of(compute_dtype(p.x.dtype));
+  return static_cast<std::size_t>(rms_norm_row_blocks(rows.count) * rows.hidden) *
+         size_of(compute_dtype(p.x.dtype));
 }
 
 template <class T, class Exec>
@@ -159,8 +161,7 @@ void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const 
           Kokkos::parallel_reduce(
               Kokkos::TeamVectorRange(team, hidden),
               [&](std::int64_t h, C& sum) {
-                sum += static_cast<C>(dy[h]) * static_cast<C>(weight[h]) *
-                       (static_cast<C>(x[h]) * scale);
+                sum += static_cast<C>(dy[h]) * static_cast<C>(weight[h]) * (static_cast<C>(x[h]) * scale);
               },
               dot);
           const C mean = dot / static_cast<C>(hidden);

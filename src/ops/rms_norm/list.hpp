@@ -33,8 +33,9 @@ struct List<RmsNormForward, Exec> {
     if constexpr (is_host_space<Exec>)
       run_on_host(exec, "kformer::rms_norm_forward[reference]", [p] {
         dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
-          const auto r = reference::rms_norm_forward<double, double, T>(
-              norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.residual), read_tensor<double>(p.weight), p.eps);
+          const auto r = reference::rms_norm_forward<double, double, T>(norm_rows_of(read_tensor<double>(p.x)),
+                                                                        read_tensor<double>(p.residual),
+                                                                        read_tensor<double>(p.weight), p.eps);
           write_tensor(r.sum, p.sum);
           write_tensor(r.y, p.y);
           write_tensor(r.rstd, p.rstd);

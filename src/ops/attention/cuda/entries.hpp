@@ -39,7 +39,7 @@ std::string tensor_core_refusal(const Problem& p) {
   if (p.q.dtype != DType::bf16 && p.q.dtype != DType::f16)
     return std::string("operands are stored as ") + to_string(p.q.dtype) +
            ", but it supports only bf16 and f16";
-  if (p.options.compute == Compute::full)
+  if (p.options.compute == Precision::full)
     return "it rounds attention weights to 16 bits, but compute = full was requested";
   if (x.bias.present() || x.alibi_slopes.present() || x.sinks.present() || x.block_mask.present())
     return "it does not support bias, ALiBi slopes, sinks or block masks";

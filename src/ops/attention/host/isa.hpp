@@ -24,7 +24,7 @@ const AttentionKernels& kernels_of(DType storage) {
 /// Empty if this processor and instruction set take the problem's storage type and precision, else a sentence.
 template <Isa isa, class Problem>
 std::string attention_refusal(const Problem& p) {
-  if (isa == Isa::avx512_bf16 && p.options.compute == Compute::full)
+  if (isa == Isa::avx512_bf16 && p.options.compute == Precision::full)
     return "it rounds attention weights to bf16, but compute = full was requested";
   return refusal<isa>(p.q.dtype);
 }

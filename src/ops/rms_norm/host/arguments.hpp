@@ -9,8 +9,8 @@
 
 namespace kformer::Impl::host {
 
-/// Row r is head r % heads of token r / heads. The stride of an operand lies between its tokens, that here between
-/// the heads of a token. A matrix has one head. Not for fused forms.
+/// Row r is head r % heads of token r / heads. The stride of an operand lies between its tokens, that here
+/// between the heads of a token. A matrix has one head. Not for fused forms.
 struct HeadStrides {
   std::int64_t heads = 1, x = 0, y = 0, dy = 0, dx = 0;
 

@@ -53,22 +53,20 @@ struct RmsNormBackwardEntry {
     const bool streams = exceeds_caches(bytes_of(p.x) + bytes_of(p.dy) + bytes_of(p.dsum) + bytes_of(p.dx));
     const auto [rows, hidden, heads] = NormRows(p.x);
     const std::int64_t blocks = rms_norm_row_blocks(rows);
-    const RmsNormBackwardArguments a{input_rows(p.x),
-                                     p.weight.data,
-                                     p.rstd.data,
-                                     input_rows(p.dy),
-                                     input_rows(p.dsum),
-                                     output_rows(p.dx, streams, {p.x, p.dy, p.dsum}),
-                                     workspace.data,
-                                     p.dweight.data,
-                                     rows,
-                                     hidden,
-                                     rms_norm_rows_per_block(rows),
-                                     blocks,
-                                     {.heads = heads,
-                                      .x = head_stride(p.x),
-                                      .dy = head_stride(p.dy),
-                                      .dx = head_stride(p.dx)}};
+    const RmsNormBackwardArguments a{
+        input_rows(p.x),
+        p.weight.data,
+        p.rstd.data,
+        input_rows(p.dy),
+        input_rows(p.dsum),
+        output_rows(p.dx, streams, {p.x, p.dy, p.dsum}),
+        workspace.data,
+        p.dweight.data,
+        rows,
+        hidden,
+        rms_norm_rows_per_block(rows),
+        blocks,
+        {.heads = heads, .x = head_stride(p.x), .dy = head_stride(p.dy), .dx = head_stride(p.dx)}};
     const RmsNormKernels& kernels = rms_norm_kernels<built<isa>>(p.x.dtype);
     for_each_piece("kformer::rms_norm_backward[simd]", exec, blocks, 1,
                    [=, run = kernels.backward](std::int64_t block, std::int64_t) { run(a, block); });

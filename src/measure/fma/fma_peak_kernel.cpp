@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compiled once per instruction set, with its flags; KFORMER_FMA_NAME and KFORMER_FMA_BYTES say which. It
 // includes nothing that defines a function: the linker might take that one for the whole program.
-#include "measure/fma_peak.hpp"
+#include "measure/fma/fma_peak.hpp"
 
 namespace kformer::drivers {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "measure/fma_peak.hpp"
+#include "measure/fma/fma_peak.hpp"
 
 namespace kformer::drivers {
 
