@@ -72,4 +72,10 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
   return guarded([&] { return run(line); });
 }
 
+bool print_deck(const CommandLine& line, const DeckRecord& record) {
+  for (const std::string& warning : record.warnings) fmt::print(stderr, "{}\n", warning);
+  if (line.print_deck) fmt::print("{}", record.resolved);
+  return line.print_deck;
+}
+
 }  // namespace kformer::drivers

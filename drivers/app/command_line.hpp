@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/core.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,5 +33,16 @@ struct CommandLine {
 /// with the rest, guarded. None of this starts Kokkos.
 int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run);
+
+/// Prints the warnings of a deck and, with --print-deck, the resolved deck.
+/// \return whether the command line asks for no more
+bool print_deck(const CommandLine& line, const DeckRecord& record);
+
+/// Prints for --dry-run the cases of a run, each as `name_of_case` shows it.
+template <class Case>
+void list_cases(const RunTable& run, const std::vector<Case>& cases, std::string (*name_of_case)(const Case&)) {
+  fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", run.name);
+  for (const Case& c : cases) fmt::print("  {}\n", name_of_case(c));
+}
 
 }  // namespace kformer::drivers

@@ -45,11 +45,6 @@ std::string name_of_case(const AttentionCase& c) {
                      name_of(c.direction), configuration_text(c), c.seq_len, name_of(c.impl));
 }
 
-void list_cases(const AttentionCompareDeck& deck, const std::vector<AttentionCase>& cases) {
-  fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", deck.run.name);
-  for (const AttentionCase& c : cases) fmt::print("  {}\n", name_of_case(c));
-}
-
 int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors,
               const std::vector<AttentionCase>& cases, ResultFile& file) {
   AttentionResults tables(file);
@@ -85,16 +80,12 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
 
 int run(const CommandLine& line) {
   const AttentionCompareDeck deck = load_attention_deck(line.deck);
-  for (const std::string& warning : deck.record.warnings) fmt::print(stderr, "{}\n", warning);
-  if (line.print_deck) {
-    fmt::print("{}", deck.record.resolved);
-    return exit_ok;
-  }
+  if (print_deck(line, deck.record)) return exit_ok;
   std::optional<AttentionTensors> tensors;
   if (deck.tensors) tensors = read_attention_tensors(deck.tensors->input);
   const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), built_spaces());
   if (line.dry_run) {
-    list_cases(deck, cases);
+    list_cases(deck.run, cases, name_of_case);
     return exit_ok;
   }
   Session session(line, program, "attention_compare", deck.run, deck.output, deck.record);

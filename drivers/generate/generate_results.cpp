@@ -42,12 +42,9 @@ Table& declare_cases(ResultFile& file) {
   t.column({"decode_rate", f64, "1/s", "decode_tokens over decode_time"});
   t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
-  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
-  t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+  declare_peak_columns(t);
   t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation"});
-  t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
-  t.column({"status", flag, "1", "status of the generation", "", case_status_names});
-  t.column({"message", text, "1", "reason for a status other than ok"});
+  declare_outcome_columns(t, "generation");
   t.attribute("share_of_limit_formula", "decode_bytes_min / copy_bandwidth / decode_time, see /machine");
   return t;
 }
@@ -141,30 +138,27 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
   const std::int64_t prompt_tokens = g.sequences.empty() ? 0 : g.sequences.front().prompt_tokens;
   for (std::size_t row = 0; row < g.sequences.size(); ++row)
     add_sequence(label, g.sequences[row], static_cast<std::int64_t>(row));
-  m_cases.append({{"op", "generate"},
-                  {"prompt", label.prompt},
-                  {"repeat", label.repeat},
-                  {"dtype", name_of(m_generate.dtype)},
-                  {"execution_space", m_space},
-                  {"activations", name_of(m_generate.activations)},
-                  {"kv_cache", name_of(m_generate.kv_cache)},
-                  {"batch", m_generate.batch},
-                  {"prompt_tokens", prompt_tokens},
-                  {"new_tokens", new_tokens_of(g)},
-                  {"prefill_tokens", g.prefill_tokens},
-                  {"prefill_time", g.prefill_seconds},
-                  {"prefill_rate", rate(g.prefill_tokens, g.prefill_seconds)},
-                  {"decode_tokens", g.decode_tokens},
-                  {"decode_time", g.decode_seconds},
-                  {"decode_rate", rate(g.decode_tokens, g.decode_seconds)},
-                  {"decode_bytes_min", g.decode_bytes_min},
-                  {"share_of_limit", share_of_limit(g)},
-                  {"peak_bytes", std::uint64_t(m.peak_total)},
-                  {"predicted_bytes", std::uint64_t(m.predicted)},
-                  {"max_logit_err", g.max_logit_err},
-                  {"kernels", m.kernels},
-                  {"status", case_status_names[static_cast<std::size_t>(m.status)]},
-                  {"message", m.message}});
+  std::vector<Table::Cell> cells = outcome_cells(m);
+  cells.insert(cells.end(), {{"op", "generate"},
+                             {"prompt", label.prompt},
+                             {"repeat", label.repeat},
+                             {"dtype", name_of(m_generate.dtype)},
+                             {"execution_space", m_space},
+                             {"activations", name_of(m_generate.activations)},
+                             {"kv_cache", name_of(m_generate.kv_cache)},
+                             {"batch", m_generate.batch},
+                             {"prompt_tokens", prompt_tokens},
+                             {"new_tokens", new_tokens_of(g)},
+                             {"prefill_tokens", g.prefill_tokens},
+                             {"prefill_time", g.prefill_seconds},
+                             {"prefill_rate", rate(g.prefill_tokens, g.prefill_seconds)},
+                             {"decode_tokens", g.decode_tokens},
+                             {"decode_time", g.decode_seconds},
+                             {"decode_rate", rate(g.decode_tokens, g.decode_seconds)},
+                             {"decode_bytes_min", g.decode_bytes_min},
+                             {"share_of_limit", share_of_limit(g)},
+                             {"max_logit_err", g.max_logit_err}});
+  m_cases.append(cells);
   m_measurements.add_case(m, m_space);
   m_file.checkpoint();
 }

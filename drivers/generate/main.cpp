@@ -27,11 +27,7 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
 
 int run(const CommandLine& line) {
   const GenerateDeck deck = load_generate_deck(line.deck);
-  for (const std::string& warning : deck.record.warnings) fmt::print(stderr, "{}\n", warning);
-  if (line.print_deck) {
-    fmt::print("{}", deck.record.resolved);
-    return exit_ok;
-  }
+  if (print_deck(line, deck.record)) return exit_ok;
   const std::string space = execution_space_of(deck.generate, built_spaces());
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));

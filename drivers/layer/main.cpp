@@ -46,11 +46,6 @@ std::string name_of_case(const LayerCase& c) {
                      name_of(c.direction), c.batch, c.seq_len, name_of(c.impl));
 }
 
-void list_cases(const LayerSweepDeck& deck, const std::vector<LayerCase>& cases) {
-  fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", deck.run.name);
-  for (const LayerCase& c : cases) fmt::print("  {}\n", name_of_case(c));
-}
-
 int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::optional<LayerTensors>& tensors,
               const std::vector<LayerCase>& cases, ResultFile& file) {
   LayerResults tables(file, config);
@@ -78,17 +73,13 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
 
 int run(const CommandLine& line) {
   LayerSweepDeck deck = load_layer_deck(line.deck);
-  for (const std::string& warning : deck.record.warnings) fmt::print(stderr, "{}\n", warning);
-  if (line.print_deck) {
-    fmt::print("{}", deck.record.resolved);
-    return exit_ok;
-  }
+  if (print_deck(line, deck.record)) return exit_ok;
   std::optional<LayerTensors> tensors;
   if (deck.tensors) tensors = read_layer_tensors(deck.tensors->input, deck.model, wants_backward(deck));
   const LlamaConfig config = llama_config(deck.model);
   const std::vector<LayerCase> cases = cases_of(deck, tensors);
   if (line.dry_run) {
-    list_cases(deck, cases);
+    list_cases(deck.run, cases, name_of_case);
     return exit_ok;
   }
   Session session(line, program, "layer_sweep", deck.run, deck.output, deck.record);

@@ -12,25 +12,19 @@ namespace {
 
 constexpr const char* program = "kformer-memory";
 
-void list_cases(const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases) {
-  fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", deck.run.name);
-  for (const MemoryCase& c : cases)
-    fmt::print("  {:<8} {:<8} {:<5} weights {} kv_cache {} prefill_chunk {} batch {} context {}\n",
-               c.execution_space, name_of(c.purpose), name_of(c.dtype), name_of(c.weights), name_of(c.kv_cache),
-               c.prefill_chunk, c.batch, c.context);
+std::string name_of_case(const MemoryCase& c) {
+  return fmt::format("{:<8} {:<8} {:<5} weights {} kv_cache {} prefill_chunk {} batch {} context {}",
+                     c.execution_space, name_of(c.purpose), name_of(c.dtype), name_of(c.weights),
+                     name_of(c.kv_cache), c.prefill_chunk, c.batch, c.context);
 }
 
 int run(const CommandLine& line) {
   const MemoryPlanDeck deck = load_memory_plan_deck(line.deck);
-  for (const std::string& warning : deck.record.warnings) fmt::print(stderr, "{}\n", warning);
-  if (line.print_deck) {
-    fmt::print("{}", deck.record.resolved);
-    return exit_ok;
-  }
+  if (print_deck(line, deck.record)) return exit_ok;
   const auto planner = make_memory_planner(deck);
   const std::vector<MemoryCase> cases = expand(deck.sweep, planner->model(), built_spaces());
   if (line.dry_run) {
-    list_cases(deck, cases);
+    list_cases(deck.run, cases, name_of_case);
     return exit_ok;
   }
   Session session(line, program, "memory_plan", deck.run, deck.output, deck.record);

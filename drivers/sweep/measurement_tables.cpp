@@ -46,6 +46,12 @@ Table& declare_devices(ResultFile& file) {
   return t;
 }
 
+void note_fences(Table& t) {
+  t.attribute("fenced", std::int8_t(1));
+  t.attribute("overhead_note",
+              "from a separate pass that fences every kernel; not comparable with /cases/time");
+}
+
 Table& declare_regions(ResultFile& file) {
   Table& t = file.table("regions", "region", "region of the profiling pass of a case");
   t.column({"case", i32, "1", "row in /cases"});
@@ -55,9 +61,7 @@ Table& declare_regions(ResultFile& file) {
   t.column({"count", i64, "1", "visits"});
   t.column({"inclusive", f64, "s", "time inside, including nested regions"});
   t.column({"exclusive", f64, "s", "time inside, excluding nested regions"});
-  t.attribute("fenced", std::int8_t(1));
-  t.attribute("overhead_note",
-              "from a separate pass that fences every kernel; not comparable with /cases/time");
+  note_fences(t);
   return t;
 }
 
@@ -72,9 +76,7 @@ Table& declare_kernels(ResultFile& file) {
   t.column({"time_total", f64, "s", "of all launches"});
   t.column({"time_min", f64, "s", "of the shortest launch"});
   t.column({"time_max", f64, "s", "of the longest launch"});
-  t.attribute("fenced", std::int8_t(1));
-  t.attribute("overhead_note",
-              "from a separate pass that fences every kernel; not comparable with /cases/time");
+  note_fences(t);
   return t;
 }
 
@@ -120,34 +122,47 @@ void declare_measured_columns(Table& t) {
   t.column({"flop_rate", f64, "1/s", "flops over the median time"});
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
-  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
-  t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+  declare_peak_columns(t);
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 layer"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
+  declare_outcome_columns(t, "case");
+}
+
+void declare_peak_columns(Table& t) {
+  t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
+  t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+}
+
+void declare_outcome_columns(Table& t, const std::string& subject) {
   t.column({"kernels", text, "1", "function:kernel, in the order they first ran"});
-  t.column({"status", flag, "1", "status of the case", "", case_status_names});
+  t.column({"status", flag, "1", "status of the " + subject, "", case_status_names});
   t.column({"message", text, "1", "reason for a status other than ok"});
+}
+
+std::vector<Table::Cell> outcome_cells(const Measurement& m) {
+  return {{"peak_bytes", std::uint64_t(m.peak_total)},
+          {"predicted_bytes", std::uint64_t(m.predicted)},
+          {"kernels", m.kernels},
+          {"status", case_status_names[static_cast<std::size_t>(m.status)]},
+          {"message", m.message}};
 }
 
 std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
   const bool timed = !m.samples.seconds.empty();
   const double median = m.samples.quantile(0.5);
-  return {{"time", m.samples.seconds},
-          {"inner_iterations", m.samples.inner_iterations},
-          {"time_median", timed ? median : none},
-          {"time_p10", timed ? m.samples.quantile(0.1) : none},
-          {"time_p90", timed ? m.samples.quantile(0.9) : none},
-          {"flops", m.flops},
-          {"flop_rate", timed ? m.flops / median : none},
-          {"bytes_min", m.bytes_min},
-          {"share_of_limit", share},
-          {"peak_bytes", std::uint64_t(m.peak_total)},
-          {"predicted_bytes", std::uint64_t(m.predicted)},
-          {"max_abs_err", m.max_abs_err},
-          {"max_rel_err", m.max_rel_err},
-          {"kernels", m.kernels},
-          {"status", case_status_names[static_cast<std::size_t>(m.status)]},
-          {"message", m.message}};
+  std::vector<Table::Cell> cells = outcome_cells(m);
+  cells.insert(cells.end(), {{"time", m.samples.seconds},
+                             {"inner_iterations", m.samples.inner_iterations},
+                             {"time_median", timed ? median : none},
+                             {"time_p10", timed ? m.samples.quantile(0.1) : none},
+                             {"time_p90", timed ? m.samples.quantile(0.9) : none},
+                             {"flops", m.flops},
+                             {"flop_rate", timed ? m.flops / median : none},
+                             {"bytes_min", m.bytes_min},
+                             {"share_of_limit", share},
+                             {"max_abs_err", m.max_abs_err},
+                             {"max_rel_err", m.max_rel_err}});
+  return cells;
 }
 
 double share_of_limit(const Measurement& m, double flop_rate, double bandwidth) {

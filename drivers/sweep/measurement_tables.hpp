@@ -18,6 +18,13 @@ void declare_leading_columns(Table& cases);
 /// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
 void declare_measured_columns(Table& cases);
 
+/// Declares in /cases the peak of the ledger and its forecast.
+void declare_peak_columns(Table& cases);
+/// Declares in /cases the kernels that ran, and how `subject` ended.
+void declare_outcome_columns(Table& cases, const std::string& subject);
+/// The cells of `declare_peak_columns` and `declare_outcome_columns`.
+std::vector<Table::Cell> outcome_cells(const Measurement& measurement);
+
 /// The cells of `declare_measured_columns`. `share` is what `share_of_limit` shall hold.
 std::vector<Table::Cell> measured_cells(const Measurement& measurement, double share);
 

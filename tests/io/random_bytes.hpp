@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <boost/test/unit_test.hpp>
+
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
+
+#include "kformer/core/error.hpp"
 
 /// \file
-/// Random changes of texts and files.
+/// Random changes of texts and files, and what readers make of them.
 
 namespace kformer::Testing {
 
@@ -45,6 +51,36 @@ std::string mutated(Random& random, std::string text, const Pieces& pieces) {
       text.replace(place, length, one_of(random, pieces));
   }
   return text;
+}
+
+/// Pieces of any JSON text, followed by `more`.
+inline std::vector<std::string> json_pieces(std::vector<std::string> more) {
+  std::vector<std::string> pieces{"{",    "}",    "[",  "]", ",",       ":",   "\"",
+                                  "null", "true", "-1", "0", "\\u0000", "\xFF"};
+  pieces.insert(pieces.end(), more.begin(), more.end());
+  return pieces;
+}
+
+/// Calls `read(random)` in `rounds` rounds. It reads something mutated or refuses it with a FileError. Both
+/// outcomes must occur, or the mutations are too tame or too wild to try anything: more than `few` and fewer
+/// than `many` inputs are accepted.
+template <class Read>
+void read_mutations(int rounds, int few, int many, Read read) {
+  constexpr std::uint64_t seed = 20260101;
+  Random random(seed);
+  int accepted = 0;
+  for (int round = 0; round < rounds; ++round) {
+    BOOST_TEST_CONTEXT("seed " << seed << ", round " << round) {
+      try {
+        read(random);
+        ++accepted;
+      } catch (const FileError&) {
+      }
+    }
+  }
+  BOOST_TEST_MESSAGE("seed " << seed << ": " << accepted << " of " << rounds << " accepted");
+  BOOST_TEST(accepted > few);
+  BOOST_TEST(accepted < many);
 }
 
 }  // namespace kformer::Testing

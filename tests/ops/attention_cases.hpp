@@ -295,4 +295,68 @@ struct AttentionTensors {
   }
 };
 
+/// The operands of the public functions on the tensors of a case.
+template <class T>
+AttentionExtras<Exec> extras_of(const AttentionTensors<T>& t) {
+  AttentionExtras<Exec> x;
+  if (t.bias.ref().present()) x.bias(t.bias.template view<4>());
+  if (t.c.has_alibi) x.alibi_slopes(t.slopes.template view<1>());
+  if (t.c.has_sinks) x.sinks(t.sinks.template view<1>());
+  if (!t.c.q_lengths.empty())
+    x.sequences(t.cu_seqlens_q.template view<1>(), t.cu_seqlens_kv.template view<1>());
+  if (t.c.block_q > 0) x.block_mask(t.block_mask.template view<4>(), t.c.block_q, t.c.block_kv);
+  return x;
+}
+
+template <class T>
+AttentionExtraGradients<Exec> extra_gradients_of(const AttentionTensors<T>& t) {
+  AttentionExtraGradients<Exec> x;
+  if (t.dbias.ref().present()) x.bias(t.dbias.template view<4>());
+  if (t.c.has_sinks) x.sinks(t.dsinks.template view<1>());
+  return x;
+}
+
+template <class T>
+auto backward_operands(const AttentionTensors<T>& t) {
+  return AttentionBackwardOperands{.q = t.q.template view<4>(),
+                                   .k = t.k.template view<4>(),
+                                   .v = t.v.template view<4>(),
+                                   .out = t.out.template view<4>(),
+                                   .lse = t.lse.template view<3>(),
+                                   .dout = t.dout.template view<4>(),
+                                   .dq = t.dq.template view<4>(),
+                                   .dk = t.dk.template view<4>(),
+                                   .dv = t.dv.template view<4>()};
+}
+
+/// Every kernel of `list` that accepts the case gives what the reference gives.
+template <class T>
+void check_forward(KernelList<Impl::AttentionForward, Exec> list, AttentionTensors<T>& t) {
+  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = t.template forward<compute_t<T>, T>();
+  test_kernels(list, t.forward_problem(), {&t.out, &t.lse}, [&](const std::string&) {
+    check_close("out", t.out, expected.out, naive.out);
+    check_close("lse", t.lse, expected.lse, naive.lse);
+  });
+}
+
+/// The same of kernels of backward; `t` gets what forward saves.
+template <class T>
+void check_backward(KernelList<Impl::AttentionBackward, Exec> list, AttentionTensors<T>& t) {
+  t.save(t.template forward<oracle_t<T>, oracle_t<T>>());
+  const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
+  const auto naive = t.template backward<compute_t<T>, T>();
+  test_kernels(list, t.backward_problem(), t.gradients(), [&](const std::string&) {
+    // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
+    // kernel that sums in its own order can satisfy that.
+    if (t.c.kv_len != 1) {
+      check_close("dq", t.dq, expected.dq, naive.dq);
+      check_close("dk", t.dk, expected.dk, naive.dk);
+    }
+    check_close("dv", t.dv, expected.dv, naive.dv);
+    if (t.dbias.ref().present()) check_close("dbias", t.dbias, expected.dbias, naive.dbias);
+    if (t.c.has_sinks) check_close("dsinks", t.dsinks, expected.dsinks, naive.dsinks);
+  });
+}
+
 }  // namespace kformer::Testing

@@ -11,19 +11,7 @@ BOOST_AUTO_TEST_SUITE(attention_errors)
 BOOST_AUTO_TEST_CASE(workspace_errors) {
   AttentionTensors<float> fits({1, 3, 5, 4, 2, 8, 8});
   check_error<DimensionMismatch>(
-      [&] {
-        attention_backward(Exec(),
-                           AttentionBackwardOperands{.q = fits.q.view<4>(),
-                                                     .k = fits.k.view<4>(),
-                                                     .v = fits.v.view<4>(),
-                                                     .out = fits.out.view<4>(),
-                                                     .lse = fits.lse.view<3>(),
-                                                     .dout = fits.dout.view<4>(),
-                                                     .dq = fits.dq.view<4>(),
-                                                     .dk = fits.dk.view<4>(),
-                                                     .dv = fits.dv.view<4>()},
-                           {}, {}, {}, Workspace{});
-      },
+      [&] { attention_backward(Exec(), backward_operands(fits), {}, {}, {}, Workspace{}); },
       "kformer::attention_backward: the workspace has 0 bytes, 48 are needed; ask "
       "kformer::attention_backward_workspace_bytes: q[1,3,4,8] k[1,5,2,8] v[1,5,2,8] out[1,3,4,8] lse[1,4,3] "
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,2,8] dv[1,5,2,8]");
@@ -218,18 +206,8 @@ BOOST_AUTO_TEST_CASE(errors_of_extra_gradients) {
                         "q[2,3,4,8] k[2,5,2,8] v[2,5,2,6] bias[2,4,3,5] sinks[4] out[2,3,4,6] "
                         "lse[2,4,3] dout[2,3,4,6] dq[2,3,4,8] dk[2,5,2,8] dv[2,5,2,6] ";
   const auto run = [&](const AttentionExtraGradients<Exec>& gradients) {
-    attention_backward(Exec(),
-                       AttentionBackwardOperands{.q = t.q.view<4>(),
-                                                 .k = t.k.view<4>(),
-                                                 .v = t.v.view<4>(),
-                                                 .out = t.out.view<4>(),
-                                                 .lse = t.lse.view<3>(),
-                                                 .dout = t.dout.view<4>(),
-                                                 .dq = t.dq.view<4>(),
-                                                 .dk = t.dk.view<4>(),
-                                                 .dv = t.dv.view<4>()},
-                       {}, AttentionExtras<Exec>().bias(t.bias.view<4>()).sinks(t.sinks.view<1>()), gradients,
-                       {});
+    attention_backward(Exec(), backward_operands(t), {},
+                       AttentionExtras<Exec>().bias(t.bias.view<4>()).sinks(t.sinks.view<1>()), gradients, {});
   };
   check_error<DimensionMismatch>([&] { run(AttentionExtraGradients<Exec>().bias(dbias.view<4>())); },
                                  start + "extents do not match: " + operands +

@@ -10,16 +10,6 @@ BOOST_AUTO_TEST_SUITE(attention_gradients)
 using Case = AttentionCase;
 using Tensors = AttentionTensors<double>;
 
-AttentionExtras<Exec> extras_of(const Tensors& t) {
-  AttentionExtras<Exec> extras;
-  if (t.bias.ref().present()) extras.bias(t.bias.view<4>());
-  if (t.c.has_alibi) extras.alibi_slopes(t.slopes.view<1>());
-  if (t.c.has_sinks) extras.sinks(t.sinks.view<1>());
-  if (!t.c.q_lengths.empty()) extras.sequences(t.cu_seqlens_q.view<1>(), t.cu_seqlens_kv.view<1>());
-  if (t.c.block_q > 0) extras.block_mask(t.block_mask.view<4>(), t.c.block_q, t.c.block_kv);
-  return extras;
-}
-
 void forward(const Tensors& t) {
   attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
                     t.c.options, extras_of(t));
@@ -27,23 +17,11 @@ void forward(const Tensors& t) {
 }
 
 void backward(const Tensors& t) {
-  AttentionExtraGradients<Exec> gradients;
-  if (t.dbias.ref().present()) gradients.bias(t.dbias.view<4>());
-  if (t.c.has_sinks) gradients.sinks(t.dsinks.view<1>());
+  const auto gradients = extra_gradients_of(t);
   const auto bytes =
       attention_backward_workspace_bytes(Exec(), t.c.shape(DType::f64), t.c.options, extras_of(t), gradients);
   const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
-  attention_backward(Exec(),
-                     AttentionBackwardOperands{.q = t.q.view<4>(),
-                                               .k = t.k.view<4>(),
-                                               .v = t.v.view<4>(),
-                                               .out = t.out.view<4>(),
-                                               .lse = t.lse.view<3>(),
-                                               .dout = t.dout.view<4>(),
-                                               .dq = t.dq.view<4>(),
-                                               .dk = t.dk.view<4>(),
-                                               .dv = t.dv.view<4>()},
-                     t.c.options, extras_of(t), gradients, workspace);
+  attention_backward(Exec(), backward_operands(t), t.c.options, extras_of(t), gradients, workspace);
   Exec().fence("kformer::Testing::attention");
 }
 

@@ -13,31 +13,13 @@ using Case = AttentionCase;
 template <class T>
 void test_forward(const Case& c) {
   AttentionTensors<T> t(c);
-  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>, T>();
-  test_every_kernel(t.forward_problem(), {&t.out, &t.lse}, [&](const std::string&) {
-    check_close("out", t.out, expected.out, naive.out);
-    check_close("lse", t.lse, expected.lse, naive.lse);
-  });
+  check_forward(kernels<Impl::AttentionForward, Exec>(), t);
 }
 
 template <class T>
 void test_backward(const Case& c) {
   AttentionTensors<T> t(c);
-  t.save(t.template forward<oracle_t<T>, oracle_t<T>>());
-  const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template backward<compute_t<T>, T>();
-  test_every_kernel(t.backward_problem(), t.gradients(), [&](const std::string&) {
-    // With one key dq and dk are dP − δ, two sums that cancel; the naive ones are equal to the last bit, but no
-    // kernel that sums in its own order can satisfy that.
-    if (c.kv_len != 1) {
-      check_close("dq", t.dq, expected.dq, naive.dq);
-      check_close("dk", t.dk, expected.dk, naive.dk);
-    }
-    check_close("dv", t.dv, expected.dv, naive.dv);
-    if (t.dbias.ref().present()) check_close("dbias", t.dbias, expected.dbias, naive.dbias);
-    if (c.has_sinks) check_close("dsinks", t.dsinks, expected.dsinks, naive.dsinks);
-  });
+  check_backward(kernels<Impl::AttentionBackward, Exec>(), t);
 }
 
 template <class T>

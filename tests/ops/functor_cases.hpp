@@ -17,39 +17,6 @@ void with_each_kernel(F f) {
   BOOST_TEST_CONTEXT("the portable kernel") { f(); }
 }
 
-template <class T>
-AttentionExtras<Exec> extras_of(const AttentionTensors<T>& t) {
-  AttentionExtras<Exec> x;
-  if (t.bias.ref().present()) x.bias(t.bias.template view<4>());
-  if (t.c.has_alibi) x.alibi_slopes(t.slopes.template view<1>());
-  if (t.c.has_sinks) x.sinks(t.sinks.template view<1>());
-  if (!t.c.q_lengths.empty())
-    x.sequences(t.cu_seqlens_q.template view<1>(), t.cu_seqlens_kv.template view<1>());
-  if (t.c.block_q > 0) x.block_mask(t.block_mask.template view<4>(), t.c.block_q, t.c.block_kv);
-  return x;
-}
-
-template <class T>
-AttentionExtraGradients<Exec> extra_gradients_of(const AttentionTensors<T>& t) {
-  AttentionExtraGradients<Exec> x;
-  if (t.dbias.ref().present()) x.bias(t.dbias.template view<4>());
-  if (t.c.has_sinks) x.sinks(t.dsinks.template view<1>());
-  return x;
-}
-
-template <class T>
-auto backward_operands(const AttentionTensors<T>& t) {
-  return AttentionBackwardOperands{.q = t.q.template view<4>(),
-                                   .k = t.k.template view<4>(),
-                                   .v = t.v.template view<4>(),
-                                   .out = t.out.template view<4>(),
-                                   .lse = t.lse.template view<3>(),
-                                   .dout = t.dout.template view<4>(),
-                                   .dq = t.dq.template view<4>(),
-                                   .dk = t.dk.template view<4>(),
-                                   .dv = t.dv.template view<4>()};
-}
-
 template <class T, class F>
 void run_forward(const AttentionTensors<T>& t, const F& functor) {
   attention_forward(Exec(), t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),

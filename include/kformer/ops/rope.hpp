@@ -45,6 +45,19 @@ struct RopeBackward : RopeRotation {
   void check() const;
 };
 
+template <class Exec, class Q, class K, class C, class S>
+RopeRotation rope_rotation(const Q& q, const K& k, const C& cos, const S& sin, const TensorRef& positions,
+                           std::int64_t first_position, RopeLayout layout) {
+  using T = scalar_t<Q>;
+  return {output<Exec, T, 4>(q),
+          output<Exec, T, 4>(k),
+          input<Exec, compute_t<T>, 2>(cos),
+          input<Exec, compute_t<T>, 2>(sin),
+          positions,
+          first_position,
+          layout};
+}
+
 }  // namespace Impl
 
 /// Fills the tables that `rope_forward` and `rope_backward` read: `cos(p · f_i)` and `sin(p · f_i)` for each
@@ -87,10 +100,8 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
                   RopeLayout layout = RopeLayout::half_split) {
-  using T = Impl::scalar_t<Q>;
-  const Impl::RopeForward problem{
-      {Impl::output<Exec, T, 4>(q), Impl::output<Exec, T, 4>(k), Impl::input<Exec, compute_t<T>, 2>(cos),
-       Impl::input<Exec, compute_t<T>, 2>(sin), Impl::input<Exec, std::int32_t, 2>(positions), 0, layout}};
+  const Impl::RopeForward problem{Impl::rope_rotation<Exec>(
+      q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
   Impl::call(exec, problem);
 }
 
@@ -114,14 +125,7 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& p
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin,
                   std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  using T = Impl::scalar_t<Q>;
-  const Impl::RopeForward problem{{Impl::output<Exec, T, 4>(q),
-                                   Impl::output<Exec, T, 4>(k),
-                                   Impl::input<Exec, compute_t<T>, 2>(cos),
-                                   Impl::input<Exec, compute_t<T>, 2>(sin),
-                                   {},
-                                   first_position,
-                                   layout}};
+  const Impl::RopeForward problem{Impl::rope_rotation<Exec>(q, k, cos, sin, {}, first_position, layout)};
   Impl::call(exec, problem);
 }
 
@@ -147,10 +151,8 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
                    RopeLayout layout = RopeLayout::half_split) {
-  using T = Impl::scalar_t<Q>;
-  const Impl::RopeBackward problem{
-      {Impl::output<Exec, T, 4>(dq), Impl::output<Exec, T, 4>(dk), Impl::input<Exec, compute_t<T>, 2>(cos),
-       Impl::input<Exec, compute_t<T>, 2>(sin), Impl::input<Exec, std::int32_t, 2>(positions), 0, layout}};
+  const Impl::RopeBackward problem{Impl::rope_rotation<Exec>(
+      dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
   Impl::call(exec, problem);
 }
 
@@ -174,14 +176,7 @@ void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, const P
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
                    std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  using T = Impl::scalar_t<Q>;
-  const Impl::RopeBackward problem{{Impl::output<Exec, T, 4>(dq),
-                                    Impl::output<Exec, T, 4>(dk),
-                                    Impl::input<Exec, compute_t<T>, 2>(cos),
-                                    Impl::input<Exec, compute_t<T>, 2>(sin),
-                                    {},
-                                    first_position,
-                                    layout}};
+  const Impl::RopeBackward problem{Impl::rope_rotation<Exec>(dq, dk, cos, sin, {}, first_position, layout)};
   Impl::call(exec, problem);
 }
 

@@ -34,6 +34,44 @@ Factor<T> features_by_tokens(const TensorRef& x, std::int64_t head_divisor = 1) 
           .head_divisor = head_divisor};
 }
 
+/// `rows` times the transpose of `keys`, for each head: into the place of scores.
+template <class T>
+MatrixProduct<T, T> rows_times_keys(const TensorRef& rows, const TensorRef& keys, T* scores) {
+  const std::int64_t q_len = rows.extent[1], heads = rows.extent[2], kv_len = keys.extent[1];
+  return {.batches = rows.extent[0],
+          .heads = heads,
+          .rows = q_len,
+          .cols = kv_len,
+          .inner = rows.extent[3],
+          .left = tokens_by_features<T>(rows),
+          .right = tokens_by_features<T>(keys, heads / keys.extent[2]),
+          .result = scores,
+          .row_stride = kv_len,
+          .batch_stride = heads * q_len * kv_len,
+          .head_stride = q_len * kv_len};
+}
+
+/// `scores` times `keys`, for each head: into `rows`.
+template <class T>
+MatrixProduct<T, T> scores_times_keys(const T* scores, const TensorRef& keys, const TensorRef& rows) {
+  const std::int64_t q_len = rows.extent[1], heads = rows.extent[2], kv_len = keys.extent[1];
+  return {.batches = rows.extent[0],
+          .heads = heads,
+          .rows = q_len,
+          .cols = rows.extent[3],
+          .inner = kv_len,
+          .left = {.data = scores,
+                   .index_stride = kv_len,
+                   .inner_stride = 1,
+                   .batch_stride = heads * q_len * kv_len,
+                   .head_stride = q_len * kv_len},
+          .right = features_by_tokens<T>(keys, heads / keys.extent[2]),
+          .result = static_cast<T*>(rows.data),
+          .row_stride = rows.stride[1],
+          .batch_stride = rows.stride[0],
+          .head_stride = rows.stride[2]};
+}
+
 /// What a softmax row needs besides its scores.
 template <class T>
 struct SoftmaxRows {
@@ -110,41 +148,14 @@ void softmax_in_place(const Exec& exec, const StandardAttentionForward& p) {
 
 template <class T, class Exec>
 void standard_attention_forward_kokkos(const Exec& exec, const StandardAttentionForward& p) {
-  const std::int64_t batch = p.q.extent[0], q_len = p.q.extent[1], heads = p.q.extent[2],
-                     kv_len = p.k.extent[1];
-  if (batch * q_len * heads == 0) return;
-  const std::int64_t group = heads / p.k.extent[2];
+  if (p.q.extent[0] * p.q.extent[1] * p.q.extent[2] == 0) return;
   auto* probabilities = static_cast<T*>(p.probabilities.data);
-  matmul("kformer::standard_attention_forward_scores[kokkos]", exec,
-         MatrixProduct<T, T>{.batches = batch,
-                             .heads = heads,
-                             .rows = q_len,
-                             .cols = kv_len,
-                             .inner = p.q.extent[3],
-                             .left = tokens_by_features<T>(p.q),
-                             .right = tokens_by_features<T>(p.k, group),
-                             .result = probabilities,
-                             .row_stride = kv_len,
-                             .batch_stride = heads * q_len * kv_len,
-                             .head_stride = q_len * kv_len,
-                             .alpha = static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]))});
+  auto scores = rows_times_keys<T>(p.q, p.k, probabilities);
+  scores.alpha = static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]));
+  matmul("kformer::standard_attention_forward_scores[kokkos]", exec, scores);
   softmax_in_place<T>(exec, p);
   matmul<Zeros::annihilate>("kformer::standard_attention_forward_out[kokkos]", exec,
-                            MatrixProduct<T, T>{.batches = batch,
-                                                .heads = heads,
-                                                .rows = q_len,
-                                                .cols = p.v.extent[3],
-                                                .inner = kv_len,
-                                                .left = {.data = probabilities,
-                                                         .index_stride = kv_len,
-                                                         .inner_stride = 1,
-                                                         .batch_stride = heads * q_len * kv_len,
-                                                         .head_stride = q_len * kv_len},
-                                                .right = features_by_tokens<T>(p.v, group),
-                                                .result = static_cast<T*>(p.out.data),
-                                                .row_stride = p.out.stride[1],
-                                                .batch_stride = p.out.stride[0],
-                                                .head_stride = p.out.stride[2]});
+                            scores_times_keys<T>(probabilities, p.v, p.out));
 }
 
 inline std::size_t standard_attention_backward_workspace(const StandardAttentionBackward& p) {
@@ -190,36 +201,12 @@ void standard_attention_backward_kokkos(const Exec& exec, const StandardAttentio
   const auto* probabilities = static_cast<const T*>(p.probabilities.data);
   auto* gradient = static_cast<T*>(workspace.data);  // of the probabilities, then of the scores
   matmul("kformer::standard_attention_backward_probabilities[kokkos]", exec,
-         MatrixProduct<T, T>{.batches = batch,
-                             .heads = heads,
-                             .rows = q_len,
-                             .cols = kv_len,
-                             .inner = p.v.extent[3],
-                             .left = tokens_by_features<T>(p.dout),
-                             .right = tokens_by_features<T>(p.v, group),
-                             .result = gradient,
-                             .row_stride = kv_len,
-                             .batch_stride = heads * plane,
-                             .head_stride = plane});
+         rows_times_keys<T>(p.dout, p.v, gradient));
   score_gradient_in_place(exec, probabilities, gradient, batch * heads * q_len, kv_len);
   const C scale = static_cast<C>(attention_scale(p.options, p.q.extent[3]));
-  matmul<Zeros::annihilate>("kformer::standard_attention_backward_q[kokkos]", exec,
-                            MatrixProduct<T, T>{.batches = batch,
-                                                .heads = heads,
-                                                .rows = q_len,
-                                                .cols = p.q.extent[3],
-                                                .inner = kv_len,
-                                                .left = {.data = gradient,
-                                                         .index_stride = kv_len,
-                                                         .inner_stride = 1,
-                                                         .batch_stride = heads * plane,
-                                                         .head_stride = plane},
-                                                .right = features_by_tokens<T>(p.k, group),
-                                                .result = static_cast<T*>(p.dq.data),
-                                                .row_stride = p.dq.stride[1],
-                                                .batch_stride = p.dq.stride[0],
-                                                .head_stride = p.dq.stride[2],
-                                                .alpha = scale});
+  auto dq = scores_times_keys<T>(gradient, p.k, p.dq);
+  dq.alpha = scale;
+  matmul<Zeros::annihilate>("kformer::standard_attention_backward_q[kokkos]", exec, dq);
   // dk and dv sum over the queries of all heads of a group: outer index the head in the group, inner the query.
   const auto by_key = [&](const T* scores) {
     return Factor<T>{.data = scores,
