@@ -13,11 +13,11 @@ namespace {
 using namespace kformer::Testing;
 
 /// Pieces of JSON and numbers at the edges of what 64 bits can do.
-const std::vector<std::string> tokens = json_pieces({
-    "1", "1e3", "1.5", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-    "18446744073709551616", "\"dtype\"", "\"shape\"", "\"data_offsets\"", "\"__metadata__\"", "\"F32\"",
-    "\"F4\"", "\"BF16\"", "\\uD800", "\xC3", "[0,0]",
-    "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"});
+const std::vector<std::string> tokens =
+    json_pieces({"1", "1e3", "1.5", "4294967296", "9223372036854775807", "9223372036854775808",
+                 "18446744073709551615", "18446744073709551616", "\"dtype\"", "\"shape\"", "\"data_offsets\"",
+                 "\"__metadata__\"", "\"F32\"", "\"F4\"", "\"BF16\"", "\\uD800", "\xC3", "[0,0]",
+                 "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"});
 
 const std::array<std::string, 3> valid_headers{
     R"({"__metadata__":{"hidden_size":"64"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"

@@ -8,11 +8,28 @@ namespace {
 using namespace kformer;
 using namespace kformer::Testing;
 
-const std::vector<std::string> pieces = json_pieces({
-    "300", "1e9", "4294967296", "18446744073709551616", "\"type\"", "\"Sequence\"", "\"Split\"", "\"Regex\"",
-    "\"String\"", "\"BPE\"", "\"Metaspace\"", "\"ByteLevel\"", "\"NFC\"", "\"ab\"", "\"a b\"",
-    "[\"a\",\"b\"]", "\\\\s+", "(a*)*b", "\\uD800", "\xC3", "\"byte_fallback\":true,",
-    "\"normalized\":true,"});
+const std::vector<std::string> pieces = json_pieces({"300",
+                                                     "1e9",
+                                                     "4294967296",
+                                                     "18446744073709551616",
+                                                     "\"type\"",
+                                                     "\"Sequence\"",
+                                                     "\"Split\"",
+                                                     "\"Regex\"",
+                                                     "\"String\"",
+                                                     "\"BPE\"",
+                                                     "\"Metaspace\"",
+                                                     "\"ByteLevel\"",
+                                                     "\"NFC\"",
+                                                     "\"ab\"",
+                                                     "\"a b\"",
+                                                     "[\"a\",\"b\"]",
+                                                     "\\\\s+",
+                                                     "(a*)*b",
+                                                     "\\uD800",
+                                                     "\xC3",
+                                                     "\"byte_fallback\":true,",
+                                                     "\"normalized\":true,"});
 
 std::vector<std::string> valid_files() {
   TokenizerJson plain = byte_level({"ab", "<|x|>"});

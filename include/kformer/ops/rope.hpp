@@ -100,8 +100,8 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
                   RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeForward problem{Impl::rope_rotation<Exec>(
-      q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
+  const Impl::RopeForward problem{
+      Impl::rope_rotation<Exec>(q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
   Impl::call(exec, problem);
 }
 
@@ -151,8 +151,8 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
                    RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeBackward problem{Impl::rope_rotation<Exec>(
-      dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
+  const Impl::RopeBackward problem{
+      Impl::rope_rotation<Exec>(dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
   Impl::call(exec, problem);
 }
 
