@@ -68,17 +68,19 @@ template <class Read>
 void read_mutations(int rounds, int few, int many, Read read) {
   constexpr std::uint64_t seed = 20260101;
   Random random(seed);
-  int accepted = 0;
+  int accepted = 0, refused = 0;
   for (int round = 0; round < rounds; ++round) {
     BOOST_TEST_CONTEXT("seed " << seed << ", round " << round) {
       try {
         read(random);
         ++accepted;
       } catch (const FileError&) {
+        ++refused;
       }
     }
   }
   BOOST_TEST_MESSAGE("seed " << seed << ": " << accepted << " of " << rounds << " accepted");
+  BOOST_TEST(accepted + refused == rounds);
   BOOST_TEST(accepted > few);
   BOOST_TEST(accepted < many);
 }
