@@ -76,7 +76,7 @@ bool rope(const Exec& exec) {
               k = random(Heads("k", 1, length, heads, head_dim));
   const double before = dot(q, q);
   // [rope]
-  const kformer::RopeOptions options{.theta = 500000, .scaling = {8, 1, 4, 8192}};
+  const kformer::RopeOptions options{.theta = 500000, .scaling = {.rope_type = kformer::RopeType::llama3}};
   const Matrix cos("cos", 4096, head_dim / 2), sin("sin", 4096, head_dim / 2);
   kformer::rope_tables(exec, cos, sin, options);
   kformer::rope_forward(exec, q, k, cos, sin, 100, options.layout);  // the first token stands at position 100

@@ -24,9 +24,9 @@ void check_source(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnost
 bool all_known(const LanguageModelTable& model, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   bool complete = true;
   const std::initializer_list<std::pair<const char*, std::int64_t>> needed{
-      {"hidden_size", model.layer.hidden_size},
-      {"num_attention_heads", model.layer.num_attention_heads},
-      {"intermediate_size", model.layer.intermediate_size},
+      {"hidden_size", model.hidden_size},
+      {"num_attention_heads", model.num_attention_heads},
+      {"intermediate_size", model.intermediate_size},
       {"num_hidden_layers", model.num_hidden_layers},
       {"vocab_size", model.vocab_size},
       {"max_position_embeddings", model.max_position_embeddings}};

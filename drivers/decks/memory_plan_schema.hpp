@@ -13,7 +13,7 @@ namespace kformer::Impl::schema {
 
 template <class V>
 void describe(V& v, LanguageModelTable& t) {
-  describe(v, t.layer);
+  describe(v, static_cast<ModelTable&>(t));
   describe_model(v, t, "required, or from `config`");
 }
 

@@ -37,7 +37,7 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
   take(in, file, model, "num_key_value_heads", model.num_key_value_heads);
   take(in, file, model, "head_dim", model.head_dim);
   take(in, file, model, "rms_norm_eps", model.rms_norm_eps);
-  take(in, file, model, "rope_theta", model.rope_theta);
+  take(in, file, model, "rope_theta", model.rope.theta);
   take(in, file, model, "sliding_window", model.sliding_window);
   const auto complain = [&](const std::string& what) {
     throw FileError(fmt::format("{}: {}; set the key in the deck's [model] or in the file's metadata",

@@ -24,20 +24,23 @@ Generator<Exec, T>::Generator(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& 
 
 template <class Exec, Scalar T>
 void Generator<Exec, T>::check() const {
-  const auto at_least = [](const char* what, std::int64_t value, std::int64_t wanted) {
+  const auto at_least = [](const std::string& what, std::int64_t value, std::int64_t wanted,
+                           const char* cause = "") {
     if (value < wanted)
-      throw DimensionMismatch(std::string("kformer::Generator: ") + what + " is " + std::to_string(value) +
-                              ", expected at least " + std::to_string(wanted));
+      throw DimensionMismatch("kformer::Generator: " + what + " is " + std::to_string(value) +
+                              ", expected at least " + std::to_string(wanted) + cause);
   };
   const DecoderOptions& decoder = m_decoder.options();
   at_least("batch", m_options.batch, 1);
   at_least("max_new_tokens", m_options.max_new_tokens, 0);
   at_least("prefill_chunk", m_options.prefill_chunk, 1);
   at_least("repetition_window", m_options.repetition_window, 0);
-  at_least("the decoder's max_rows", decoder.max_rows, std::max(m_options.batch, m_options.prefill_chunk));
-  at_least("the decoder's max_logit_rows", decoder.max_logit_rows, m_options.batch);
-  at_least("the cache's batch", m_cache.options().batch, m_options.batch);
-  at_least("the cache's max_step_tokens", m_cache.options().max_step_tokens, m_options.prefill_chunk);
+  at_least("the decoder's max_rows", decoder.max_rows, m_options.batch, ", the batch");
+  at_least("the decoder's max_rows", decoder.max_rows, m_options.prefill_chunk, ", the prefill_chunk");
+  at_least("the decoder's max_logit_rows", decoder.max_logit_rows, m_options.batch, ", the batch");
+  at_least("the cache's batch", m_cache.options().batch, m_options.batch, ", that of the generator");
+  at_least("the cache's max_step_tokens", m_cache.options().max_step_tokens, m_options.prefill_chunk,
+           ", the prefill_chunk");
 }
 
 template <class Exec, Scalar T>

@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(overrides_win_and_the_last_one_most) {
   BOOST_TEST(deck.sweep.axes.seq_len == (std::vector<std::int64_t>{1, 2}), boost::test_tools::per_element());
   BOOST_TEST(deck.timing.min_time_s == 1.0);
   BOOST_TEST(deck.profile.kernels);
-  BOOST_TEST(deck.model.rope_scaling.factor == 2.0);
+  BOOST_TEST(deck.model.rope.scaling.factor == 2.0);
 }
 
 BOOST_AUTO_TEST_CASE(bare_words_are_strings_only_where_they_are_no_toml) {

@@ -75,7 +75,7 @@ hidden_act = "silu"
 rope_theta = 5e5
 attention_bias = true
 sliding_window = 11
-[model.rope_scaling]
+[model.rope.scaling]
 rope_type = "llama3"
 factor = 2
 low_freq_factor = 1.5
@@ -119,21 +119,21 @@ states = "int8"
   BOOST_TEST((deck.timing == TimingTable{5, 6, 0.5, 7}));
   BOOST_TEST((deck.profile == ProfileTable{true, MemoryProfile::off}));
   BOOST_TEST((deck.output == OutputTable{"f.h5", true, 8}));
-  BOOST_TEST((deck.model.rope_scaling == RopeScalingTable{RopeType::llama3, 2, 1.5, 2.5, 64}));
-  BOOST_TEST((deck.model == ModelTable{{},
-                                       ModelType::qwen2,
-                                       96,
-                                       6,
-                                       3,
-                                       20,
-                                       128,
-                                       1e-6,
-                                       HiddenAct::silu,
-                                       5e5,
-                                       deck.model.rope_scaling,
-                                       true,
-                                       11,
-                                       deck.model.known}));
+  BOOST_TEST((deck.model.rope.scaling == RopeScaling{RopeType::llama3, 2, 1.5, 2.5, 64}));
+  ModelTable model;
+  model.model_type = ModelType::qwen2;
+  model.hidden_size = 96;
+  model.num_attention_heads = 6;
+  model.num_key_value_heads = 3;
+  model.head_dim = 20;
+  model.intermediate_size = 128;
+  model.rms_norm_eps = 1e-6;
+  model.rope.theta = 5e5;
+  model.rope.scaling = deck.model.rope.scaling;
+  model.attention_bias = true;
+  model.sliding_window = 11;
+  model.known = deck.model.known;
+  BOOST_TEST((deck.model == model));
   BOOST_TEST((deck.sweep.mode == SweepMode::zip));
   BOOST_TEST((deck.sweep.axes == LayerAxes{{"serial"},
                                            {DType::f16, DType::f64},
@@ -226,10 +226,10 @@ BOOST_AUTO_TEST_CASE(contradictions_in_the_model_are_shown_where_they_stand) {
                       "'model.attention_bias' = true needs model_type = \"qwen2\", got \"llama\""));
   BOOST_TEST(faults(good, {"model.attention_bias=true", "model.model_type=qwen2"}) == "no fault");
   const std::string scaled = header + model +
-                             "[model.rope_scaling]\nrope_type = \"llama3\"\nhigh_freq_factor = 1\n" +
+                             "[model.rope.scaling]\nrope_type = \"llama3\"\nhigh_freq_factor = 1\n" +
                              "[sweep]\nseq_len = 1\n";
   BOOST_TEST(contains(faults(scaled),
-                      "deck.toml:7:1: error: 'model.rope_scaling' needs high_freq_factor > "
+                      "deck.toml:7:1: error: 'model.rope.scaling' needs high_freq_factor > "
                       "low_freq_factor, got 1 and 1"));
   BOOST_TEST(faults(scaled, {"model.rope_scaling.rope_type=none"}) == "no fault");
 }
@@ -283,10 +283,10 @@ BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
   BOOST_TEST(deck.model.head_dim == 8);
   BOOST_TEST(deck.model.rms_norm_eps == 1e-6);
   BOOST_TEST(deck.model.sliding_window == 0);
-  BOOST_TEST((deck.model.rope_scaling == RopeScalingTable{RopeType::llama3, 32, 1, 4, 8192}));
+  BOOST_TEST((deck.model.rope.scaling == RopeScaling{RopeType::llama3, 32, 1, 4, 8192}));
   BOOST_TEST(deck.model.config == directory / "config.json");
   BOOST_TEST(!contains(deck.record.resolved, "config"));
-  BOOST_TEST(load(text, {"model.rope_scaling.factor=2"}).model.rope_scaling.factor == 2.0);
+  BOOST_TEST(load(text, {"model.rope_scaling.factor=2"}).model.rope.scaling.factor == 2.0);
   const auto known = load(with_tensors + "[model]\nconfig = \"config.json\"\n").model.known;
   BOOST_TEST(known.count("hidden_size") == 1u);
   BOOST_TEST(known.count("head_dim") == 0u);
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(published_configurations_have_habits) {
   BOOST_TEST(qwen2.sliding_window == 0);
   BOOST_TEST(qwen2.attention_bias);
   BOOST_TEST(!read("").attention_bias);
-  BOOST_TEST((read(R"(, "rope_scaling": null)").rope_scaling == RopeScalingTable{}));
+  BOOST_TEST((read(R"(, "rope_scaling": null)").rope_scaling == RopeScaling{}));
   BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3"})").rope_scaling.rope_type == RopeType::llama3));
   BOOST_TEST((read(R"(, "rope_scaling": {"rope_type": "default"})").rope_scaling.rope_type == RopeType::none));
 }
@@ -323,9 +323,9 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
              "config.json: error: 'model.rope_scaling.rope_type' must be one of \"none\", \"llama3\", got "
              "string \"yarn\"");
   BOOST_TEST(contains(read(start + R"(, "model_type": "gemma", "rope_theta": [1]})"),
-                      "'model.rope_theta' must be a number"));
+                      "'model.rope.theta' must be a number"));
   BOOST_TEST(contains(read(start + R"(, "model_type": 3})"), "got integer 3"));
-  BOOST_TEST(contains(read(start + R"(, "rope_scaling": "x"})"), "'model.rope_scaling' must be a table"));
+  BOOST_TEST(contains(read(start + R"(, "rope_scaling": "x"})"), "'model.rope.scaling' must be a table"));
   BOOST_TEST(
       contains(read(start + R"(, "head_dim": 18446744073709551615})"), "'model.head_dim' must be an integer"));
   BOOST_TEST(
@@ -386,7 +386,7 @@ BOOST_AUTO_TEST_CASE(the_decks_of_real_models_have_their_shapes) {
     return std::vector<std::int64_t>{m.hidden_size,         m.num_attention_heads,
                                      m.num_key_value_heads, m.head_dim,
                                      m.intermediate_size,   m.sliding_window,
-                                     m.attention_bias,      static_cast<std::int64_t>(m.rope_theta)};
+                                     m.attention_bias,      static_cast<std::int64_t>(m.rope.theta)};
   };
   using Shape = std::vector<std::int64_t>;
   BOOST_TEST((shape("quickstart.toml") == Shape{2048, 32, 8, 64, 8192, 0, 0, 500000}));

@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(models_have_the_tensors_of_their_family) {
   BOOST_TEST(model_tensor_shapes(model).size() == 3U + 2 * 9);
   model.tie_word_embeddings = true;
   BOOST_TEST(!model_tensor_shapes(model).contains("lm_head.weight"));
-  model.layer.attention_bias = true;
+  model.attention_bias = true;
   BOOST_TEST(model_tensor_shapes(model).at("model.layers.1.self_attn.k_proj.bias") ==
              (std::vector<std::size_t>{8}));
   model.qk_norm = true;

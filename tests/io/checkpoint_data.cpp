@@ -31,8 +31,8 @@ BOOST_AUTO_TEST_CASE(a_published_model_fits_its_configuration) {
   stories.check_against(model);
   BOOST_TEST(model.num_hidden_layers == 5);
   BOOST_TEST(model.vocab_size == 512);
-  BOOST_TEST(model.layer.num_key_value_heads == 4);
-  BOOST_TEST(model.layer.head_dim == 8);
+  BOOST_TEST(model.num_key_value_heads == 4);
+  BOOST_TEST(model.head_dim == 8);
   BOOST_TEST(model.tie_word_embeddings);
   BOOST_TEST(model.bos_token_ids == (std::vector<std::int64_t>{1}));
   BOOST_TEST(stories.names().size() == kformer::model_tensor_shapes(model).size());

@@ -81,14 +81,14 @@ BOOST_AUTO_TEST_CASE(a_model_is_read_under_its_published_names) {
   checkpoint.check_against(checkpoint.model());
   const auto& model = checkpoint.model();
   BOOST_TEST((checkpoint.format() == CheckpointFormat::gguf && checkpoint.gguf() != nullptr));
-  BOOST_TEST((model.layer.model_type == ModelType::llama && model.layer.config.empty()));
-  BOOST_TEST(model.layer.hidden_size == 32);
-  BOOST_TEST(model.layer.num_attention_heads == 2);
-  BOOST_TEST(model.layer.num_key_value_heads == 1);
-  BOOST_TEST(model.layer.head_dim == 8);
-  BOOST_TEST(model.layer.intermediate_size == 48);
-  BOOST_TEST(model.layer.rms_norm_eps == 1e-5);
-  BOOST_TEST(model.layer.rope_theta == 10000.0);
+  BOOST_TEST((model.model_type == ModelType::llama && model.config.empty()));
+  BOOST_TEST(model.hidden_size == 32);
+  BOOST_TEST(model.num_attention_heads == 2);
+  BOOST_TEST(model.num_key_value_heads == 1);
+  BOOST_TEST(model.head_dim == 8);
+  BOOST_TEST(model.intermediate_size == 48);
+  BOOST_TEST(model.rms_norm_eps == 1e-5);
+  BOOST_TEST(model.rope.theta == 10000.0);
   BOOST_TEST(model.num_hidden_layers == 1);
   BOOST_TEST(model.vocab_size == 6);
   BOOST_TEST(model.max_position_embeddings == 128);
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(qwen_has_its_rows_in_order_already) {
   qwen2.tensors.push_back({"output.weight", {32, 6}, 0, floats(192)});
   const auto checkpoint = open(qwen2);
   checkpoint.check_against(checkpoint.model());
-  BOOST_TEST(checkpoint.model().layer.attention_bias);
+  BOOST_TEST(checkpoint.model().attention_bias);
   BOOST_TEST(!checkpoint.model().tie_word_embeddings);
   BOOST_TEST(rows_of(checkpoint.at("model.layers.0.self_attn.q_proj.weight"))[1] == 1);
   GgufImage qwen3 = small_gguf_model("qwen3");
@@ -150,13 +150,12 @@ BOOST_AUTO_TEST_CASE(scaled_frequencies_are_recognised) {
   for (const float factor : {8.F, 32.F}) {
     GgufImage image = with("llama.rope.freq_base", f32_value(500000));
     image.tensors.push_back({"rope_freqs.weight", {4}, 0, llama3_factors(factor, 8, 500000)});
-    const auto scaling = open(image).model().layer.rope_scaling;
-    BOOST_TEST((scaling == RopeScalingTable{.rope_type = RopeType::llama3, .factor = factor}));
+    const auto scaling = open(image).model().rope.scaling;
+    BOOST_TEST((scaling == RopeScaling{.rope_type = RopeType::llama3, .factor = factor}));
     BOOST_TEST(open(image).find("rope_freqs.weight") == nullptr);
   }
   const auto ones = raw(1.F) + raw(1.F) + raw(1.F) + raw(1.F);
-  BOOST_TEST((open(with_tensor({"rope_freqs.weight", {4}, 0, ones})).model().layer.rope_scaling ==
-              RopeScalingTable{}));
+  BOOST_TEST((open(with_tensor({"rope_freqs.weight", {4}, 0, ones})).model().rope.scaling == RopeScaling{}));
   for (const std::string& wrong : {llama3_factors(16, 8, 10000), llama3_factors(8, 10, 10000), floats(4),
                                    raw(NAN) + raw(NAN) + raw(NAN) + raw(NAN), std::string()})
     BOOST_TEST(fault(with_tensor({"rope_freqs.weight", {wrong.size() / 4}, 0, wrong}))

@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
   packed.check_against(packed.model());
   BOOST_TEST((packed.format() == CheckpointFormat::packed));
   auto model = packed.model();
-  model.layer.config.clear();
+  model.config.clear();
   BOOST_TEST((model == source.model()));
   BOOST_TEST(packed.names() == source.names());
   BOOST_TEST(packed.at(up).type == "TQ2_0");

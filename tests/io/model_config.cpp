@@ -50,12 +50,12 @@ BOOST_AUTO_TEST_CASE(llama_3_1_is_read) {
     "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
     "rope_type": "llama3"}, "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
     "use_cache": true, "vocab_size": 128256})");
-  BOOST_TEST((model.layer.model_type == ModelType::llama));
-  BOOST_TEST(model.layer.config == directory / "config.json");
-  BOOST_TEST(model.layer.head_dim == 128);
-  BOOST_TEST(model.layer.rope_theta == 500000.0);
-  BOOST_TEST((model.layer.rope_scaling == RopeScalingTable{.rope_type = RopeType::llama3}));
-  BOOST_TEST(model.layer.known.contains("rope_theta"));
+  BOOST_TEST((model.model_type == ModelType::llama));
+  BOOST_TEST(model.config == directory / "config.json");
+  BOOST_TEST(model.head_dim == 128);
+  BOOST_TEST(model.rope.theta == 500000.0);
+  BOOST_TEST((model.rope.scaling == RopeScaling{.rope_type = RopeType::llama3}));
+  BOOST_TEST(model.known.contains("rope_theta"));
   BOOST_TEST(model.num_hidden_layers == 32);
   BOOST_TEST(model.vocab_size == 128256);
   BOOST_TEST(model.max_position_embeddings == 131072);
@@ -67,45 +67,45 @@ BOOST_AUTO_TEST_CASE(llama_3_1_is_read) {
 BOOST_AUTO_TEST_CASE(families_have_defaults) {
   const auto small = read(llama + R"(, "tie_word_embeddings": true, "head_dim": null, "rope_scaling": null,
     "bos_token_id": null, "rope_interleaved": false, "sliding_window": null)");
-  BOOST_TEST(small.layer.head_dim == 16);
-  BOOST_TEST(small.layer.rope_theta == 10000.0);
-  BOOST_TEST(small.layer.rms_norm_eps == 1e-6);
+  BOOST_TEST(small.head_dim == 16);
+  BOOST_TEST(small.rope.theta == 10000.0);
+  BOOST_TEST(small.rms_norm_eps == 1e-6);
   BOOST_TEST(small.tie_word_embeddings);
   BOOST_TEST((small.bos_token_ids.empty() && small.eos_token_ids.empty()));
   const auto mistral = read(R"(, "architectures": ["MistralForCausalLM"])");
-  BOOST_TEST((mistral.layer.model_type == ModelType::mistral));
-  BOOST_TEST(mistral.layer.sliding_window == 4096);
-  BOOST_TEST(read(R"(, "model_type": "mistral", "sliding_window": null)").layer.sliding_window == 0);
+  BOOST_TEST((mistral.model_type == ModelType::mistral));
+  BOOST_TEST(mistral.sliding_window == 4096);
+  BOOST_TEST(read(R"(, "model_type": "mistral", "sliding_window": null)").sliding_window == 0);
   const auto qwen2 = read(R"(, "model_type": "qwen2", "sliding_window": 256, "max_window_layers": 1)");
-  BOOST_TEST(qwen2.layer.attention_bias);
-  BOOST_TEST((!qwen2.qk_norm && qwen2.layer.sliding_window == 0));
+  BOOST_TEST(qwen2.attention_bias);
+  BOOST_TEST((!qwen2.qk_norm && qwen2.sliding_window == 0));
   const auto qwen3 = read(R"(, "model_type": "qwen3", "head_dim": 32, "attention_bias": false,
     "use_sliding_window": false, "sliding_window": null)");
-  BOOST_TEST((qwen3.qk_norm && !qwen3.layer.attention_bias));
-  BOOST_TEST(qwen3.layer.head_dim == 32);
-  BOOST_TEST(read(R"(, "model_type": "qwen3")").layer.head_dim == 128);
+  BOOST_TEST((qwen3.qk_norm && !qwen3.attention_bias));
+  BOOST_TEST(qwen3.head_dim == 32);
+  BOOST_TEST(read(R"(, "model_type": "qwen3")").head_dim == 128);
 }
 
 BOOST_AUTO_TEST_CASE(windows_are_of_all_layers_or_none) {
   const std::string qwen = R"(, "model_type": "qwen2", "use_sliding_window": true, "sliding_window": 256)";
-  BOOST_TEST(read(qwen + R"(, "max_window_layers": 0)").layer.sliding_window == 256);
-  BOOST_TEST(read(qwen + R"(, "max_window_layers": 2)").layer.sliding_window == 0);
+  BOOST_TEST(read(qwen + R"(, "max_window_layers": 0)").sliding_window == 256);
+  BOOST_TEST(read(qwen + R"(, "max_window_layers": 2)").sliding_window == 0);
   BOOST_TEST(fault(qwen + R"(, "max_window_layers": 1)") ==
              "'max_window_layers' = 1 of 2 layers: windows on only some layers are not supported");
   const auto types = [&](const std::string& list) { return qwen + R"(, "layer_types": [)" + list + "]"; };
-  BOOST_TEST(read(types(R"("full_attention", "full_attention")")).layer.sliding_window == 0);
-  BOOST_TEST(read(types(R"("sliding_attention", "sliding_attention")")).layer.sliding_window == 256);
+  BOOST_TEST(read(types(R"("full_attention", "full_attention")")).sliding_window == 0);
+  BOOST_TEST(read(types(R"("sliding_attention", "sliding_attention")")).sliding_window == 256);
   BOOST_TEST(fault(types(R"("sliding_attention", "full_attention")")).starts_with("'layer_types' must be"));
 }
 
 BOOST_AUTO_TEST_CASE(newer_files_have_rope_parameters) {
   const auto model = read(llama + R"(, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})");
-  BOOST_TEST(model.layer.rope_theta == 5e5);
-  BOOST_TEST((model.layer.rope_scaling == RopeScalingTable{}));
+  BOOST_TEST(model.rope.theta == 5e5);
+  BOOST_TEST((model.rope.scaling == RopeScaling{}));
   const auto scaled =
       read(llama + R"(, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 32.0,
     "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
-  BOOST_TEST((scaled.layer.rope_scaling == RopeScalingTable{.rope_type = RopeType::llama3, .factor = 32}));
+  BOOST_TEST((scaled.rope.scaling == RopeScaling{.rope_type = RopeType::llama3, .factor = 32}));
   BOOST_TEST(
       fault(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4})")
           .starts_with("'rope_scaling.rope_type' must be one of \"none\", \"llama3\", got string \"yarn\""));

@@ -55,7 +55,7 @@ std::vector<Case> cases() {
        with([](LlamaConfig& c) {
          c.rope.layout = RopeLayout::interleaved;
          c.rope.theta = 100;
-         c.rope.scaling = {4, 1, 4, 16};
+         c.rope.scaling = {RopeType::llama3, 4, 1, 4, 16};
        }),
        {1, 33}},
   };

@@ -379,10 +379,12 @@ BOOST_AUTO_TEST_CASE(errors) {
   const auto make = [&](const GeneratorOptions& options) {
     return [&, options] { Generator<Exec, float>(run.decoder, *run.cache, options, *run.ledger); };
   };
-  check_error<DimensionMismatch>(make({.prefill_chunk = 5}),
-                                 "kformer::Generator: the decoder's max_rows is 4, expected at least 5");
-  check_error<DimensionMismatch>(make({.batch = 2, .prefill_chunk = 4}),
-                                 "kformer::Generator: the decoder's max_logit_rows is 1, expected at least 2");
+  check_error<DimensionMismatch>(
+      make({.prefill_chunk = 5}),
+      "kformer::Generator: the decoder's max_rows is 4, expected at least 5, the prefill_chunk");
+  check_error<DimensionMismatch>(
+      make({.batch = 2, .prefill_chunk = 4}),
+      "kformer::Generator: the decoder's max_logit_rows is 1, expected at least 2, the batch");
   Generator<Exec, float> generator(run.decoder, *run.cache, {.prefill_chunk = 4}, *run.ledger);
   check_error<DimensionMismatch>([&] { generator.start(Exec(), {}); },
                                  "kformer::Generator::start: 0 prompts, the generator was made for 1");

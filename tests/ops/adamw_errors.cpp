@@ -11,9 +11,10 @@ BOOST_AUTO_TEST_SUITE(adamw_errors)
 template <class T, class Change>
 void check_parameter_error(States states, Change change, const std::string& text) {
   AdamWModel<T> model(states, {{4}, {3, 5}});
+  model.parameters[1].name = "head";
   change(model.parameters[1]);
   check_error<DimensionMismatch>([&] { kformer::adamw(Exec(), model.parameters); },
-                                 "kformer::adamw: parameter 1: " + text);
+                                 "kformer::adamw: parameter 1 (head): " + text);
 }
 template <class T, class Change>
 void check_unsupported(States states, Change change, const std::string& text) {

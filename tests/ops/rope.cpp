@@ -10,7 +10,7 @@ using namespace rope_cases;
 
 BOOST_AUTO_TEST_SUITE(rope)
 
-constexpr RopeScaling llama3{8, 1, 4, 8192};
+constexpr RopeScaling llama3{RopeType::llama3, 8, 1, 4, 8192};
 
 // Halves of a head of whole vectors, of several, and with a part of one; tokens in one piece of work and in
 // several.
@@ -192,13 +192,14 @@ BOOST_AUTO_TEST_CASE(errors_of_the_tables) {
       "kformer::rope_tables: cos is stored as bf16, expected f32: cos[9,3] sin[9,3]");
   check_error<NotSupported>([&] { tables({.theta = 0}); },
                             "kformer::rope_tables: theta must be positive, got 0.000000");
-  check_error<NotSupported>([&] { tables({.scaling = {.factor = 0}}); },
+  check_error<NotSupported>([&] { tables({.scaling = {.rope_type = RopeType::llama3, .factor = 0}}); },
                             "kformer::rope_tables: scaling.factor must be positive, got 0.000000");
-  check_error<NotSupported>([&] { tables({.scaling = {8, 4, 1, 8192}}); },
+  check_error<NotSupported>([&] { tables({.scaling = {RopeType::llama3, 8, 4, 1, 8192}}); },
                             "kformer::rope_tables: scaling needs 0 < low_freq_factor < high_freq_factor, got "
                             "4.000000 and 1.000000");
-  check_error<NotSupported>([&] { tables({.scaling = {8, 1, 4, 0}}); },
-                            "kformer::rope_tables: scaling.original_max_position must be positive, got 0");
+  check_error<NotSupported>(
+      [&] { tables({.scaling = {RopeType::llama3, 8, 1, 4, 0}}); },
+      "kformer::rope_tables: scaling.original_max_position_embeddings must be positive, got 0");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

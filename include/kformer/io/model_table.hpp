@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kformer/core/types/names.hpp"
+#include "kformer/model/llama_config.hpp"
 
 /// \file
 /// The model of a published checkpoint, with the keys of config.json files.
@@ -29,40 +30,15 @@ enum class HiddenAct { silu };
 template <>
 inline constexpr std::array<std::string_view, 1> names_of<HiddenAct> = {"silu"};
 
-/// How the RoPE frequencies are scaled.
-enum class RopeType { none, llama3 };
-/// The names of the enumerators in decks and results, in order.
-template <>
-inline constexpr std::array<std::string_view, 2> names_of<RopeType> = {"none", "llama3"};
-
-/// The table [model.rope_scaling]; the defaults are those of Llama 3.1.
-struct RopeScalingTable {
-  RopeType rope_type = RopeType::none;                   ///< none: the other keys have no effect
-  double factor = 8;                                     ///< low frequencies are divided by this
-  double low_freq_factor = 1;                            ///< wavelengths above original / this are fully scaled
-  double high_freq_factor = 4;                           ///< wavelengths below original / this are kept
-  std::int64_t original_max_position_embeddings = 8192;  ///< context length of the original training, in tokens
-  bool operator==(const RopeScalingTable&) const = default;  ///< all keys equal
-};
-
-/// The table [model]: one layer, with the keys of published config.json files.
-struct ModelTable {
-  std::filesystem::path config;             ///< config.json that was read, absolute; empty if none was named
+/// A layer as a config.json or a deck's table [model] says it: `LlamaConfig`, where 0 stands for a value that is
+/// yet to be derived, and what a file says besides.
+struct ModelTable : LlamaConfig {
+  std::filesystem::path config;             ///< absolute path of the config.json that was read; empty if none
   ModelType model_type = ModelType::llama;  ///< family
-  std::int64_t hidden_size = 0;             ///< features per token
-  std::int64_t num_attention_heads = 0;     ///< query heads
-  std::int64_t num_key_value_heads = 0;     ///< 0 = num_attention_heads
-  std::int64_t head_dim = 0;                ///< 0 = hidden_size / num_attention_heads
-  std::int64_t intermediate_size = 0;       ///< features inside the MLP
-  double rms_norm_eps = 1e-5;               ///< added to the mean square
   HiddenAct hidden_act = HiddenAct::silu;   ///< activation of the MLP
-  double rope_theta = 10000;                ///< base of the RoPE frequencies
-  RopeScalingTable rope_scaling;            ///< scaling of the RoPE frequencies
-  bool attention_bias = false;              ///< biases on the q, k and v projections
-  std::int64_t sliding_window = 0;          ///< keys a query sees, 0 = all before it
 
-  /// Keys whose value is known: all without [tensors]; with [tensors] only those that the deck or its
-  /// `config` sets; the tensor file sets the others.
+  /// Keys whose value is known: without [tensors] all of them, with [tensors] only those that the deck or its
+  /// `config` gives; the others come from the tensor file.
   std::set<std::string> known;
   bool operator==(const ModelTable&) const = default;  ///< all keys equal
 };
@@ -80,16 +56,11 @@ struct ModelFault {
 /// \returns the contradictions; empty for a valid table
 std::vector<ModelFault> complete_model(ModelTable& model);
 
-/// A whole model: token embedding, equal layers, a last normalisation, and the projection to the vocabulary.
-struct LanguageModelTable {
-  ModelTable layer;                          ///< each of the layers; complete, and all its keys are known
-  std::int64_t num_hidden_layers = 0;        ///< layers
-  std::int64_t vocab_size = 0;               ///< rows of the token embedding
-  std::int64_t max_position_embeddings = 0;  ///< context length of training, in tokens
-  bool tie_word_embeddings = false;          ///< the token embedding is also the output matrix
-  bool qk_norm = false;                      ///< every head of q and k is normalised before RoPE (qwen3)
-  std::vector<std::int64_t> bos_token_ids;   ///< tokens that begin a text; empty if the file names none
-  std::vector<std::int64_t> eos_token_ids;   ///< tokens that end a text; empty if the file names none
+/// A whole model: token embedding, equal layers, a last normalisation, and the projection to the vocabulary. All
+/// its keys are known.
+struct LanguageModelTable : ModelTable {
+  std::vector<std::int64_t> bos_token_ids;  ///< what a text begins with; empty if the file names none
+  std::vector<std::int64_t> eos_token_ids;  ///< tokens that end a text; empty if the file names none
   bool operator==(const LanguageModelTable&) const = default;  ///< all keys equal
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/core/operands.hpp"
@@ -40,6 +41,7 @@ struct AdamWParameter {
   TensorRef m_scale;   ///< (⌈size / 256⌉), float, updated; present for 8-bit states
   TensorRef v_scale;   ///< as `m_scale`
   double weight_decay = 0;  ///< λ of this parameter
+  std::string name{};       ///< for error texts; may be empty
 };
 
 /// Elements that share a scale in 8-bit states.

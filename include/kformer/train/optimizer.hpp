@@ -136,7 +136,8 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
                               .v = array(true, states),
                               .m_scale = scales(),
                               .v_scale = scales(),
-                              .weight_decay = p.weight.rank > 1 ? options.weight_decay : 0});
+                              .weight_decay = p.weight.rank > 1 ? options.weight_decay : 0,
+                              .name = p.name});
     }
   };
   MemoryLayout layout;

@@ -147,7 +147,7 @@ void take_rope_factors(const GgufFile& file, ModelTable& layer) {
   if (tensor->type != "F32") throw FileError(what + " are of type " + tensor->type + ", expected F32");
   std::vector<float> factors(tensor->bytes.size() / sizeof(float));
   if (!factors.empty()) std::memcpy(factors.data(), tensor->bytes.data(), tensor->bytes.size());
-  layer.rope_scaling = rope_scaling_of(factors, layer.rope_theta, layer.head_dim, what);
+  layer.rope.scaling = rope_scaling_of(factors, layer.rope.theta, layer.head_dim, what);
 }
 
 }  // namespace
@@ -157,8 +157,8 @@ LanguageModelTable model_of_gguf(const GgufFile& file) {
   refuse_other_models(metadata);
   LanguageModelTable model = model_of_config(config_of(file, metadata), file.source());
   for (const char* name : {"attention.value_length", "rope.dimension_count"})
-    metadata.require_absent_or(name, metadata.integer(name), model.layer.head_dim);
-  take_rope_factors(file, model.layer);
+    metadata.require_absent_or(name, metadata.integer(name), model.head_dim);
+  take_rope_factors(file, model);
   return model;
 }
 

@@ -26,7 +26,7 @@ void add_tensors(CheckpointContents& contents) {
     const auto name = published_name(gguf_name);
     if (!name) refuse("belongs to no supported model");
     const CheckpointTensor& tensor = *file.find(gguf_name);
-    const std::size_t heads = interleaved_heads(*name, file, contents.model.layer);
+    const std::size_t heads = interleaved_heads(*name, file, contents.model);
     if (heads > 0 &&
         (tensor.shape.empty() || tensor.shape.front() == 0 || tensor.shape.front() % (2 * heads) != 0))
       refuse("does not have a whole number of row pairs for each of " + std::to_string(heads) + " heads");

@@ -62,11 +62,11 @@ std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer, bool q
 
 std::map<std::string, Shape> model_tensor_shapes(const LanguageModelTable& model) {
   const auto vocabulary = static_cast<std::size_t>(model.vocab_size);
-  const auto hidden = static_cast<std::size_t>(model.layer.hidden_size);
+  const auto hidden = static_cast<std::size_t>(model.hidden_size);
   std::map<std::string, Shape> shapes{{"model.embed_tokens.weight", {vocabulary, hidden}},
                                       {"model.norm.weight", {hidden}}};
   if (!model.tie_word_embeddings) shapes["lm_head.weight"] = {vocabulary, hidden};
-  const auto of_layer = layer_tensor_shapes(model.layer, model.qk_norm);
+  const auto of_layer = layer_tensor_shapes(model, model.qk_norm);
   for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer)
     for (const auto& [name, shape] : of_layer) shapes[fmt::format("model.layers.{}.{}", layer, name)] = shape;
   return shapes;

@@ -20,7 +20,7 @@ bool equal(const std::vector<float>& stored, const std::vector<double>& expected
 
 }  // namespace
 
-std::vector<double> llama3_factors(const RopeScalingTable& scaling, double rope_theta, std::int64_t head_dim) {
+std::vector<double> llama3_factors(const RopeScaling& scaling, double rope_theta, std::int64_t head_dim) {
   const auto original = static_cast<double>(scaling.original_max_position_embeddings);
   std::vector<double> factors;
   for (std::int64_t i = 0; i < head_dim; i += 2) {
@@ -34,9 +34,9 @@ std::vector<double> llama3_factors(const RopeScalingTable& scaling, double rope_
   return factors;
 }
 
-RopeScalingTable rope_scaling_of(const std::vector<float>& factors, double rope_theta, std::int64_t head_dim,
-                                 const std::string& what) {
-  RopeScalingTable scaling;
+RopeScaling rope_scaling_of(const std::vector<float>& factors, double rope_theta, std::int64_t head_dim,
+                            const std::string& what) {
+  RopeScaling scaling;
   if (equal(factors, std::vector<double>(static_cast<std::size_t>(head_dim / 2), 1.0))) return scaling;
   scaling.rope_type = RopeType::llama3;
   for (const double factor : {8.0, 32.0}) {

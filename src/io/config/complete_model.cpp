@@ -20,7 +20,7 @@ std::vector<ModelFault> Impl::schema::model_faults(const ModelTable& model) {
         {"attention_bias", fmt::format("= true needs model_type = \"qwen2\", got \"{}\"; other families have "
                                        "no biases, or also one on the output",
                                        name_of(model.model_type))});
-  const RopeScalingTable& scaling = model.rope_scaling;
+  const RopeScaling& scaling = model.rope.scaling;
   if (scaling.rope_type == RopeType::llama3 && scaling.high_freq_factor <= scaling.low_freq_factor)
     faults.push_back({"rope_scaling", fmt::format("needs high_freq_factor > low_freq_factor, got {} and {}",
                                                   scaling.high_freq_factor, scaling.low_freq_factor)});
@@ -30,6 +30,7 @@ std::vector<ModelFault> Impl::schema::model_faults(const ModelTable& model) {
 std::vector<ModelFault> complete_model(ModelTable& model) {
   std::vector<ModelFault> faults;
   const std::int64_t heads = model.num_attention_heads;
+  model.qk_norm = model.model_type == ModelType::qwen3;
   if (model.num_key_value_heads == 0) model.num_key_value_heads = heads;
   if (model.head_dim == 0 && heads > 0) {
     if (model.hidden_size % heads == 0)

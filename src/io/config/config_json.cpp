@@ -37,7 +37,7 @@ void translate_rope_scaling(json& config) {
   if (!scaling->contains("rope_type") && scaling->contains("type"))
     (*scaling)["rope_type"] = (*scaling)["type"];
   if (scaling->value("rope_type", json()) == "default") (*scaling)["rope_type"] = "none";
-  keep_known(*scaling, names_in<RopeScalingTable>());
+  keep_known(*scaling, names_in<RopeScaling>());
 }
 
 Value to_value(const json& node, const Place& place) {

@@ -14,7 +14,7 @@ Json ids(const std::vector<std::int64_t>& tokens) {
   return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
 }
 
-Json rope_scaling(const RopeScalingTable& scaling) {
+Json rope_scaling(const RopeScaling& scaling) {
   if (scaling.rope_type == RopeType::none) return nullptr;
   return {{"rope_type", name_of(scaling.rope_type)},
           {"factor", scaling.factor},
@@ -26,23 +26,22 @@ Json rope_scaling(const RopeScalingTable& scaling) {
 }  // namespace
 
 std::string model_config_json(const LanguageModelTable& model) {
-  const ModelTable& layer = model.layer;
-  const Json config{{"model_type", name_of(layer.model_type)},
-                    {"hidden_size", layer.hidden_size},
-                    {"intermediate_size", layer.intermediate_size},
+  const Json config{{"model_type", name_of(model.model_type)},
+                    {"hidden_size", model.hidden_size},
+                    {"intermediate_size", model.intermediate_size},
                     {"num_hidden_layers", model.num_hidden_layers},
-                    {"num_attention_heads", layer.num_attention_heads},
-                    {"num_key_value_heads", layer.num_key_value_heads},
-                    {"head_dim", layer.head_dim},
+                    {"num_attention_heads", model.num_attention_heads},
+                    {"num_key_value_heads", model.num_key_value_heads},
+                    {"head_dim", model.head_dim},
                     {"vocab_size", model.vocab_size},
                     {"max_position_embeddings", model.max_position_embeddings},
-                    {"rms_norm_eps", layer.rms_norm_eps},
-                    {"hidden_act", name_of(layer.hidden_act)},
-                    {"rope_theta", layer.rope_theta},
-                    {"rope_scaling", rope_scaling(layer.rope_scaling)},
-                    {"attention_bias", layer.attention_bias},
-                    {"sliding_window", layer.sliding_window == 0 ? Json() : Json(layer.sliding_window)},
-                    {"use_sliding_window", layer.sliding_window != 0},
+                    {"rms_norm_eps", model.rms_norm_eps},
+                    {"hidden_act", name_of(model.hidden_act)},
+                    {"rope_theta", model.rope.theta},
+                    {"rope_scaling", rope_scaling(model.rope.scaling)},
+                    {"attention_bias", model.attention_bias},
+                    {"sliding_window", model.sliding_window == 0 ? Json() : Json(model.sliding_window)},
+                    {"use_sliding_window", model.sliding_window != 0},
                     {"max_window_layers", 0},
                     {"tie_word_embeddings", model.tie_word_embeddings},
                     {"bos_token_id", ids(model.bos_token_ids)},

@@ -10,7 +10,7 @@
 namespace kformer::Impl::schema {
 
 template <class V>
-void describe(V& v, RopeScalingTable& t) {
+void describe(V& v, RopeScaling& t) {
   v.key({.name = "rope_type", .help = "scaling rule; with `none` the other keys have no effect"}, t.rope_type);
   v.key({.name = "factor", .help = "low frequencies are divided by this", .range = {.min = 1}}, t.factor);
   v.key({.name = "low_freq_factor",
@@ -70,10 +70,10 @@ void describe(V& v, ModelTable& t) {
   v.key({.name = "rms_norm_eps", .help = "added to the mean square", .range = {.min = 0}}, t.rms_norm_eps);
   v.key({.name = "hidden_act", .help = "activation of the gated MLP"}, t.hidden_act);
   v.key({.name = "rope_theta", .help = "base of the RoPE frequencies", .range = {.min = 0, .above = true}},
-        t.rope_theta);
+        t.rope.theta);
   v.table(
       {.name = "rope_scaling", .help = "Scaling of the RoPE frequencies; the defaults are those of Llama 3.1."},
-      t.rope_scaling);
+      t.rope.scaling);
   v.key({.name = "attention_bias",
          .help = "biases on the q, k and v projections; needs `model_type = \"qwen2\"`"},
         t.attention_bias);

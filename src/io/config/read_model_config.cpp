@@ -19,7 +19,7 @@ using nlohmann::json;
 std::vector<std::string> all_names() {
   LanguageModelTable table;
   NameCollector collector;
-  describe(collector, table.layer);
+  describe(collector, table);
   describe_model(collector, table);
   return collector.names;
 }
@@ -41,7 +41,7 @@ Table settled_entries(json config, const Place& place, Diagnostics& diagnostics)
 LanguageModelTable read_entries(const Table& entries, const Place& place, Diagnostics& diagnostics) {
   LanguageModelTable model;
   Reader reader(entries, place, "", diagnostics);
-  describe(reader, model.layer);
+  describe(reader, model);
   describe_model(reader, model);
   for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size"})
     if (find(entries, key) == nullptr)
@@ -52,15 +52,14 @@ LanguageModelTable read_entries(const Table& entries, const Place& place, Diagno
 }  // namespace
 
 std::vector<ModelFault> Impl::complete_language_model(LanguageModelTable& model) {
-  auto faults = complete_model(model.layer);
-  model.qk_norm = model.layer.model_type == ModelType::qwen3;
+  auto faults = complete_model(model);
   for (const auto& [key, ids] :
        {std::pair("bos_token_id", &model.bos_token_ids), std::pair("eos_token_id", &model.eos_token_ids)})
     for (const std::int64_t id : *ids)
       if (id >= model.vocab_size)
         faults.push_back({key, fmt::format("= {} is not below vocab_size = {}", id, model.vocab_size)});
-  const auto names = names_in<ModelTable>();
-  model.layer.known = {names.begin(), names.end()};
+  const auto names = all_names();
+  model.known = {names.begin(), names.end()};
   return faults;
 }
 
@@ -83,7 +82,7 @@ LanguageModelTable Impl::parse_model_config(std::string text, const std::filesys
   auto config = parse_config(source, diagnostics);
   if (!config) throw FileError(diagnostics.report());
   LanguageModelTable model = model_of_config(std::move(*config), source->name);
-  model.layer.config = std::filesystem::absolute(path).lexically_normal();
+  model.config = std::filesystem::absolute(path).lexically_normal();
   return model;
 }
 

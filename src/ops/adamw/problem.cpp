@@ -19,8 +19,10 @@ std::string text(double number) {
 }
 
 /// The operands of parameter number `i`, under its name.
-Operands named(const char* function, std::size_t i, const std::initializer_list<Operand>& operands) {
-  const std::string name = std::string(function) + ": parameter " + std::to_string(i);
+Operands named(const char* function, std::size_t i, const AdamWParameter& parameter,
+               const std::initializer_list<Operand>& operands) {
+  std::string name = std::string(function) + ": parameter " + std::to_string(i);
+  if (!parameter.name.empty()) name += " (" + parameter.name + ")";
   return Operands(name.c_str(), operands);
 }
 
@@ -58,7 +60,7 @@ void check_states(const Operands& all, const AdamWParameter& p) {
 void check_parameter(const char* function, std::size_t i, const AdamWParameter& p) {
   const TensorRef& weight = p.weight;
   const DType computed = compute_dtype(weight.dtype);
-  const Operands all = named(function, i,
+  const Operands all = named(function, i, p,
                              {{"weight", weight},
                               {"gradient", p.gradient},
                               {"master", p.master},
@@ -97,7 +99,7 @@ void GradientNorm::check() const {
   check_norm(all, norm, parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const TensorRef& gradient = parameters[i].gradient;
-    named(function, i, {{"gradient", gradient}})
+    named(function, i, parameters[i], {{"gradient", gradient}})
         .require_extents(gradient.present(), "a gradient")
         .require_dtype("gradient", compute_dtype(norm.dtype))
         .require_dense(one_array);
@@ -128,7 +130,7 @@ void AdamW::check() const {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     check_parameter(function, i, parameters[i]);
     if (!norm.present()) continue;
-    named(function, i, {{"gradient", parameters[i].gradient}})
+    named(function, i, parameters[i], {{"gradient", parameters[i].gradient}})
         .require_dtype("gradient", parameters.front().gradient.dtype);
   }
   if (norm.present()) check_norm(all, norm, parameters);

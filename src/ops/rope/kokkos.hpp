@@ -13,9 +13,10 @@ namespace kformer::Impl {
 KOKKOS_INLINE_FUNCTION double rope_frequency(std::int64_t i, std::int64_t half, double theta,
                                              const RopeScaling& s) {
   const double frequency = Kokkos::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
-  if (s.factor == 1) return frequency;
+  if (s.rope_type == RopeType::none) return frequency;
   // How often the pair turns within the original context decides: often, seldom, or between.
-  const double turns = static_cast<double>(s.original_max_position) * frequency / (2 * Kokkos::numbers::pi);
+  const double turns =
+      static_cast<double>(s.original_max_position_embeddings) * frequency / (2 * Kokkos::numbers::pi);
   const double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
   const double share = Kokkos::fmin(1.0, Kokkos::fmax(0.0, kept));
   return frequency * (share + (1 - share) / s.factor);

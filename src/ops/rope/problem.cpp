@@ -7,6 +7,7 @@ Operands RopeTables::operands() const { return Operands("rope_tables", {{"cos", 
 
 void RopeTables::check() const {
   const RopeScaling& s = options.scaling;
+  const bool unscaled = s.rope_type == RopeType::none;
   const auto text = [](double value) { return std::to_string(value); };
   operands()
       .require_floating("cos")
@@ -17,13 +18,13 @@ void RopeTables::check() const {
       .require_disjoint("cos")
       .require_disjoint("sin")
       .require_option(options.theta > 0, "theta must be positive, got " + text(options.theta))
-      .require_option(s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
-      .require_option(s.factor == 1 || (s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor),
+      .require_option(unscaled || s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
+      .require_option(unscaled || (s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor),
                       "scaling needs 0 < low_freq_factor < high_freq_factor, got " + text(s.low_freq_factor) +
                           " and " + text(s.high_freq_factor))
-      .require_option(
-          s.factor == 1 || s.original_max_position > 0,
-          "scaling.original_max_position must be positive, got " + std::to_string(s.original_max_position));
+      .require_option(unscaled || s.original_max_position_embeddings > 0,
+                      "scaling.original_max_position_embeddings must be positive, got " +
+                          std::to_string(s.original_max_position_embeddings));
 }
 
 namespace {

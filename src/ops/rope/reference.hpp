@@ -17,9 +17,9 @@ template <class Real>
 Real rope_frequency(std::int64_t i, std::int64_t half, const RopeOptions& options) {
   const RopeScaling& s = options.scaling;
   const Real frequency = std::pow(Real(options.theta), -Real(i) / Real(half));
-  if (s.factor == 1) return frequency;
+  if (s.rope_type == RopeType::none) return frequency;
   const Real two_pi = 8 * std::atan(Real(1));
-  const Real wavelength = two_pi / frequency, original = Real(s.original_max_position);
+  const Real wavelength = two_pi / frequency, original = Real(s.original_max_position_embeddings);
   if (wavelength < original / Real(s.high_freq_factor)) return frequency;
   if (wavelength > original / Real(s.low_freq_factor)) return frequency / Real(s.factor);
   const Real smooth =

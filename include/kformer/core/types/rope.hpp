@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kformer/core/types/names.hpp"
+
 /// \file
 /// Options of the rotary position embedding. Free of Kokkos.
 
@@ -14,14 +16,21 @@ enum class RopeLayout {
   interleaved,  ///< `2i` and `2i + 1`: the paper, and the checkpoints of Meta
 };
 
-/// Frequency scaling of Llama 3.1 (`rope_type: llama3` of published configurations). Wavelengths shorter than
-/// `original_max_position / high_freq_factor` stay, those longer than `original_max_position / low_freq_factor`
-/// grow by `factor`, and those between are blended.
+/// How the RoPE frequencies are scaled.
+enum class RopeType { none, llama3 };
+/// The names of the enumerators in decks, results and config.json files, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<RopeType> = {"none", "llama3"};
+
+/// Frequency scaling, with the keys of published config.json files; the defaults are those of Llama 3.1. With
+/// `llama3`, wavelengths shorter than `original_max_position_embeddings / high_freq_factor` stay, those longer
+/// than `original_max_position_embeddings / low_freq_factor` grow by `factor`, and those between are blended.
 struct RopeScaling {
-  double factor = 1;                          ///< 1: no scaling; the other members are not read
-  double low_freq_factor = 1;                 ///< `low_freq_factor`
-  double high_freq_factor = 4;                ///< `high_freq_factor`
-  std::int64_t original_max_position = 8192;  ///< `original_max_position_embeddings`
+  RopeType rope_type = RopeType::none;  ///< none: the other members are not read
+  double factor = 8;                    ///< low frequencies are divided by this
+  double low_freq_factor = 1;           ///< wavelengths above original / this are scaled in full
+  double high_freq_factor = 4;          ///< wavelengths below original / this are kept
+  std::int64_t original_max_position_embeddings = 8192;  ///< context length of the first training, in tokens
 
   /// Whether all members are equal.
   bool operator==(const RopeScaling&) const = default;
