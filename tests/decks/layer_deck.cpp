@@ -75,7 +75,7 @@ hidden_act = "silu"
 rope_theta = 5e5
 attention_bias = true
 sliding_window = 11
-[model.rope.scaling]
+[model.rope_scaling]
 rope_type = "llama3"
 factor = 2
 low_freq_factor = 1.5
@@ -226,10 +226,10 @@ BOOST_AUTO_TEST_CASE(contradictions_in_the_model_are_shown_where_they_stand) {
                       "'model.attention_bias' = true needs model_type = \"qwen2\", got \"llama\""));
   BOOST_TEST(faults(good, {"model.attention_bias=true", "model.model_type=qwen2"}) == "no fault");
   const std::string scaled = header + model +
-                             "[model.rope.scaling]\nrope_type = \"llama3\"\nhigh_freq_factor = 1\n" +
+                             "[model.rope_scaling]\nrope_type = \"llama3\"\nhigh_freq_factor = 1\n" +
                              "[sweep]\nseq_len = 1\n";
   BOOST_TEST(contains(faults(scaled),
-                      "deck.toml:7:1: error: 'model.rope.scaling' needs high_freq_factor > "
+                      "deck.toml:7:1: error: 'model.rope_scaling' needs high_freq_factor > "
                       "low_freq_factor, got 1 and 1"));
   BOOST_TEST(faults(scaled, {"model.rope_scaling.rope_type=none"}) == "no fault");
 }
@@ -306,9 +306,9 @@ BOOST_AUTO_TEST_CASE(published_configurations_have_habits) {
   BOOST_TEST(qwen2.sliding_window == 0);
   BOOST_TEST(qwen2.attention_bias);
   BOOST_TEST(!read("").attention_bias);
-  BOOST_TEST((read(R"(, "rope_scaling": null)").rope_scaling == RopeScaling{}));
-  BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3"})").rope_scaling.rope_type == RopeType::llama3));
-  BOOST_TEST((read(R"(, "rope_scaling": {"rope_type": "default"})").rope_scaling.rope_type == RopeType::none));
+  BOOST_TEST((read(R"(, "rope_scaling": null)").rope.scaling == RopeScaling{}));
+  BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3"})").rope.scaling.rope_type == RopeType::llama3));
+  BOOST_TEST((read(R"(, "rope_scaling": {"rope_type": "default"})").rope.scaling.rope_type == RopeType::none));
 }
 
 BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
@@ -323,9 +323,9 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
              "config.json: error: 'model.rope_scaling.rope_type' must be one of \"none\", \"llama3\", got "
              "string \"yarn\"");
   BOOST_TEST(contains(read(start + R"(, "model_type": "gemma", "rope_theta": [1]})"),
-                      "'model.rope.theta' must be a number"));
+                      "'model.rope_theta' must be a number"));
   BOOST_TEST(contains(read(start + R"(, "model_type": 3})"), "got integer 3"));
-  BOOST_TEST(contains(read(start + R"(, "rope_scaling": "x"})"), "'model.rope.scaling' must be a table"));
+  BOOST_TEST(contains(read(start + R"(, "rope_scaling": "x"})"), "'model.rope_scaling' must be a table"));
   BOOST_TEST(
       contains(read(start + R"(, "head_dim": 18446744073709551615})"), "'model.head_dim' must be an integer"));
   BOOST_TEST(

@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(a_minimal_deck_plans_one_sequence_of_the_trained_length) {
   const auto deck = load(header + model);
   BOOST_TEST_REQUIRE(deck.model.has_value());
   BOOST_TEST(!deck.weights.has_value());
-  BOOST_TEST(deck.model->layer.head_dim == 2);
+  BOOST_TEST(deck.model->head_dim == 2);
   BOOST_TEST(deck.model->num_hidden_layers == 3);
   BOOST_TEST(!deck.model->tie_word_embeddings);
   BOOST_TEST(deck.plan.device_bytes == 0);
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
   const std::string config = "[model]\nconfig = \"config.json\"\nnum_hidden_layers = 2\n";
   const auto deck = load(header + config);
   BOOST_TEST(deck.model->num_hidden_layers == 2);
-  BOOST_TEST(deck.model->layer.head_dim == 32);
+  BOOST_TEST(deck.model->head_dim == 32);
   BOOST_TEST(deck.model->tie_word_embeddings);
   BOOST_TEST(deck.model->qk_norm);
   BOOST_TEST((deck.model->eos_token_ids == std::vector<std::int64_t>{7, 8}));

@@ -17,7 +17,7 @@ namespace kformer::Impl::schema {
 /// The visitor that fills the members of a table from its entries and reports invalid ones.
 class Reader {
  public:
-  /// \param name the table in error texts: "model.rope.scaling", empty for the top level
+  /// \param name the table in error texts: "model.rope_scaling", empty for the top level
   Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics);
 
   template <class T>
