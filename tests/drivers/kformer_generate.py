@@ -85,6 +85,7 @@ class Story(GenerateTest):
 
     def test_the_deck_says_what_was_published(self):
         deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace('"stories260K', f'"{MODEL.absolute()}')
+        deck += f'expect_file = "{MODEL.absolute()}/expected_greedy.txt"\n'
         (self.folder / "story.toml").write_text(deck)
         done = self.run_driver("story.toml")
         self.assertEqual(done.stdout.strip(), (MODEL / "expected_greedy.txt").read_text().strip())
