@@ -94,6 +94,8 @@ endfunction()
 # kformer_compile_fast(<target>): the target's own files are compiled in half the time, for code in which no time is spent.
 function(kformer_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O1>)
+  # The shared header is compiled with other flags, and could not be used.
+  set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, compiled once per
