@@ -57,7 +57,7 @@ double AttentionCase::flops() const {
   double pairs = options.causal ? 0.5 * q_len * kv_len : q_len * kv_len;
   if (options.window > 0) {
     const double beyond = kv_len - static_cast<double>(options.window);
-    pairs -= 0.5 * beyond * beyond;
+    pairs -= (options.causal ? 0.5 : 1.0) * beyond * beyond;
   }
   const double forward = 2.0 * static_cast<double>(shape.batch * shape.q_heads) * pairs *
                          static_cast<double>(shape.head_dim + shape.v_head_dim);
@@ -84,6 +84,9 @@ std::vector<AttentionCase> host_cases() {
     decode.q_len = 1;
     for (const Algorithm algorithm : {Algorithm::chosen, Algorithm::portable})
       list.add("decode8192", false, decode, {}, algorithm);
+    for (const Algorithm algorithm : {Algorithm::chosen, Algorithm::functor})
+      list.add_both_directions("D64/S4096/neighbours128", self_attention(dtype, 1, 4096, 8, 8, 64),
+                               {.window = 129}, algorithm);
   }
   list.add_lengths(DType::f32, 512, 8192, Algorithm::portable);
   list.add_lengths(DType::f32, 512, 4096, Algorithm::standard);
@@ -123,6 +126,8 @@ std::vector<AttentionCase> attention_smoke_cases() {
   for (const Algorithm algorithm : {Algorithm::portable, Algorithm::standard})
     list.add_both_directions("D8/S32/full", self_attention(DType::f32, 2, 32, 2, 1, 8), {}, algorithm);
   list.add("D8/S32/window8", false, self_attention(DType::f32, 1, 32, 2, 2, 8), {.causal = true, .window = 8});
+  list.add_both_directions("D8/S32/neighbours8", self_attention(DType::f32, 1, 32, 2, 2, 8), {.window = 9},
+                           Algorithm::functor);
   AttentionShape decode = self_attention(DType::f32, 1, 64, 4, 1, 8);
   decode.q_len = 1;
   list.add("decode64", false, decode, {});

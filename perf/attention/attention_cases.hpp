@@ -12,6 +12,7 @@ namespace kformer::perf {
 enum class Algorithm {
   chosen,    ///< flash attention by the kernel the library chooses
   portable,  ///< flash attention by the portable kernel
+  functor,   ///< flash attention with the window as a mask functor that names its keys
   standard   ///< the scores in memory
 };
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "kformer/ops/attention.hpp"
+#include "kformer/ops/attention_functors.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "measure/fill.hpp"
 
@@ -54,6 +54,16 @@ class KernelsOf {
   std::optional<ForcedKernels> m_forced;
 };
 
+// The option `window` as a mask: the two must cost about the same.
+struct Neighbours {
+  std::int64_t window;
+
+  KOKKOS_FUNCTION bool operator()(AttentionIndex at) const { return Kokkos::abs(at.query - at.key) < window; }
+  KOKKOS_FUNCTION KeyRange keys(AttentionRows rows) const {
+    return {rows.first - window + 1, rows.end + window - 1};
+  }
+};
+
 template <class T>
 class FlashCall {
  public:
@@ -76,21 +86,27 @@ class FlashCall {
  private:
   void forward(const Space& exec) const {
     const KernelsOf kernels(m_algorithm);
-    attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_options, {}, m_workspace);
+    if (m_algorithm == Algorithm::functor)
+      attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, Neighbours{m_options.window}, {}, {},
+                        m_workspace);
+    else
+      attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_options, {}, m_workspace);
   }
   void backward(const Space& exec) const {
     const KernelsOf kernels(m_algorithm);
-    attention_backward(exec,
-                       AttentionBackwardOperands{.q = m_x.q,
-                                                 .k = m_x.k,
-                                                 .v = m_x.v,
-                                                 .out = m_x.out,
-                                                 .lse = m_x.lse,
-                                                 .dout = m_x.dout,
-                                                 .dq = m_x.dq,
-                                                 .dk = m_x.dk,
-                                                 .dv = m_x.dv},
-                       m_options, {}, {}, m_workspace);
+    const AttentionBackwardOperands operands{.q = m_x.q,
+                                             .k = m_x.k,
+                                             .v = m_x.v,
+                                             .out = m_x.out,
+                                             .lse = m_x.lse,
+                                             .dout = m_x.dout,
+                                             .dq = m_x.dq,
+                                             .dk = m_x.dk,
+                                             .dv = m_x.dv};
+    if (m_algorithm == Algorithm::functor)
+      attention_backward(exec, operands, Neighbours{m_options.window}, {}, {}, {}, m_workspace);
+    else
+      attention_backward(exec, operands, m_options, {}, {}, m_workspace);
   }
 
   bool m_backward;
@@ -157,6 +173,9 @@ std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
     const KernelsOf kernels(c.algorithm);
     bytes = attention_forward_workspace_bytes(Space(), c.shape, c.options);
     if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, c.options));
+    if (c.backward && c.algorithm == Algorithm::functor)
+      bytes =
+          std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, Neighbours{c.options.window}));
   }
   const Bytes workspace("kformer::perf::workspace", bytes);
   const auto make = [&](const Space& exec, std::uint64_t seed) {
@@ -174,7 +193,8 @@ std::unique_ptr<Run> make_attention_run(const AttentionCase& c) {
 }  // namespace
 
 Case measured(const AttentionCase& c) {
-  static constexpr const char* blocks[] = {"attention", "attention_portable", "standard_attention"};
+  static constexpr const char* blocks[] = {"attention", "attention_portable", "attention_functor",
+                                           "standard_attention"};
   return {.block = blocks[static_cast<int>(c.algorithm)],
           .direction = c.backward ? "backward" : "forward",
           .dtype = c.shape.dtype,
