@@ -9,10 +9,13 @@ function(kformer_add_block library block)
     string(TOLOWER ${space} lower)
     set(entries ops/${block}/${lower}/entries.hpp)
     set(instantiations "")
+    set(known "")
     foreach(problem IN LISTS ARGN)
       string(APPEND instantiations
              "template <>\nKernelList<Impl::${problem}, Kokkos::${space}> kernels<Impl::${problem}, Kokkos::${space}>() {\n"
              "  return Impl::List<Impl::${problem}, Kokkos::${space}>::get();\n}\n")
+      string(APPEND known "[[maybe_unused]] const bool ${problem}_is_known =\n"
+             "    Impl::make_known<Impl::${problem}, Kokkos::${space}>(kernels<Impl::${problem}, Kokkos::${space}>());\n")
     endforeach()
     set(include_entries "")
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${entries})
@@ -24,13 +27,13 @@ function(kformer_add_block library block)
   endforeach()
 endfunction()
 
-# kformer_add_model(<library> <file> <class>): the class whose members src/model/<file>.hpp defines, for every storage type on every
-# execution space of Kokkos. Consumers compile its declarations alone.
-function(kformer_add_model library file class)
+# kformer_add_class(<library> <component>/<file> <class>): the class whose members src/<component>/<file>.hpp defines, for every
+# storage type on every execution space of Kokkos. Consumers compile its declarations alone.
+function(kformer_add_class library file class)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
-    set(source ${CMAKE_CURRENT_BINARY_DIR}/model/${file}_${lower}.cpp)
-    configure_file(${CMAKE_CURRENT_SOURCE_DIR}/model/instances.cpp.in ${source} @ONLY)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/${file}_${lower}.cpp)
+    configure_file(${CMAKE_CURRENT_SOURCE_DIR}/class_space.cpp.in ${source} @ONLY)
     target_sources(${library} PRIVATE ${source})
   endforeach()
 endfunction()

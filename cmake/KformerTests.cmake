@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 
-# What a test prints that lacks something: real data, or in a build for GPUs a device (or its driver).
-set(Kformer_TEST_SKIPPED "skipped: KFORMER_DATA")
+# A test that lacks something says "skipped: <what>" and exits with 77. Only programs of a build for GPUs cannot, where
+# there is no device (or no driver, without which they do not even start).
+set(Kformer_TEST_SKIPPED SKIP_RETURN_CODE 77)
 if("Cuda" IN_LIST Kformer_SPACES)
-  list(APPEND Kformer_TEST_SKIPPED "there is no such device here" "libcuda.so.1: cannot open shared object")
+  list(APPEND Kformer_TEST_SKIPPED SKIP_REGULAR_EXPRESSION
+       "there is no such device here|libcuda.so.1: cannot open shared object")
 endif()
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
@@ -17,8 +19,39 @@ function(kformer_add_suites program)
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
     set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 300
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
-                                            SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "${Kformer_TEST_SKIPPED}")
+                                            ${Kformer_TEST_SKIPPED})
   endforeach()
+endfunction()
+
+# kformer_add_python_test(<folder>/<name> <label> [WITHOUT <class>...]): tests/<folder>/<name>.py, which finds the sources in
+# KFORMER_SOURCE. The classes of WITHOUT need published data: they are a ctest of their own, <folder>/<name>_data.
+function(kformer_add_python_test test label)
+  cmake_parse_arguments(arg "" "" "WITHOUT" ${ARGN})
+  set(run ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/support/run_unittests.py
+          ${PROJECT_SOURCE_DIR}/tests/${test}.py)
+  set(tests ${test})
+  if(arg_WITHOUT)
+    add_test(NAME ${test} COMMAND ${run} --without ${arg_WITHOUT})
+    add_test(NAME ${test}_data COMMAND ${run} --only ${arg_WITHOUT})
+    list(APPEND tests ${test}_data)
+  else()
+    add_test(NAME ${test} COMMAND ${run})
+  endif()
+  set_tests_properties(${tests} PROPERTIES LABELS ${label} ENVIRONMENT "KFORMER_SOURCE=${PROJECT_SOURCE_DIR}"
+                                           ${Kformer_TEST_SKIPPED})
+endfunction()
+
+# kformer_add_program_test(<folder>/<name> <label> <variable>=<program> [WITHOUT <class>...]): the same for a test that runs the
+# program.
+function(kformer_add_program_test test label environment)
+  cmake_parse_arguments(arg "" "" "WITHOUT" ${ARGN})
+  kformer_add_python_test(${test} ${label} WITHOUT ${arg_WITHOUT})
+  set(tests ${test})
+  if(arg_WITHOUT)
+    list(APPEND tests ${test}_data)
+  endif()
+  set_tests_properties(${tests} PROPERTIES TIMEOUT 600 PROCESSORS 2)
+  set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
 # kformer_test_sources(<program>): compiles tests as Kokkos wants it, as CUDA or with precompiled headers. A file main.cpp
@@ -58,7 +91,8 @@ function(kformer_add_space_tests)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
     if(TARGET Kformer::load) # tests that read tensor files
       target_link_libraries(${program} PRIVATE Kformer::load)
-      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs")
+      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs"
+                                                    KFORMER_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data")
     endif()
     kformer_test_sources(${program})
     set(threads 1)

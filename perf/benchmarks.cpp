@@ -70,10 +70,10 @@ int run_benchmarks(const std::string& program, const std::vector<Case>& cases, s
   int argc = static_cast<int>(arguments.size());
   benchmark::Initialize(&argc, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(argc, arguments.data())) return 2;
-  benchmark::AddCustomContext("kformer", drivers::version_line(program));
+  benchmark::AddCustomContext("kformer", measure::version_line(program));
   benchmark::AddCustomContext("device", device_name());
   benchmark::AddCustomContext("threads", std::to_string(Space().concurrency()));
-  benchmark::AddCustomContext("peak_isa", drivers::host_fma().instructions);
+  benchmark::AddCustomContext("peak_isa", measure::host_fma().instructions);
   Benchmarks benchmarks;
   for (const auto& c : cases)
     benchmark::RegisterBenchmark(c.name().c_str(), [&](benchmark::State& state) { benchmarks.run(state, c); })

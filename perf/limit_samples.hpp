@@ -17,7 +17,7 @@ double seconds_on_all_threads(const Space& exec, const Loop& loop) {
     Kokkos::parallel_for("kformer::perf::fma_peak", Kokkos::RangePolicy<Space>(exec, 0, exec.concurrency()),
                          [=](int) { loop(); });
   };
-  return drivers::seconds_of(exec, launch);
+  return measure::seconds_of(exec, launch);
 }
 
 /// The multiply-add rate of all threads together, in T. The clock of a processor wanders, so samples are short
@@ -42,7 +42,7 @@ class FmaRate {
   }
 
   Space m_exec;
-  drivers::FmaBurst<T> m_burst = drivers::host_fma().burst<T>();
+  measure::FmaBurst<T> m_burst = measure::host_fma().burst<T>();
   std::int64_t m_iterations = 1024;
 };
 
@@ -54,12 +54,12 @@ class MatmulRate {
   /// FLOP/s.
   double sample() const {
     const auto launch = [this] { m_product.launch(m_exec); };
-    return m_product.flops / drivers::seconds_of(m_exec, launch);
+    return m_product.flops / measure::seconds_of(m_exec, launch);
   }
 
  private:
   Space m_exec;
-  drivers::SquareProduct<Space, T> m_product{m_exec};
+  measure::SquareProduct<Space, T> m_product{m_exec};
 };
 
 /// The bandwidth of a copy far larger than the caches.
@@ -68,13 +68,13 @@ class CopyRate {
   CopyRate() { sample(); }
   /// byte/s, reads and writes counted.
   double sample() const {
-    const auto launch = [this] { drivers::copy(m_exec, m_from, m_to); };
-    return calls * 2.0 * sizeof(double) * count / drivers::seconds_of(m_exec, launch, calls);
+    const auto launch = [this] { measure::copy(m_exec, m_from, m_to); };
+    return calls * 2.0 * sizeof(double) * count / measure::seconds_of(m_exec, launch, calls);
   }
 
  private:
   static constexpr int calls = on_host ? 1 : 4;  // beside which a fence of a device is short
-  static constexpr std::size_t count = drivers::copied_doubles<Space>;
+  static constexpr std::size_t count = measure::copied_doubles<Space>;
   Space m_exec;
   Kokkos::View<double*, Space> m_from{"kformer::perf::from", count}, m_to{"kformer::perf::to", count};
 };

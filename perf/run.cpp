@@ -26,7 +26,7 @@ std::size_t last_level_cache_bytes() {
 #endif
 }
 
-std::string label_of(const drivers::KernelNames& names) {
+std::string label_of(const measure::KernelNames& names) {
   const std::string& all = names.text();
   if (all.empty()) return "none";
   return all.find(' ') == std::string::npos ? all.substr(all.find(':') + 1) : all;
@@ -35,11 +35,11 @@ std::string label_of(const drivers::KernelNames& names) {
 Array<std::int32_t*> random_integers(const Space& exec, std::uint64_t seed, std::int64_t count,
                                      std::int64_t end) {
   const Array<std::int32_t*> array("kformer::perf::integers", count);
-  const std::uint64_t base = drivers::mix(seed);
+  const std::uint64_t base = measure::mix(seed);
   Kokkos::parallel_for(
       "kformer::perf::random_integers", Kokkos::RangePolicy<Space>(exec, 0, count),
       KOKKOS_LAMBDA(std::int64_t i) {
-        const std::uint64_t bits = drivers::mix(base + static_cast<std::uint64_t>(i));
+        const std::uint64_t bits = measure::mix(base + static_cast<std::uint64_t>(i));
         array(i) = static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(end));
       });
   return array;

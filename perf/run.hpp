@@ -31,7 +31,7 @@ std::size_t last_level_cache_bytes();
 
 /// `kokkos` if one function was called, `linear_forward:host_blas rope_forward:kokkos …` if several were,
 /// `none` without any.
-std::string label_of(const drivers::KernelNames& names);
+std::string label_of(const measure::KernelNames& names);
 
 /// A case with its operands in memory, warmed up and ready to be timed.
 class Run {
@@ -65,7 +65,7 @@ class RotatingRun final : public Run {
     m_calls.push_back(make(m_exec, 0));
     if (const std::size_t bytes = m_calls.front().bytes(); bytes < cache)
       for (std::size_t i = 1; i <= 1 + cache / bytes; ++i) m_calls.push_back(make(m_exec, 16 * i));
-    const drivers::KernelNames names;
+    const measure::KernelNames names;
     for (const Call& call : m_calls) call.launch(m_exec);
     m_exec.fence("kformer::perf: warm-up");
     m_kernel = label_of(names);
@@ -92,7 +92,7 @@ class RotatingRun final : public Run {
       launch(m_calls[m_next]);
       m_next = (m_next + 1) % m_calls.size();
     };
-    return drivers::seconds_of(m_exec, next, m_launches) / static_cast<double>(m_launches);
+    return measure::seconds_of(m_exec, next, m_launches) / static_cast<double>(m_launches);
   }
 
   Space m_exec;
@@ -112,7 +112,7 @@ std::size_t bytes_of(const V&... arrays) {
 template <class DataType, class... Extents>
 Array<DataType> random_array(const Space& exec, std::uint64_t seed, const char* label, Extents... extents) {
   Array<DataType> array(Kokkos::view_alloc(Kokkos::WithoutInitializing, std::string(label)), extents...);
-  drivers::fill_random(exec, array.data(), static_cast<std::int64_t>(array.size()), seed, 1);
+  measure::fill_random(exec, array.data(), static_cast<std::int64_t>(array.size()), seed, 1);
   return array;
 }
 

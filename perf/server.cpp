@@ -50,8 +50,8 @@ class Server {
 
  private:
   Json about() const {
-    return {{"version", drivers::version_line(m_program)},
-            {"isa", drivers::host_fma().instructions},
+    return {{"version", measure::version_line(m_program)},
+            {"isa", measure::host_fma().instructions},
             {"device", device_name()},
             {"threads", Space().concurrency()},
             {"cache_bytes", last_level_cache_bytes()}};

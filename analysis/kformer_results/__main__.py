@@ -17,6 +17,7 @@ from .series import (
     summary_table,
 )
 from .tables import FORMATS, TABLES
+from .train_plots import save_train_plots
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,9 +27,17 @@ def main(arguments: list[str] | None = None) -> int:
         groups = open_results(options.file)
         options.run(groups, options)
     except (ResultFileError, OSError) as error:
-        print(f"kformer_results: error: {error}", file=sys.stderr)
-        return 4
+        return _fail(error)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        kind = groups[""].attrs.get("kind", "")
+        what = f"{options.file}: its groups are not those of a result file of kind '{kind}'"
+        return _fail(f"{what} ({type(error).__name__}: {error})")
     return 0
+
+
+def _fail(reason) -> int:
+    print(f"kformer_results: error: {reason}", file=sys.stderr)
+    return 4
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,11 +65,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plot(groups, options) -> None:
-    if (kind := groups[""].attrs.get("kind")) in TABLES:
+    out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
+    if (kind := groups[""].attrs.get("kind")) == "train":
+        for path in save_train_plots(groups, out):
+            print(path)
+        return
+    if kind in TABLES:
         if options.if_any:
             return
         raise ResultFileError(f"{options.file}: no plots for kind '{kind}'; 'summary' prints a table")
-    out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
     for path in save_plots(groups, out, **chosen):
         print(path)

@@ -16,7 +16,7 @@ from .attention_plots import attention_rows
 from .series import UNATTRIBUTED, breakdown, case_frame, memory_reduction, run_label, select, select_configuration
 from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, draw_lines
 
-_RC = {
+RC = {
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.titleweight": "bold",
@@ -54,7 +54,7 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None, configuratio
             out.with_name(f"{out.stem}-{kind}{out.suffix}"): [row for row in rows if row["kind"] == kind]
             for kind in kinds
         }
-    with plt.rc_context(_RC):
+    with plt.rc_context(RC):
         for path, chosen in files.items():
             figure = _compose(groups, frame, chosen)
             figure.savefig(path, dpi=150)
@@ -172,7 +172,7 @@ def _compose(groups, frame, rows):
         if len(all_axes) > 1:
             _share_y(all_axes)
     _title(bands[0], groups, frame, rows)
-    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY)
+    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY, parse_math=False)
     return figure
 
 
@@ -193,8 +193,8 @@ def _title(band, groups, frame, rows):
         )
         if column in frame
     ]
-    band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top")
-    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top")
+    band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top", parse_math=False)
+    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top", parse_math=False)
     handles = [
         Line2D([], [], color=IMPL_COLOURS.get(impl, OTHER_COLOUR), lw=3, label=impl)
         for impl in frame["impl"].unique()

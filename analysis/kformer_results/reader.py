@@ -9,6 +9,8 @@ import xarray as xr
 
 SCHEMA = "kformer-results"
 SCHEMA_MAJOR = 1
+# Of all datasets of a file together. A small file can declare any size, and everything is read.
+MOST_BYTES = 2**30
 
 
 class ResultFileError(Exception):
@@ -24,7 +26,8 @@ def open_results(path) -> dict[str, xr.Dataset]:
     unknown groups are returned unchanged. The `.part` file of a running or stopped run opens like a finished one.
     All data are in memory afterwards.
 
-    Raises ResultFileError if the file is missing, is not HDF5, is not a result file, or has another major version.
+    Raises ResultFileError if the file is missing, is not HDF5, is not a result file, has another major version, holds
+    more than MOST_BYTES, or is damaged.
     """
     path = Path(path)
     groups = {name: _open_group(path, name) for name in _group_names(path)}
@@ -40,28 +43,41 @@ def _group_names(path: Path) -> list[str]:
     try:
         with h5py.File(path, "r") as file:
             _check_schema(path, file)
-            names = [""]
-            file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Group) else None)
-            return names
-    except OSError as error:
+            items = {"": file}
+            file.visititems(items.__setitem__)
+            _check_size(path, items.values())
+            return [name for name, item in items.items() if isinstance(item, h5py.Group)]
+    except (OSError, RuntimeError, ValueError) as error:
         raise ResultFileError(f"{path}: is not a readable HDF5 file ({error})") from error
 
 
 def _check_schema(path: Path, file: h5py.File) -> None:
-    schema = file.attrs.get("schema")
-    if schema != SCHEMA:
+    schema, kind = file.attrs.get("schema"), file.attrs.get("kind", "")
+    if not isinstance(schema, str) or schema != SCHEMA:
         raise ResultFileError(
             f"{path}: is HDF5 but not a Kformer result file: root attribute 'schema' is {schema!r}, "
             f"expected {SCHEMA!r}"
         )
     version = str(file.attrs.get("schema_version", ""))
     major = version.split(".")[0]
-    if not major.isdigit():
+    if not (major.isascii() and major.isdigit()):
         raise ResultFileError(f"{path}: root attribute 'schema_version' is {version!r}, expected a version like '1.0'")
     if int(major) != SCHEMA_MAJOR:
         raise ResultFileError(
             f"{path}: has schema version {version}, this package reads version {SCHEMA_MAJOR}.x: "
             f"use the kformer_results that came with the Kformer that wrote it"
+        )
+    if not isinstance(kind, str):
+        raise ResultFileError(f"{path}: root attribute 'kind' is {kind!r}, expected a word")
+
+
+def _check_size(path: Path, items) -> None:
+    datasets = [item for item in items if isinstance(item, h5py.Dataset) and item.size]
+    total = sum(dataset.size * dataset.dtype.itemsize for dataset in datasets)
+    if total > MOST_BYTES:
+        largest = max(datasets, key=lambda dataset: dataset.size * dataset.dtype.itemsize)
+        raise ResultFileError(
+            f"{path}: declares {total} bytes, at most {MOST_BYTES} are read; the largest dataset is '{largest.name}'"
         )
 
 
@@ -70,7 +86,7 @@ def _open_group(path: Path, name: str) -> xr.Dataset:
         # h5netcdf by name: the default would take another installed engine by the ending ".part".
         with xr.open_dataset(path, group=name or None, engine="h5netcdf") as dataset:
             return _decode_flags(dataset.load())
-    except (ValueError, KeyError) as error:
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise ResultFileError(f"{path}: xarray cannot open group '/{name}': {error}") from error
 
 

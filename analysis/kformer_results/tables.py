@@ -24,12 +24,12 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per case of a memory plan, in GiB."""
     frame = _frame(groups)
-    keys = ["op", "execution_space", "dtype", "weights", "kv_cache", "prefill_chunk", "batch", "context"]
+    keys = ["op", "execution_space", "dtype", "weights", "kv_cache", "recompute", "prefill_chunk", "batch", "context"]
     table = frame[keys].rename(columns={"op": "purpose"})
-    for name in ("weights", "kv_cache", "activations", "workspace"):
+    for name in ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace"):
         table[f"{name}_GiB"] = frame[f"{name}_bytes"] / 2**30
     table["total_GiB"] = frame["predicted_bytes"] / 2**30
-    return table.join(frame[["fits", "largest_context", "status"]])
+    return table.join(frame[["fits", "largest_context", "largest_batch", "recompute_share", "status"]])
 
 
 def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
@@ -40,8 +40,31 @@ def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     return frame[frame["quantized"] == "yes"].drop(columns="quantized").reset_index(drop=True)
 
 
+def training_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row per evaluation of a training, with the mean of the steps since the one before; the last row is its end."""
+    if "steps" not in groups or groups["steps"].sizes.get("step", 0) == 0:
+        raise ResultFileError("the file has no steps: the run stopped before its first step was finished")
+    steps = groups["steps"].to_dataframe().reset_index()
+    found = groups["evaluations"].to_dataframe() if "evaluations" in groups else pd.DataFrame({"step": [], "loss": []})
+    rows, begin = [], 0
+    for end in sorted({*found["step"].astype(int), len(steps)}):
+        part = steps.iloc[begin:end]
+        losses = found.loc[found["step"] == end, "loss"]
+        rows.append({
+            "steps": end, "loss": part["loss"].mean(), "evaluation": losses.iloc[0] if len(losses) else float("nan"),
+            "tokens/s": part["tokens"].sum() / part["time"].sum(), "skipped": int((part["skipped"] == "yes").sum()),
+        })  # fmt: skip
+        begin = end
+    return pd.DataFrame(rows)
+
+
 # By the root attribute `kind`.
-TABLES = {"generate": generation_table, "memory_plan": memory_table, "quantize": quantization_table}
+TABLES = {
+    "generate": generation_table,
+    "memory_plan": memory_table,
+    "quantize": quantization_table,
+    "train": training_table,
+}
 
 # Formats of columns that are not printed with three decimals.
 FORMATS = {"max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format}

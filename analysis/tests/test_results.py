@@ -119,6 +119,39 @@ class Reader(WithFile):
     def test_version_that_is_none(self):
         self.assert_refused(self.written(version="new"), "'schema_version' is 'new'")
 
+    def changed(self, change):
+        path = self.written()
+        with h5py.File(path, "a") as file:
+            change(file)
+        return path
+
+    def test_schema_that_is_an_array(self):
+        path = self.changed(lambda file: file.attrs.update(schema=["kformer-results", "more"]))
+        self.assert_refused(path, "is HDF5 but not a Kformer result file: root attribute 'schema' is array(")
+
+    def test_version_in_digits_of_another_script(self):
+        self.assert_refused(self.written(version="²"), "'schema_version' is '²'")
+
+    def test_kind_that_is_an_array(self):
+        path = self.changed(lambda file: file.attrs.update(kind=["layer_sweep", "generate"]))
+        self.assert_refused(path, "root attribute 'kind' is array(['layer_sweep', 'generate'], dtype=object), expected")
+
+    def test_text_that_is_no_utf8(self):
+        text = h5py.string_dtype("utf-8")
+        path = self.changed(lambda file: file["cases"].create_dataset("word", data=b"\xff\xfe", dtype=text))
+        self.assert_refused(path, "xarray cannot open group '/cases'")
+
+    def test_links_to_nothing(self):
+        for name, link in {"cases/gone": h5py.SoftLink("/none"), "gone": h5py.ExternalLink("none.h5", "/")}.items():
+            with self.subTest(name=name):
+                path = self.changed(lambda file, name=name, link=link: file.__setitem__(name, link))
+                self.assert_refused(path, f"xarray cannot open group '/{name.removesuffix('gone').rstrip('/')}'")
+
+    def test_sizes_that_no_run_has(self):
+        path = self.changed(lambda file: file.create_dataset("cases/big", (2**31,), "f8", chunks=(2**20,)))
+        self.assertLess(path.stat().st_size, 2**20)
+        self.assert_refused(path, "at most 1073741824 are read; the largest dataset is '/cases/big'")
+
     def test_group_that_xarray_cannot_decode(self):
         path = self.written()
         with h5py.File(path, "a") as file:
@@ -271,6 +304,38 @@ class CommandLine(WithMain, WithFile):
         code, out, error = self.run_main("summary", self.folder / "none.h5")
         self.assertEqual((code, out), (4, ""))
         self.assertEqual(error, f"kformer_results: error: {self.folder / 'none.h5'}: no such file\n")
+
+    def test_groups_of_another_kind_are_one_line_and_exit_code_4(self):
+        changes = {
+            "generate": lambda file: file.attrs.update(kind="generate"),
+            "memory_plan": lambda file: file.attrs.update(kind="memory_plan"),
+            "layer_sweep": lambda file: file.pop("cases/time_median"),
+        }
+        for kind, change in changes.items():
+            with self.subTest(kind=kind):
+                path = self.written()
+                with h5py.File(path, "a") as file:
+                    change(file)
+                code, _, error = self.run_main("summary", path)
+                self.assertEqual(code, 4)
+                said = f"kformer_results: error: {path}: its groups are not those of a result file of kind '{kind}' (KeyE"
+                self.assertTrue(error.startswith(said), error)
+
+    def test_attributes_of_another_type_are_exit_code_4(self):
+        for name, value in {"git_dirty": "yes", "complete": [1, 2]}.items():
+            with self.subTest(name=name):
+                path = self.written()
+                with h5py.File(path, "a") as file:
+                    file.attrs[name] = value
+                code, _, error = self.run_main("summary", path)
+                self.assertEqual(code, 4)
+                self.assertIn("its groups are not those of a result file", error)
+
+    def test_a_title_with_dollar_signs_is_text(self):
+        path = self.written()
+        with h5py.File(path, "a") as file:
+            file.attrs["title"] = "$x_{$ and \\frac"
+        self.assertEqual(self.run_main("plot", path)[0], 0)
 
 
 if __name__ == "__main__":

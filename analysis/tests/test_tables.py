@@ -33,9 +33,11 @@ GIB = np.uint64(2**30)
 PLANNED = {
     "cases": ("case", {
         "op": ["generate"], "execution_space": ["openmp"], "dtype": ["bf16"], "weights": ["q4_0"],
-        "kv_cache": ["int8"], "prefill_chunk": [512], "batch": [8], "context": [8192], "weights_bytes": [4 * GIB],
+        "kv_cache": ["int8"], "recompute": ["none"], "prefill_chunk": [512], "batch": [8], "context": [8192],
+        "weights_bytes": [4 * GIB], "gradients_bytes": [0 * GIB], "optimizer_bytes": [0 * GIB],
         "kv_cache_bytes": [2 * GIB], "activations_bytes": [GIB], "workspace_bytes": [0 * GIB],
-        "predicted_bytes": [7 * GIB], "fits": ["yes"], "largest_context": [9000], "status": ["ok"],
+        "predicted_bytes": [7 * GIB], "fits": ["yes"], "largest_context": [9000],
+        "largest_batch": [9], "recompute_share": [0.0], "status": ["ok"],
     }),
 }  # fmt: skip
 QUANTIZED = {

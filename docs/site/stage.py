@@ -20,6 +20,7 @@ COMPONENTS = {
     "load": "Loading checkpoints",
     "io": "Files",
     "text": "Text",
+    "data": "Training data",
 }
 
 

@@ -15,7 +15,7 @@ namespace {
 
 const char* exit_code_help =
     "Exit codes: 0 ok, 1 failure, 2 usage, 3 deck invalid, 4 file error, 5 out of tolerance, 6 out of memory,\n"
-    "75 stopped by a signal or the time limit.";
+    "7 no case ran, 75 stopped by a signal or the time limit.";
 
 // A bare path with a backslash or a quote is not a TOML string, so it is quoted here.
 std::string toml_string(const std::string& text) {
@@ -56,7 +56,7 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
     return app.exit(error) == 0 ? exit_ok : exit_usage;
   }
   if (version) {
-    fmt::print("{}\n{}", version_line(info.name), kokkos_summary());
+    fmt::print("{}\n{}", measure::version_line(info.name), measure::kokkos_summary());
     return exit_ok;
   }
   if (describe || schema) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "app/program.hpp"
@@ -38,11 +39,25 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
 /// \return whether the command line asks for no more
 bool print_deck(const CommandLine& line, const DeckRecord& record);
 
+/// `driver_main` for decks of one kind: reads the deck, and calls `run` unless the deck was only to be printed.
+template <class Deck>
+int driver_main(int argc, char** argv, const char* program, const char* summary,
+                Deck (*load)(const DeckSource&),
+                const std::type_identity_t<std::function<int(const CommandLine&, Deck&)>>& run) {
+  const DriverInfo info{program, summary, describe_deck_markdown<Deck>, describe_deck_json_schema<Deck>};
+  return driver_main(argc, argv, info, [&](const CommandLine& line) -> int {
+    Deck deck = load(line.deck);
+    return print_deck(line, deck.record) ? exit_ok : run(line, deck);
+  });
+}
+
 /// Prints for --dry-run the cases of a run, each as `name_of_case` shows it.
+/// \return exit_ok
 template <class Case>
-void list_cases(const RunTable& run, const std::vector<Case>& cases, std::string (*name_of_case)(const Case&)) {
+int list_cases(const RunTable& run, const std::vector<Case>& cases, std::string (*name_of_case)(const Case&)) {
   fmt::print("{} case{} of '{}':\n", cases.size(), cases.size() == 1 ? "" : "s", run.name);
   for (const Case& c : cases) fmt::print("  {}\n", name_of_case(c));
+  return exit_ok;
 }
 
 }  // namespace kformer::drivers

@@ -3,8 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 
 #include "kformer/core/error.hpp"
 
@@ -25,7 +29,22 @@ ProgramArguments split_arguments(int argc, char** argv) {
   return arguments;
 }
 
+namespace {
+
+// A file that is mapped can become shorter while it is read; a signal handler may do no more than this.
+void end_for_lost_file(int) {
+  constexpr char text[] =
+      "error: a file became shorter while it was read, or its disk failed; are the weights being replaced?\n";
+  const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
+  static_cast<void>(ignored);
+  ::_exit(exit_io);
+}
+
+}  // namespace
+
 int guarded(const std::function<int()>& run) {
+  std::signal(SIGBUS, end_for_lost_file);
+  std::signal(SIGXFSZ, SIG_IGN);  // writing then fails, and says why
   const auto fail = [](const std::exception& error, int code) {
     fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
     return code;
@@ -36,6 +55,9 @@ int guarded(const std::function<int()>& run) {
     return fail(error, exit_deck);
   } catch (const FileError& error) {
     return fail(error, exit_io);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fmt::print(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
+    return exit_io;
   } catch (const OutOfMemory& error) {
     return fail(error, exit_out_of_memory);
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,12 @@ enum ExitCode {
   exit_io = 4,             ///< a file could not be read or written
   exit_check = 5,          ///< a result is out of tolerance
   exit_out_of_memory = 6,  ///< memory ran out and the deck says abort
+  exit_nothing = 7,        ///< no case ran, so that no result or tensor was written
   exit_stopped = 75        ///< stopped by a signal or the time limit; results so far are on disk
 };
+
+/// The message of `exit_nothing` for a run without a result.
+inline constexpr const char* no_case_ran = "no case ran; the table says why";
 
 /// The arguments of a program.
 struct ProgramArguments {
@@ -37,5 +42,16 @@ extern const char* const kokkos_help;
 
 /// Calls `run` and converts exceptions to a message and an exit code.
 int guarded(const std::function<int()>& run);
+
+/// The `main` of a program without decks.
+/// \param parse takes the command line apart; nothing if it has been answered, with its exit code
+/// \param run   what the program does, guarded
+template <class Command>
+int program_main(int argc, char** argv, std::optional<Command> (*parse)(int, char**, int&),
+                 int (*run)(const Command&)) {
+  int exit_code = exit_ok;
+  const auto command = parse(argc, argv, exit_code);
+  return command ? guarded([&] { return run(*command); }) : exit_code;
+}
 
 }  // namespace kformer::drivers

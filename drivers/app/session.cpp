@@ -23,12 +23,13 @@ Session::DeviceCheck::DeviceCheck() { require_device(); }
 
 Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
                  const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log)
-    : m_file(output_file_name(output.file, {run.name, kind, utc_now(), environment_value("SLURM_JOB_ID")}),
+    : m_file(output_file_name(output.file,
+                              {run.name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")}),
              {output.overwrite, static_cast<int>(output.compression)}),
       m_kokkos(start_kokkos(line.all.front(), line.kokkos, run.threads)) {
-  write_provenance(m_file, kind, run.name, line.all);
-  write_deck(m_file, record.text, record.resolved, line.deck.overrides);
-  fmt::print(log, "{}\n{}", version_line(program), kokkos_summary());
+  measure::write_provenance(m_file, kind, run.name, line.all);
+  measure::write_deck(m_file, record.text, record.resolved, line.deck.overrides);
+  fmt::print(log, "{}\n{}", measure::version_line(program), measure::kokkos_summary());
 }
 
 }  // namespace kformer::drivers

@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "measure/memory_available.hpp"
-#include "measure/spaces.hpp"
 #include "sweep/judge.hpp"
+#include "sweep/require_memory.hpp"
 
 namespace kformer::drivers {
 
@@ -18,20 +17,16 @@ MakeRun maker(const std::string& space, const AttentionTask& task) {
   return [=](const std::shared_ptr<Ledger>& ledger) { return make_attention_run(space, task, ledger); };
 }
 
-HostArrays computed(const std::string& space, const AttentionTask& task, const std::string& kernels) {
-  std::optional<ForcedKernels> forced;
-  if (!kernels.empty()) forced.emplace(kernels);
-  const auto run = make_attention_run(space, task, Ledger::create());
-  run->prepare({});
-  run->forward();
-  if (task.backward) run->backward();
-  return run->results(task.backward);
+// Of both forms of attention the one that the case is not; flash where standard attention cannot do it.
+AttentionAlgorithm other_form(const AttentionTask& task) {
+  return task.impl == AttentionAlgorithm::flash && standard_refusal(task).empty() ? AttentionAlgorithm::standard
+                                                                                  : AttentionAlgorithm::flash;
 }
 
-// The same in double: standard attention if possible, otherwise flash by the reference kernel if there is one.
+// In double, by the other form of attention or, where only flash attention can do it, by another kernel.
 AttentionTask exact(AttentionTask task) {
   task.shape.dtype = DType::f64;
-  task.impl = standard_refusal(task).empty() ? AttentionAlgorithm::standard : AttentionAlgorithm::flash;
+  task.impl = other_form(task);
   return task;
 }
 
@@ -64,25 +59,12 @@ AttentionResult AttentionSweep::run(const AttentionCase& point, const std::funct
   m_last.clear();
   result.flops = attention_flops(task(point));
   result.bytes_min = attention_bytes(task(point));
-  const auto ended = [&](CaseStatus status, const std::exception& error) {
-    result.status = status;
-    result.message = error.what();
-  };
-  try {
-    measure(point, result, stop);
-  } catch (const OutOfMemory& error) {
-    if (m_deck.run.on_oom == OnOutOfMemory::abort) throw;
-    ended(CaseStatus::out_of_memory, error);
-  } catch (const NotSupported& error) {
-    ended(CaseStatus::unsupported, error);
-  } catch (const std::exception& error) {
-    ended(CaseStatus::error, error);
-  }
+  record_failure(m_deck.run.on_oom, result, [&] { measure_case(point, result, stop); });
   return result;
 }
 
-void AttentionSweep::measure(const AttentionCase& point, AttentionResult& result,
-                             const std::function<bool()>& stop) {
+void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& result,
+                                  const std::function<bool()>& stop) {
   const AttentionTask what = task(point);
   const MakeRun make = maker(point.execution_space, what);
   result.predicted = predicted_bytes(make);
@@ -93,60 +75,66 @@ void AttentionSweep::measure(const AttentionCase& point, AttentionResult& result
                                  format_bytes(result.predicted), format_bytes(static_cast<std::size_t>(limit)));
     return;
   }
-  if (const auto available = memory_available(point.execution_space);
-      available && result.predicted > *available) {
-    const auto fits = largest_seq_len(point.seq_len, [&](std::int64_t seq_len) {
-      AttentionCase shorter = point;
-      shorter.seq_len = seq_len;
-      return predicted_bytes(maker(point.execution_space, task(shorter))) <= *available;
-    });
-    throw OutOfMemory(
-        fmt::format("kformer-attention: the case needs {}, but only {} is available; with batch {} the "
-                    "longest sequence that fits is {}",
-                    format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
-  }
+  require_memory("kformer-attention", point, result.predicted, [&](const AttentionCase& shorter) {
+    return predicted_bytes(maker(point.execution_space, task(shorter)));
+  });
 
   const bool checked = m_deck.check.reference == CheckReference::f64 &&
                        std::max(point.seq_len, query_length(point)) <= m_deck.check.max_seq_len;
-  const bool wanted = checked || (m_deck.tensors && !m_deck.tensors->output.empty());
-  HostArrays results =
-      drivers::measure(make, {point.direction, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
+  const bool output = m_deck.tensors && !m_deck.tensors->output.empty();
+  std::optional<ResultRows> kept;
+  if (checked) kept = ResultRows::judged;
+  if (output) kept = ResultRows::all;
+  measure::HostArrays results =
+      measure_run(make, {point.direction, kept, &m_deck.timing, &m_deck.profile, stop}, result);
   result.status = CaseStatus::unchecked;
-  if (checked) check(point, results, result);
-  m_last = std::move(results);
+  if (output) m_last = results;
+  if (checked) check(point, judged_part(std::move(results)), result);
 }
 
-const HostArrays& AttentionSweep::oracle(const AttentionCase& p) {
-  const AttentionTask task = exact(this->task(p));
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", p.execution_space, p.causal, p.window,
-                                      p.num_attention_heads, p.num_key_value_heads, p.head_dim, p.v_head_dim,
-                                      p.batch, p.q_len, p.seq_len, task.backward);
-  if (m_oracle.key == key) return m_oracle.results;
-  m_oracle = {};
-  const bool by_reference = task.impl == AttentionAlgorithm::flash && runs_on_host(p.execution_space);
-  m_oracle = {key, computed(p.execution_space, task, by_reference ? "attention:reference" : "")};
-  return m_oracle.results;
-}
+void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results,
+                           AttentionResult& result) {
+  const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what);
+  const std::string host = reference_space(p.execution_space);
+  const MakeRun make_exact = maker(host, in_double), make_naive = maker(p.execution_space, textbook);
+  const bool judged = standard_refusal(what).empty();
+  result.check_bytes = check_bytes(make_exact, judged ? make_naive : make_exact, what.backward);
+  if (!fits_check(host, result)) return;
 
-void AttentionSweep::check(const AttentionCase& point, const HostArrays& results, AttentionResult& result) {
-  const AttentionTask what = task(point);
-  const std::size_t needed = predicted_bytes(maker(point.execution_space, exact(what)));
-  if (const auto available = memory_available(point.execution_space); available && needed > *available) {
-    result.message = fmt::format("not checked: the reference in double needs {}, but only {} is available",
-                                 format_bytes(needed), format_bytes(*available));
-    return;
-  }
-  const HostArrays& reference = oracle(point);
-  record_errors(results, reference, result);
-  if (const std::string refusal = standard_refusal(what); !refusal.empty()) {
+  const auto key = [&](const std::string& space, const AttentionTask& task) {
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", space, name_of(task.shape.dtype),
+                       name_of(task.impl), p.causal, p.window, p.num_attention_heads, p.num_key_value_heads,
+                       p.head_dim, p.v_head_dim, p.batch, p.q_len, p.seq_len);
+  };
+  // Flash attention that only flash attention can check: in textbook order.
+  const bool by_reference = what.impl == AttentionAlgorithm::flash &&
+                            in_double.impl == AttentionAlgorithm::flash &&
+                            !has_kernel(result.kernels, "attention_forward:reference");
+  const ReferenceResult reference = m_references.get(
+      key(host, in_double), by_reference ? "attention:reference" : reference_kernels(result.kernels),
+      what.backward, make_exact, {});
+  result.check_kernels = reference.kernels;
+  if (!independent(result)) return;
+  record_errors(results, reference.arrays, result);
+  if (!judged) {
     result.message = "errors recorded but not judged: the tolerance is set by the errors of standard attention";
     return;
   }
   result.status = CaseStatus::ok;
   if (!m_deck.check.fail) return;
-  const HostArrays textbook = computed(point.execution_space, naive(what), "standard_attention:kokkos");
-  result.message = judge(results, reference, textbook, what.shape.dtype,
-                         [&](const std::string&) { return what.shape.dtype; });
+  // Where the case is the naive computation, a fault would widen its own tolerance. In double it must be right.
+  if (what.impl == AttentionAlgorithm::standard) {
+    AttentionTask same = what;
+    same.shape.dtype = DType::f64;
+    const ReferenceResult in_f64 =
+        m_references.get(key(host, same), portable_kernels(), what.backward, maker(host, same), {});
+    result.message = disagreement(in_f64.arrays, reference.arrays);
+  }
+  const ReferenceResult by_textbook =
+      m_references.get(key(p.execution_space, textbook), portable_kernels(), what.backward, make_naive, {});
+  if (result.message.empty())
+    result.message = judge(results, reference.arrays, by_textbook.arrays, what.shape.dtype,
+                           [&](const std::string&) { return what.shape.dtype; });
   if (!result.message.empty()) result.status = CaseStatus::failed_check;
 }
 

@@ -7,6 +7,7 @@
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
 #include "sweep/measurement.hpp"
+#include "sweep/reference_runs.hpp"
 
 /// \file
 /// One case of a comparison, from its point in the sweep to its results.
@@ -30,22 +31,17 @@ class AttentionSweep {
   AttentionResult run(const AttentionCase& point, const std::function<bool()>& stop);
 
   /// What the last case computed, if the deck asks for an output file; empty if that case failed.
-  const HostArrays& last_results() const { return m_last; }
+  const measure::HostArrays& last_results() const { return m_last; }
 
  private:
-  struct Oracle {
-    std::string key;
-    HostArrays results;
-  };
   AttentionTask task(const AttentionCase& point) const;
-  void measure(const AttentionCase& point, AttentionResult& result, const std::function<bool()>& stop);
-  void check(const AttentionCase& point, const HostArrays& results, AttentionResult& result);
-  const HostArrays& oracle(const AttentionCase& point);
+  void measure_case(const AttentionCase& point, AttentionResult& result, const std::function<bool()>& stop);
+  void check(const AttentionCase& point, const measure::HostArrays& results, AttentionResult& result);
 
   const AttentionCompareDeck& m_deck;
   const AttentionTensors* m_tensors;
-  Oracle m_oracle;
-  HostArrays m_last;
+  ReferenceRuns m_references;
+  measure::HostArrays m_last;
 };
 
 /// Pairs of a query and a key it sees, of one head: of the whole batch. Half the square where a causal mask

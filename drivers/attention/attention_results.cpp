@@ -13,18 +13,18 @@ namespace {
 
 using enum ColumnType;
 
-double fma_rate(const AttentionCase& point, const MachineLimits& limits) {
+double fma_rate(const AttentionCase& point, const measure::MachineLimits& limits) {
   return point.dtype == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
 }
 
 // Devices have 16-bit instructions that are much faster than float multiply-adds.
-double flop_limit(const AttentionCase& point, const MachineLimits& limits) {
+double flop_limit(const AttentionCase& point, const measure::MachineLimits& limits) {
   const DType dtype = point.dtype;
-  return size_of(dtype) == 2 && !runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
-                                                                     : fma_rate(point, limits);
+  return size_of(dtype) == 2 && !measure::runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
+                                                                              : fma_rate(point, limits);
 }
 
-double share_of_limit(const AttentionResult& result, const MachineLimits& limits) {
+double share_of_limit(const AttentionResult& result, const measure::MachineLimits& limits) {
   return share_of_limit(result, flop_limit(result.point, limits), limits.copy_bandwidth);
 }
 
@@ -92,7 +92,7 @@ Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
 AttentionResults::AttentionResults(ResultFile& file)
     : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {}
 
-void AttentionResults::add_case(const AttentionResult& result, const MachineLimits& limits) {
+void AttentionResults::add_case(const AttentionResult& result, const measure::MachineLimits& limits) {
   const AttentionCase& p = result.point;
   const double median = result.samples.quantile(0.5);
   std::vector<Table::Cell> cells{{"op", "attention"},
@@ -155,7 +155,7 @@ std::string attention_table_head() {
                      measured_head());
 }
 
-std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits) {
+std::string attention_table_row(const AttentionResult& result, const measure::MachineLimits& limits) {
   const AttentionCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
                      name_of(p.dtype), name_of(p.direction), p.causal ? "caus." : "full", p.window,

@@ -15,11 +15,11 @@ class AttentionResults {
   explicit AttentionResults(ResultFile& file);
 
   /// A row of /machine.
-  void add_machine(const std::string& space, const MachineLimits& limits) {
+  void add_machine(const std::string& space, const measure::MachineLimits& limits) {
     m_measurements.add_machine(space, limits);
   }
   /// The rows of one case in every table; the file is checkpointed.
-  void add_case(const AttentionResult& result, const MachineLimits& limits);
+  void add_case(const AttentionResult& result, const measure::MachineLimits& limits);
   /// The table /comparison.
   void add_comparison(const Comparison& comparison);
 
@@ -32,7 +32,7 @@ class AttentionResults {
 /// Head of the table of cases on standard output.
 std::string attention_table_head();
 /// One row of it.
-std::string attention_table_row(const AttentionResult& result, const MachineLimits& limits);
+std::string attention_table_row(const AttentionResult& result, const measure::MachineLimits& limits);
 /// The table of speed-ups on standard output.
 std::string comparison_text(const Comparison& comparison);
 

@@ -21,7 +21,7 @@ std::unique_ptr<Run> make_attention_run(const std::string& space, const Attentio
                                         const std::shared_ptr<Ledger>& ledger) {
   if (task.impl == AttentionAlgorithm::standard)
     if (const std::string refusal = standard_refusal(task); !refusal.empty()) throw NotSupported(refusal);
-  return on_space(
+  return measure::on_space(
       space, [&]<class Exec>(std::type_identity<Exec>) { return make_attention_run_on<Exec>(task, *ledger); });
 }
 

@@ -23,10 +23,10 @@ struct AttentionTask {
   AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< implementation of attention
   bool backward = false;                                ///< whether there is a backward pass
   std::uint64_t seed = 1;                               ///< of random inputs
-  const HostArrays* tensors = nullptr;  ///< inputs from a file, by their names there; null: random
+  const measure::HostArrays* tensors = nullptr;  ///< inputs from a file, by their names there; null: random
 
   /// The input of that name from a file, or null.
-  const HostArray* tensor(const std::string& name) const {
+  const measure::HostArray* tensor(const std::string& name) const {
     if (tensors == nullptr) return nullptr;
     const auto found = tensors->find(name);
     return found == tensors->end() ? nullptr : &found->second;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 
 #include "attention/attention_run.hpp"
 #include "kformer/memory/arena.hpp"
@@ -9,6 +10,7 @@
 #include "measure/fill.hpp"
 #include "measure/sampling.hpp"
 #include "measure/transfer.hpp"
+#include "sweep/judge.hpp"
 
 /// \file
 /// An attention run on one execution space; compiled once per space.
@@ -33,22 +35,39 @@ class AttentionRunOn : public Run {
 
   void fence() override { m_exec.fence("kformer-attention"); }
 
-  Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
-                 const std::function<bool()>& stop) override {
-    return drivers::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
+  measure::Samples sample(Direction direction, const measure::SamplingPlan& plan, double warm_seconds,
+                          const std::function<bool()>& stop) override {
+    return measure::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
   }
 
-  HostArrays results(bool gradients) override {
+  measure::HostArrays results(bool gradients, ResultRows rows) override {
     fence();
-    HostArrays all{{"out", download<Exec>(tensor_ref(m_out))}};
-    if (!gradients) return all;
-    all["grad.q"] = download<Exec>(tensor_ref(m_dq));
-    all["grad.k"] = download<Exec>(tensor_ref(m_dk));
-    all["grad.v"] = download<Exec>(tensor_ref(m_dv));
+    measure::HostArrays all;
+    for (const auto& [name, ref] : result_tensors(gradients)) {
+      measure::HostArray array = measure::download<Exec>(ref);
+      all[name] = rows == ResultRows::judged ? judged_part(std::move(array)) : std::move(array);
+    }
     return all;
   }
 
+  std::vector<std::size_t> result_sizes(bool gradients) const override {
+    std::vector<std::size_t> sizes;
+    for (const auto& [name, ref] : result_tensors(gradients))
+      sizes.push_back(static_cast<std::size_t>(ref.size()));
+    return sizes;
+  }
+
  protected:
+  // What it computed, by name.
+  virtual std::map<std::string, TensorRef> result_tensors(bool gradients) const {
+    std::map<std::string, TensorRef> all{{"out", tensor_ref(m_out)}};
+    if (!gradients) return all;
+    all["grad.q"] = tensor_ref(m_dq);
+    all["grad.k"] = tensor_ref(m_dk);
+    all["grad.v"] = tensor_ref(m_dv);
+    return all;
+  }
+
   using memory_space = typename Exec::memory_space;
   using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
   template <class Data>
@@ -63,7 +82,7 @@ class AttentionRunOn : public Run {
     arena.add(m_k, s.batch, s.kv_len, s.kv_heads, s.head_dim);
     arena.add(m_v, s.batch, s.kv_len, s.kv_heads, s.v_head_dim);
     arena.add(m_out, s.batch, s.q_len, s.q_heads, s.v_head_dim);
-    if (const HostArray* bias = m_task.tensor("bias")) {
+    if (const measure::HostArray* bias = m_task.tensor("bias")) {
       const auto& e = bias->shape;
       arena.add(m_bias, e[0], e[1], e[2], e[3]);
     }
@@ -77,11 +96,11 @@ class AttentionRunOn : public Run {
   // Tensors from elsewhere, or random numbers.
   template <class V>
   void write(const V& view, const std::string& name, std::uint64_t stream, double scale) {
-    if (const HostArray* given = m_task.tensor(name))
-      upload<Exec>(*given, tensor_ref(view));
+    if (const measure::HostArray* given = m_task.tensor(name))
+      measure::upload<Exec>(*given, tensor_ref(view));
     else
-      fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()), mix(m_task.seed) + stream,
-                  scale);
+      measure::fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()),
+                           measure::mix(m_task.seed) + stream, scale);
   }
 
   AttentionTask m_task;
@@ -151,13 +170,13 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
     arena.add(m_lse, s.batch, s.q_heads, s.q_len);
     if (task.tensor("sinks")) arena.add(m_sinks, s.q_heads);
     if (task.tensor("alibi_slopes")) arena.add(m_alibi_slopes, s.q_heads);
-    if (const HostArray* starts = task.tensor("cu_seqlens_q")) {
+    if (const measure::HostArray* starts = task.tensor("cu_seqlens_q")) {
       arena.add(m_cu_seqlens_q, starts->values.size());
       arena.add(m_cu_seqlens_kv, starts->values.size());
     }
     this->m_block = arena.allocate(this->m_exec, ledger, MemoryClass::activations, "kformer-attention::flash");
     if (task.backward) {
-      const HostArray* bias = task.tensor("bias");
+      const measure::HostArray* bias = task.tensor("bias");
       if (bias) gradients.add(m_dbias, bias->shape[0], bias->shape[1], bias->shape[2], bias->shape[3]);
       if (task.tensor("sinks")) gradients.add(m_dsinks, s.q_heads);
       m_gradients_block =
@@ -181,11 +200,12 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
   void prepare(const std::function<bool()>& stop) override {
     AttentionRunOn<Exec, T>::prepare(stop);
     const AttentionTask& task = this->m_task;
-    if (const HostArray* sinks = task.tensor("sinks")) upload<Exec>(*sinks, tensor_ref(m_sinks));
-    if (const HostArray* slopes = task.tensor("alibi_slopes"))
-      upload<Exec>(*slopes, tensor_ref(m_alibi_slopes));
-    if (const HostArray* starts = task.tensor("cu_seqlens_q")) write_starts(*starts, m_cu_seqlens_q);
-    if (const HostArray* starts = task.tensor("cu_seqlens_kv")) write_starts(*starts, m_cu_seqlens_kv);
+    if (const measure::HostArray* sinks = task.tensor("sinks"))
+      measure::upload<Exec>(*sinks, tensor_ref(m_sinks));
+    if (const measure::HostArray* slopes = task.tensor("alibi_slopes"))
+      measure::upload<Exec>(*slopes, tensor_ref(m_alibi_slopes));
+    if (const measure::HostArray* starts = task.tensor("cu_seqlens_q")) write_starts(*starts, m_cu_seqlens_q);
+    if (const measure::HostArray* starts = task.tensor("cu_seqlens_kv")) write_starts(*starts, m_cu_seqlens_kv);
     this->fence();
   }
 
@@ -210,21 +230,21 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
                        this->m_task.options, extras(), extra_gradients(), Workspace(this->m_workspace));
   }
 
-  HostArrays results(bool gradients) override {
-    HostArrays all = AttentionRunOn<Exec, T>::results(gradients);
-    all["lse"] = download<Exec>(tensor_ref(m_lse));
-    if (m_dbias.size() > 0) all["grad.bias"] = download<Exec>(tensor_ref(m_dbias));
-    if (m_dsinks.size() > 0) all["grad.sinks"] = download<Exec>(tensor_ref(m_dsinks));
+ private:
+  std::map<std::string, TensorRef> result_tensors(bool gradients) const override {
+    std::map<std::string, TensorRef> all = AttentionRunOn<Exec, T>::result_tensors(gradients);
+    all["lse"] = tensor_ref(m_lse);
+    if (m_dbias.size() > 0) all["grad.bias"] = tensor_ref(m_dbias);
+    if (m_dsinks.size() > 0) all["grad.sinks"] = tensor_ref(m_dsinks);
     return all;
   }
 
- private:
   using C = compute_t<T>;
   using memory_space = typename Exec::memory_space;
   template <class Data>
   using Array = typename AttentionRunOn<Exec, T>::template Array<Data>;
 
-  static void write_starts(const HostArray& starts, const Array<std::int32_t*>& view) {
+  static void write_starts(const measure::HostArray& starts, const Array<std::int32_t*>& view) {
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, view);
     for (std::size_t i = 0; i < starts.values.size(); ++i)
       host(i) = static_cast<std::int32_t>(starts.values[i]);

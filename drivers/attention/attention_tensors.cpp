@@ -43,8 +43,10 @@ class TensorChecks {
     const TensorEntry* entry = find(name);
     if (entry == nullptr)
       fault(fmt::format("{} is missing, expected {}", name, expected));
-    else if (entry->shape.size() != 4 || entry->size() == 0)
+    else if (entry->shape.size() != 4)
       fault(fmt::format("{} has shape {}, expected {}", name, text_of(entry->shape), expected));
+    else if (entry->size() == 0)
+      fault(fmt::format("{} has shape {}: no extent of {} may be 0", name, text_of(entry->shape), expected));
     else
       return true;
     return false;
@@ -103,7 +105,8 @@ std::vector<double> read_starts(const TensorEntry& entry, const char* name, Tens
       Integer value;
       std::memcpy(&value, entry.bytes.data() + i * sizeof(Integer), sizeof(Integer));
       if (value < 0 || value > std::numeric_limits<std::int32_t>::max()) {
-        checks.fault(fmt::format("{}[{}] = {} is out of the range of int32", name, i, value));
+        checks.fault(value < 0 ? fmt::format("{}[{}] = {} is negative", name, i, value)
+                               : fmt::format("{}[{}] = {} is out of the range of int32", name, i, value));
         return;
       }
       values[i] = static_cast<double>(value);
@@ -144,6 +147,13 @@ void read_sequences(TensorChecks& checks, AttentionTensors& tensors) {
   }
 }
 
+// −∞ is no sink; +∞ would leave nothing of any output, and is a fault of whoever wrote it.
+void check_sinks(TensorChecks& checks, const std::vector<double>& sinks) {
+  for (std::size_t head = 0; head < sinks.size(); ++head)
+    if (!(sinks[head] < std::numeric_limits<double>::infinity()))
+      checks.fault(fmt::format("sinks[{}] = {}; a sink is finite, or -inf for none", head, sinks[head]));
+}
+
 DType dtype_in_file(const std::string& name) {
   for (const auto& [in_file, dtype] :
        {std::pair{"F32", DType::f32}, {"BF16", DType::bf16}, {"F16", DType::f16}, {"F64", DType::f64}})
@@ -173,6 +183,7 @@ AttentionTensors read_attention_tensors(const std::filesystem::path& file) {
                    extent("q", 3),
                    extent("v", 3)};
   read_sequences(checks, tensors);
+  if (in.find("sinks") != nullptr) check_sinks(checks, in.read_f64("sinks"));
   checks.throw_if_any(file);
   for (const std::string& name : in.names())
     if (!tensors.arrays.contains(name)) tensors.arrays[name] = {in.at(name).shape, in.read_f64(name)};

@@ -10,7 +10,7 @@ namespace kformer::drivers {
 
 /// The contents of `[tensors] input`: the inputs of one attention.
 struct AttentionTensors {
-  HostArrays
+  measure::HostArrays
       arrays;  ///< q, k, v, and those of grad_out, bias, sinks, alibi_slopes, cu_seqlens_* that are there
   AttentionShape shape;  ///< extents of q, k, v and the storage type of q
 

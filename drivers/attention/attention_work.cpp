@@ -22,7 +22,7 @@ double pairs_of_sequence(std::int64_t q_len, std::int64_t kv_len, const Attentio
 
 double visible_pairs(const AttentionTask& task) {
   const AttentionShape& s = task.shape;
-  const HostArray* q_starts = task.tensor("cu_seqlens_q");
+  const measure::HostArray* q_starts = task.tensor("cu_seqlens_q");
   if (q_starts == nullptr)
     return static_cast<double>(s.batch) * pairs_of_sequence(s.q_len, s.kv_len, task.options);
   const auto& kv_starts = task.tensor("cu_seqlens_kv")->values;

@@ -60,7 +60,7 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&](const MachineLimits& limits) {
+  loop.keep = [&](const measure::MachineLimits& limits) {
     tables.add_case(result, limits);
     comparison.add(result);
     const AttentionCase& c = result.point;
@@ -78,16 +78,11 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   return run_cases(loop, deck.run, deck.profile, file);
 }
 
-int run(const CommandLine& line) {
-  const AttentionCompareDeck deck = load_attention_deck(line.deck);
-  if (print_deck(line, deck.record)) return exit_ok;
+int run(const CommandLine& line, const AttentionCompareDeck& deck) {
   std::optional<AttentionTensors> tensors;
   if (deck.tensors) tensors = read_attention_tensors(deck.tensors->input);
-  const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), built_spaces());
-  if (line.dry_run) {
-    list_cases(deck.run, cases, name_of_case);
-    return exit_ok;
-  }
+  const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), measure::built_spaces());
+  if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
   Session session(line, program, "attention_compare", deck.run, deck.output, deck.record);
   return run_sweep(deck, tensors, cases, session.file());
 }
@@ -97,10 +92,8 @@ int run(const CommandLine& line) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  const drivers::DriverInfo info{drivers::program,
-                                 "Compares flash attention with standard attention over a grid of shapes and "
-                                 "options, and writes time, memory and accuracy to HDF5.",
-                                 [] { return describe_deck_markdown<AttentionCompareDeck>(); },
-                                 [] { return describe_deck_json_schema<AttentionCompareDeck>(); }};
-  return drivers::driver_main(argc, argv, info, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program,
+                              "Compares flash attention with standard attention over a grid of shapes and "
+                              "options, and writes time, memory and accuracy to HDF5.",
+                              load_attention_deck, drivers::run);
 }

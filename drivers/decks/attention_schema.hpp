@@ -54,11 +54,7 @@ void for_each_axis(F&& f, Points&... points) {
         .help = "features per value, 0 = `head_dim`",
         .range = {.min = 0, .max = longest_axis_value}},
     points.v_head_dim...);
-  f(Key{.name = "batch",
-        .help = "sequences",
-        .range = {.min = 1, .max = longest_axis_value},
-        .default_text = "1, or from [tensors]"},
-    points.batch...);
+  f(batch_axis(), points.batch...);
   f(Key{.name = "q_len",
         .help = "queries per sequence, the last ones; 0 = `seq_len`, 1 = one generation step",
         .range = {.min = 0, .max = longest_axis_value},

@@ -17,20 +17,6 @@ void check_weights(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
                       "'weights.keep_quantized' = false expands them");
 }
 
-void check_tokenizer(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  const TokenizerTable& tokenizer = deck.tokenizer;
-  const CheckpointFormat weights = deck.weights.format;
-  const bool elsewhere = weights == CheckpointFormat::safetensors || weights == CheckpointFormat::packed;
-  if (tokenizer.format == TokenizerFormat::byte && !tokenizer.path.empty())
-    diagnostics.error(place_of(loaded, {"tokenizer", "path"}),
-                      "'tokenizer.path' names a file, but 'tokenizer.format' = \"byte\" needs none");
-  if (tokenizer.format == TokenizerFormat::gguf && tokenizer.path.empty() && elsewhere)
-    diagnostics.error(place_of(loaded, {"tokenizer", "format"}),
-                      fmt::format("'tokenizer.format' = \"gguf\" needs 'tokenizer.path', because the weights "
-                                  "are in format \"{}\"",
-                                  name_of(weights)));
-}
-
 void check_stop(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   const Entry* entry = find_path(loaded.root, {"generate", "stop"});
   const auto* elements = entry == nullptr ? nullptr : std::get_if<Array>(&entry->value.data);
@@ -53,6 +39,21 @@ void warn_of_idle_check(GenerateDeck& deck, const LoadedDeck& loaded) {
 }
 
 }  // namespace
+
+void check_tokenizer(const TokenizerTable& tokenizer, const std::optional<WeightsTable>& weights,
+                     const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (tokenizer.format == TokenizerFormat::byte && !tokenizer.path.empty())
+    diagnostics.error(place_of(loaded, {"tokenizer", "path"}),
+                      "'tokenizer.path' names a file, but 'tokenizer.format' = \"byte\" needs none");
+  if (!weights) return;
+  const bool elsewhere =
+      weights->format == CheckpointFormat::safetensors || weights->format == CheckpointFormat::packed;
+  if (tokenizer.format == TokenizerFormat::gguf && tokenizer.path.empty() && elsewhere)
+    diagnostics.error(place_of(loaded, {"tokenizer", "format"}),
+                      fmt::format("'tokenizer.format' = \"gguf\" needs 'tokenizer.path', because the weights "
+                                  "are in format \"{}\"",
+                                  name_of(weights->format)));
+}
 
 void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded) {
   if (!has(loaded, {table, "recent"})) cache.recent = cache.budget - cache.budget / 2;
@@ -79,7 +80,7 @@ void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
   if (!has(loaded, {"weights"}))
     diagnostics.error({loaded.source, 1, 1, 0}, "missing table [weights]; its key 'path' names the checkpoint");
   check_weights(deck, loaded, diagnostics);
-  check_tokenizer(deck, loaded, diagnostics);
+  check_tokenizer(deck.tokenizer, deck.weights, loaded, diagnostics);
   check_cache(deck.generate.kv_cache, deck.generate.cache, "generate", {"generate", "kv_cache"}, loaded,
               diagnostics);
   check_stop(deck, loaded, diagnostics);

@@ -9,6 +9,10 @@ namespace kformer::Impl::schema {
 /// Reports contradictions between keys of a generation, and adds the warnings to the deck's record.
 void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
+/// Contradictions between [tokenizer] and, where there is one, the checkpoint.
+void check_tokenizer(const TokenizerTable& tokenizer, const std::optional<WeightsTable>& weights,
+                     const LoadedDeck& loaded, Diagnostics& diagnostics);
+
 /// Half of the budget is for recent tokens unless `table` of the deck sets it.
 void fill_in_recent(KvCacheTable& cache, const char* table, const LoadedDeck& loaded);
 

@@ -2,9 +2,6 @@
 #include "decks/generate_deck.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "decks/engine/deck_of_kind.hpp"
 #include "decks/generate_checks.hpp"
@@ -59,9 +56,7 @@ std::optional<std::string> expected_text(const PromptTable& prompt) {
 
 std::string execution_space_of(const GenerateTable& table, const std::vector<std::string>& built_spaces) {
   if (table.execution_space == "default") return built_spaces.front();
-  if (std::find(built_spaces.begin(), built_spaces.end(), table.execution_space) == built_spaces.end())
-    throw DeckError(fmt::format("'generate.execution_space' asks for \"{}\", but this build has: {}",
-                                table.execution_space, fmt::join(built_spaces, ", ")));
+  require_built("generate.execution_space", table.execution_space, built_spaces);
   return table.execution_space;
 }
 

@@ -31,7 +31,14 @@ void check_axes(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostic
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
 }
 
-// Ranges have closed ends; these are open.
+void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_loss_scale(deck.precision, loaded, diagnostics);
+  check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
+  check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
+}
+
+}  // namespace
+
 void check_below_one(const char* table, const char* key, double value, const LoadedDeck& loaded,
                      Diagnostics& diagnostics) {
   if (value >= 1)
@@ -39,25 +46,20 @@ void check_below_one(const char* table, const char* key, double value, const Loa
                       fmt::format("'{}.{}' must be less than 1, got {}", table, key, value));
 }
 
-void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  const PrecisionTable& p = deck.precision;
-  check_below_one("precision", "backoff_factor", p.backoff_factor, loaded, diagnostics);
-  check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
-  check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
-  if (p.least_loss_scale > p.greatest_loss_scale)
+void check_loss_scale(const LossScaleTable& t, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_below_one("precision", "backoff_factor", t.backoff_factor, loaded, diagnostics);
+  if (t.least_loss_scale > t.greatest_loss_scale)
     diagnostics.error(place_of(loaded, {"precision", "least_loss_scale"}),
                       fmt::format("'precision.least_loss_scale' = {} is more than greatest_loss_scale = {}",
-                                  p.least_loss_scale, p.greatest_loss_scale));
+                                  t.least_loss_scale, t.greatest_loss_scale));
   const bool inside =
-      p.least_loss_scale <= p.initial_loss_scale && p.initial_loss_scale <= p.greatest_loss_scale;
-  if (p.loss_scaling == LossScalingRule::dynamic && !inside)
+      t.least_loss_scale <= t.initial_loss_scale && t.initial_loss_scale <= t.greatest_loss_scale;
+  if (t.loss_scaling == LossScalingRule::dynamic && !inside)
     diagnostics.error(place_of(loaded, {"precision", "initial_loss_scale"}),
                       fmt::format("'precision.initial_loss_scale' must lie between least_loss_scale = {} and "
                                   "greatest_loss_scale = {}, got {}",
-                                  p.least_loss_scale, p.greatest_loss_scale, p.initial_loss_scale));
+                                  t.least_loss_scale, t.greatest_loss_scale, t.initial_loss_scale));
 }
-
-}  // namespace
 
 void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_model(deck, loaded, diagnostics);

@@ -11,4 +11,11 @@ namespace kformer::Impl::schema {
 /// adds the warnings to the deck's record.
 void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
+/// Contradictions between the keys of loss scaling in [precision].
+void check_loss_scale(const LossScaleTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+/// The value of a key is less than 1: ranges of keys have closed ends.
+void check_below_one(const char* table, const char* key, double value, const LoadedDeck& loaded,
+                     Diagnostics& diagnostics);
+
 }  // namespace kformer::Impl::schema

@@ -17,11 +17,9 @@ using namespace Impl::schema;
 
 // Keys of the deck override the published configuration.
 void merge_model_config(Table& root, Diagnostics& diagnostics) {
-  const Entry* config = find_path(root, {"model", "config"});
-  const auto* name = config != nullptr ? std::get_if<std::string>(&config->value.data) : nullptr;
-  if (name == nullptr || name->empty()) return;
-  const Place place = config->value.place;
-  Table model = read_layer_config((place.source->directory / *name).lexically_normal(), place, diagnostics);
+  const auto config = model_config_of(root);
+  if (!config) return;
+  Table model = read_layer_config(*config, diagnostics);
   auto& given = std::get<Table>(find(root, "model")->value.data);
   merge(model, std::move(given));
   given = std::move(model);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "decks/loss_scale_table.hpp"
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/types/names.hpp"
@@ -14,30 +15,10 @@
 
 namespace kformer {
 
-/// The type of master weights for 16-bit weights.
-enum class MasterWeights { f32, none };
-/// The names of the enumerators in decks and results, in order.
-template <>
-inline constexpr std::array<std::string_view, 2> names_of<MasterWeights> = {"f32", "none"};
-
-/// The kind of loss scaling.
-enum class LossScalingRule { none, fixed, dynamic };
-/// The names of the enumerators in decks and results, in order.
-template <>
-inline constexpr std::array<std::string_view, 3> names_of<LossScalingRule> = {"none", "static", "dynamic"};
-
 /// The table [precision]. The storage type is an axis of the sweep.
-struct PrecisionTable {
-  Precision compute = Precision::storage;     ///< operands of products that are never stored
-  MasterWeights master = MasterWeights::f32;  ///< of 16-bit weights
-  LossScalingRule loss_scaling =
-      LossScalingRule::none;              ///< kind of loss scaling; none: the other keys have no effect
-  double initial_loss_scale = 4096;       ///< the first scale; with `static`, the only one
-  double growth_factor = 2;               ///< after `growth_interval` good steps
-  double backoff_factor = 0.5;            ///< after a step whose gradients are not finite
-  std::int64_t growth_interval = 2000;    ///< consecutive good steps before the scale grows
-  double least_loss_scale = 1;            ///< lower bound
-  double greatest_loss_scale = 16777216;  ///< upper bound
+struct PrecisionTable : LossScaleTable {
+  Precision compute = Precision::storage;                  ///< operands of products that are never stored
+  MasterWeights master = MasterWeights::f32;               ///< of 16-bit weights
   bool operator==(const PrecisionTable&) const = default;  ///< all keys equal
 };
 

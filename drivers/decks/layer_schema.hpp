@@ -10,16 +10,9 @@
 
 namespace kformer::Impl::schema {
 
+/// All keys but the kind, whose name differs between kinds of decks.
 template <class V>
-void describe(V& v, PrecisionTable& t) {
-  v.key(compute_key(), t.compute);
-  v.key({.name = "master",
-         .help = "type of the weights that the optimizer updates, if those of the layer have "
-                 "16 bits"},
-        t.master);
-  v.key({.name = "loss_scaling",
-         .help = "factor on the gradient of the output; gradients in results are divided by it"},
-        t.loss_scaling);
+void describe_loss_scale(V& v, LossScaleTable& t) {
   v.key({.name = "initial_loss_scale",
          .help = "the first scale; with `static`, the only one",
          .range = {.min = 0, .max = 1e38, .above = true}},
@@ -45,6 +38,19 @@ void describe(V& v, PrecisionTable& t) {
          .help = "upper bound of a dynamic scale",
          .range = {.min = 0, .max = 1e38, .above = true}},
         t.greatest_loss_scale);
+}
+
+template <class V>
+void describe(V& v, PrecisionTable& t) {
+  v.key(compute_key(), t.compute);
+  v.key({.name = "master",
+         .help = "type of the weights that the optimizer updates, if those of the layer have "
+                 "16 bits"},
+        t.master);
+  v.key({.name = "loss_scaling",
+         .help = "factor on the gradient of the output; gradients in results are divided by it"},
+        t.loss_scaling);
+  describe_loss_scale(v, t);
 }
 
 template <class V>
@@ -86,11 +92,7 @@ void for_each_axis(F&& f, Points&... points) {
   f(Key{.name = "direction",
         .help = "what to measure; `step` is a training step: forward, backward and the optimizer"},
     points.direction...);
-  f(Key{.name = "batch",
-        .help = "sequences",
-        .range = {.min = 1, .max = longest_axis_value},
-        .default_text = "1, or from [tensors]"},
-    points.batch...);
+  f(batch_axis(), points.batch...);
   f(Key{.name = "seq_len",
         .help = "tokens per sequence",
         .range = {.min = 1, .max = longest_axis_value},

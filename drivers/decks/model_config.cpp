@@ -11,13 +11,22 @@
 
 namespace kformer::Impl::schema {
 
+std::optional<NamedConfig> model_config_of(const Table& root) {
+  const Entry* config = find_path(root, {"model", "config"});
+  const auto* name = config != nullptr ? std::get_if<std::string>(&config->value.data) : nullptr;
+  if (name == nullptr || name->empty()) return {};
+  const Place& place = config->value.place;
+  return NamedConfig{(place.source->directory / *name).lexically_normal(), place};
+}
+
 // Published files carry many keys that no layer needs.
-Table read_layer_config(const std::filesystem::path& path, const Place& named_at, Diagnostics& diagnostics) {
-  auto source = std::make_shared<SourceText>(SourceText{path.string(), path.parent_path(), {}, INT_MAX});
+Table read_layer_config(const NamedConfig& file, Diagnostics& diagnostics) {
+  auto source =
+      std::make_shared<SourceText>(SourceText{file.path.string(), file.path.parent_path(), {}, INT_MAX});
   try {
-    source->text = read_file(path, max_text_bytes);
+    source->text = read_file(file.path, max_text_bytes);
   } catch (const FileError& error) {
-    diagnostics.error(named_at, error.what());
+    diagnostics.error(file.named_at, error.what());
     return {};
   }
   auto config = parse_config(source, diagnostics);

@@ -50,8 +50,8 @@ Table& declare_cases(ResultFile& file) {
 }
 
 Table& declare_generations(ResultFile& file) {
-  Table& t = file.table("generations", "generation", "sequence: a row of the batch of a case");
-  t.column({"case", i32, "1", "row in /cases"});
+  Table& t =
+      declare_table_of_cases(file, "generations", "generation", "sequence: a row of the batch of a case");
   t.column({"prompt", text, "1", "name of the prompt"});
   t.column({"row", i64, "1", "row of the batch"});
   t.column({"seed", i64, "1", "seed of the draws, each row with a stream of its own"});
@@ -123,7 +123,7 @@ GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std
       m_logits(deck.generate.last_logits ? &declare_logits(file) : nullptr),
       m_measurements(file) {}
 
-void GenerateResults::add_machine(const MachineLimits& limits) {
+void GenerateResults::add_machine(const measure::MachineLimits& limits) {
   m_bandwidth = limits.copy_bandwidth;
   m_measurements.add_machine(m_space, limits);
 }

@@ -23,7 +23,7 @@ class GenerateResults {
   GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space);
 
   /// A row of /machine; shares of the limit refer to it.
-  void add_machine(const MachineLimits& limits);
+  void add_machine(const measure::MachineLimits& limits);
   /// The rows of one generation in every table; the file is checkpointed.
   void add(const GenerationLabel& label, const Generation& generation);
   /// Shortest time that the copy bandwidth allows for the steps after prefill, over the time they took; NaN if

@@ -15,20 +15,18 @@ namespace {
 constexpr const char* program = "kformer-generate";
 
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file) {
-  if (deck.profile.memory == MemoryProfile::peak) AllocationWitness::install();
+  if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
   GenerateResults results(file, deck, space);
-  const MachineLimits limits = measure_machine(space);
+  const measure::MachineLimits limits = measure::machine_limits(space);
   results.add_machine(limits);
-  fmt::print(stderr, "{}\n", describe(space, limits));
+  fmt::print(stderr, "{}\n", measure::describe(space, limits));
   const auto generator = make_text_generator(deck, space);
   return run_prompts({&deck, generator.get(), &results, [&] { return stop.reason(); }}, file);
 }
 
-int run(const CommandLine& line) {
-  const GenerateDeck deck = load_generate_deck(line.deck);
-  if (print_deck(line, deck.record)) return exit_ok;
-  const std::string space = execution_space_of(deck.generate, built_spaces());
+int run(const CommandLine& line, const GenerateDeck& deck) {
+  const std::string space = execution_space_of(deck.generate, measure::built_spaces());
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));
     return exit_ok;
@@ -42,10 +40,8 @@ int run(const CommandLine& line) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  const drivers::DriverInfo info{
-      drivers::program,
+  return drivers::driver_main(
+      argc, argv, drivers::program,
       "Continues prompts with a checkpoint, and writes text, log-probabilities, time and memory to HDF5.",
-      [] { return describe_deck_markdown<GenerateDeck>(); },
-      [] { return describe_deck_json_schema<GenerateDeck>(); }};
-  return drivers::driver_main(argc, argv, info, drivers::run);
+      load_generate_deck, drivers::run);
 }

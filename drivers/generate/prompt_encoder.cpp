@@ -30,7 +30,8 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
     if (prompt.system) messages.push_back({"system", *prompt.system});
     messages.push_back({"user", text});
     const auto chat = ChatTemplate::recognise(m_tokenizer->chat_template());
-    ids = m_tokenizer->encode_with_special(apply_chat(chat, messages));
+    ids = prompt.special_tokens ? m_tokenizer->encode_with_special(apply_chat(chat, messages))
+                                : m_tokenizer->encode_chat(chat_prompt(chat, messages));
   } else {
     ids = prompt.special_tokens ? m_tokenizer->encode_with_special(text) : m_tokenizer->encode(text);
   }

@@ -43,8 +43,9 @@ class PromptRun {
     try {
       task.prompt = m_loop.generator->encode(prompt);
       for (std::int64_t i = 0; i < m_deck.timing.warmup && goes_on(); ++i) m_loop.generator->generate(task);
+      const Measurement profiled = m_deck.profile.kernels && goes_on() ? profile(task) : Measurement();
       for (; label.repeat < m_deck.timing.repeats && goes_on(); ++label.repeat)
-        run_counted(prompt, label, task);
+        run_counted(prompt, label, task, label.repeat == 0 ? profiled : Measurement());
     } catch (const OutOfMemory& error) {
       m_out_of_memory = m_deck.run.on_oom == OnOutOfMemory::abort;
       keep_failure(label, CaseStatus::out_of_memory, error.what());
@@ -56,9 +57,16 @@ class PromptRun {
     }
   }
 
-  void run_counted(const PromptTable& prompt, const GenerationLabel& label, GenerationTask task) {
+  // A pass of its own: the profiler's fences make its times meaningless.
+  Measurement profile(GenerationTask task) {
+    task.profile = true;
+    return m_loop.generator->generate(task).measurement;
+  }
+
+  void run_counted(const PromptTable& prompt, const GenerationLabel& label, const GenerationTask& quiet,
+                   const Measurement& profiled) {
     const bool shown = label.repeat == 0;
-    task.profile = shown && m_deck.profile.kernels;
+    GenerationTask task = quiet;
     if (shown) {
       print_heading(prompt, 0);
       if (!prompt.chat) print_text(label.prompt_text);
@@ -72,6 +80,8 @@ class PromptRun {
       throw;
     }
     if (shown) print_rest(prompt, label, generation);
+    generation.measurement.regions = profiled.regions;
+    generation.measurement.profile = profiled.profile;
     judge(prompt, generation);
     keep(label, generation);
   }
@@ -121,6 +131,7 @@ class PromptRun {
   void keep(const GenerationLabel& label, const Generation& generation) {
     m_failed_check |= generation.measurement.status == CaseStatus::failed_check;
     m_failed |= generation.measurement.status == CaseStatus::error;
+    m_generated |= !generation.sequences.empty();
     m_loop.results->add(label, generation);
     fmt::print(stderr, "{}", figures_of(label, generation, m_loop.results->share_of_limit(generation)));
   }
@@ -134,7 +145,11 @@ class PromptRun {
     }
     m_file.finish();
     fmt::print(stderr, "results: {}\n", m_file.path().string());
-    return m_failed_check ? exit_check : m_failed ? exit_failure : exit_ok;
+    if (m_failed_check) return exit_check;
+    if (m_failed) return exit_failure;
+    if (m_generated) return exit_ok;
+    fmt::print(stderr, "error: {}\n", no_case_ran);
+    return exit_nothing;
   }
 
   const PromptLoop& m_loop;
@@ -144,6 +159,7 @@ class PromptRun {
   bool m_out_of_memory = false;
   bool m_failed_check = false;
   bool m_failed = false;
+  bool m_generated = false;
 };
 
 }  // namespace

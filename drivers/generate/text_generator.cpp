@@ -80,7 +80,7 @@ class DeckGenerator final : public TextGenerator {
         m_predicted(forecast_of(space, m_task)->peak_total()),
         m_ledger(Ledger::create()) {
     require_memory();
-    if (deck.profile.memory == MemoryProfile::peak) AllocationWitness::install();
+    if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
     m_engine = make_text_engine(space, m_task, m_ledger);
     m_engine->load(m_checkpoint, {});
     if (m_task.logits_after) make_oracle();
@@ -104,7 +104,7 @@ class DeckGenerator final : public TextGenerator {
   }
 
   void require_memory() const {
-    const auto available = memory_available(m_space);
+    const auto available = measure::memory_available(m_space);
     if (available && m_predicted > *available)
       throw OutOfMemory(
           fmt::format("kformer-generate: the run needs {}, but only {} is available; a smaller "
@@ -145,9 +145,9 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
   Generation generation;
   Measurement& measurement = generation.measurement;
   measurement.status = CaseStatus::unchecked;
-  const KernelNames names;
+  const measure::KernelNames names;
   if (task.profile) {
-    Profiler profiler;
+    measure::Profiler profiler;
     run(task, generation);
     measurement.regions = profiler.regions();
     measurement.profile = profiler.kernels();
@@ -164,14 +164,17 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
 
 void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   const auto batch = static_cast<std::size_t>(task.batch);
-  generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt));
+  bool interrupted = false;
+  const auto stop = [&] { return interrupted = task.stop && task.stop(); };
+  generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt), stop);
   generation.prefill_tokens = m_engine->computed_tokens();
   generation.sequences.assign(batch, {});
   for (std::size_t r = 0; r < batch; ++r) begin_row(task, r, generation.sequences[r]);
   std::vector<GrowingRow> rows(batch, {TokenStream(m_encoder.tokenizer(), task.prompt), {}});
   double clock = generation.prefill_seconds;
-  bool first = true, interrupted = false;
-  while (m_engine->running() && !(interrupted = task.stop && task.stop())) {
+  bool first = true;
+  const bool cut = interrupted;  // in the prompt
+  while (m_engine->running() && !stop()) {
     std::vector<std::size_t> live;
     double bytes_read = static_cast<double>(m_engine->weight_bytes());
     for (std::size_t r = 0; r < batch; ++r) {
@@ -202,7 +205,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
     if (const std::string rest = rows[0].stream.finish(); !rest.empty()) task.on_text(rest);
   if (interrupted)
     for (std::size_t r = 0; r < batch; ++r)
-      if (m_engine->sequences()[r].stopped == StopReason::none)
+      if (cut || m_engine->sequences()[r].stopped == StopReason::none)
         generation.sequences[r].end = SequenceEnd::interrupted;
   if (!m_deck.generate.last_logits || interrupted) return;
   auto logits = m_engine->final_logits();
@@ -291,10 +294,10 @@ void DeckGenerator::note_memory(Measurement& measurement) const {
   measurement.peak_total = m_ledger->peak_total();
   measurement.predicted = m_predicted;
   if (m_deck.profile.memory != MemoryProfile::peak) return;
-  const AllocationWitness& witness = AllocationWitness::install();
+  const measure::AllocationWitness& witness = measure::AllocationWitness::install();
   if (witness.installed())
     for (const auto& [name, space] : witness.spaces()) measurement.witnessed[name] = space.peak;
-  measurement.on_device = device_memory();
+  measurement.on_device = measure::device_memory();
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace kformer::drivers {
 
 std::unique_ptr<TextEngine> make_text_engine(const std::string& space, const EngineTask& task,
                                              const std::shared_ptr<Ledger>& ledger) {
-  return on_space(
+  return measure::on_space(
       space, [&]<class Exec>(std::type_identity<Exec>) { return make_text_engine_on<Exec>(task, *ledger); });
 }
 

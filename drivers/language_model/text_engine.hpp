@@ -34,7 +34,7 @@ class TextEngine {
   /// Reads the weights; `stop` is called between tensors.
   virtual void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) = 0;
   /// As `Generator::start`; seconds that it took.
-  virtual double start(std::vector<std::vector<std::int32_t>> prompts) = 0;
+  virtual double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop) = 0;
   /// As `Generator::running`.
   virtual bool running() const = 0;
   /// As `Generator::step`; seconds that it took.

@@ -29,14 +29,14 @@ class TextEngineOn final : public TextEngine {
     m_decoder.prepare(m_exec);
     m_exec.fence("kformer-generate::load");
   }
-  double start(std::vector<std::vector<std::int32_t>> prompts) override {
-    const auto call = [&] { m_generator.start(m_exec, std::move(prompts)); };
-    return seconds_of(m_exec, call);
+  double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop) override {
+    const auto call = [&] { m_generator.start(m_exec, std::move(prompts), stop); };
+    return measure::seconds_of(m_exec, call);
   }
   bool running() const override { return m_generator.running(); }
   double step() override {
     const auto call = [&] { m_generator.step(m_exec); };
-    return seconds_of(m_exec, call);
+    return measure::seconds_of(m_exec, call);
   }
   void stop(std::int64_t sequence) override { m_generator.stop(sequence); }
   const std::vector<GeneratedSequence>& sequences() const override { return m_generator.sequences(); }

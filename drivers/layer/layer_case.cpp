@@ -4,23 +4,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
-#include "measure/memory_available.hpp"
+#include "kformer/model/flops.hpp"
 #include "sweep/judge.hpp"
+#include "sweep/require_memory.hpp"
 
 namespace kformer::drivers {
-
-double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward) {
-  const double rows = static_cast<double>(shape.rows()), seq = static_cast<double>(shape.seq_len);
-  const double matrices = static_cast<double>(
-      (config.qkv_size() + config.attention_size() + 3 * config.intermediate_size) * config.hidden_size);
-  const double hidden_by_window =
-      config.sliding_window > 0 ? std::max(0.0, seq - static_cast<double>(config.sliding_window)) : 0;
-  const double pairs = 0.5 * (seq * seq - hidden_by_window * hidden_by_window);
-  const double linear = 2 * rows * matrices;
-  const double attention = 4 * static_cast<double>(shape.batch * config.attention_size()) * pairs;
-  return backward ? 2 * linear + 2.5 * attention : linear + attention;
-}
 
 double layer_bytes(const LlamaConfig& config, LayerShape shape, DType dtype, bool backward) {
   const double size = static_cast<double>(size_of(dtype)),
@@ -44,6 +34,13 @@ double step_bytes(const LayerTask& task, DType dtype) {
                             : 4 * computed;
   return static_cast<double>(task.config.parameter_count()) * (3 * computed + weight + states);
 }
+
+namespace {
+// A step is checked by its gradients.
+Direction pass_of(const LayerCase& point) {
+  return point.direction == Direction::forward ? Direction::forward : Direction::backward;
+}
+}  // namespace
 
 LayerSweep::LayerSweep(const LayerSweepDeck& deck, const LlamaConfig& config, const LayerTensors* tensors)
     : m_deck(deck), m_config(config), m_tensors(tensors) {}
@@ -71,23 +68,11 @@ CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& 
   if (point.direction != Direction::backward) add_pass(false);
   if (point.direction != Direction::forward) add_pass(true);
   if (point.direction == Direction::step) result.bytes_min += step_bytes(task(point), dtype);
-  try {
-    measure(point, result, stop);
-  } catch (const OutOfMemory& error) {
-    if (m_deck.run.on_oom == OnOutOfMemory::abort) throw;
-    result.status = CaseStatus::out_of_memory;
-    result.message = error.what();
-  } catch (const NotSupported& error) {
-    result.status = CaseStatus::unsupported;
-    result.message = error.what();
-  } catch (const std::exception& error) {
-    result.status = CaseStatus::error;
-    result.message = error.what();
-  }
+  record_failure(m_deck.run.on_oom, result, [&] { measure_case(point, result, stop); });
   return result;
 }
 
-void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop) {
+void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop) {
   const DType dtype = point.dtype;
   const LayerTask what = task(point);
   const auto make = [&](const LayerTask& task) {
@@ -96,72 +81,73 @@ void LayerSweep::measure(const LayerCase& point, CaseResult& result, const std::
     };
   };
   result.predicted = predicted_bytes(make(what));
-  if (const auto available = memory_available(point.execution_space);
-      available && result.predicted > *available) {
-    const auto fits = largest_seq_len(what.shape.seq_len, [&](std::int64_t seq_len) {
-      LayerTask smaller = what;
-      smaller.shape.seq_len = seq_len;
-      return predicted_bytes(make(smaller)) <= *available;
-    });
-    throw OutOfMemory(fmt::format(
-        "kformer-layer: the case needs {}, but only {} is available; with batch {} the longest sequence that "
-        "fits is {}",
-        format_bytes(result.predicted), format_bytes(*available), point.batch, fits));
-  }
+  require_memory("kformer-layer", point, result.predicted,
+                 [&](const LayerCase& shorter) { return predicted_bytes(make(task(shorter))); });
 
   const bool checked =
       m_deck.check.reference == CheckReference::f64 && point.seq_len <= m_deck.check.max_seq_len;
-  const bool wanted = checked || (m_deck.tensors && !m_deck.tensors->output.empty());
-  HostArrays results =
-      drivers::measure(make(what), {point.direction, wanted, &m_deck.timing, &m_deck.profile, stop}, result);
-  result.status = checked ? CaseStatus::ok : CaseStatus::unchecked;
-  if (checked) check(point, results, result, stop);
+  const bool output = m_deck.tensors && !m_deck.tensors->output.empty();
+  std::optional<ResultRows> kept;
+  if (checked) kept = ResultRows::judged;
+  if (output) kept = ResultRows::all;
+  measure::HostArrays results =
+      measure_run(make(what), {point.direction, kept, &m_deck.timing, &m_deck.profile, stop}, result);
+  result.status = CaseStatus::unchecked;
+  if (output) m_last = results;
+  if (checked) check(point, judged_part(std::move(results)), result, stop);
   check_steps(point, result);
-  m_last = std::move(results);
 }
 
-const HostArrays& LayerSweep::oracle(const LayerCase& point) {
-  const bool backward = point.direction != Direction::forward;
-  const std::string key = fmt::format("{} {} {}", point.execution_space, point.batch, point.seq_len);
-  // Results of backward hold those of forward too.
-  if (m_oracle.key == key && (!backward || m_oracle.results.size() > 1)) return m_oracle.results;
-  m_oracle = {};
+// In double, by kernels that the case did not run.
+LayerTask LayerSweep::reference_task(const LayerCase& point, const std::string& ran) const {
   LayerTask exact = task(point);
-  exact.algorithm = AttentionAlgorithm::standard;
-  const bool gradients = !m_tensors || m_tensors->arrays.contains("grad_output");
-  exact.direction = gradients ? Direction::backward : Direction::forward;
+  exact.direction = pass_of(point);
   exact.precision = {};
-  const auto run = make_layer_run(point.execution_space, DType::f64, exact, Ledger::create());
-  run->prepare({});
-  run->forward();
-  if (gradients) run->backward();
-  m_oracle = {key, run->results(gradients)};
-  return m_oracle.results;
+  exact.algorithm =
+      has_kernel(ran, "attention_forward:kokkos") || has_kernel(ran, "attention_forward:reference")
+          ? AttentionAlgorithm::standard
+          : AttentionAlgorithm::flash;
+  return exact;
 }
 
-void LayerSweep::check(const LayerCase& point, const HostArrays& results, CaseResult& result,
+// The naive computation in the same precision: standard attention through the portable kernels, every array
+// stored; where the case is that, flash attention takes its place.
+LayerTask LayerSweep::naive_task(const LayerCase& point) const {
+  LayerTask textbook = task(point);
+  textbook.direction = pass_of(point);
+  textbook.algorithm =
+      point.impl == AttentionAlgorithm::standard ? AttentionAlgorithm::flash : AttentionAlgorithm::standard;
+  return textbook;
+}
+
+void LayerSweep::check(const LayerCase& point, const measure::HostArrays& results, CaseResult& result,
                        const std::function<bool()>& stop) {
   const bool backward = point.direction != Direction::forward;
   const DType dtype = point.dtype;
-  // The naive computation in the same precision: standard attention through the portable kernels, every array
-  // stored.
-  LayerTask textbook = task(point);
-  textbook.algorithm = AttentionAlgorithm::standard;
-  if (backward) textbook.direction = Direction::backward;
-  const auto naive_run = [&] {
-    const ForcedKernels portable(
-        "linear:kokkos,standard_attention:kokkos,rms_norm:kokkos,rope:kokkos,swiglu:kokkos");
-    auto run = make_layer_run(point.execution_space, naive_stand_in(dtype).dtype, textbook, Ledger::create());
-    run->prepare(stop);
-    run->forward();
-    if (backward) run->backward();
-    run->fence();
-    return run;
-  }();
-  const HostArrays& exact = oracle(point);
-  record_errors(results, exact, result);
+  const std::string host = reference_space(point.execution_space);
+  const auto make = [](const std::string& space, DType in, const LayerTask& task) {
+    return [=](const std::shared_ptr<Ledger>& ledger) { return make_layer_run(space, in, task, ledger); };
+  };
+  const MakeRun reference = make(host, DType::f64, reference_task(point, result.kernels)),
+                textbook = make(point.execution_space, naive_stand_in(dtype).dtype, naive_task(point));
+  result.check_bytes = check_bytes(reference, textbook, backward);
+  if (!fits_check(host, result)) return;
+
+  const auto key = [&](const std::string& space, DType in, const LayerTask& task) {
+    return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
+                       point.seq_len);
+  };
+  const ReferenceResult exact = m_references.get(key(host, DType::f64, reference_task(point, result.kernels)),
+                                                 reference_kernels(result.kernels), backward, reference, stop);
+  result.check_kernels = exact.kernels;
+  if (!independent(result)) return;
+  record_errors(results, exact.arrays, result);
+  result.status = CaseStatus::ok;
   if (!m_deck.check.fail) return;
-  result.message = judge(results, exact, naive_run->results(backward), dtype, [&](const std::string& name) {
+  const ReferenceResult naive =
+      m_references.get(key(point.execution_space, naive_stand_in(dtype).dtype, naive_task(point)),
+                       portable_kernels(), backward, textbook, stop);
+  result.message = judge(results, exact.arrays, naive.arrays, dtype, [&](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
   });
   if (result.message.empty()) return;

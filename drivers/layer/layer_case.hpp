@@ -8,6 +8,7 @@
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
 #include "sweep/measurement.hpp"
+#include "sweep/reference_runs.hpp"
 
 /// \file
 /// One case of a layer sweep, from its point in the sweep to its results.
@@ -31,30 +32,23 @@ class LayerSweep {
   CaseResult run(const LayerCase& point, const std::function<bool()>& stop);
 
   /// What the last case computed, if the deck asks for an output file; empty if that case failed.
-  const HostArrays& last_results() const { return m_last; }
+  const measure::HostArrays& last_results() const { return m_last; }
 
  private:
-  struct Oracle {
-    std::string key;     // space, batch, seq_len, directions
-    HostArrays results;  // of the layer in double with standard attention
-  };
   LayerTask task(const LayerCase& point) const;
-  void measure(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop);
-  void check(const LayerCase& point, const HostArrays& results, CaseResult& result,
+  void measure_case(const LayerCase& point, CaseResult& result, const std::function<bool()>& stop);
+  void check(const LayerCase& point, const measure::HostArrays& results, CaseResult& result,
              const std::function<bool()>& stop);
   void check_steps(const LayerCase& point, CaseResult& result) const;
-  const HostArrays& oracle(const LayerCase& point);
+  LayerTask reference_task(const LayerCase& point, const std::string& ran) const;
+  LayerTask naive_task(const LayerCase& point) const;
 
   const LayerSweepDeck& m_deck;
   LlamaConfig m_config;
   const LayerTensors* m_tensors;
-  Oracle m_oracle;
-  HostArrays m_last;
+  ReferenceRuns m_references;
+  measure::HostArrays m_last;
 };
-
-/// FLOP of one call, by the usual convention: 2 per multiply-add of the linear layers, attention 4·B·H·D per
-/// visible pair with half the square when causal; backward twice the linear layers and 2.5 times attention.
-double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward);
 
 /// Bytes that an optimizer's step must move: gradients set to zero, read for their norm and read again;
 /// weights, master weights and states read and written.

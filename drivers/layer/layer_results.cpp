@@ -34,14 +34,14 @@ Table& declare_cases(ResultFile& file) {
 
 }  // namespace
 
-double share_of_limit(const CaseResult& result, const MachineLimits& limits) {
+double share_of_limit(const CaseResult& result, const measure::MachineLimits& limits) {
   return share_of_limit(result, limits.matmul_rate(result.point.dtype), limits.copy_bandwidth);
 }
 
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)
     : m_file(file), m_config(config), m_cases(declare_cases(file)), m_measurements(file) {}
 
-void LayerResults::add_case(const CaseResult& result, const MachineLimits& limits) {
+void LayerResults::add_case(const CaseResult& result, const measure::MachineLimits& limits) {
   const LayerCase& p = result.point;
   std::vector<Table::Cell> cells{{"op", "layer"},
                                  {"impl", name_of(p.impl)},
@@ -71,7 +71,7 @@ std::string table_head() {
                      "seq_len", "attention", measured_head());
 }
 
-std::string table_row(const CaseResult& result, const MachineLimits& limits) {
+std::string table_row(const CaseResult& result, const measure::MachineLimits& limits) {
   const LayerCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, name_of(p.dtype),
                      name_of(p.direction), p.batch, p.seq_len, name_of(p.impl),

@@ -13,11 +13,11 @@ class LayerResults {
   LayerResults(ResultFile& file, const LlamaConfig& config);
 
   /// A row of /machine.
-  void add_machine(const std::string& space, const MachineLimits& limits) {
+  void add_machine(const std::string& space, const measure::MachineLimits& limits) {
     m_measurements.add_machine(space, limits);
   }
   /// The rows of one case in every table; the file is checkpointed.
-  void add_case(const CaseResult& result, const MachineLimits& limits);
+  void add_case(const CaseResult& result, const measure::MachineLimits& limits);
 
  private:
   ResultFile& m_file;
@@ -28,11 +28,11 @@ class LayerResults {
 
 /// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at minimum,
 /// over the time it took.
-double share_of_limit(const CaseResult& result, const MachineLimits& limits);
+double share_of_limit(const CaseResult& result, const measure::MachineLimits& limits);
 
 /// Head of the table on standard output.
 std::string table_head();
 /// One row of it.
-std::string table_row(const CaseResult& result, const MachineLimits& limits);
+std::string table_row(const CaseResult& result, const measure::MachineLimits& limits);
 
 }  // namespace kformer::drivers

@@ -5,17 +5,6 @@
 
 namespace kformer::drivers {
 
-std::optional<LossScaling> loss_scaling(const PrecisionTable& t) {
-  if (t.loss_scaling == LossScalingRule::none) return {};
-  if (t.loss_scaling == LossScalingRule::fixed)
-    return LossScaling{.initial = t.initial_loss_scale,
-                       .growth_interval = 0,
-                       .least = t.initial_loss_scale,
-                       .greatest = t.initial_loss_scale};
-  return LossScaling{t.initial_loss_scale, t.growth_factor,    t.backoff_factor,
-                     t.growth_interval,    t.least_loss_scale, t.greatest_loss_scale};
-}
-
 OptimizerOptions optimizer_options(const LayerTask& task) {
   const OptimizerTable& t = task.optimizer;
   return {t.beta1,
@@ -30,7 +19,7 @@ OptimizerOptions optimizer_options(const LayerTask& task) {
 
 std::unique_ptr<Run> make_layer_run(const std::string& space, DType dtype, const LayerTask& task,
                                     const std::shared_ptr<Ledger>& ledger) {
-  return on_space(space, [&]<class Exec>(std::type_identity<Exec>) {
+  return measure::on_space(space, [&]<class Exec>(std::type_identity<Exec>) {
     return make_layer_run_on<Exec>(dtype, task, *ledger);
   });
 }

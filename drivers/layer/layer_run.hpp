@@ -19,23 +19,20 @@ namespace kformer::drivers {
 
 /// The description of a layer run.
 struct LayerTask {
-  LlamaConfig config;                   ///< of the layer
-  LayerShape shape;                     ///< tokens
-  AttentionAlgorithm algorithm;         ///< implementation of attention
-  Direction direction;                  ///< a forward alone is inference
-  PrecisionTable precision;             ///< besides the storage type
-  OptimizerTable optimizer;             ///< of a step
-  std::uint64_t seed = 1;               ///< of random inputs
-  const HostArrays* tensors = nullptr;  ///< inputs from a file; null: random
+  LlamaConfig config;                            ///< of the layer
+  LayerShape shape;                              ///< tokens
+  AttentionAlgorithm algorithm;                  ///< implementation of attention
+  Direction direction;                           ///< a forward alone is inference
+  PrecisionTable precision;                      ///< besides the storage type
+  OptimizerTable optimizer;                      ///< of a step
+  std::uint64_t seed = 1;                        ///< of random inputs
+  const measure::HostArrays* tensors = nullptr;  ///< inputs from a file; null: random
 
   /// Whether there is a backward pass.
   LayerMode mode() const {
     return direction == Direction::forward ? LayerMode::inference : LayerMode::training;
   }
 };
-
-/// How the deck scales the loss; empty: not at all.
-std::optional<LossScaling> loss_scaling(const PrecisionTable& table);
 
 /// The optimizer of a step.
 OptimizerOptions optimizer_options(const LayerTask& task);

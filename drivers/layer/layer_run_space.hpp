@@ -8,6 +8,7 @@
 #include "measure/fill.hpp"
 #include "measure/sampling.hpp"
 #include "measure/transfer.hpp"
+#include "sweep/judge.hpp"
 #include "sweep/measurement.hpp"
 
 /// \file
@@ -98,33 +99,41 @@ class LayerRunOn final : public Run {
   }
   void fence() override { m_exec.fence("kformer-layer"); }
 
-  Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
-                 const std::function<bool()>& stop) override {
-    return drivers::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
+  measure::Samples sample(Direction direction, const measure::SamplingPlan& plan, double warm_seconds,
+                          const std::function<bool()>& stop) override {
+    return measure::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
   }
 
-  HostArrays results(bool gradients) override {
+  measure::HostArrays results(bool gradients, ResultRows rows) override {
     fence();
-    HostArrays all;
+    measure::HostArrays all;
     const auto batch = static_cast<std::size_t>(m_task.shape.batch),
                seq = static_cast<std::size_t>(m_task.shape.seq_len);
-    const auto add = [&](const std::string& name, const Matrix& rows) {
-      HostArray array = download<Exec>(tensor_ref(rows));
-      array.shape = {batch, seq, array.shape[1]};
+    const auto add = [&](const std::string& name, const TensorRef& ref, double divisor) {
+      measure::HostArray array = measure::download<Exec>(ref);
+      if (name == "output" || name == "grad.hidden_states") array.shape = {batch, seq, array.shape[1]};
+      if (rows == ResultRows::judged) array = judged_part(std::move(array));
+      for (double& value : array.values) value /= divisor;
       all.emplace(name, std::move(array));
     };
-    add("output", m_y);
+    add("output", tensor_ref(m_y), 1);
     if (!gradients) return all;
-    add("grad.hidden_states", m_dx);
+    add("grad.hidden_states", tensor_ref(m_dx), m_gradient_scale);
     for (const Parameter& parameter : m_layer.parameters())
-      all.emplace("grad." + parameter.name, download<Exec>(parameter.gradient));
-    for (auto& [name, array] : all)
-      if (name != "output")
-        for (double& value : array.values) value /= m_gradient_scale;
-    if (m_optimizer)
+      add("grad." + parameter.name, parameter.gradient, m_gradient_scale);
+    if (m_optimizer && rows == ResultRows::all)
       for (const Parameter& parameter : m_layer.parameters())
-        all.emplace("updated." + parameter.name, download<Exec>(parameter.weight));
+        add("updated." + parameter.name, parameter.weight, 1);
     return all;
+  }
+
+  std::vector<std::size_t> result_sizes(bool gradients) const override {
+    std::vector<std::size_t> sizes{m_y.size()};
+    if (!gradients) return sizes;
+    sizes.push_back(m_dx.size());
+    for (const Parameter& parameter : m_layer.parameters())
+      sizes.push_back(static_cast<std::size_t>(parameter.weight.size()));
+    return sizes;
   }
 
   void report(Measurement& measurement) const override {
@@ -141,10 +150,10 @@ class LayerRunOn final : public Run {
   void fill(const TensorRef& ref, const std::string& name, std::uint64_t stream, double scale, double shift,
             double factor = 1) {
     if (m_task.tensors)
-      upload<Exec>(m_task.tensors->at(name), ref, factor);
+      measure::upload<Exec>(m_task.tensors->at(name), ref, factor);
     else
-      fill_random(m_exec, static_cast<T*>(ref.data), ref.size(), mix(m_task.seed) + stream, factor * scale,
-                  factor * shift);
+      measure::fill_random(m_exec, static_cast<T*>(ref.data), ref.size(), measure::mix(m_task.seed) + stream,
+                           factor * scale, factor * shift);
   }
 
   void write_output_gradient() {

@@ -66,7 +66,7 @@ LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& m
   if (hidden_states.size() != 3 || hidden_states[2] != static_cast<std::size_t>(model.hidden_size))
     throw FileError(fmt::format("{}: hidden_states has shape {}, expected [batch,seq,{}]", file.string(),
                                 text_of(hidden_states), model.hidden_size));
-  auto shapes = layer_tensor_shapes(model, model.model_type == ModelType::qwen3);
+  auto shapes = layer_tensor_shapes(model);
   shapes["hidden_states"] = hidden_states;
   if (needs_gradient) shapes["grad_output"] = hidden_states;
 
@@ -78,6 +78,10 @@ LayerTensors read_layer_tensors(const std::filesystem::path& file, ModelTable& m
     else if (entry->shape != shape)
       faults += fmt::format("\n  {} has shape {}, expected {}", name, text_of(entry->shape), text_of(shape));
   }
+  // A gradient that no case needs is no fault.
+  for (const std::string& name : in.names())
+    if (!shapes.contains(name) && name != "grad_output")
+      faults += fmt::format("\n  {} is not a tensor of this layer", name);
   if (!faults.empty())
     throw FileError(
         fmt::format("{}: the tensors do not match the model (hidden_size {}, intermediate_size {}, "

@@ -19,7 +19,7 @@ constexpr const char* program = "kformer-layer";
 
 // The cases, with batch and sequence of the tensor file where the deck leaves them open.
 std::vector<LayerCase> cases_of(const LayerSweepDeck& deck, const std::optional<LayerTensors>& tensors) {
-  std::vector<LayerCase> cases = expand(deck.sweep, built_spaces());
+  std::vector<LayerCase> cases = expand(deck.sweep, measure::built_spaces());
   if (!tensors) return cases;
   for (LayerCase& c : cases) {
     const LayerShape given{c.batch ? c.batch : tensors->shape.batch,
@@ -60,7 +60,7 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&](const MachineLimits& limits) {
+  loop.keep = [&](const measure::MachineLimits& limits) {
     tables.add_case(result, limits);
     const LayerCase& c = result.point;
     output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
@@ -71,17 +71,12 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   return run_cases(loop, deck.run, deck.profile, file);
 }
 
-int run(const CommandLine& line) {
-  LayerSweepDeck deck = load_layer_deck(line.deck);
-  if (print_deck(line, deck.record)) return exit_ok;
+int run(const CommandLine& line, LayerSweepDeck& deck) {
   std::optional<LayerTensors> tensors;
   if (deck.tensors) tensors = read_layer_tensors(deck.tensors->input, deck.model, wants_backward(deck));
   const LlamaConfig config = llama_config(deck.model);
   const std::vector<LayerCase> cases = cases_of(deck, tensors);
-  if (line.dry_run) {
-    list_cases(deck.run, cases, name_of_case);
-    return exit_ok;
-  }
+  if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
   Session session(line, program, "layer_sweep", deck.run, deck.output, deck.record);
   return run_sweep(deck, config, tensors, cases, session.file());
 }
@@ -91,11 +86,9 @@ int run(const CommandLine& line) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  const drivers::DriverInfo info{
-      drivers::program,
+  return drivers::driver_main(
+      argc, argv, drivers::program,
       "Runs a transformer layer forward, backward and in training steps over a grid of shapes and "
       "precisions, and writes time, memory and accuracy to HDF5.",
-      [] { return describe_deck_markdown<LayerSweepDeck>(); },
-      [] { return describe_deck_json_schema<LayerSweepDeck>(); }};
-  return drivers::driver_main(argc, argv, info, drivers::run);
+      load_layer_deck, drivers::run);
 }

@@ -6,10 +6,8 @@
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
-#include "measure/host_array.hpp"
-#include "measure/spaces.hpp"
+#include "learner/memory_policy.hpp"
 #include "memory/memory_planner.hpp"
-#include "memory/training_forecast.hpp"
 
 namespace kformer::drivers {
 
@@ -45,22 +43,34 @@ class DeckPlanner final : public MemoryPlanner {
     return m_checkpoint ? m_checkpoint->model() : *m_deck.model;
   }
 
-  MemoryForecast forecast(const MemoryCase& point) override {
-    const auto ledger = point.purpose == PlanPurpose::train ? training(point) : generation(point);
-    MemoryForecast forecast;
-    for (int c = 0; c < memory_classes; ++c)
-      forecast.bytes[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));
-    forecast.total = ledger->peak_total();
-    return forecast;
+  MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) override {
+    return point.purpose == PlanPurpose::train ? training(point, limit) : counted(*generation(point));
   }
 
  private:
-  std::shared_ptr<const Ledger> training(const MemoryCase& point) const {
-    auto ledger = Ledger::create(Ledger::Mode::count);
-    on_space(point.execution_space, [&]<class Exec>(std::type_identity<Exec>) {
-      forecast_training_on<Exec>(point.dtype, m_config, {point.batch, point.context}, *ledger);
-    });
-    return ledger;
+  static MemoryForecast counted(const Ledger& ledger) {
+    MemoryForecast forecast;
+    for (int c = 0; c < memory_classes; ++c)
+      forecast.bytes[static_cast<std::size_t>(c)] = ledger.peak(static_cast<MemoryClass>(c));
+    forecast.total = ledger.peak_total();
+    return forecast;
+  }
+
+  // What kformer-train would decide.
+  MemoryForecast training(const MemoryCase& point, std::optional<std::size_t> limit) const {
+    LearnerTask task;
+    task.config = m_config;
+    task.dtype = point.dtype;
+    task.trainer.shape = {point.batch, point.context};
+    task.trainer.optimizer.states = m_deck.optimizer.states;
+    task.trainer.optimizer.master = m_deck.optimizer.master == MasterWeights::f32;
+    if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
+    const MemoryDecision decision =
+        forecast_memory(point.execution_space, task, point.recompute, limit, rates_not_measured);
+    MemoryForecast forecast = counted(*decision.forecast);
+    forecast.schedule = schedule_text(decision.schedule);
+    forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_not_measured);
+    return forecast;
   }
 
   std::shared_ptr<const Ledger> generation(const MemoryCase& point) const {

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
 
-#include "decks/memory_plan_deck.hpp"
+#include "decks/memory/memory_plan_deck.hpp"
 #include "kformer/memory/ledger.hpp"
 
 namespace kformer::drivers {
@@ -14,6 +16,8 @@ namespace kformer::drivers {
 struct MemoryForecast {
   std::array<std::size_t, memory_classes> bytes{};  ///< most bytes of each class at once
   std::size_t total = 0;                            ///< peak bytes of all classes together
+  std::string schedule;                             ///< in training: what layers keep, in words
+  double recompute_share = 0;  ///< estimated time of recomputation over forward and backward
 };
 
 /// Counts the memory that a model needs, without allocating it.
@@ -23,8 +27,10 @@ class MemoryPlanner {
   /// The model, from the deck or its checkpoint. Works without Kokkos::initialize.
   virtual const LanguageModelTable& model() const = 0;
   /// The memory of a case.
+  /// \param point the case
+  /// \param limit bytes that `recompute = auto` may take; nothing: no limit
   /// \throws Error if no kernel or cache supports it
-  virtual MemoryForecast forecast(const MemoryCase& point) = 0;
+  virtual MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) = 0;
 };
 
 /// The planner of a deck. Works without Kokkos::initialize.

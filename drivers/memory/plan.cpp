@@ -7,6 +7,7 @@
 
 #include "app/command_line.hpp"
 #include "measure/memory_available.hpp"
+#include "memory/advice.hpp"
 
 namespace kformer::drivers {
 
@@ -16,9 +17,11 @@ using enum ColumnType;
 
 constexpr std::array columns_of_classes{std::pair{"weights_bytes", MemoryClass::weights},
                                         std::pair{"gradients_bytes", MemoryClass::gradients},
+                                        std::pair{"optimizer_bytes", MemoryClass::optimizer},
                                         std::pair{"kv_cache_bytes", MemoryClass::kv_cache},
                                         std::pair{"activations_bytes", MemoryClass::activations},
-                                        std::pair{"workspace_bytes", MemoryClass::workspace}};
+                                        std::pair{"workspace_bytes", MemoryClass::workspace},
+                                        std::pair{"io_bytes", MemoryClass::io}};
 
 std::size_t bytes_of(const MemoryForecast& forecast, MemoryClass memory_class) {
   return forecast.bytes[static_cast<std::size_t>(memory_class)];
@@ -36,12 +39,17 @@ Table& declare_cases(ResultFile& file) {
     t.column({name, text, "1", std::string(name) + " of the case"});
   for (const char* name : {"prefill_chunk", "batch", "context"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
+  t.column({"recompute", text, "1", "recompute of the case"});
+  t.column({"schedule", text, "1", "in training: what layers keep for backward"});
   for (const auto& [name, memory_class] : columns_of_classes)
     t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
   t.column({"fits", flag, "1", "whether the peak fits", "", {"no", "yes"}});
   t.column({"largest_context", i64, "1", "tokens per sequence that would fit; 0 if none, -1 if unknown"});
+  t.column({"largest_batch", i64, "1",
+            fmt::format("sequences that would fit, up to {}; 0 if none, -1 if unknown", longest_batch)});
+  t.column({"recompute_share", f64, "1", "estimated time of recomputation over that of forward and backward"});
   t.column(
       {"status", flag, "1", "ok, skipped_memory if it does not fit, or unsupported", "", case_status_names});
   t.column({"message", text, "1", "why it cannot run"});
@@ -51,17 +59,27 @@ Table& declare_cases(ResultFile& file) {
 }  // namespace
 
 PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::optional<std::size_t> available) {
-  PlannedCase c{point, {}, available, -1, {}};
+  PlannedCase c{.point = point, .forecast = {}, .available = available, .unsupported = {}};
   try {
-    c.forecast = planner.forecast(point);
+    c.forecast = planner.forecast(point, available);
     if (!available) return c;
-    const auto fits = [&](std::int64_t context) {
-      MemoryCase other = point;
-      other.context = context;
-      return planner.forecast(other).total <= *available;
+    const auto largest = [&](std::int64_t MemoryCase::* axis, std::int64_t most) {
+      const auto fits = [&](std::int64_t value) {
+        MemoryCase other = point;
+        other.*axis = value;
+        try {
+          return planner.forecast(other, available).total <= *available;
+        } catch (const FileError&) {
+          throw;
+        } catch (const Error&) {  // beyond what can be counted
+          return false;
+        }
+      };
+      return fits(most) ? most : measure::largest_seq_len(most, fits);
     };
-    const std::int64_t longest = std::max(point.context, planner.model().max_position_embeddings);
-    c.largest_context = fits(longest) ? longest : largest_seq_len(longest, fits);
+    c.largest_context =
+        largest(&MemoryCase::context, std::max(point.context, planner.model().max_position_embeddings));
+    c.largest_batch = largest(&MemoryCase::batch, std::max(point.batch, longest_batch));
   } catch (const FileError&) {
     throw;
   } catch (const Error& error) {
@@ -87,6 +105,10 @@ void PlanResults::add(const PlannedCase& c) {
                                  {"predicted_bytes", std::uint64_t(c.forecast.total)},
                                  {"fits", c.unsupported.empty() && c.fits()},
                                  {"largest_context", c.largest_context},
+                                 {"largest_batch", c.largest_batch},
+                                 {"recompute", name_of(p.recompute)},
+                                 {"schedule", c.forecast.schedule},
+                                 {"recompute_share", c.forecast.recompute_share},
                                  {"status", case_status_names[static_cast<std::size_t>(status_of(c))]},
                                  {"message", c.unsupported}};
   for (const auto& [name, memory_class] : columns_of_classes)
@@ -98,42 +120,61 @@ void PlanResults::add(const PlannedCase& c) {
   m_measurements.add_case(measurement, p.execution_space);
 }
 
+// `keeps`: the cache of generation, the policy of training.
 std::string plan_head() {
   return fmt::format(
-      "{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} {:>12} {:>12} {:>12} {:>12} {:>12}  {:<4} {:>8}\n", "space",
-      "purpose", "dtype", "quant", "kv_cache", "batch", "context", "weights", "cache", "activations",
-      "workspace", "total", "fits", "largest");
+      "{:<8} {:<8} {:<5} {:<5} {:<13} {:>5} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  {:<4} "
+      "{:>8} "
+      "{:>6} {:>6}\n",
+      "space", "purpose", "dtype", "quant", "keeps", "batch", "context", "weights", "gradients", "optimizer",
+      "cache", "activations", "workspace", "total", "fits", "context", "batch", "time");
 }
 
 std::string plan_row(const PlannedCase& c) {
   const MemoryCase& p = c.point;
-  const auto bytes = [&](MemoryClass memory_class) { return format_bytes(bytes_of(c.forecast, memory_class)); };
-  std::string row =
-      fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>6} {:>8} ", p.execution_space, name_of(p.purpose),
-                  name_of(p.dtype), name_of(p.weights), name_of(p.kv_cache), p.batch, p.context);
+  const bool train = p.purpose == PlanPurpose::train;
+  std::string row = fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>5} {:>8} ", p.execution_space,
+                                name_of(p.purpose), name_of(p.dtype), name_of(p.weights),
+                                train ? name_of(p.recompute) : name_of(p.kv_cache), p.batch, p.context);
   if (!c.unsupported.empty()) return row + "unsupported\n  " + c.unsupported + "\n";
-  return row + fmt::format("{:>12} {:>12} {:>12} {:>12} {:>12}  {:<4} {:>8}\n", bytes(MemoryClass::weights),
-                           bytes(MemoryClass::kv_cache), bytes(MemoryClass::activations),
-                           bytes(MemoryClass::workspace), format_bytes(c.forecast.total),
+  using enum MemoryClass;
+  for (const MemoryClass memory_class : {weights, gradients, optimizer, kv_cache, activations, workspace})
+    row += fmt::format("{:>11} ", format_bytes(bytes_of(c.forecast, memory_class)));
+  const auto known = [](std::int64_t value) { return value < 0 ? "?" : std::to_string(value); };
+  return row + fmt::format("{:>11}  {:<4} {:>8} {:>6} {:>6}\n", format_bytes(c.forecast.total),
                            !c.available ? "?"
                            : c.fits()   ? "yes"
                                         : "no",
-                           c.largest_context < 0 ? "?" : std::to_string(c.largest_context));
+                           known(c.largest_context), known(c.largest_batch),
+                           train ? fmt::format("+{:.2g}%", 100 * c.forecast.recompute_share) : "");
 }
 
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, ResultFile& file) {
+             const MemoryThereIs& there_is, const StopReason& stop, ResultFile& file) {
   PlanResults results(file, deck.plan);
   fmt::print("{}", plan_head());
+  bool ran = false;
+  std::vector<PlannedCase> all;
   for (const MemoryCase& point : cases) {
-    const PlannedCase c = planned(planner, point, there_is(point.execution_space));
+    if (const auto reason = stop()) {
+      file.checkpoint();
+      fmt::print("stopped ({}); the finished cases are in {}\n", *reason, file.part_path().string());
+      return exit_stopped;
+    }
+    const PlannedCase& c = all.emplace_back(planned(planner, point, there_is(point.execution_space)));
+    ran |= c.unsupported.empty();
     results.add(c);
     fmt::print("{}", plan_row(c));
     std::fflush(stdout);
   }
+  const bool training =
+      std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
+  fmt::print("{}{}", advice(all), not_counted(training));
   file.finish();
   fmt::print("results: {}\n", file.path().string());
-  return exit_ok;
+  if (ran) return exit_ok;
+  fmt::print(stderr, "error: {}\n", no_case_ran);
+  return exit_nothing;
 }
 
 }  // namespace kformer::drivers

@@ -18,6 +18,7 @@ struct PlannedCase {
   MemoryForecast forecast;               ///< what it takes
   std::optional<std::size_t> available;  ///< available bytes; empty if the system does not report them
   std::int64_t largest_context = -1;     ///< largest context that fits; −1 if unknown
+  std::int64_t largest_batch = -1;       ///< largest batch that fits; −1 if unknown
   std::string unsupported;               ///< why it cannot run, if so
 
   /// Whether it fits; true if unknown.
@@ -27,7 +28,10 @@ struct PlannedCase {
 /// Available bytes on an execution space.
 using MemoryThereIs = std::function<std::optional<std::size_t>(const std::string& space)>;
 
-/// Forecasts a case, and finds the largest context that fits by bisection.
+/// The largest batch that a plan looks for.
+inline constexpr std::int64_t longest_batch = 1 << 16;
+
+/// Forecasts a case, and finds by bisection the largest context and the largest batch that fit.
 PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::optional<std::size_t> available);
 
 /// The tables of a plan in its result file.
@@ -49,9 +53,12 @@ std::string plan_head();
 /// \copydoc plan_head
 std::string plan_row(const PlannedCase& c);
 
-/// Plans all cases, prints and writes them, and closes the file.
+/// Why a plan should stop, if it should; called between cases.
+using StopReason = std::function<std::optional<std::string>()>;
+
+/// Plans the cases until the last or a request to stop, prints and writes them, and closes the file.
 /// \returns the exit code
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, ResultFile& file);
+             const MemoryThereIs& there_is, const StopReason& stop, ResultFile& file);
 
 }  // namespace kformer::drivers

@@ -57,7 +57,7 @@ class Report {
   Report& operator=(const Report&) = delete;
 
   void begin(const QuantizeOptions& options) {
-    write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
+    measure::write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
     m_file.root().attribute("input", options.input.string()).attribute("output", options.output.string());
   }
   void add(const auto& lines) { m_results.add(lines); }
@@ -124,8 +124,6 @@ int run(const QuantizeOptions& options) {
 }  // namespace kformer::drivers
 
 int main(int argc, char* argv[]) {
-  using namespace kformer::drivers;
-  int exit_code = exit_ok;
-  const auto options = quantize_options(argc, argv, exit_code);
-  return options ? guarded([&] { return run(*options); }) : exit_code;
+  using namespace kformer;
+  return drivers::program_main(argc, argv, drivers::quantize_options, drivers::run);
 }

@@ -41,7 +41,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   auto formats = formats_by_option();
   const auto layer_formats = names_of(formats);
   formats["same"] = std::nullopt;
-  const auto spaces = built_spaces();
+  const auto spaces = measure::built_spaces();
 
   CLI::App app{"Converts a checkpoint into a packed one with quantised matrices, and reports the errors.",
                program};
@@ -67,7 +67,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_option("-r,--report", options.report, "Result file (HDF5) with the errors of every tensor");
   app.add_flag("--overwrite", options.overwrite, "Replace the checkpoint in OUTPUT, and the result file");
   app.add_flag("-n,--dry-run", options.dry_run, "List what would be converted, and stop");
-  std::string version = version_line(program) + "\n" + kokkos_summary();
+  std::string version = measure::version_line(program) + "\n" + measure::kokkos_summary();
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
   try {

@@ -6,7 +6,8 @@
 namespace kformer::drivers {
 
 std::unique_ptr<TensorQuantizer> make_tensor_quantizer(const std::string& space) {
-  return on_space(space, []<class Exec>(std::type_identity<Exec>) { return make_tensor_quantizer_on<Exec>(); });
+  return measure::on_space(
+      space, []<class Exec>(std::type_identity<Exec>) { return make_tensor_quantizer_on<Exec>(); });
 }
 
 }  // namespace kformer::drivers

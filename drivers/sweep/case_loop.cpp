@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -26,13 +27,13 @@ void clear_progress() {
   if (isatty(2) != 0) fmt::print(stderr, "\r\033[K");
 }
 
-std::map<std::string, MachineLimits> measure_spaces(const CaseLoop& loop) {
-  std::map<std::string, MachineLimits> limits;
+std::map<std::string, measure::MachineLimits> measure_spaces(const CaseLoop& loop) {
+  std::map<std::string, measure::MachineLimits> limits;
   for (const std::string& space : loop.spaces) {
     if (limits.contains(space)) continue;
-    const auto& measured = limits[space] = measure_machine(space);
+    const auto& measured = limits[space] = measure::machine_limits(space);
     loop.add_machine(space, measured);
-    fmt::print("{}", describe(space, measured));
+    fmt::print("{}", measure::describe(space, measured));
   }
   return limits;
 }
@@ -40,14 +41,15 @@ std::map<std::string, MachineLimits> measure_spaces(const CaseLoop& loop) {
 }  // namespace
 
 int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& profile, ResultFile& file) {
-  if (profile.memory == MemoryProfile::peak) AllocationWitness::install();
+  if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
   const auto limits = measure_spaces(loop);
   fmt::print("\n{}", loop.head);
   std::fflush(stdout);
 
-  bool failed_check = false, failed = false, out_of_memory = false;
+  bool failed_check = false, failed = false, out_of_memory = false, ran = false;
+  std::size_t check_bytes = 0;
   std::optional<std::string> stopped;
   for (std::size_t i = 0; i < loop.spaces.size() && !stopped; ++i) {
     progress(i + 1, loop.spaces.size(), loop.name(i));
@@ -65,11 +67,15 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
     if (result->samples.seconds.empty() && stopped) break;
     failed_check |= result->status == CaseStatus::failed_check;
     failed |= result->status == CaseStatus::error;
+    ran |= !result->samples.seconds.empty();
+    check_bytes = std::max(check_bytes, result->check_bytes);
     fmt::print("{}", loop.keep(limits.at(loop.spaces[i])));
     std::fflush(stdout);
   }
 
   fmt::print("\n");
+  if (check_bytes > 0)
+    fmt::print("checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
   loop.finish();
   if (stopped || out_of_memory) {
     file.checkpoint();
@@ -79,7 +85,11 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   }
   file.finish();
   fmt::print("results: {}\n", file.path().string());
-  return failed_check ? exit_check : failed ? exit_failure : exit_ok;
+  if (failed_check) return exit_check;
+  if (failed) return exit_failure;
+  if (ran) return exit_ok;
+  fmt::print(stderr, "error: {}\n", no_case_ran);
+  return exit_nothing;
 }
 
 }  // namespace kformer::drivers

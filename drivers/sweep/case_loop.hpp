@@ -17,13 +17,13 @@ struct CaseLoop {
   /// One line on case `i`, for the progress on standard error.
   std::function<std::string(std::size_t i)> name;
   /// Called once per space, before the first case.
-  std::function<void(const std::string& space, const MachineLimits& limits)> add_machine;
+  std::function<void(const std::string& space, const measure::MachineLimits& limits)> add_machine;
   std::string head;  ///< of the table on standard output
   /// Runs case `i`; `stop` is called between samples. The result lives until the next call.
   /// \throws OutOfMemory if that ends the run
   std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
   /// Records the last case; returns its row of the table.
-  std::function<std::string(const MachineLimits& limits)> keep;
+  std::function<std::string(const measure::MachineLimits& limits)> keep;
   /// Called after the last case, also that of a run that was stopped, before the file is closed.
   std::function<void()> finish;
 };

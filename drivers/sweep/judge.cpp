@@ -10,12 +10,38 @@
 
 namespace kformer::drivers {
 
+namespace {
+constexpr std::size_t all_judged = std::size_t(1) << 20, judged_rows = 31;
+}  // namespace
+
+std::size_t judged_elements(std::size_t elements) {
+  return elements > all_judged ? elements / judged_rows : elements;
+}
+
+measure::HostArray judged_part(measure::HostArray array) {
+  if (array.values.size() <= all_judged) return array;
+  const std::size_t cols = array.shape.back(), rows = array.values.size() / cols;
+  measure::HostArray part;
+  for (std::size_t row = 0; row < rows; row += judged_rows) {
+    const auto first = array.values.begin() + static_cast<std::ptrdiff_t>(row * cols);
+    part.values.insert(part.values.end(), first, first + static_cast<std::ptrdiff_t>(cols));
+  }
+  part.shape = {part.values.size() / cols, cols};
+  return part;
+}
+
+measure::HostArrays judged_part(measure::HostArrays arrays) {
+  for (auto& [name, array] : arrays) array = judged_part(std::move(array));
+  return arrays;
+}
+
 NaiveStandIn naive_stand_in(DType dtype) {
   if (dtype == DType::f64) return {DType::f32, 1.5L * 0x1p-29L};
   return {dtype, 1.0L};
 }
 
-void record_errors(const HostArrays& results, const HostArrays& exact, Measurement& measurement) {
+void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
+                   Measurement& measurement) {
   measurement.max_abs_err = measurement.max_rel_err = measurement.mean_abs_err = 0;
   for (const auto& [name, array] : results) {
     const auto found = exact.find(name);
@@ -33,7 +59,8 @@ void record_errors(const HostArrays& results, const HostArrays& exact, Measureme
   }
 }
 
-std::string judge(const HostArrays& results, const HostArrays& exact, const HostArrays& naive, DType dtype,
+std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
+                  const measure::HostArrays& naive, DType dtype,
                   const std::function<DType(const std::string&)>& stored) {
   const long double scale = naive_stand_in(dtype).scale;
   ErrorNorms error_of_all, limit_of_all;
@@ -56,6 +83,19 @@ std::string judge(const HostArrays& results, const HostArrays& exact, const Host
       "errors in units of each tensor's rms: largest {:.3e} (limit {:.3e}), rms {:.3e} (limit {:.3e})",
       static_cast<double>(error_of_all.max), static_cast<double>(limit_of_all.max),
       static_cast<double>(error_of_all.rms), static_cast<double>(limit_of_all.rms));
+}
+
+std::string disagreement(const measure::HostArrays& one, const measure::HostArrays& other) {
+  for (const auto& [name, array] : one) {
+    if (!other.contains(name)) continue;
+    const auto& reference = other.at(name).values;
+    const long double limit = ulp(DType::f32, magnitude(reference).rms),
+                      rms = error_norms(array.values, reference).rms;
+    if (!(rms <= limit))
+      return fmt::format("{} differs between two kernels in double: rms {:.3e} (limit {:.3e})", name,
+                         static_cast<double>(rms), static_cast<double>(limit));
+  }
+  return {};
 }
 
 }  // namespace kformer::drivers

@@ -8,6 +8,15 @@
 
 namespace kformer::drivers {
 
+/// How many elements of a tensor are judged: up to 2^20 all of them, of more those of every 31st row. The
+/// number is prime: the rows lie everywhere in the tiles of kernels, whose sizes are powers of two.
+std::size_t judged_elements(std::size_t elements);
+
+/// The judged rows of a tensor.
+measure::HostArray judged_part(measure::HostArray array);
+/// The same of all.
+measure::HostArrays judged_part(measure::HostArrays arrays);
+
 /// How the naive computation represents a storage type. In double it would be as good as the oracle, and
 /// equal to it where both run the same kernels; so the errors of float stand in, smaller by the ratio of the
 /// two roundings, and half as much again for the oracle's own.
@@ -21,14 +30,21 @@ NaiveStandIn naive_stand_in(DType dtype);
 
 /// Writes the errors of `results` against `exact` into `measurement`: the largest, the largest relative to its
 /// tensor's largest value, and the largest mean of a tensor. Tensors that `exact` lacks are passed over.
-void record_errors(const HostArrays& results, const HostArrays& exact, Measurement& measurement);
+void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
+                   Measurement& measurement);
 
 /// Judges by the rule, over all tensors of the case at once, each in units of its own size: a single small
 /// tensor, such as a bias, has too few elements for its largest error to be steady.
 /// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
 /// \param stored the storage type of a result, by name
 /// \returns an empty string, or in what way the results are out of tolerance
-std::string judge(const HostArrays& results, const HostArrays& exact, const HostArrays& naive, DType dtype,
+std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
+                  const measure::HostArrays& naive, DType dtype,
                   const std::function<DType(const std::string&)>& stored);
+
+/// Whether the same computation by two sets of kernels, both in double, agrees to the precision of float: the
+/// rms of each difference is at most an ulp of the tensor's rms in float.
+/// \returns an empty string, or which tensor does not agree
+std::string disagreement(const measure::HostArrays& one, const measure::HostArrays& other);
 
 }  // namespace kformer::drivers

@@ -33,40 +33,57 @@ double run_once(Run& run, Direction direction) {
 
 }  // namespace
 
+void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::function<void()>& run) {
+  const auto ended = [&](CaseStatus status, const std::exception& error) {
+    measurement.status = status;
+    measurement.message = error.what();
+  };
+  try {
+    run();
+  } catch (const OutOfMemory& error) {
+    if (on_oom == OnOutOfMemory::abort) throw;
+    ended(CaseStatus::out_of_memory, error);
+  } catch (const NotSupported& error) {
+    ended(CaseStatus::unsupported, error);
+  } catch (const std::exception& error) {
+    ended(CaseStatus::error, error);
+  }
+}
+
 std::size_t predicted_bytes(const MakeRun& make) {
   const auto ledger = Ledger::create(Ledger::Mode::count);
   make(ledger);
   return ledger->peak_total();
 }
 
-HostArrays measure(const MakeRun& make, const MeasuringPlan& plan, Measurement& measurement) {
+measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, Measurement& measurement) {
   const TimingTable& timing = *plan.timing;
-  AllocationWitness* witness =
-      plan.profile->memory == MemoryProfile::peak ? &AllocationWitness::install() : nullptr;
+  measure::AllocationWitness* witness =
+      plan.profile->memory == MemoryProfile::peak ? &measure::AllocationWitness::install() : nullptr;
   if (witness) witness->reset_peaks();
   const auto ledger = Ledger::create();
-  HostArrays results;
+  measure::HostArrays results;
   {
-    KernelNames names;
+    measure::KernelNames names;
     const auto run = make(ledger);
     run->prepare(plan.stop);
     double warm = 0;
     if (plan.profile->kernels) {
-      Profiler profiler;
+      measure::Profiler profiler;
       warm = run_once(*run, plan.direction);
       measurement.regions = profiler.regions();
       measurement.profile = profiler.kernels();
     } else {
       warm = run_once(*run, plan.direction);
     }
-    if (plan.keep_results) results = run->results(plan.direction != Direction::forward);
+    if (plan.keep_results) results = run->results(plan.direction != Direction::forward, *plan.keep_results);
     for (std::int64_t i = 1; i < timing.warmup && !plan.stop(); ++i)
       warm = run->sample(plan.direction, {.repeats = 1, .min_time_s = 0}, 0, plan.stop).seconds.front();
     measurement.samples =
         run->sample(plan.direction, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
     measurement.kernels = names.text();
     run->report(measurement);
-    if (witness) measurement.on_device = device_memory();
+    if (witness) measurement.on_device = measure::device_memory();
   }
   for (int c = 0; c < memory_classes; ++c)
     measurement.peak[static_cast<std::size_t>(c)] = ledger->peak(static_cast<MemoryClass>(c));

@@ -33,38 +33,41 @@ struct Measurement {
   CaseStatus status = CaseStatus::error;  ///< how it ended
   std::string message;                    ///< why, if not ok
   std::string kernels;                    ///< "linear_forward:host_blas rope_forward:kokkos ...", what ran
-  Samples samples;                        ///< of the direction
+  measure::Samples samples;               ///< of the direction
   double flops = 0;                       ///< of one call
   double bytes_min = 0;                   ///< compulsory traffic of one call
   std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting
+  std::size_t check_bytes = 0;  ///< forecast of what the check takes after the case; 0 without one
+  std::string check_kernels;    ///< what ran for the reference of the check
   std::map<std::string, std::uint64_t>
-      witnessed;                          ///< peak bytes by memory space, as Kokkos reports its allocations
-  std::optional<DeviceMemory> on_device;  ///< memory of the GPU while the case held its own
+      witnessed;  ///< peak bytes by memory space, as Kokkos reports its allocations
+  std::optional<measure::DeviceMemory> on_device;  ///< memory of the GPU while the case held its own
   double max_abs_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double max_rel_err = std::numeric_limits<double>::quiet_NaN();   ///< NaN if unchecked
   double mean_abs_err = std::numeric_limits<double>::quiet_NaN();  ///< NaN if unchecked
   double loss_scale = 1;                                           ///< at the end
   double gradient_norm =
-      std::numeric_limits<double>::quiet_NaN();  ///< of the last step, NaN if it was not needed
-  std::int64_t counted_steps = 0;                ///< of those with an optimizer
-  std::int64_t skipped_steps = 0;                ///< for gradients that were not finite
-  std::vector<Profiler::RegionTime> regions;     ///< of the profiling pass
-  std::vector<Profiler::KernelTime> profile;     ///< of the profiling pass
+      std::numeric_limits<double>::quiet_NaN();        ///< of the last step, NaN if it was not needed
+  std::int64_t counted_steps = 0;                      ///< of those with an optimizer
+  std::int64_t skipped_steps = 0;                      ///< for gradients that were not finite
+  std::vector<measure::Profiler::RegionTime> regions;  ///< of the profiling pass
+  std::vector<measure::Profiler::KernelTime> profile;  ///< of the profiling pass
 };
 
 /// How a case is measured.
 struct MeasuringPlan {
   Direction direction = Direction::forward;  ///< what is timed
-  bool keep_results = false;                 ///< whether the results are wanted
+  std::optional<ResultRows> keep_results;    ///< the results that are wanted
   const TimingTable* timing = nullptr;       ///< samples
   const ProfileTable* profile = nullptr;     ///< what besides time
   std::function<bool()> stop = nullptr;      ///< called between samples
 };
 
-/// Makes a run whose memory is booked in the ledger.
-using MakeRun = std::function<std::unique_ptr<Run>(const std::shared_ptr<Ledger>&)>;
+/// Calls `run` and, if that throws, writes into `measurement` how the case ended.
+/// \throws OutOfMemory if `on_oom` says abort
+void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::function<void()>& run);
 
 /// Bytes that the run books in the ledger, found by counting: no memory is taken.
 std::size_t predicted_bytes(const MakeRun& make);
@@ -73,6 +76,6 @@ std::size_t predicted_bytes(const MakeRun& make);
 /// gives the results, and carries the profiler; none of it is a timing sample.
 /// \returns what the first call computed, if wanted
 /// \throws OutOfMemory with the ledger
-HostArrays measure(const MakeRun& make, const MeasuringPlan& plan, Measurement& measurement);
+measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, Measurement& measurement);
 
 }  // namespace kformer::drivers

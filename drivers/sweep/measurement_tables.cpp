@@ -28,8 +28,7 @@ Table& declare_classes(ResultFile& file) {
 }
 
 Table& declare_spaces(ResultFile& file) {
-  Table& t = file.table("memory/spaces", "entry", "memory space of a case");
-  t.column({"case", i32, "1", "row in /cases"});
+  Table& t = declare_table_of_cases(file, "memory/spaces", "entry", "memory space of a case");
   t.column({"name", text, "1", "Kokkos memory space"});
   t.column(
       {"peak_bytes", u64, "byte", "peak bytes, from the allocations that the Kokkos Tools callbacks report"});
@@ -37,8 +36,7 @@ Table& declare_spaces(ResultFile& file) {
 }
 
 Table& declare_devices(ResultFile& file) {
-  Table& t = file.table("memory/devices", "entry", "GPU of a case");
-  t.column({"case", i32, "1", "row in /cases"});
+  Table& t = declare_table_of_cases(file, "memory/devices", "entry", "GPU of a case");
   t.column({"used_bytes", u64, "byte",
             "in use on the GPU by all processes while the case held its memory, as NVML reports it"});
   t.column({"pool_reserved_bytes", u64, "byte",
@@ -53,8 +51,7 @@ void note_fences(Table& t) {
 }
 
 Table& declare_regions(ResultFile& file) {
-  Table& t = file.table("regions", "region", "region of the profiling pass of a case");
-  t.column({"case", i32, "1", "row in /cases"});
+  Table& t = declare_table_of_cases(file, "regions", "region", "region of the profiling pass of a case");
   t.column({"path", text, "1", "names from the outermost region, joined by /"});
   t.column({"parent", i32, "1", "row of the region around it, -1 for none"});
   t.column({"depth", i32, "1", "0 for the outermost"});
@@ -66,8 +63,8 @@ Table& declare_regions(ResultFile& file) {
 }
 
 Table& declare_kernels(ResultFile& file) {
-  Table& t = file.table("kernels", "kernel", "kernel of the profiling pass of a case, per region");
-  t.column({"case", i32, "1", "row in /cases"});
+  Table& t =
+      declare_table_of_cases(file, "kernels", "kernel", "kernel of the profiling pass of a case, per region");
   t.column({"name", text, "1", "label"});
   t.column({"region", text, "1", "path of the region it ran in"});
   t.column({"kind", text, "1", "for, reduce or scan"});
@@ -80,18 +77,33 @@ Table& declare_kernels(ResultFile& file) {
   return t;
 }
 
+using Limits = measure::MachineLimits;
+
+// A limit in /machine.
+struct LimitColumn {
+  const char* name;
+  double Limits::* limit;
+  const char* unit;
+  const char* description;
+};
+
+constexpr LimitColumn limit_columns[] = {
+    {"matmul_rate_f32", &Limits::matmul_rate_f32, "1/s",
+     "FLOP/s of a product of square matrices in float by the library's best kernel"},
+    {"matmul_rate_f64", &Limits::matmul_rate_f64, "1/s", "FLOP/s of the same in double"},
+    {"matmul_rate_bf16", &Limits::matmul_rate_bf16, "1/s",
+     "FLOP/s of the same with factors and result in bf16"},
+    {"matmul_rate_f16", &Limits::matmul_rate_f16, "1/s", "FLOP/s of the same with factors and result in f16"},
+    {"fma_rate_f32", &Limits::fma_rate_f32, "1/s",
+     "FLOP/s of independent multiply-adds in registers on all threads, in float"},
+    {"fma_rate_f64", &Limits::fma_rate_f64, "1/s", "FLOP/s of the same in double"},
+    {"copy_bandwidth", &Limits::copy_bandwidth, "byte/s",
+     "bytes read and written by a copy that exceeds the caches"}};
+
 Table& declare_machine(ResultFile& file) {
   Table& t = file.table("machine", "space", "execution space");
   t.column({"execution_space", text, "1", "Kokkos execution space"});
-  t.column({"matmul_rate_f32", f64, "1/s",
-            "FLOP/s of a product of square matrices in float by the library's best kernel"});
-  t.column({"matmul_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
-  t.column({"matmul_rate_bf16", f64, "1/s", "FLOP/s of the same with factors and result in bf16"});
-  t.column({"matmul_rate_f16", f64, "1/s", "FLOP/s of the same with factors and result in f16"});
-  t.column({"fma_rate_f32", f64, "1/s",
-            "FLOP/s of independent multiply-adds in registers on all threads, in float"});
-  t.column({"fma_rate_f64", f64, "1/s", "FLOP/s of the same in double"});
-  t.column({"copy_bandwidth", f64, "byte/s", "bytes read and written by a copy that exceeds the caches"});
+  for (const LimitColumn& c : limit_columns) t.column({c.name, f64, c.unit, c.description});
   t.attribute(
       "sizes",
       "on hosts products of 1024x1024 matrices and a copy of 128 MiB; on devices 4096x4096, 8192x8192 in "
@@ -100,6 +112,13 @@ Table& declare_machine(ResultFile& file) {
 }
 
 }  // namespace
+
+Table& declare_table_of_cases(ResultFile& file, const std::string& name, const std::string& dimension,
+                              const std::string& description) {
+  Table& t = file.table(name, dimension, description);
+  t.column({"case", i32, "1", "row in /cases"});
+  return t;
+}
 
 void declare_leading_columns(Table& t) {
   t.column({"op", text, "1", "what was run"});
@@ -123,7 +142,10 @@ void declare_measured_columns(Table& t) {
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
   declare_peak_columns(t);
-  t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 layer"});
+  t.column({"check_bytes", u64, "byte",
+            "forecast of the memory that the check takes after the case, 0 without one"});
+  t.column({"check_kernels", text, "1", "function:kernel of the reference of the check"});
+  t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 reference"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
   declare_outcome_columns(t, "case");
 }
@@ -160,6 +182,8 @@ std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
                              {"flop_rate", timed ? m.flops / median : none},
                              {"bytes_min", m.bytes_min},
                              {"share_of_limit", share},
+                             {"check_bytes", std::uint64_t(m.check_bytes)},
+                             {"check_kernels", m.check_kernels},
                              {"max_abs_err", m.max_abs_err},
                              {"max_rel_err", m.max_rel_err}});
   return cells;
@@ -179,15 +203,10 @@ MeasurementTables::MeasurementTables(ResultFile& file)
       m_kernels(declare_kernels(file)),
       m_machine(declare_machine(file)) {}
 
-void MeasurementTables::add_machine(const std::string& space, const MachineLimits& limits) {
-  m_machine.append({{"execution_space", space},
-                    {"matmul_rate_f32", limits.matmul_rate_f32},
-                    {"matmul_rate_f64", limits.matmul_rate_f64},
-                    {"matmul_rate_bf16", limits.matmul_rate_bf16},
-                    {"matmul_rate_f16", limits.matmul_rate_f16},
-                    {"fma_rate_f32", limits.fma_rate_f32},
-                    {"fma_rate_f64", limits.fma_rate_f64},
-                    {"copy_bandwidth", limits.copy_bandwidth}});
+void MeasurementTables::add_machine(const std::string& space, const measure::MachineLimits& limits) {
+  std::vector<Table::Cell> cells{{"execution_space", space}};
+  for (const LimitColumn& c : limit_columns) cells.push_back({c.name, limits.*c.limit});
+  m_machine.append(cells);
 }
 
 void MeasurementTables::add_case(const Measurement& m, const std::string& execution_space) {

@@ -13,6 +13,10 @@
 
 namespace kformer::drivers {
 
+/// Declares a table whose rows belong to cases: its first column is the row in /cases.
+Table& declare_table_of_cases(ResultFile& file, const std::string& name, const std::string& dimension,
+                              const std::string& description);
+
 /// Declares in /cases the columns before those of the kind: what ran, how and where.
 void declare_leading_columns(Table& cases);
 /// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
@@ -39,7 +43,7 @@ class MeasurementTables {
   explicit MeasurementTables(ResultFile& file);
 
   /// A row of /machine.
-  void add_machine(const std::string& space, const MachineLimits& limits);
+  void add_machine(const std::string& space, const measure::MachineLimits& limits);
   /// The rows of the next case.
   void add_case(const Measurement& measurement, const std::string& execution_space);
 

@@ -3,14 +3,19 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "decks/sweep/sweep.hpp"
+#include "kformer/memory/ledger.hpp"
 #include "measure/host_array.hpp"
 #include "measure/samples.hpp"
 
 namespace kformer::drivers {
 
 struct Measurement;
+
+/// Which rows of the results are wanted; see `judged_part`.
+enum class ResultRows { all, judged };
 
 /// A computation with a forward and a backward pass, its inputs and outputs, behind an interface that knows
 /// neither execution space nor precision.
@@ -28,10 +33,12 @@ class Run {
   /// Waits.
   virtual void fence() = 0;
   /// Times the direction, warmed up by the caller in `warm_seconds`.
-  virtual Samples sample(Direction direction, const SamplingPlan& plan, double warm_seconds,
-                         const std::function<bool()>& stop) = 0;
+  virtual measure::Samples sample(Direction direction, const measure::SamplingPlan& plan, double warm_seconds,
+                                  const std::function<bool()>& stop) = 0;
   /// What forward computed and, if `gradients`, what backward did.
-  virtual HostArrays results(bool gradients) = 0;
+  virtual measure::HostArrays results(bool gradients, ResultRows rows) = 0;
+  /// Elements of each of these, also of a run that only counts.
+  virtual std::vector<std::size_t> result_sizes(bool gradients) const = 0;
   /// Writes down what only the run knows.
   virtual void report(Measurement&) const {}
 
@@ -43,5 +50,8 @@ class Run {
     if (direction == Direction::step) update();
   }
 };
+
+/// Makes a run whose memory is booked in the ledger.
+using MakeRun = std::function<std::unique_ptr<Run>(const std::shared_ptr<Ledger>&)>;
 
 }  // namespace kformer::drivers

@@ -10,7 +10,7 @@ namespace kformer::drivers {
 
 namespace {
 
-void write_tensors(const std::filesystem::path& file, const HostArrays& results, bool as_f64,
+void write_tensors(const std::filesystem::path& file, const measure::HostArrays& results, bool as_f64,
                    const std::map<std::string, std::string>& metadata) {
   SafetensorsWriter writer;
   for (const auto& [key, value] : metadata) writer.metadata(key, value);
@@ -28,7 +28,7 @@ void write_tensors(const std::filesystem::path& file, const HostArrays& results,
 
 }  // namespace
 
-void TensorOutput::write(const TensorLabel& label, const HostArrays& results) {
+void TensorOutput::write(const TensorLabel& label, const measure::HostArrays& results) {
   if (!wanted() || results.empty()) return;
   const std::string combination = fmt::format("{}-{}-{}", label.execution_space, label.dtype, label.impl);
   if (m_first.empty()) m_first = combination;
@@ -40,7 +40,7 @@ void TensorOutput::write(const TensorLabel& label, const HostArrays& results) {
                   {{"dtype", label.dtype},
                    {"impl", label.impl},
                    {"execution_space", label.execution_space},
-                   {"software", version_line(label.program)}});
+                   {"software", measure::version_line(label.program)}});
     size = results.size();
   }
 }

@@ -25,7 +25,7 @@ class TensorOutput {
   /// Whether anything is written.
   bool wanted() const { return !m_file.empty(); }
   /// Writes results as F32, those of f64 as F64.
-  void write(const TensorLabel& label, const HostArrays& results);
+  void write(const TensorLabel& label, const measure::HostArrays& results);
   /// Prints which files were written.
   void report() const;
 

@@ -21,7 +21,7 @@ struct OperandSet {
   OperandSet(const Space& exec, const AttentionCase& c, std::uint64_t seed) {
     const AttentionShape& s = c.shape;
     const auto normal = [&](const Array<T****>& array) {
-      drivers::fill_normal(exec, array.data(), static_cast<std::int64_t>(array.size()), ++seed);
+      measure::fill_normal(exec, array.data(), static_cast<std::int64_t>(array.size()), ++seed);
     };
     q = Array<T****>("kformer::perf::q", s.batch, s.q_len, s.q_heads, s.head_dim);
     k = Array<T****>("kformer::perf::k", s.batch, s.kv_len, s.kv_heads, s.head_dim);
@@ -65,9 +65,9 @@ struct Neighbours {
 };
 
 template <class T>
-class FlashCall {
+class Call {
  public:
-  FlashCall(const Space& exec, const AttentionCase& c, const Bytes& workspace, std::uint64_t seed)
+  Call(const Space& exec, const AttentionCase& c, const Bytes& workspace, std::uint64_t seed)
       : m_backward(c.backward),
         m_algorithm(c.algorithm),
         m_options(c.options),
@@ -75,7 +75,9 @@ class FlashCall {
         m_x(exec, c, seed) {
     if (m_backward) forward(exec);
   }
-  std::size_t bytes() const { return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv); }
+  std::size_t bytes() const {
+    return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv, m_x.probabilities);
+  }
   void launch(const Space& exec) const {
     if (m_backward)
       backward(exec);
@@ -86,13 +88,33 @@ class FlashCall {
  private:
   void forward(const Space& exec) const {
     const KernelsOf kernels(m_algorithm);
-    if (m_algorithm == Algorithm::functor)
+    if (m_algorithm == Algorithm::standard)
+      standard_attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.probabilities, m_options);
+    else if (m_algorithm == Algorithm::functor)
       attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, Neighbours{m_options.window}, {}, {},
                         m_workspace);
     else
       attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.lse, m_options, {}, m_workspace);
   }
   void backward(const Space& exec) const {
+    if (m_algorithm == Algorithm::standard)
+      standard_backward(exec);
+    else
+      flash_backward(exec);
+  }
+  void standard_backward(const Space& exec) const {
+    standard_attention_backward(exec,
+                                StandardAttentionBackwardOperands{.q = m_x.q,
+                                                                  .k = m_x.k,
+                                                                  .v = m_x.v,
+                                                                  .probabilities = m_x.probabilities,
+                                                                  .dout = m_x.dout,
+                                                                  .dq = m_x.dq,
+                                                                  .dk = m_x.dk,
+                                                                  .dv = m_x.dv},
+                                m_options, m_workspace);
+  }
+  void flash_backward(const Space& exec) const {
     const KernelsOf kernels(m_algorithm);
     const AttentionBackwardOperands operands{.q = m_x.q,
                                              .k = m_x.k,
@@ -117,76 +139,26 @@ class FlashCall {
 };
 
 template <class T>
-class StandardCall {
- public:
-  StandardCall(const Space& exec, const AttentionCase& c, const Bytes& workspace, std::uint64_t seed)
-      : m_backward(c.backward), m_options(c.options), m_workspace(workspace), m_x(exec, c, seed) {
-    if (m_backward) forward(exec);
-  }
-  std::size_t bytes() const {
-    return bytes_of(m_x.q, m_x.k, m_x.v, m_x.out, m_x.dout, m_x.dq, m_x.dk, m_x.dv, m_x.probabilities);
-  }
-  void launch(const Space& exec) const {
-    if (m_backward)
-      standard_attention_backward(exec,
-                                  StandardAttentionBackwardOperands{.q = m_x.q,
-                                                                    .k = m_x.k,
-                                                                    .v = m_x.v,
-                                                                    .probabilities = m_x.probabilities,
-                                                                    .dout = m_x.dout,
-                                                                    .dq = m_x.dq,
-                                                                    .dk = m_x.dk,
-                                                                    .dv = m_x.dv},
-                                  m_options, m_workspace);
-    else
-      forward(exec);
-  }
-
- private:
-  void forward(const Space& exec) const {
-    standard_attention_forward(exec, m_x.q, m_x.k, m_x.v, m_x.out, m_x.probabilities, m_options);
-  }
-
-  bool m_backward;
-  AttentionOptions m_options;
-  Bytes m_workspace;
-  OperandSet<T> m_x;
-};
-
-template <class T>
-std::unique_ptr<Run> make_standard_run(const AttentionCase& c) {
+std::size_t workspace_bytes(const AttentionCase& c) {
+  const Space exec;
   const AttentionShape& s = c.shape;
-  const std::size_t bytes = c.backward ? standard_attention_backward_workspace_bytes<T>(
-                                             Space(), s.batch, s.q_heads, s.q_len, s.kv_len)
-                                       : 0;
-  const Bytes workspace("kformer::perf::workspace", bytes);
-  const auto make = [&](const Space& exec, std::uint64_t seed) {
-    return StandardCall<T>(exec, c, workspace, seed);
-  };
-  return std::make_unique<RotatingRun<StandardCall<T>>>(make);
-}
-
-template <class T>
-std::unique_ptr<Run> make_flash_run(const AttentionCase& c) {
-  std::size_t bytes = 0;
-  {
-    const KernelsOf kernels(c.algorithm);
-    bytes = attention_forward_workspace_bytes(Space(), c.shape, c.options);
-    if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, c.options));
-    if (c.backward && c.algorithm == Algorithm::functor)
-      bytes =
-          std::max(bytes, attention_backward_workspace_bytes(Space(), c.shape, Neighbours{c.options.window}));
-  }
-  const Bytes workspace("kformer::perf::workspace", bytes);
-  const auto make = [&](const Space& exec, std::uint64_t seed) {
-    return FlashCall<T>(exec, c, workspace, seed);
-  };
-  return std::make_unique<RotatingRun<FlashCall<T>>>(make);
+  if (c.algorithm == Algorithm::standard)
+    return c.backward
+               ? standard_attention_backward_workspace_bytes<T>(exec, s.batch, s.q_heads, s.q_len, s.kv_len)
+               : 0;
+  const KernelsOf kernels(c.algorithm);
+  std::size_t bytes = attention_forward_workspace_bytes(exec, s, c.options);
+  if (c.backward) bytes = std::max(bytes, attention_backward_workspace_bytes(exec, s, c.options));
+  if (c.backward && c.algorithm == Algorithm::functor)
+    bytes = std::max(bytes, attention_backward_workspace_bytes(exec, s, Neighbours{c.options.window}));
+  return bytes;
 }
 
 std::unique_ptr<Run> make_attention_run(const AttentionCase& c) {
-  return dispatch_dtype(c.shape.dtype, [&]<class T>(std::type_identity<T>) {
-    return c.algorithm == Algorithm::standard ? make_standard_run<T>(c) : make_flash_run<T>(c);
+  return dispatch_dtype(c.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
+    const Bytes workspace("kformer::perf::workspace", workspace_bytes<T>(c));
+    return std::make_unique<RotatingRun<Call<T>>>(
+        [&](const Space& exec, std::uint64_t seed) { return Call<T>(exec, c, workspace, seed); });
   });
 }
 

@@ -62,7 +62,7 @@ class Call {
     if (slot.is_quantized()) {
       const auto x =
           random_array<float**>(exec, seed, "kformer::perf::weight", slot.quantized.rows, slot.quantized.cols);
-      drivers::fill_random(exec, x.data(), static_cast<std::int64_t>(x.size()), seed,
+      measure::fill_random(exec, x.data(), static_cast<std::int64_t>(x.size()), seed,
                            scale(slot.quantized.cols));
       quantize(exec, x, slot.quantized);
       exec.fence("kformer::perf: quantize");
@@ -70,7 +70,7 @@ class Call {
     }
     const TensorRef& w = slot.dense;
     const bool norm = w.rank == 1;
-    drivers::fill_random(exec, static_cast<T*>(w.data), w.size(), seed, norm ? 0.125 : scale(w.extent[1]),
+    measure::fill_random(exec, static_cast<T*>(w.data), w.size(), seed, norm ? 0.125 : scale(w.extent[1]),
                          norm ? 1 : 0);
   }
   void step(const Space& exec, std::int64_t first_position, std::int64_t tokens) const {

@@ -31,7 +31,7 @@ class Call {
       const TensorRef& weight = parameter.weight;
       const bool norm = weight.rank == 1;
       const double scale = norm ? 0.125 : 1 / std::sqrt(static_cast<double>(weight.extent[1]));
-      drivers::fill_random(exec, static_cast<T*>(weight.data), weight.size(), seed++, scale, norm ? 1 : 0);
+      measure::fill_random(exec, static_cast<T*>(weight.data), weight.size(), seed++, scale, norm ? 1 : 0);
     }
   }
   std::size_t bytes() const { return m_ledger->current_total(); }

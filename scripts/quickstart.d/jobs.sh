@@ -56,7 +56,7 @@ run_ctest() {
   local report=$state/logs/tests-$1.xml
   say "tests, $1"
   supervise "${entry[@]}" ctest --test-dir "$(build_folder "$1")" --output-on-failure --output-junit "$report" \
-    --parallel "$(nproc)" "${@:2}"
+    --test-output-size-passed 100000 --parallel "$(nproc)" "${@:2}"
   await_end
   [[ -z $interrupted ]] || exit "$((child_status ? child_status : 1))"
   [[ $child_status == 0 ]] || failed+=("$1")

@@ -5,28 +5,30 @@ import re
 import sys
 import xml.etree.ElementTree
 
-REASONS = re.compile(
-    r"skipped: (.*)|skipped '(.*)'|(No module named \S+|there is no such device here|libcuda\.so\.1: .*)"
-)
+WHOLLY = re.compile(r"skipped: (.*)|(there is no such device here|libcuda\.so\.1: .*)")
+IN_PART = re.compile(r"^skipped in part: (.*)")  # of Python tests, see tests/support/run_unittests.py
 
 
-def reason_of(output):
-    """The first line of a test's output that tells why it was skipped."""
-    for line in output.splitlines():
-        if match := REASONS.search(line):
-            return next(group for group in match.groups() if group)
-    return "no reason given"
+def reasons_in(output, pattern):
+    """What the lines of a test's output tell of why something was skipped."""
+    matches = map(pattern.search, output.splitlines())
+    return [next(group for group in match.groups() if group) for match in matches if match]
 
 
 def main(reports):
-    skipped = {}
+    skipped = {}  # names, each once however many reports have it, by how and why
     for report in reports:
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+            output = case.findtext("system-out") or ""
             if case.find("skipped") is not None:
-                names = skipped.setdefault(reason_of(case.findtext("system-out") or ""), {})
-                names[case.get("name")] = None  # once, however many reports have it
-    for reason, names in skipped.items():
-        print(f"skipped, {reason}: {', '.join(names)}")
+                reasons = reasons_in(output, WHOLLY)[:1] or ["no reason given"]
+                found = [("skipped", reason) for reason in reasons]
+            else:
+                found = [("skipped in part", reason) for reason in reasons_in(output, IN_PART)]
+            for key in found:
+                skipped.setdefault(key, {})[case.get("name")] = None
+    for (how, why), names in skipped.items():
+        print(f"{how}, {why}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <system_error>
 
@@ -46,8 +47,14 @@ bool write_all(int fd, std::span<const std::byte> bytes) {
   return true;
 }
 
+/// Nobody else writes to this name, and a link that somebody put there is not followed.
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  return path.string() + "." + std::to_string(std::random_device()()) + ".tmp";
+}
+
 bool write_and_sync(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, read_write_by_umask));
+  Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, read_write_by_umask));
   if (file.get() < 0) return false;
   for (const auto piece : pieces) {
     if (!write_all(file.get(), piece)) return false;
@@ -66,10 +73,10 @@ void sync_directory(const std::filesystem::path& directory) {
 }  // namespace
 
 void replace_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
-  const std::filesystem::path temporary = path.string() + ".tmp";
+  const std::filesystem::path temporary = temporary_beside(path);
   if (!write_and_sync(temporary, pieces) || std::rename(temporary.c_str(), path.c_str()) != 0) {
     const int reason = errno;
-    ::unlink(temporary.c_str());
+    if (reason != EEXIST) ::unlink(temporary.c_str());
     throw FileError("cannot write '" + path.string() + "': " + std::generic_category().message(reason) +
                     (::access(path.c_str(), F_OK) == 0 ? "; what was there before is unchanged" : ""));
   }

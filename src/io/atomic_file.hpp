@@ -9,7 +9,7 @@ namespace kformer::Impl {
 
 /// Writes the concatenation of `pieces` to `path`, atomically.
 ///
-/// The bytes go to `path` + ".tmp", are synchronised with the disk and renamed over `path`: whoever opens
+/// The bytes go to a new file beside `path` that ends in ".tmp", are synchronised with the disk and renamed over `path`: whoever opens
 /// `path`, even after the process or the machine died half-way, finds either the complete previous file or the
 /// complete new one.
 /// \throws FileError naming the path and the system's reason; the previous file is then unchanged.

@@ -9,6 +9,7 @@
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "load/convert.hpp"
+#include "load/safetensors_array.hpp"
 
 /// \file
 /// Definitions of the functions that know an execution space.
@@ -16,10 +17,6 @@
 namespace kformer {
 
 namespace Impl {
-
-inline std::vector<std::size_t> shape_of(const TensorRef& ref) {
-  return {ref.extent.begin(), ref.extent.begin() + ref.rank};
-}
 
 /// A model of other extents than the checkpoint's would be filled with what is not its own.
 inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
@@ -32,20 +29,6 @@ inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor
         fmt::format("kformer::load_weights: {} has the extents {} in the checkpoint, and {} in the "
                     "model; make the model with llama_config(checkpoint.model())",
                     slot.name, tensor.shape, wanted));
-}
-
-/// Names of storage types in safetensors files.
-inline const char* safetensors_name(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "F64";
-    case DType::bf16:
-      return "BF16";
-    case DType::f16:
-      return "F16";
-    default:
-      return "F32";
-  }
 }
 
 }  // namespace Impl
@@ -95,9 +78,13 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   std::vector<std::vector<std::byte>> host;
   SafetensorsWriter file;
   for (const auto& [name, weight, gradient] : parameters) {
-    auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
-    Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), weight.data, bytes.size());
-    file.add(name, Impl::safetensors_name(weight.dtype), Impl::shape_of(weight), bytes.data());
+    const void* data = weight.data;
+    if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+      auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
+      Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), data, bytes.size());
+      data = bytes.data();
+    }
+    file.add(name, Impl::safetensors_name(weight.dtype), Impl::shape_of(weight), data);
   }
   file.write(path);
 }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 AllocationWitness& AllocationWitness::install() {
   // Kokkos frees its own scratch inside finalize, after everything else is gone: the witness is never
@@ -39,4 +39,4 @@ void AllocationWitness::reset_peaks() {
   for (auto& [name, space] : m_spaces) space.peak = space.current;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Counts Kokkos' allocations through the Kokkos Tools callbacks: an independent check of the ledger that also
 /// sees Kokkos' own scratch memory. Never fences, so it may stay on while time is measured. Installed once,
@@ -36,4 +36,4 @@ class AllocationWitness {
   std::map<const void*, std::uint64_t> m_live;  // by pointer: frees of memory never seen allocated are ignored
 };
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -7,7 +7,7 @@
 
 #include "kformer/core/scalar.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// 64 well-mixed bits of `x` (the finalizer of SplitMix64, Steele et al. 2014).
 KOKKOS_INLINE_FUNCTION std::uint64_t mix(std::uint64_t x) {
@@ -27,29 +27,29 @@ void fill_random(const Exec& exec, T* data, std::int64_t count, std::uint64_t se
   const C unit = static_cast<C>(scale / 128), offset = static_cast<C>(shift);
   const std::uint64_t base = mix(seed);
   Kokkos::parallel_for(
-      "kformer::drivers::fill_random", Kokkos::RangePolicy<Exec>(exec, 0, count),
+      "kformer::measure::fill_random", Kokkos::RangePolicy<Exec>(exec, 0, count),
       KOKKOS_LAMBDA(std::int64_t i) {
         const auto k = static_cast<int>(mix(base + static_cast<std::uint64_t>(i)) >> 56) - 128;
         data[i] = T(offset + unit * static_cast<C>(k));
       });
 }
 
-/// Fills `count` elements with samples of the normal distribution of mean 0 and variance 1, by the transform of
-/// Box and Muller (1958).
+/// Fills `count` elements with samples of the normal distribution of mean 0 and standard deviation `deviation`, by
+/// the transform of Box and Muller (1958).
 template <class T, class Exec>
-void fill_normal(const Exec& exec, T* data, std::int64_t count, std::uint64_t seed) {
+void fill_normal(const Exec& exec, T* data, std::int64_t count, std::uint64_t seed, double deviation = 1) {
   using C = compute_t<T>;
   const std::uint64_t base = mix(seed);
   Kokkos::parallel_for(
-      "kformer::drivers::fill_normal", Kokkos::RangePolicy<Exec>(exec, 0, count),
+      "kformer::measure::fill_normal", Kokkos::RangePolicy<Exec>(exec, 0, count),
       KOKKOS_LAMBDA(std::int64_t i) {
         const std::uint64_t bits = mix(base + static_cast<std::uint64_t>(i));
         // Two uniform numbers; the first is never 0.
         const double radius = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;
         const double turn = static_cast<double>(bits & 0xffffffffu) * 0x1p-32;
-        data[i] = T(static_cast<C>(Kokkos::sqrt(-2 * Kokkos::log(radius)) *
+        data[i] = T(static_cast<C>(deviation * Kokkos::sqrt(-2 * Kokkos::log(radius)) *
                                    Kokkos::cos(2 * Kokkos::numbers::pi * turn)));
       });
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

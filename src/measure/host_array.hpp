@@ -7,7 +7,7 @@
 
 #include "kformer/core/scalar.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// A host copy of a tensor.
 struct HostArray {
@@ -18,4 +18,4 @@ struct HostArray {
 /// Tensors by name: inputs from a file, or results.
 using HostArrays = std::map<std::string, HostArray>;
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -6,7 +6,7 @@
 
 #include "kformer/core/kernel_list.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Names the kernels of one case, each once, in the order they first ran.
 class KernelNames final : public KernelObserver {
@@ -26,4 +26,4 @@ class KernelNames final : public KernelObserver {
   std::string m_text;
 };
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -6,7 +6,7 @@
 #include "measure/fma/fma_peak.hpp"
 #include "measure/spaces.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 double MachineLimits::matmul_rate(DType dtype) const {
   switch (dtype) {
@@ -21,8 +21,8 @@ double MachineLimits::matmul_rate(DType dtype) const {
   }
 }
 
-MachineLimits measure_machine(const std::string& space) {
-  return on_space(space, []<class Exec>(std::type_identity<Exec>) { return measure_machine_on<Exec>(); });
+MachineLimits machine_limits(const std::string& space) {
+  return on_space(space, []<class Exec>(std::type_identity<Exec>) { return machine_limits_on<Exec>(); });
 }
 
 std::string describe(const std::string& space, const MachineLimits& limits) {
@@ -34,4 +34,4 @@ std::string describe(const std::string& space, const MachineLimits& limits) {
       limits.fma_rate_f64 * 1e-9, host_fma().instructions);
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

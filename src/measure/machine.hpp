@@ -5,7 +5,7 @@
 
 #include "kformer/core/scalar.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// What an execution space of this machine can do, measured on it: the limits that results are compared with.
 struct MachineLimits {
@@ -22,13 +22,13 @@ struct MachineLimits {
 };
 
 /// Measures the limits of a space.
-MachineLimits measure_machine(const std::string& space);
+MachineLimits machine_limits(const std::string& space);
 
 /// Two lines that describe them.
 std::string describe(const std::string& space, const MachineLimits& limits);
 
 /// The same for one space; instantiated for every space of the build.
 template <class Exec>
-MachineLimits measure_machine_on();
+MachineLimits machine_limits_on();
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

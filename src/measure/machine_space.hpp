@@ -12,7 +12,7 @@
 /// \file
 /// The limits of one execution space; compiled once per space.
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Whether a space computes in host memory.
 template <class Exec>
@@ -42,7 +42,7 @@ class SquareProduct {
 
  private:
   using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, typename Exec::memory_space>;
-  Matrix m_a{"kformer::drivers::a", n, n}, m_b{"kformer::drivers::b", n, n}, m_c{"kformer::drivers::c", n, n};
+  Matrix m_a{"kformer::measure::a", n, n}, m_b{"kformer::measure::b", n, n}, m_c{"kformer::measure::c", n, n};
 };
 
 /// FLOP/s of a matrix product, the best of a few.
@@ -60,7 +60,7 @@ inline constexpr std::int64_t copied_doubles = std::int64_t(1) << (is_host<Exec>
 template <class Exec, class Array>
 void copy(const Exec& exec, const Array& from, const Array& to) {
   Kokkos::parallel_for(
-      "kformer::drivers::copy", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(to.size())),
+      "kformer::measure::copy", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(to.size())),
       KOKKOS_LAMBDA(std::int64_t i) { to(i) = from(i); });
 }
 
@@ -69,7 +69,7 @@ template <class Exec>
 double copy_bandwidth(const Exec& exec) {
   constexpr std::int64_t n = copied_doubles<Exec>;
   using Array = Kokkos::View<double*, typename Exec::memory_space>;
-  const Array from("kformer::drivers::from", n), to("kformer::drivers::to", n);
+  const Array from("kformer::measure::from", n), to("kformer::measure::to", n);
   const auto launch = [&] { copy(exec, from, to); };
   return 2.0 * sizeof(double) * static_cast<double>(n) / shortest_time(exec, launch);
 }
@@ -81,7 +81,7 @@ inline constexpr double device_fma_flops = 2 * 8;
 template <class Exec, class T, class Sums>
 void launch_device_fma(const Exec& exec, const Sums& sums, std::int64_t iterations) {
   Kokkos::parallel_for(
-      "kformer::drivers::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(sums.size())),
+      "kformer::measure::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(sums.size())),
       KOKKOS_LAMBDA(std::int64_t i) {
         T a = T(i), b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7;
         const T factor = T(0.5);
@@ -99,11 +99,11 @@ template <class Exec, class T>
 double fma_rate(const Exec& exec) {
   constexpr std::int64_t iterations = 1 << 20;
   const std::int64_t threads = std::int64_t(exec.concurrency()) * (is_host<Exec> ? 1 : 4);
-  const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::drivers::sums", threads);
+  const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::measure::sums", threads);
   if constexpr (is_host<Exec>) {
     const auto& burst = host_fma().template burst<T>();
     const auto launch = [&] {
-      Kokkos::parallel_for("kformer::drivers::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, threads),
+      Kokkos::parallel_for("kformer::measure::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, threads),
                            [=](std::int64_t i) { sums(i) = burst.run(iterations, T(0.5)); });
     };
     return burst.flops_per_iteration * static_cast<double>(iterations * threads) / shortest_time(exec, launch);
@@ -114,7 +114,7 @@ double fma_rate(const Exec& exec) {
 }
 
 template <class Exec>
-MachineLimits measure_machine_on() {
+MachineLimits machine_limits_on() {
   const Exec exec;
   return {.matmul_rate_f32 = matmul_rate<Exec, float>(exec),
           .matmul_rate_f64 = matmul_rate<Exec, double>(exec),
@@ -125,4 +125,4 @@ MachineLimits measure_machine_on() {
           .copy_bandwidth = copy_bandwidth(exec)};
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -8,7 +8,7 @@
 #include "kformer/memory/pool.hpp"
 #include "measure/nvml.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 namespace {
 
@@ -45,4 +45,4 @@ std::optional<DeviceMemory> device_memory() {
   return {};
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Bytes that can still be allocated on the space of that name without swapping or failing; nothing if the
 /// system does not report them. For a GPU, after its memory pool returned unused memory.
@@ -32,4 +32,4 @@ std::int64_t largest_seq_len(std::int64_t too_long, Fits fits) {
   return low;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::optional<std::uint64_t> Nvml::used_bytes(const std::string& pci_address) co
   return memory.used;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// NVIDIA's management library, loaded at run time: a machine without it lacks only its figures.
 class Nvml {
@@ -24,4 +24,4 @@ class Nvml {
   void* m_library = nullptr;  // null unless it was started
 };
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

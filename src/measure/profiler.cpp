@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 namespace {
 // The callbacks carry no user data.
@@ -87,4 +87,4 @@ void Profiler::end_kernel() {
   ++kernel.count;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

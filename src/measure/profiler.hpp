@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Times every kernel and region of a stretch of the program through the Kokkos Tools callbacks. Kokkos fences
 /// around every kernel while this is active, so its times belong in a separate pass, never among timing
@@ -65,4 +65,4 @@ class Profiler {
   Open m_open_kernel{};
 };
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

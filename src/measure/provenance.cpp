@@ -15,7 +15,7 @@
 
 extern char** environ;
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 namespace {
 
@@ -121,4 +121,4 @@ void write_deck(ResultFile& file, const std::string& text, const std::string& re
       .text("overrides", joined(overrides, "\n"), "one --set per line");
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

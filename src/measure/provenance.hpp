@@ -6,7 +6,7 @@
 
 #include "kformer/io/result_file.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// The program's version, e.g. `kformer-layer 0.1.0 (1a2b3c4d)`.
 std::string version_line(const std::string& program);
@@ -26,4 +26,4 @@ void write_provenance(ResultFile& file, const std::string& kind, const std::stri
 void write_deck(ResultFile& file, const std::string& text, const std::string& resolved,
                 const std::vector<std::string>& overrides);
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

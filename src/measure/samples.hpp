@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Number and duration of samples.
 struct SamplingPlan {
@@ -31,4 +31,4 @@ struct Samples {
   }
 };
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

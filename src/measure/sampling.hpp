@@ -7,15 +7,15 @@
 
 #include "measure/samples.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Seconds that `count` calls of `launch` take, from an idle instance to an idle instance.
 template <class Exec, class Launch>
 double seconds_of(const Exec& exec, Launch& launch, std::int64_t count = 1) {
-  exec.fence("kformer::drivers::seconds_of: before");
+  exec.fence("kformer::measure::seconds_of: before");
   const auto begin = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < count; ++i) launch();
-  exec.fence("kformer::drivers::seconds_of: after");
+  exec.fence("kformer::measure::seconds_of: after");
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -36,4 +36,4 @@ Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, 
   return samples;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -6,7 +6,7 @@
 #include "kformer/core/tensor_ref.hpp"
 #include "measure/host_array.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Copies a contiguous device tensor to the host, as double.
 template <class Exec>
@@ -39,4 +39,4 @@ void upload(const HostArray& array, const TensorRef& ref, double factor = 1) {
   });
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <memory>
+
 #include "kformer/core/region.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/decoder_layer.hpp"
@@ -20,8 +23,36 @@ namespace kformer {
 
 namespace Impl {
 
+inline void check_layer_options(const LayerOptions& options) {
+  if (options.recompute > Recompute::layer)
+    throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
+                       std::string(name_of(options.recompute)) +
+                       "`; the other policies are those of a whole model, by its RecomputeSchedule");
+  if (options.packed && options.attention == AttentionAlgorithm::standard)
+    throw NotSupported(
+        "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "
+        "AttentionAlgorithm::flash");
+}
+
 inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
   return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
+}
+
+/// A vector as the one row of a matrix.
+template <class Space>
+auto one_row(const StridedVector<Space, const std::int32_t>& v) {
+  using Row =
+      Kokkos::View<const std::int32_t**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  return Row(v.data(), Kokkos::LayoutStride(1, v.extent(0) * v.stride(0), v.extent(0), v.stride(0)));
+}
+
+/// The borders of packed documents, where there are any.
+template <class Exec>
+AttentionExtras<Exec> documents(const LayerOptions& options,
+                                const PackedTokens<typename Exec::memory_space>& packed) {
+  AttentionExtras<Exec> extras;
+  if (options.packed) extras.sequences(packed.starts, packed.starts);
+  return extras;
 }
 
 }  // namespace Impl
@@ -31,34 +62,35 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
                                     Ledger& ledger, const DecoderLayer* share_with)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
+  Impl::check_layer_options(options);
+  LayerOptions others = options;
+  if (share_with) others.recompute = share_with->m_options.recompute;
   if (share_with &&
-      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != options))
+      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != others))
     throw DimensionMismatch(
         "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
-        "that "
-        "share with the same ones");
-  const bool training = options.mode == LayerMode::training;
+        "that share with the same ones");
   m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
-  if (training) m_gradient = LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients);
-  m_tables_filled = share_with ? share_with->m_tables_filled : std::make_shared<bool>(false);
-  place_tables(ledger, share_with ? share_with->m_table_block : nullptr);
-  place_activations(ledger, share_with && !training ? share_with->m_activation_block : nullptr);
-  place_workspace(ledger, share_with ? share_with->m_workspace_block : nullptr);
+  if (trains()) m_gradient = LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients);
+  m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
+  place_tables(ledger);
+  place_activations(ledger);
+  place_workspace(ledger);
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_tables(Ledger& ledger, const Block& shared) {
+void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
   const std::int64_t half = m_config.head_dim / 2;
   Arena<memory_space> arena;
   arena.add(m_cos, m_shape.seq_len, half);
   arena.add(m_sin, m_shape.seq_len, half);
-  m_table_block =
-      Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", shared);
+  Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_activations(Ledger& ledger, const Block& shared) {
-  const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads, seq = m_shape.seq_len;
+void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
+  const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads;
+  const auto [batch, seq] = sequences();
   Arena<memory_space> arena;
   arena.add(m_rstd1, rows);
   arena.add(m_rstd2, rows);
@@ -72,45 +104,52 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger, const Block& share
     arena.add(m_qkv, rows, m_config.qkv_size());
     arena.add(m_attention, rows, m_config.attention_size());
     if (m_options.attention == AttentionAlgorithm::standard)
-      arena.add(m_probabilities, m_shape.batch, heads, seq, seq);
+      arena.add(m_probabilities, batch, heads, seq, seq);
     else
-      arena.add(m_lse, m_shape.batch, heads, seq);
+      arena.add(m_lse, batch, heads, seq);
   };
   const auto mlp_half = [&] { arena.add(m_gate_up, rows, 2 * m_config.intermediate_size); };
   // The attention half is dead when the MLP starts, unless backward comes.
-  if (m_options.mode == LayerMode::inference) {
+  if (!trains()) {
     arena.overlap(attention_half, mlp_half);
   } else {
     attention_half();
     mlp_half();
   }
-  m_activation_block =
-      Impl::allocate_or_share(arena, ledger, MemoryClass::activations, "DecoderLayer::activations", shared);
+  if (keeps_pointwise()) {
+    arena.add(m_normed1, rows, m_config.hidden_size);
+    arena.add(m_normed2, rows, m_config.hidden_size);
+    arena.add(m_product, rows, m_config.intermediate_size);
+  }
+  Impl::allocate_or_share(arena, ledger, MemoryClass::activations, "DecoderLayer::activations",
+                          keeps_nothing() ? m_shared->activations : m_activation_block);
   if (!keeps_rotated()) m_rotated = m_qkv;
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, const Block& shared) {
+void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
-  const bool training = m_options.mode == LayerMode::training;
   Arena<memory_space> arena;
-  arena.add(m_normed, rows, hidden);
+  Matrix normed, product;
+  arena.add(normed, rows, hidden);
   arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
-  if (training) {
+  if (trains()) {
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
     // the one it makes. The recomputed product stands where the gradient of gate and up will be.
     arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
                   [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
-    arena.overlap([&] { arena.add(m_product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
+    arena.overlap([&] { arena.add(product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
                   [&] { arena.add(m_d_qkv, rows, m_config.qkv_size()); });
     arena.add(m_dh, rows, hidden);
     arena.add(m_norm_workspace, norm_workspace_bytes());
     arena.add(m_attention_workspace, attention_workspace_bytes());
   }
-  m_workspace_block =
-      Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace", shared);
+  Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace",
+                          m_shared->workspace);
+  if (keeps_pointwise()) return;
+  m_normed1 = m_normed2 = normed;
   // In inference the product overwrites the gate.
-  if (!training) m_product = Impl::gate_half(m_gate_up);
+  m_product = trains() ? product : Matrix(Impl::gate_half(m_gate_up));
 }
 
 template <class Exec, Scalar T>
@@ -125,25 +164,26 @@ std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
 
 template <class Exec, Scalar T>
 std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
-  const std::int64_t heads = m_config.num_attention_heads, seq = m_shape.seq_len;
+  const std::int64_t heads = m_config.num_attention_heads;
+  const auto [batch, seq] = sequences();
   if (m_options.attention == AttentionAlgorithm::standard)
-    return standard_attention_backward_workspace_bytes<T>(Exec(), m_shape.batch, heads, seq, seq);
-  const AttentionShape shape{dtype_of<T>,       m_shape.batch,    seq, seq, heads, m_config.num_key_value_heads,
-                             m_config.head_dim, m_config.head_dim};
+    return standard_attention_backward_workspace_bytes<T>(Exec(), batch, heads, seq, seq);
+  const AttentionShape shape{
+      dtype_of<T>, batch, seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim, m_config.head_dim};
   return attention_backward_workspace_bytes(Exec(), shape, Impl::attention_options(m_config, m_options));
 }
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
-  if (!*m_tables_filled) rope_tables(exec, m_cos, m_sin, m_config.rope);
-  *m_tables_filled = true;
+  if (!m_shared->tables_filled) rope_tables(exec, m_cos, m_sin, m_config.rope);
+  m_shared->tables_filled = true;
   zero_gradients(exec);
   m_prepared = true;
 }
 
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
-  return layer_parameters(m_config, m_weight, m_options.mode == LayerMode::training ? &m_gradient : nullptr);
+  return layer_parameters(m_config, m_weight, trains() ? &m_gradient : nullptr);
 }
 
 template <class Exec, Scalar T>
@@ -152,36 +192,13 @@ void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) {
+void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y,
+                                    const Packed& packed) {
   if (!m_prepared)
     throw NotSupported(
         "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
-        "first "
-        "forward");
-  {
-    Region region("attention_norm");
-    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, {.eps = m_config.rms_norm_eps});
-  }
-  {
-    Region region("qkv");
-    project(exec);
-  }
-  {
-    Region region("attention");
-    attention(exec);
-  }
-  {
-    Region region("out_projection");
-    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, {}, m_product_workspace);
-  }
-  {
-    Region region("mlp_norm");
-    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, {.eps = m_config.rms_norm_eps});
-  }
-  {
-    Region region("gate_up");
-    linear_swiglu_forward(exec, m_normed, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
-  }
+        "first forward");
+  save(exec, x, packed);
   {
     Region region("down");
     linear_residual_forward(exec, m_product, m_weight.down, m_h, y, {}, m_product_workspace);
@@ -189,16 +206,42 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
   m_ran_forward = true;
 }
 
+// All that backward reads: forward without its last product.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::save(const Exec& exec, const ConstMatrix& x, const Packed& packed) {
+  normalise(exec, attention_norm(), x);
+  {
+    Region region("qkv");
+    project(exec, packed);
+  }
+  {
+    Region region("attention");
+    attention(exec, packed);
+  }
+  {
+    Region region("out_projection");
+    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, {}, m_product_workspace);
+  }
+  normalise(exec, mlp_norm(), m_h);
+  {
+    Region region("gate_up");
+    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
+  }
+  if (keeps_nothing()) m_shared->computed = this;
+}
+
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
-                                     const Matrix& dx) {
-  if (m_options.mode != LayerMode::training)
+                                     const Matrix& dx, const Packed& packed) {
+  if (!trains())
     throw NotSupported(
         "kformer::DecoderLayer::backward: the layer was made for inference and keeps nothing for backward; "
         "construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported("kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
-  mlp_gradient(exec, dy);
+  const bool again = keeps_nothing() && m_shared->computed != this;
+  if (again) save(exec, x, packed);
+  mlp_gradient(exec, dy, !again && !keeps_pointwise());
   {
     Region region("out_projection");
     linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, {}, m_product_workspace);
@@ -206,39 +249,54 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   }
   {
     Region region("attention");
-    attention_gradient(exec);
+    attention_gradient(exec, packed);
   }
   {
     Region region("rope");
-    rope_backward(exec, queries(m_d_qkv), keys(m_d_qkv), m_cos, m_sin, 0, m_config.rope.layout);
+    const auto dq = queries(m_d_qkv), dk = keys(m_d_qkv);
+    if (m_options.packed)
+      rope_backward(exec, dq, dk, m_cos, m_sin, Impl::one_row(packed.positions), m_config.rope.layout);
+    else
+      rope_backward(exec, dq, dk, m_cos, m_sin, 0, m_config.rope.layout);
     if (m_config.qk_norm) head_norm_gradient(exec);
   }
-  {
-    Region region("attention_norm");
-    rms_norm_forward(exec, x, m_weight.norm1, m_normed, m_rstd1, {.eps = m_config.rms_norm_eps});
-  }
+  if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
-    linear_backward_weight(exec, m_normed, m_d_qkv, m_gradient.qkv, {}, m_product_workspace);
+    linear_backward_weight(exec, m_normed1, m_d_qkv, m_gradient.qkv, {}, m_product_workspace);
     if (m_config.attention_bias) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
     linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, {}, m_product_workspace);
   }
-  Region region("attention_norm");
+  norm_gradient(exec, attention_norm(), x, m_dh, dx);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::normalise(const Exec& exec, const Norm& norm, const ConstMatrix& x) {
+  Region region(norm.region);
+  rms_norm_forward(exec, x, norm.weight, norm.y, norm.rstd, {.eps = m_config.rms_norm_eps});
+}
+
+// From the gradient of what the norm returned, and that of x by its other use, to the gradient of x.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::norm_gradient(const Exec& exec, const Norm& norm, const ConstMatrix& x,
+                                          const ConstMatrix& d_residual, const Matrix& dx) {
+  Region region(norm.region);
   rms_norm_residual_backward(exec,
                              RmsNormResidualBackwardOperands{.sum = x,
-                                                             .weight = m_weight.norm1,
-                                                             .rstd = m_rstd1,
+                                                             .weight = norm.weight,
+                                                             .rstd = norm.rstd,
                                                              .dy = m_d_normed,
-                                                             .dsum = m_dh,
+                                                             .dsum = d_residual,
                                                              .dx = dx,
-                                                             .dweight = m_gradient.norm1},
+                                                             .dweight = norm.dweight},
                              m_norm_workspace);
 }
 
-// From dy to dh, the gradient of what entered the MLP and its residual.
+// From dy to dh, the gradient of what entered the MLP and its residual. `restore`: whether the norm's output and
+// the product have to be computed again.
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy) {
-  {
+void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore) {
+  if (restore) {
     Region region("swiglu");
     swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
   }
@@ -252,39 +310,25 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
     swiglu_backward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_d_product,
                     Impl::gate_half(m_d_gate_up), Impl::up_half(m_d_gate_up));
   }
-  {
-    Region region("mlp_norm");
-    rms_norm_forward(exec, m_h, m_weight.norm2, m_normed, m_rstd2, {.eps = m_config.rms_norm_eps});
-  }
+  if (restore) normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    linear_backward_weight(exec, m_normed, m_d_gate_up, m_gradient.gate_up, {}, m_product_workspace);
+    linear_backward_weight(exec, m_normed2, m_d_gate_up, m_gradient.gate_up, {}, m_product_workspace);
     linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, {}, m_product_workspace);
   }
-  {
-    Region region("mlp_norm");
-    rms_norm_residual_backward(exec,
-                               RmsNormResidualBackwardOperands{.sum = m_h,
-                                                               .weight = m_weight.norm2,
-                                                               .rstd = m_rstd2,
-                                                               .dy = m_d_normed,
-                                                               .dsum = dy,
-                                                               .dx = m_dh,
-                                                               .dweight = m_gradient.norm2},
-                               m_norm_workspace);
-  }
+  norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
 }
 
 // q, k and v, q and k rotated: one product whose tiles are rotated while they are in the cache, unless the
-// heads are normalised in between.
+// heads are normalised in between, or positions are those of packed documents.
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::project(const Exec& exec) {
+void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  if (!m_config.qk_norm) {
+  if (!m_config.qk_norm && !m_options.packed) {
     const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout};
     if (m_config.attention_bias)
       linear_bias_rope_forward(exec,
-                               LinearBiasRopeForwardOperands{.x = m_normed,
+                               LinearBiasRopeForwardOperands{.x = m_normed1,
                                                              .weight = m_weight.qkv,
                                                              .bias = m_weight.bias,
                                                              .cos = m_cos,
@@ -292,21 +336,33 @@ void DecoderLayer<Exec, T>::project(const Exec& exec) {
                                                              .y = m_qkv},
                                rotated, m_product_workspace);
     else
-      linear_rope_forward(exec, m_normed, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
+      linear_rope_forward(exec, m_normed1, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
     return;
   }
   if (m_config.attention_bias)
-    linear_bias_forward(exec, m_normed, m_weight.qkv, m_weight.bias, m_qkv, {}, m_product_workspace);
+    linear_bias_forward(exec, m_normed1, m_weight.qkv, m_weight.bias, m_qkv, {}, m_product_workspace);
   else
-    linear_forward(exec, m_normed, m_weight.qkv, m_qkv, {}, m_product_workspace);
-  const auto normalise = [&](std::int64_t first, std::int64_t count, const auto& weight, const auto& rstd) {
-    rms_norm_forward(exec, Impl::heads_of_rows(m_qkv, first, count, m_config.head_dim), weight,
-                     Impl::heads_of_rows(m_rotated, first, count, m_config.head_dim), rstd,
-                     {.eps = m_config.rms_norm_eps});
-  };
-  normalise(0, q_heads, m_weight.q_norm, m_q_rstd);
-  normalise(q_heads, kv_heads, m_weight.k_norm, m_k_rstd);
-  rope_forward(exec, queries(m_rotated), keys(m_rotated), m_cos, m_sin, 0, m_config.rope.layout);
+    linear_forward(exec, m_normed1, m_weight.qkv, m_qkv, {}, m_product_workspace);
+  if (m_config.qk_norm) {
+    const auto heads = [&](const Matrix& from, std::int64_t first, std::int64_t count) {
+      return Impl::heads_of_rows(from, first, count, m_config.head_dim);
+    };
+    qk_norm_forward(exec,
+                    QkNormForwardOperands{.q = heads(m_qkv, 0, q_heads),
+                                          .k = heads(m_qkv, q_heads, kv_heads),
+                                          .q_weight = m_weight.q_norm,
+                                          .k_weight = m_weight.k_norm,
+                                          .q_out = heads(m_rotated, 0, q_heads),
+                                          .k_out = heads(m_rotated, q_heads, kv_heads),
+                                          .q_rstd = m_q_rstd,
+                                          .k_rstd = m_k_rstd},
+                    {.eps = m_config.rms_norm_eps});
+  }
+  const auto q = queries(m_rotated), k = keys(m_rotated);
+  if (m_options.packed)
+    rope_forward(exec, q, k, m_cos, m_sin, Impl::one_row(packed.positions), m_config.rope.layout);
+  else
+    rope_forward(exec, q, k, m_cos, m_sin, 0, m_config.rope.layout);
 }
 
 template <class Exec, Scalar T>
@@ -329,17 +385,17 @@ void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::attention(const Exec& exec) {
+void DecoderLayer<Exec, T>::attention(const Exec& exec, const Packed& packed) {
   const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
   if (m_options.attention == AttentionAlgorithm::standard)
     standard_attention_forward(exec, q, k, v, out, m_probabilities, options);
   else
-    attention_forward(exec, q, k, v, out, m_lse, options);
+    attention_forward(exec, q, k, v, out, m_lse, options, Impl::documents<Exec>(m_options, packed));
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec) {
+void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec, const Packed& packed) {
   const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   const auto dout = queries(m_d_attention), dq = queries(m_d_qkv), dk = keys(m_d_qkv), dv = values(m_d_qkv);
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
@@ -359,23 +415,23 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec) {
         exec,
         AttentionBackwardOperands{
             .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv},
-        options, {}, {}, m_attention_workspace);
+        options, Impl::documents<Exec>(m_options, packed), {}, m_attention_workspace);
 }
 
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::Heads DecoderLayer<Exec, T>::queries(const Matrix& qkv) const {
-  return Impl::heads_of_sequences(qkv, m_shape.batch, 0, m_config.num_attention_heads, m_config.head_dim);
+  return Impl::heads_of_sequences(qkv, sequences().batch, 0, m_config.num_attention_heads, m_config.head_dim);
 }
 
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::Heads DecoderLayer<Exec, T>::keys(const Matrix& qkv) const {
-  return Impl::heads_of_sequences(qkv, m_shape.batch, m_config.num_attention_heads,
+  return Impl::heads_of_sequences(qkv, sequences().batch, m_config.num_attention_heads,
                                   m_config.num_key_value_heads, m_config.head_dim);
 }
 
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::Heads DecoderLayer<Exec, T>::values(const Matrix& qkv) const {
-  return Impl::heads_of_sequences(qkv, m_shape.batch, rotated_heads(), m_config.num_key_value_heads,
+  return Impl::heads_of_sequences(qkv, sequences().batch, rotated_heads(), m_config.num_key_value_heads,
                                   m_config.head_dim);
 }
 

@@ -80,7 +80,8 @@ void Generator<Exec, T>::fence(const Exec& exec, const char* label) {
 }
 
 template <class Exec, Scalar T>
-void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts) {
+void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
+                               const std::function<bool()>& stop) {
   const auto wrong = [](const std::string& sentence) {
     throw DimensionMismatch("kformer::Generator::start: " + sentence);
   };
@@ -106,7 +107,10 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     if (m_options.max_new_tokens == 0 || is_full(sequence)) sequence.stopped = StopReason::length;
   }
   for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
-  for (std::size_t s = 0; s < m_sequences.size(); ++s) prefill(exec, s, reuse_prefix(exec, s));
+  bool goes_on = true;
+  for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s)
+    goes_on = prefill(exec, s, reuse_prefix(exec, s), stop);
+  for (std::size_t s = 0; s < m_sequences.size() && !goes_on; ++s) this->stop(static_cast<std::int64_t>(s));
   fence(exec, "kformer::Generator::start");
 }
 
@@ -138,19 +142,22 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
   return best;
 }
 
-// All tokens but the last, from number `from` on.
+// All tokens but the last, from number `from` on; false if `stop` wanted an end before that.
 template <class Exec, Scalar T>
-void Generator<Exec, T>::prefill(const Exec& exec, std::size_t sequence, std::size_t from) {
+bool Generator<Exec, T>::prefill(const Exec& exec, std::size_t sequence, std::size_t from,
+                                 const std::function<bool()>& stop) {
   GeneratedSequence& s = m_sequences[sequence];
   const std::size_t end = s.tokens.size() - 1;
   std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
   while (from < end) {
+    if (stop && stop()) return false;
     const std::size_t count = std::min(end - from, static_cast<std::size_t>(m_options.prefill_chunk));
     new_tokens[sequence] = static_cast<std::int64_t>(count);
     feed(exec, new_tokens, std::span(s.tokens).subspan(from, count));
     if (m_options.score_prompt) score_prompt(exec, s, from, count);
     from += count;
   }
+  return true;
 }
 
 // The log-probabilities of the tokens that follow those of a chunk.
@@ -199,7 +206,7 @@ void Generator<Exec, T>::feed_last(const Exec& exec) {
   for (const std::size_t s : m_live) {
     if (m_options.recompute) {
       m_cache.reset(static_cast<std::int64_t>(s));
-      prefill(exec, s, 0);
+      prefill(exec, s, 0, {});
     }
     new_tokens[s] = 1;
     ids.push_back(m_sequences[s].tokens.back());

@@ -102,7 +102,8 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   m_table_block = tables.allocate(ledger, MemoryClass::weights, "LlamaDecoder::rope_tables");
 
   const std::int64_t rows = m_options.max_rows, hidden = m_config.hidden_size, some = m_options.max_logit_rows;
-  const std::int64_t most_heads = std::max(m_config.num_attention_heads, m_config.num_key_value_heads);
+  const std::int64_t normed_heads =
+      m_config.qk_norm ? m_config.num_attention_heads + m_config.num_key_value_heads : 0;
   arena.add(m_rstd, std::max(rows, some));
   arena.add(m_x, rows, hidden);
   arena.add(m_normed, rows, hidden);
@@ -111,7 +112,7 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
       [&] {
         arena.add(m_qkv, rows, m_config.qkv_size());
         arena.add(m_attention, rows, m_config.attention_size());
-        arena.add(m_head_rstd, m_config.qk_norm ? rows * most_heads : 0);
+        arena.add(m_head_rstd, rows * normed_heads);
       },
       [&] { arena.add(m_gate_up, rows, 2 * m_config.intermediate_size); },
       [&] {
@@ -259,15 +260,23 @@ void LlamaDecoder<Exec, T>::rotate(const Exec& exec, const Layer& layer, const M
                                    const Integers& positions) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
   const std::size_t rows = qkv.extent(0);
-  const auto normalise = [&](std::int64_t first, std::int64_t count, const auto& weight) {
-    const auto heads = Impl::heads_of_rows(qkv, first, count, m_config.head_dim);
-    const Kokkos::View<C**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> rstd(
-        m_head_rstd.data(), rows, static_cast<std::size_t>(count));
-    rms_norm_forward(exec, heads, weight, heads, rstd, {.eps = m_config.rms_norm_eps});
-  };
   if (m_config.qk_norm) {
-    normalise(0, q_heads, layer.q_norm);
-    normalise(q_heads, kv_heads, layer.k_norm);
+    using Statistics =
+        Kokkos::View<C**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    const auto q = Impl::heads_of_rows(qkv, 0, q_heads, m_config.head_dim),
+               k = Impl::heads_of_rows(qkv, q_heads, kv_heads, m_config.head_dim);
+    const Statistics q_rstd(m_head_rstd.data(), rows, q.extent(1));
+    const Statistics k_rstd(m_head_rstd.data() + q_rstd.size(), rows, k.extent(1));
+    qk_norm_forward(exec,
+                    QkNormForwardOperands{.q = q,
+                                          .k = k,
+                                          .q_weight = layer.q_norm,
+                                          .k_weight = layer.k_norm,
+                                          .q_out = q,
+                                          .k_out = k,
+                                          .q_rstd = q_rstd,
+                                          .k_rstd = k_rstd},
+                    {.eps = m_config.rms_norm_eps});
   }
   // All tokens as one sequence, each with a position of its own.
   const Kokkos::View<const std::int32_t**, Kokkos::LayoutStride, memory_space,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+
 #include "kformer/core/region.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_model.hpp"
@@ -17,14 +19,57 @@ namespace kformer {
 template <class Exec, Scalar T>
 LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
                                 Ledger& ledger)
-    : m_config(config), m_shape(shape), m_options(options) {
+    : LlamaModel(config, shape, options, ledger,
+                 RecomputeSchedule::uniform(options.recompute, config.num_hidden_layers)) {}
+
+template <class Exec, Scalar T>
+LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
+                                Ledger& ledger, const RecomputeSchedule& schedule)
+    : m_config(config), m_shape(shape), m_options(options), m_schedule(schedule) {
   config.check_model();
-  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l)
-    m_layers.emplace_back(config, shape, options, ledger, m_layers.empty() ? nullptr : &m_layers.front());
+  check_schedule();
+  add_layers(ledger);
   place_ends(ledger, MemoryClass::weights, m_weight);
-  if (options.mode == LayerMode::training) place_ends(ledger, MemoryClass::gradients, m_gradient);
+  if (trains()) place_ends(ledger, MemoryClass::gradients, m_gradient);
   place_activations(ledger);
   place_workspace(ledger);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::check_schedule() const {
+  const auto layers = m_schedule.nested_layers + static_cast<std::int64_t>(m_schedule.kinds.size());
+  if (layers != m_config.num_hidden_layers)
+    throw DimensionMismatch("kformer::LlamaModel: the recomputation schedule is for " + std::to_string(layers) +
+                            " layers, expected " + std::to_string(m_config.num_hidden_layers) +
+                            " (num_hidden_layers)");
+  if (m_schedule.nested_layers > 0 && m_schedule.nested_slots < 1)
+    throw DimensionMismatch(
+        "kformer::LlamaModel: the recomputation schedule has nested layers, but keeps none of their inputs; "
+        "nested_slots must be at least 1");
+  for (const Recompute kind : m_schedule.kinds) {
+    if (kind == Recompute::offload && Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
+      throw NotSupported(std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to host "
+                                     "memory, but ") +
+                         Exec::name() + " computes there already; choose layer or nested");
+    if (kind == Recompute::nested || kind == Recompute::automatic)
+      throw NotSupported(
+          "kformer::LlamaModel: a layer of a recomputation schedule keeps none, pointwise, layer "
+          "or offload, not " +
+          std::string(name_of(kind)));
+  }
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
+  LayerOptions options = m_options;
+  std::int64_t offloaded = 0;
+  for (std::int64_t l = 0; l < m_config.num_hidden_layers; ++l) {
+    const std::int64_t own = l - m_schedule.nested_layers;
+    options.recompute = own < 0 ? Recompute::layer : m_schedule.kinds[static_cast<std::size_t>(own)];
+    m_offload_index.push_back(options.recompute == Recompute::offload ? offloaded++ : -1);
+    if (options.recompute == Recompute::offload) options.recompute = Recompute::layer;
+    m_layers.emplace_back(m_config, m_shape, options, ledger, m_layers.empty() ? nullptr : &m_layers.front());
+  }
 }
 
 template <class Exec, Scalar T>
@@ -42,11 +87,18 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
   Arena<memory_space> arena;
-  m_x.resize(m_options.mode == LayerMode::training ? m_layers.size() + 1 : 2);
-  for (Matrix& x : m_x) arena.add(x, rows, hidden);
+  m_kept.resize(trains() ? static_cast<std::size_t>(CheckpointedChain<Matrix>::kept_states(m_schedule)) : 2);
+  for (Matrix& x : m_kept) arena.add(x, rows, hidden);
+  if (trains()) arena.add(m_last, rows, hidden);
   arena.add(m_hidden, rows, hidden);
   arena.add(m_rstd, rows);
   m_block = arena.allocate(ledger, MemoryClass::activations, "LlamaModel::activations");
+  const auto offloaded = std::ranges::count(m_schedule.kinds, Recompute::offload);
+  if (offloaded > 0) m_offloaded = OffloadedStates<Exec>(ledger, offloaded, array_bytes<T>({rows, hidden}));
+  if (trains())
+    m_chain = CheckpointedChain<Matrix>(m_schedule, m_kept);
+  else
+    m_last = m_kept[m_layers.size() % 2];
 }
 
 template <class Exec, Scalar T>
@@ -54,7 +106,7 @@ void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
   Arena<memory_space> arena;
   arena.add(m_loss_workspace, linear_cross_entropy_workspace_bytes<T>(Exec(), rows, m_config.vocab_size));
-  if (m_options.mode == LayerMode::training) {
+  if (trains()) {
     arena.add(m_norm_workspace, rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden));
     arena.add(m_dx, rows, hidden);
     arena.add(m_dy, rows, hidden);
@@ -71,9 +123,7 @@ void LlamaModel<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
-  const auto gradient = [&](const auto& view) {
-    return m_options.mode == LayerMode::training ? tensor_ref(view) : TensorRef{};
-  };
+  const auto gradient = [&](const auto& view) { return trains() ? tensor_ref(view) : TensorRef{}; };
   std::vector<Parameter> all{
       {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
@@ -109,7 +159,7 @@ void LlamaModel<Exec, T>::require_forward(const char* function) const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const char* forward) const {
-  if (m_options.mode != LayerMode::training)
+  if (!trains())
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the model was made for inference and keeps nothing for backward; "
                        "construct it with LayerMode::training");
@@ -131,34 +181,69 @@ void LlamaModel<Exec, T>::require_states(const char* function, const char* role,
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids) {
+void LlamaModel<Exec, T>::require_packed(const char* function, const PackedTokens<memory_space>& packed) const {
+  if (!m_options.packed) return;
+  const std::string name = std::string("LlamaModel::") + function;
+  const std::string rows = std::to_string(m_shape.rows());
+  Operands(name.c_str(), {{"starts", tensor_ref(packed.starts)}, {"positions", tensor_ref(packed.positions)}})
+      .require_extents(
+          packed.starts.extent(0) > 1 && tensor_ref(packed.positions).has_extents({m_shape.rows()}),
+          "starts of at least one document and the end of the last, and positions of " + rows +
+              " tokens (batch x seq_len)");
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
+                                  const PackedTokens<memory_space>& packed) {
   require_prepared("forward");
+  require_packed("forward", packed);
   {
     Region region("embedding");
-    embedding_forward(exec, ids, m_weight.embedding, m_x[0]);
+    embedding_forward(exec, ids, m_weight.embedding, m_kept.front());
   }
-  run_layers(exec);
+  run_layers(exec, packed);
   m_saved = Saved::forward;
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& x) {
+void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& x,
+                                           const PackedTokens<memory_space>& packed) {
   require_prepared("forward_embedded");
+  require_packed("forward_embedded", packed);
   require_states("forward_embedded", "x", tensor_ref(x));
-  Kokkos::deep_copy(exec, m_x[0], x);
-  run_layers(exec);
+  Kokkos::deep_copy(exec, m_kept.front(), x);
+  run_layers(exec, packed);
   m_saved = Saved::forward_embedded;
 }
 
-// From m_x[0] to m_hidden.
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::run_layers(const Exec& exec) {
-  const std::size_t states = m_x.size();
-  for (std::size_t l = 0; l < m_layers.size(); ++l)
-    m_layers[l].forward(exec, m_x[l % states], m_x[(l + 1) % states]);
+void LlamaModel<Exec, T>::run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y) {
+  const auto i = static_cast<std::size_t>(l);
+  if (m_offload_index[i] >= 0) m_offloaded.save(exec, m_offload_index[i], x.data());
+  m_layers[i].forward(exec, x, y, m_packed);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::reverse_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& dy,
+                                        const Matrix& dx) {
+  const auto i = static_cast<std::size_t>(l);
+  if (const std::int64_t n = m_offload_index[i]; n >= 0)
+    m_offloaded.fetch(exec, n, x.data(), n > 0 ? m_chain.offloaded(n - 1).data() : nullptr);
+  m_layers[i].backward(exec, x, dy, dx, m_packed);
+}
+
+// From the input of the first layer to m_hidden.
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::run_layers(const Exec& exec, const PackedTokens<memory_space>& packed) {
+  m_packed = packed;
+  if (trains())
+    m_chain.forward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); }, m_last,
+                    m_hidden);
+  else
+    for (std::size_t l = 0; l < m_layers.size(); ++l)
+      m_layers[l].forward(exec, m_kept[l % 2], m_kept[(l + 1) % 2], packed);
   Region region("final_norm");
-  rms_norm_forward(exec, m_x[m_layers.size() % states], m_weight.norm, m_hidden, m_rstd,
-                   {.eps = m_config.rms_norm_eps});
+  rms_norm_forward(exec, m_last, m_weight.norm, m_hidden, m_rstd, {.eps = m_config.rms_norm_eps});
   m_has_hidden = true;
 }
 
@@ -166,6 +251,17 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
   require_forward("logits");
   linear_forward(exec, m_hidden, head(), logits);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Matrix& logits) {
+  require_forward("logits");
+  if (token < 0 || token >= m_shape.rows())
+    throw DimensionMismatch("kformer::LlamaModel::logits: token " + std::to_string(token) + " is not one of " +
+                            std::to_string(m_shape.rows()));
+  const auto row = static_cast<std::size_t>(token);
+  const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
+  linear_forward(exec, hidden, head(), logits);
 }
 
 template <class Exec, Scalar T>
@@ -194,7 +290,7 @@ void LlamaModel<Exec, T>::backward_embedded(const Exec& exec, const Tokens& targ
   layer_gradients(exec, targets, dloss, loss, options, &dx);
 }
 
-// From the loss to the gradient of m_x[0], in `dx` or where that is null in an array of the model.
+// From the loss to the gradient of the first layer's input, in `dx` or where that is null in an array of the model.
 template <class Exec, Scalar T>
 typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
     const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss, const TokenNumbers& loss,
@@ -215,7 +311,7 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
   {
     Region region("final_norm");
     rms_norm_backward(exec,
-                      RmsNormBackwardOperands{.x = m_x.back(),
+                      RmsNormBackwardOperands{.x = m_last,
                                               .weight = m_weight.norm,
                                               .rstd = m_rstd,
                                               .dy = m_dy,
@@ -223,13 +319,13 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                                               .dweight = m_gradient.norm},
                       m_norm_workspace);
   }
-  // The gradients of a layer's output and of its input take turns in two arrays.
-  Matrix from = m_dx, to = m_dy;
-  for (std::size_t l = m_layers.size(); l-- > 0; std::swap(from, to)) {
-    if (l == 0 && dx) to = *dx;
-    m_layers[l].backward(exec, m_x[l], from, to);
-  }
-  return from;
+  // Nested layers need an array in which states are computed again.
+  if (m_schedule.nested_layers > 0) m_has_hidden = false;
+  return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
+                          [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
+                            reverse_layer(exec, l, x, dy, dx_of_layer);
+                          },
+                          m_dx, m_dy, m_hidden, dx);
 }
 
 }  // namespace kformer

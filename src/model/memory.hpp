@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "kformer/memory/arena.hpp"
@@ -11,14 +10,14 @@
 
 namespace kformer::Impl {
 
-/// Sets the Views of the arena in `shared`, or where that is null in a new block.
+/// Sets the Views of the arena in `shared`, which is allocated if it is empty.
 template <class Space>
-std::shared_ptr<MemoryBlock<Space>> allocate_or_share(const Arena<Space>& arena, Ledger& ledger,
-                                                      MemoryClass memory_class, const std::string& label,
-                                                      std::shared_ptr<MemoryBlock<Space>> shared) {
-  if (!shared) return std::make_shared<MemoryBlock<Space>>(arena.allocate(ledger, memory_class, label));
-  arena.bind(*shared);
-  return shared;
+void allocate_or_share(const Arena<Space>& arena, Ledger& ledger, MemoryClass memory_class,
+                       const std::string& label, MemoryBlock<Space>& shared) {
+  if (shared.bytes() == 0)
+    shared = arena.allocate(ledger, memory_class, label);
+  else
+    arena.bind(shared);
 }
 
 /// Sets every number of a block to zero.

@@ -136,8 +136,7 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
   if (m_config.rope && !m_prepared)
     throw NotSupported(
         "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before "
-        "the first "
-        "forward");
+        "the first forward");
   if (m_config.rope && m_shape.context_len != m_shape.seq_len)
     throw NotSupported(
         "kformer::MultiHeadAttention::forward: a rotary embedding needs a context as long as x, got " +
@@ -160,7 +159,7 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                            const Matrix& dx, const Gradients& gradients) {
   begin_backward(exec, dy, gradients);
-  run_backward(exec);
+  attention_gradient(exec);
   finish_backward(exec, x, x, dx, m_d_keys, gradients);
   Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dx, m_d_keys);
 }
@@ -170,7 +169,7 @@ void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& 
                                            const ConstMatrix& dy, const Matrix& dx, const Matrix& dcontext,
                                            const Gradients& gradients) {
   begin_backward(exec, dy, gradients);
-  run_backward(exec);
+  attention_gradient(exec);
   finish_backward(exec, x, context, dx, dcontext, gradients);
 }
 
@@ -181,8 +180,7 @@ void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMa
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for "
-        "backward; "
-        "construct it with LayerMode::training");
+        "backward; construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: there was no forward; call forward(exec, x, y) first");
@@ -190,21 +188,6 @@ void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMa
   Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), dy, gradients.o, gradients.o_bias,
                          m_product_workspace);
   linear_backward_input(exec, m_weight.o, dy, Impl::rows_of_heads(m_d_attended), {}, m_product_workspace);
-}
-
-template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::run_backward(const Exec& exec) {
-  attention_backward(exec,
-                     AttentionBackwardOperands{.q = m_q,
-                                               .k = m_k,
-                                               .v = m_v,
-                                               .out = m_attended,
-                                               .lse = m_lse,
-                                               .dout = m_d_attended,
-                                               .dq = m_dq,
-                                               .dk = m_dk,
-                                               .dv = m_dv},
-                     m_config.attention, {}, {}, m_attention_workspace);
 }
 
 // From the gradients of queries, keys and values to those of x and of the context.

@@ -65,8 +65,7 @@ void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const 
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for backward; "
-        "construct it "
-        "with LayerMode::training");
+        "construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported("kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");
   Impl::require_view("SwigluMlp::backward", "x", x, {m_rows, m_config.hidden_size});

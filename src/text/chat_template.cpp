@@ -29,108 +29,156 @@ std::string literal_system_message(std::string_view text) {
     const auto length = rest.find(end);
     if (length == std::string_view::npos) return {};
     const std::string_view message = rest.substr(0, length);
-    if (message.find_first_of("'\"{}\\") == std::string_view::npos) return std::string(message);
+    const auto program = message.find_last_of("'\"{}\\");
+    if (program == std::string_view::npos) return std::string(message);
+    // Every message that begins before that and ends here contains it.
+    at = static_cast<std::size_t>(message.data() - text.data()) + program;
   }
   return {};
 }
 
-[[noreturn]] void refuse(std::size_t index, const ChatMessage& message, const std::string& why) {
-  throw NotSupported("kformer::apply_chat: message " + std::to_string(index) + " of role '" +
-                     message.role.substr(0, 40) + "': " + why);
-}
-
-void check_order(std::span<const ChatMessage> messages) {
+/// \param alternate whether the template wants user and assistant in turns
+void check_order(std::span<const ChatMessage> messages, bool alternate, const char* function) {
+  const auto refuse = [&](std::size_t index, const std::string& why) {
+    throw NotSupported(std::string(function) + ": message " + std::to_string(index) + " of role '" +
+                       messages[index].role.substr(0, 40) + "': " + why);
+  };
   const std::size_t first = !messages.empty() && messages[0].role == "system" ? 1 : 0;
   for (std::size_t i = first; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
-    if (role == "system") refuse(i, messages[i], "a system message must come first, and only once");
-    if (role != "user" && role != "assistant")
-      refuse(i, messages[i],
-             "the role must be system, user or "
-             "assistant");
+    if (role == "system") refuse(i, "a system message must come first, and only once");
+    if (role != "user" && role != "assistant") refuse(i, "the role must be system, user or assistant");
     const bool users_turn = (i - first) % 2 == 0;
-    if (users_turn != (role == "user"))
-      refuse(i, messages[i], "user and assistant must alternate, the user first");
+    if (alternate && users_turn != (role == "user"))
+      refuse(i, "user and assistant must alternate, the user first");
   }
-  if (messages.size() <= first || messages.back().role != "user")
-    throw NotSupported("kformer::apply_chat: the last of " + std::to_string(messages.size()) +
-                       " messages is not from the user; there is nothing to answer");
 }
 
-std::string apply_chatml(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  std::string text;
-  if (messages[0].role != "system" && !chat.default_system.empty())
-    text += "<|im_start|>system\n" + chat.default_system + "<|im_end|>\n";
-  for (const ChatMessage& message : messages)
-    text += "<|im_start|>" + message.role + "\n" + message.content + "<|im_end|>\n";
-  return text + "<|im_start|>assistant\n";
+/// A conversation as it grows.
+class Pieces {
+ public:
+  Pieces& text(std::string_view text, bool answer = false) { return add(text, false, answer); }
+  Pieces& control(std::string_view text, bool answer = false) { return add(text, true, answer); }
+
+  std::vector<ChatPiece> all;
+
+ private:
+  Pieces& add(std::string_view text, bool control, bool answer) {
+    if (text.empty()) return *this;
+    const bool continues = !all.empty() && !control && !all.back().control && all.back().answer == answer;
+    if (continues)
+      all.back().text += text;
+    else
+      all.push_back({std::string(text), control, answer});
+    return *this;
+  }
+};
+
+bool is_answer(const ChatMessage& message) { return message.role == "assistant"; }
+
+void begin_chatml(Pieces& pieces, std::string_view role) {
+  pieces.control("<|im_start|>").text(role).text("\n");
 }
 
-std::string llama3_header(const std::string& role) {
-  return "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
+void write_chatml(Pieces& pieces, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  const auto write = [&](std::string_view role, std::string_view content, bool answer) {
+    begin_chatml(pieces, role);
+    pieces.text(content, answer).control("<|im_end|>", answer).text("\n");
+  };
+  if (messages[0].role != "system" && !chat.default_system.empty()) write("system", chat.default_system, false);
+  for (const ChatMessage& message : messages) write(message.role, message.content, is_answer(message));
 }
 
-std::string apply_llama3(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  std::string text;
+void begin_llama3(Pieces& pieces, std::string_view role) {
+  pieces.control("<|start_header_id|>").text(role).control("<|end_header_id|>").text("\n\n");
+}
+
+void write_llama3(Pieces& pieces, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
   const bool has_system = messages[0].role == "system";
   if (has_system || !chat.default_system.empty()) {
-    text += llama3_header("system") + chat.default_system;
-    if (has_system) text += trimmed(messages[0].content);
-    text += "<|eot_id|>";
+    begin_llama3(pieces, "system");
+    pieces.text(chat.default_system);
+    if (has_system) pieces.text(trimmed(messages[0].content));
+    pieces.control("<|eot_id|>");
   }
   for (const ChatMessage& message : messages.subspan(has_system ? 1 : 0)) {
-    text += llama3_header(message.role);
-    text += trimmed(message.content);
-    text += "<|eot_id|>";
+    const bool answer = is_answer(message);
+    begin_llama3(pieces, message.role);
+    pieces.text(trimmed(message.content), answer).control("<|eot_id|>", answer);
   }
-  return text + llama3_header("assistant");
 }
 
-std::string apply_llama2(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  std::string text, system;
+void write_llama2(Pieces& pieces, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  std::string system;
   if (messages[0].role == "system") {
     system = "<<SYS>>\n" + messages[0].content + "\n<</SYS>>\n\n";
     messages = messages.subspan(1);
   }
   for (const ChatMessage& message : messages) {
-    if (message.role == "user") {
-      if (&message != &messages.front()) text += chat.bos;
-      const std::string said = system + message.content;
-      text += "[INST] ";
-      text += trimmed(said);
-      text += " [/INST]";
-      system.clear();
-    } else {
-      text += " ";
-      text += trimmed(message.content);
-      text += " " + chat.eos;
+    if (is_answer(message)) {
+      pieces.text(" ", true).text(trimmed(message.content), true).text(" ", true).control(chat.eos, true);
+      continue;
     }
+    if (&message != &messages.front()) pieces.control(chat.bos);
+    const std::string said = system + message.content;
+    pieces.control("[INST]").text(" ").text(trimmed(said)).text(" ").control("[/INST]");
+    system.clear();
   }
-  return text;
 }
 
 /// The system message precedes the first user message, as in the published templates that have one.
-std::string apply_mistral(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  std::string text, system;
+void write_mistral(Pieces& pieces, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  std::string system;
   if (messages[0].role == "system") {
     system = messages[0].content + "\n\n";
     messages = messages.subspan(1);
   }
   for (const ChatMessage& message : messages) {
-    if (message.role == "user")
-      text += "[INST] " + system + message.content + " [/INST]";
+    if (is_answer(message))
+      pieces.text(message.content, true).control(chat.eos, true);
     else
-      text += message.content + chat.eos;
+      pieces.control("[INST]").text(" ").text(system).text(message.content).text(" ").control("[/INST]");
     system.clear();
   }
-  return text;
 }
 
-std::string apply_zephyr(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  std::string text;
-  for (const ChatMessage& message : messages)
-    text += "<|" + message.role + "|>\n" + message.content + chat.eos + "\n";
-  return text + "<|assistant|>\n";
+void begin_zephyr(Pieces& pieces, const std::string& role) { pieces.control("<|" + role + "|>").text("\n"); }
+
+void write_zephyr(Pieces& pieces, const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  for (const ChatMessage& message : messages) {
+    const bool answer = is_answer(message);
+    begin_zephyr(pieces, message.role);
+    pieces.text(message.content, answer).control(chat.eos, answer).text("\n");
+  }
+}
+
+Pieces write_messages(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  Pieces pieces;
+  switch (chat.style) {
+    case ChatStyle::chatml:
+      write_chatml(pieces, chat, messages);
+      break;
+    case ChatStyle::llama3:
+      write_llama3(pieces, chat, messages);
+      break;
+    case ChatStyle::llama2:
+      write_llama2(pieces, chat, messages);
+      break;
+    case ChatStyle::mistral:
+      write_mistral(pieces, chat, messages);
+      break;
+    case ChatStyle::zephyr:
+      write_zephyr(pieces, chat, messages);
+      break;
+  }
+  return pieces;
+}
+
+/// What precedes an answer that is still to come.
+void begin_answer(Pieces& pieces, ChatStyle style) {
+  if (style == ChatStyle::chatml) begin_chatml(pieces, "assistant");
+  if (style == ChatStyle::llama3) begin_llama3(pieces, "assistant");
+  if (style == ChatStyle::zephyr) begin_zephyr(pieces, "assistant");
 }
 
 }  // namespace
@@ -158,21 +206,27 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
   return chat;
 }
 
+std::vector<ChatPiece> chat_prompt(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  check_order(messages, true, "kformer::apply_chat");
+  if (messages.empty() || messages.back().role != "user")
+    throw NotSupported("kformer::apply_chat: the last of " + std::to_string(messages.size()) +
+                       " messages is not from the user; there is nothing to answer");
+  Pieces pieces = write_messages(chat, messages);
+  begin_answer(pieces, chat.style);
+  return pieces.all;
+}
+
 std::string apply_chat(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
-  check_order(messages);
-  switch (chat.style) {
-    case ChatStyle::chatml:
-      return apply_chatml(chat, messages);
-    case ChatStyle::llama3:
-      return apply_llama3(chat, messages);
-    case ChatStyle::llama2:
-      return apply_llama2(chat, messages);
-    case ChatStyle::mistral:
-      return apply_mistral(chat, messages);
-    case ChatStyle::zephyr:
-      break;
-  }
-  return apply_zephyr(chat, messages);
+  std::string text;
+  for (const ChatPiece& piece : chat_prompt(chat, messages)) text += piece.text;
+  return text;
+}
+
+std::vector<ChatPiece> chat_pieces(const ChatTemplate& chat, std::span<const ChatMessage> messages) {
+  const bool alternate = chat.style == ChatStyle::llama2 || chat.style == ChatStyle::mistral;
+  check_order(messages, alternate, "kformer::chat_pieces");
+  if (messages.empty()) throw NotSupported("kformer::chat_pieces: there are no messages");
+  return write_messages(chat, messages).all;
 }
 
 }  // namespace kformer

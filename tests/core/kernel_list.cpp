@@ -46,6 +46,9 @@ constexpr std::array<Kernel<ToyForward, Exec>, 2> toy_kernels{{
     {"small", only_small, no_workspace<ToyForward>, run<1>},
 }};
 
+// Another function of the op, with a list of its own.
+const bool backward_is_known = (Impl::make_known("toy", "toy_backward", "slow"), true);
+
 std::string chosen_for(int width) { return choose<ToyForward, Exec>(toy_kernels, ToyForward{width}).name; }
 
 /// Sets an environment variable, or removes it, for a scope.
@@ -123,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_kernel_is_forced_by_op_or_by_function) {
   BOOST_TEST(chosen_for(4) == "small");
   const EnvironmentVariable by_function("KFORMER_KERNEL", "toy_forward:small");
   BOOST_TEST(chosen_for(4) == "small");
-  const EnvironmentVariable other("KFORMER_KERNEL", "attention:small,toy_backward:small");
+  const EnvironmentVariable other("KFORMER_KERNEL", "attention:kokkos,toy_backward:slow");
   BOOST_TEST(chosen_for(4) == "even");
   const EnvironmentVariable second("KFORMER_KERNEL", "attention:kokkos,toy:small");
   BOOST_TEST(chosen_for(4) == "small");
@@ -144,7 +147,31 @@ BOOST_AUTO_TEST_CASE(a_forced_kernel_that_refuses_or_is_unknown_is_an_error) {
   const EnvironmentVariable unknown("KFORMER_KERNEL", "toy:fast");
   check_error<NotSupported>(
       [] { chosen_for(5); },
-      "kformer::toy_forward: KFORMER_KERNEL asks for 'fast', which this execution space does not have");
+      "kformer: KFORMER_KERNEL asks for 'fast' of 'toy', whose kernels are: even, slow, small");
+  const EnvironmentVariable of_a_function("KFORMER_KERNEL", "toy_forward:slow");
+  check_error<NotSupported>(
+      [] { chosen_for(5); },
+      "kformer: KFORMER_KERNEL asks for 'slow' of 'toy_forward', whose kernels are: even, small");
+}
+
+BOOST_AUTO_TEST_CASE(a_name_of_another_function_of_the_op_leaves_the_usual_choice) {
+  const EnvironmentVariable of_backward("KFORMER_KERNEL", "toy:slow");
+  BOOST_TEST(chosen_for(4) == "even");
+  BOOST_TEST(chosen_for(5) == "small");
+}
+
+BOOST_AUTO_TEST_CASE(an_op_that_does_not_exist_is_an_error) {
+  const EnvironmentVariable typo("KFORMER_KERNEL", "toi:even");
+  try {
+    chosen_for(4);
+    BOOST_ERROR("no error");
+  } catch (const NotSupported& error) {
+    const std::string text = error.what();
+    BOOST_TEST(
+        text.find("kformer: KFORMER_KERNEL names 'toi', which is no op; ops and functions: adamw, ") == 0u,
+        text);
+    BOOST_TEST(text.find(", toy, toy_backward, toy_forward") != text.npos, text);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_malformed_choice_is_an_error) {

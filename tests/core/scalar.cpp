@@ -23,8 +23,6 @@ struct Format<f16> {
   static constexpr int exponent_bits = 5, mantissa_bits = 10;
 };
 
-using Halves = std::tuple<bf16, f16>;
-
 /// The value of a bit pattern by the definition of IEEE 754 interchange formats.
 template <class T>
 double value_of(std::uint16_t bits) {

@@ -9,7 +9,6 @@ namespace kformer::Testing {
 BOOST_AUTO_TEST_SUITE(attention_backward_emulated)
 
 using Case = AttentionCase;
-using Halves = std::tuple<bf16, f16>;
 
 constexpr auto kernel = Impl::cuda::BackwardEntry<Exec>::entry();
 

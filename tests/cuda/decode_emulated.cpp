@@ -8,15 +8,8 @@ namespace kformer::Testing {
 BOOST_AUTO_TEST_SUITE(decode_emulated)
 
 using Case = AttentionCase;
-using Halves = std::tuple<bf16, f16>;
 using Entry = Impl::cuda::DecodeEntry<Exec>;
-
-template <class T>
-void test_decode(const Case& c) {
-  static constexpr auto kernel = Entry::entry();
-  AttentionTensors<T> t(c, Rows::aligned);
-  check_forward({&kernel, 1}, t);
-}
+constexpr auto kernel = Entry::entry();
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Halves) {
   for (const Case& c : {
@@ -30,7 +23,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Halves) {
            Case{4, 1, 139, 5, 1, 16, 32}.window(77),
            Case{1, 1, 300, 2, 1, 256, 256},
        })
-    test_decode<T>(c);
+    check_forward<T>(kernel, c);
 }
 
 // Up to 64 rows: queries times heads of a group.
@@ -42,7 +35,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(several_tiles_of_rows, T, Halves) {
            Case{2, 9, 139, 14, 2, 96, 24}.causal().softcap(3),
            Case{1, 3, 150, 21, 1, 256, 192}.causal(),
        })
-    test_decode<T>(c);
+    check_forward<T>(kernel, c);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(short_and_empty_problems, T, Halves) {
@@ -56,7 +49,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(short_and_empty_problems, T, Halves) {
            Case{1, 20, 9, 2, 1, 8, 8}.window(3),  // likewise
            Case{1, 3, 200, 2, 1, 8, 8}.causal().spread(5),
        })
-    test_decode<T>(c);
+    check_forward<T>(kernel, c);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Halves) {
@@ -67,13 +60,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Halves) {
            Case{1, 1, 1, 16, 1, 8, 8}.packed({1, 2, 9}, {90, 75, 100}).softcap(2),
            Case{1, 1, 1, 4, 1, 8, 8}.packed({0, 0}, {0, 3}),
        })
-    test_decode<T>(c);
+    check_forward<T>(kernel, c);
 }
 
-BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
-  static constexpr auto kernel = Entry::entry();
-  check_wrong_starts_of_forward(kernel);
-}
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) { check_wrong_starts_of_forward(kernel); }
 
 // Two NaN compare equal: so NaN must be exactly where it belongs.
 BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Halves) {
@@ -88,10 +78,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Halves) {
            longer.causal().poison(Poison::blind_queries),
            packed.poison(Poison::blind_queries),
        })
-    test_decode<T>(of);
+    check_forward<T>(kernel, of);
   for (const Poison what : {Poison::last_value, Poison::last_key})
     for (const Case& of : {c.causal(), c.causal().window(40).softcap(3), many.causal(), large.causal(), packed})
-      test_decode<T>(of.poison(what));
+      check_forward<T>(kernel, of.poison(what));
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {

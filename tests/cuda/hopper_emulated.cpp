@@ -9,14 +9,7 @@ namespace kformer::Testing {
 BOOST_AUTO_TEST_SUITE(hopper_emulated)
 
 using Case = AttentionCase;
-using Halves = std::tuple<bf16, f16>;
 constexpr auto kernel = Impl::cuda::WarpgroupForwardEntry<Exec>::entry();
-
-template <class T>
-void test_forward(const Case& c) {
-  AttentionTensors<T> t(c, Rows::aligned);
-  check_forward({&kernel, 1}, t);
-}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
   for (const Case& c : {
@@ -34,15 +27,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
            Case{1, 75, 260, 2, 1, 64, 64}.causal().spread(5),
            Case{1, 300, 20, 1, 1, 64, 64}.causal(),
        })
-    test_forward<T>(c);
+    check_forward<T>(kernel, c);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_hidden_may_be_anything, T, Halves) {
   const Case causal = Case{1, 150, 270, 2, 1, 64, 64}.causal();
-  for (const Poison what : {Poison::last_value, Poison::last_key}) test_forward<T>(causal.poison(what));
-  test_forward<T>(Case{1, 130, 300, 1, 1, 128, 128}.window(20).poison(Poison::last_value));
-  test_forward<T>(Case{1, 30, 300, 1, 1, 128, 128}.causal().window(20).poison(Poison::hidden_keys));
-  test_forward<T>(Case{1, 200, 70, 1, 1, 64, 64}.causal().poison(Poison::blind_queries));
+  for (const Poison what : {Poison::last_value, Poison::last_key})
+    check_forward<T>(kernel, causal.poison(what));
+  check_forward<T>(kernel, Case{1, 130, 300, 1, 1, 128, 128}.window(20).poison(Poison::last_value));
+  check_forward<T>(kernel, Case{1, 30, 300, 1, 1, 128, 128}.causal().window(20).poison(Poison::hidden_keys));
+  check_forward<T>(kernel, Case{1, 200, 70, 1, 1, 64, 64}.causal().poison(Poison::blind_queries));
 }
 
 BOOST_AUTO_TEST_CASE(what_it_refuses) {

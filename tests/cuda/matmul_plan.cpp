@@ -5,11 +5,10 @@
 #include <memory>
 
 #include "ops/linear/cuda/entries.hpp"
-#include "ops/linear/reference.hpp"
-#include "support/every_kernel.hpp"
+#include "ops/linear_cases.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace linear_cases;
 
 BOOST_AUTO_TEST_SUITE(matmul_plan)
 
@@ -98,103 +97,40 @@ struct ColumnMajorGemm {
   }
 };
 
-template <class P>
-void test_plan(const P& problem, Output& output, const auto& verify) {
+const auto plans = []<class P>(const P& problem, const std::vector<Output*>& outputs, auto verify) {
   static constexpr auto kernel = Impl::cuda::MatmulEntry<P, Exec, ColumnMajorGemm>::entry();
-  problem.check();
-  test_kernels({&kernel, 1}, problem, {&output}, [&](const std::string&) { verify(); });
-}
-
-struct Shape {
-  std::int64_t rows, in, out, batch = -1;  ///< without a batch the operands are matrices
+  test_kernels({&kernel, 1}, problem, outputs, verify);
 };
+
 constexpr Shape shapes[] = {{1, 1, 1},    {3, 5, 7}, {1, 113, 75}, {75, 1, 113}, {75, 113, 1},  {16, 24, 8},
                             {65, 31, 33}, {0, 8, 3}, {4, 3, 0},    {3, 5, 7, 1}, {9, 16, 5, 3}, {1, 8, 4, 4}};
 constexpr Rows every_rows[] = {Rows::strided, Rows::packed, Rows::aligned};
 
-enum class Added { nothing, bias, residual, to_y };
-constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
 constexpr double scale = -0.75;
 
+// The residual has other strides than y.
 template <class T>
-struct Tensors {
-  TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
-  TestTensor<Exec, compute_t<T>> dweight;
-
-  // The residual has other strides than y.
-  Tensors(Shape s, Rows rows) {
-    std::mt19937 generator(20261122);
-    const auto tensor_of = [&]<class S>(S, std::int64_t r, std::int64_t c, Rows stored) {
-      return s.batch < 0 ? TestTensor<Exec, S>({r, c}, stored) : TestTensor<Exec, S>({s.batch, r, c}, stored);
-    };
-    const auto tensor = [&](std::int64_t r, std::int64_t c) { return tensor_of(T(), r, c, rows); };
-    x = tensor(s.rows, s.in).random(generator);
-    weight = tensor(s.out, s.in).random(generator, 0.5);
-    bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
-    residual = tensor_of(T(), s.rows, s.out, rows == Rows::packed ? Rows::strided : Rows::packed)
-                   .random(generator, 3.0);
-    y = tensor(s.rows, s.out);
-    dy = tensor(s.rows, s.out).random(generator);
-    dx = tensor(s.rows, s.in);
-    dweight = tensor_of(compute_t<T>(), s.out, s.in, rows).random(generator);
-  }
-};
+Tensors<T> tensors(Shape shape, Rows rows) {
+  return {shape, rows, rows == Rows::packed ? Rows::strided : Rows::packed, 20261122};
+}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_plans_match_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
     for (const Rows rows : every_rows)
-      for (const Added added : every_added) {
-        Tensors<T> t(shape, rows);
-        std::mt19937 generator(11);
-        if (added == Added::to_y) t.y.random(generator, 3.0);
-        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref(), {scale}};
-        if (added == Added::bias) problem.bias = t.bias.ref();
-        if (added == Added::residual) problem.residual = t.residual.ref();
-        if (added == Added::to_y) problem.residual = t.y.ref();
-        const auto forward = [&]<class Real, class Store>() {
-          return ref::linear_forward<Real, Store>(
-              Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
-              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual), Real(scale));
-        };
-        const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-        const auto naive = forward.template operator()<compute_t<T>, T>();
-        test_plan(problem, t.y, [&] { check_close("y", t.y, expected, naive); });
-      }
+      for (const Added added : every_added) test_forward(tensors<T>(shape, rows), added, scale, plans);
 }
 
+// Where there is nothing to sum, plans are refused: see below.
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_plans_match_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const Rows rows : every_rows) {
-      Tensors<T> t(shape, rows);
-      const auto gradient = [&]<class Real, class Store>() {
-        return ref::linear_backward_input<Real, Store>(t.weight.template read<Real>(),
-                                                       t.dy.template read<Real>(), Real(scale));
-      };
-      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale}};
-      if (shape.out == 0) continue;  // nothing to sum: refused below
-      const auto expected = gradient.template operator()<oracle_t<T>, oracle_t<T>>();
-      const auto naive = gradient.template operator()<compute_t<T>, T>();
-      test_plan(problem, t.dx, [&] { check_close("dx", t.dx, expected, naive); });
-    }
+    for (const Rows rows : every_rows)
+      if (shape.out > 0) test_backward_input(tensors<T>(shape, rows), scale, plans);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_plans_accumulate, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const Rows rows : every_rows) {
-      Tensors<T> t(shape, rows);
-      const auto gradient = [&]<class Real>(Real) {
-        auto sum =
-            ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(), Real(scale));
-        const auto before = t.dweight.template read<Real>();
-        for (std::size_t i = 0; i < before.values().size(); ++i) sum.values()[i] += before.values()[i];
-        return sum;
-      };
-      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale}};
-      if (shape.rows == 0) continue;  // nothing to sum: refused below
-      const auto expected = gradient(oracle_t<T>());
-      const auto naive = gradient(compute_t<T>());
-      test_plan(problem, t.dweight, [&] { check_close("dweight", t.dweight, expected, naive); });
-    }
+    for (const Rows rows : every_rows)
+      if (shape.rows > 0) test_backward_weight(tensors<T>(shape, rows), scale, plans);
 }
 
 template <class P>
@@ -203,7 +139,7 @@ std::string refusal(const P& p) {
 }
 
 BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
-  const Tensors<float> none({4, 0, 3}, Rows::packed), t({4, 6, 5}, Rows::packed);
+  const auto none = tensors<float>({4, 0, 3}, Rows::packed), t = tensors<float>({4, 6, 5}, Rows::packed);
   BOOST_TEST(refusal(Impl::LinearForward{none.x.ref(), none.weight.ref(), {}, {}, none.y.ref()}) ==
              "the sum is empty");
   BOOST_TEST(refusal(Impl::LinearBackwardInput{none.weight.ref(), none.dy.ref(), none.dx.ref()}) == "");
@@ -216,7 +152,7 @@ BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
     BOOST_TEST(refusal(p) == "rows of an operand overlap");
     *operand = kept;
   }
-  const Tensors<float> batch({4, 6, 5, 3}, Rows::packed);
+  const auto batch = tensors<float>({4, 6, 5, 3}, Rows::packed);
   Impl::LinearForward same_row{batch.x.ref(), batch.weight.ref(), {}, batch.residual.ref(), batch.y.ref()};
   same_row.residual.stride[1] = 0;
   BOOST_TEST(refusal(same_row) == "rows of an operand overlap");
@@ -231,7 +167,7 @@ BOOST_AUTO_TEST_CASE(what_no_library_takes_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(tf32_is_for_floats_that_may_be_rounded, T, Scalars) {
-  const Tensors<T> t({4, 6, 5}, Rows::packed);
+  const auto t = tensors<T>({4, 6, 5}, Rows::packed);
   for (const bool allowed : {false, true}) {
     Impl::LinearForward p{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
     p.options.allow_tf32 = allowed;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The CUDA kernels of RMSNorm on emulated blocks, against the reference by the rule.
 #include "cuda/aliasing.hpp"
+#include "cuda/emulated_kernels.hpp"
 #include "ops/rms_norm/cuda/entries.hpp"
 #include "ops/rms_norm_cases.hpp"
 
@@ -9,39 +10,27 @@ using namespace rms_norm_cases;
 
 BOOST_AUTO_TEST_SUITE(rms_norm_emulated)
 
-using Vectors = std::tuple<float, bf16, f16>;
-
 constexpr auto forward_kernel = Impl::cuda::RmsNormForwardEntry<Exec>::entry();
 constexpr auto backward_kernel = Impl::cuda::RmsNormBackwardEntry<Exec>::entry();
-
-struct Emulated {
-  template <class Verify>
-  void operator()(const Impl::RmsNormForward& p, const std::vector<Output*>& outputs, Verify verify) const {
-    test_kernels({&forward_kernel, 1}, p, outputs, verify);
-  }
-  template <class Verify>
-  void operator()(const Impl::RmsNormBackward& p, const std::vector<Output*>& outputs, Verify verify) const {
-    test_kernels({&backward_kernel, 1}, p, outputs, verify);
-  }
-};
+constexpr EmulatedKernels emulated(forward_kernel, backward_kernel);
 
 // Rows of one chunk, of warps and blocks that are not full, and of all sizes; blocks of one row and of several.
 const std::vector<Shape> shapes{{1, 8}, {9, 16}, {75, 120}, {67, 1160}, {2, 8192}, {0, 8}};
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Vectors) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, UpToFloat) {
   for (const Shape shape : shapes)
-    for (const bool fused : {false, true}) test_forward<T>(shape, fused, Rows::aligned, Emulated{});
-  test_norm_of_the_stored_sum(8, Emulated{});
+    for (const bool fused : {false, true}) test_forward<T>(shape, fused, Rows::aligned, emulated);
+  test_norm_of_the_stored_sum(8, emulated);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Vectors) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, UpToFloat) {
   for (const Shape shape : shapes)
-    for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::aligned, Emulated{});
+    for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::aligned, emulated);
   // More rows in a block than it has warps.
-  test_backward<T>({2100, 8}, false, Rows::aligned, Emulated{});
+  test_backward<T>({2100, 8}, false, Rows::aligned, emulated);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Vectors) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, UpToFloat) {
   for (const Shape shape : {Shape{9, 16}, Shape{67, 1160}, Shape{2, 8192}}) {
     Tensors<T> plain(shape, false, Rows::aligned), fused(shape, true, Rows::aligned);
     Impl::RmsNormForward forward = plain.forward_problem();
@@ -70,13 +59,13 @@ using WideScalars = std::tuple<float, bf16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_any_magnitude_are_normalised, T, WideScalars) {
   for (const int exponent : {67, -67, -100, 100})
     for (const bool fused : {false, true}) BOOST_TEST_CONTEXT("2^" << exponent << (fused ? ", fused" : "")) {
-        test_magnitude<T>({3, 40}, exponent, fused, Rows::aligned, Emulated{});
+        test_magnitude<T>({3, 40}, exponent, fused, Rows::aligned, emulated);
       }
-  for (const int exponent : {67, -67}) test_magnitude<T>({2, 1544}, exponent, true, Rows::aligned, Emulated{});
+  for (const int exponent : {67, -67}) test_magnitude<T>({2, 1544}, exponent, true, Rows::aligned, emulated);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, Vectors) {
-  for (const std::int64_t hidden : {40, 1544}) test_rows_without_a_norm<T>(hidden, Rows::aligned, Emulated{});
+BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, UpToFloat) {
+  for (const std::int64_t hidden : {40, 1544}) test_rows_without_a_norm<T>(hidden, Rows::aligned, emulated);
 }
 
 // The workspace size is requested before the addresses of operands are known.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The CUDA kernels of SwiGLU on emulated blocks, against the reference by the rule.
 #include "cuda/aliasing.hpp"
+#include "cuda/emulated_kernels.hpp"
 #include "ops/swiglu/cuda/entries.hpp"
 #include "ops/swiglu_cases.hpp"
 
@@ -9,34 +10,22 @@ using namespace swiglu_cases;
 
 BOOST_AUTO_TEST_SUITE(swiglu_emulated)
 
-using Vectors = std::tuple<float, bf16, f16>;
-
 constexpr auto forward_kernel = Impl::cuda::SwigluForwardEntry<Exec>::entry();
 constexpr auto backward_kernel = Impl::cuda::SwigluBackwardEntry<Exec>::entry();
-
-struct Emulated {
-  template <class Verify>
-  void operator()(const Impl::SwigluForward& p, const std::vector<Output*>& outputs, Verify verify) const {
-    test_kernels({&forward_kernel, 1}, p, outputs, verify);
-  }
-  template <class Verify>
-  void operator()(const Impl::SwigluBackward& p, const std::vector<Output*>& outputs, Verify verify) const {
-    test_kernels({&backward_kernel, 1}, p, outputs, verify);
-  }
-};
+constexpr EmulatedKernels emulated(forward_kernel, backward_kernel);
 
 // Rows of one chunk and of more than a block has, blocks that are not full.
 const std::vector<Shape> shapes{{1, 8}, {5, 16}, {75, 120}, {3, 4104}, {0, 8}, {3, 0}};
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(both_directions_match_the_oracle, T, Vectors) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(both_directions_match_the_oracle, T, UpToFloat) {
   for (const double scale : {2.0, 300.0})
     for (const Shape shape : shapes) {
-      test_forward<T>(shape, scale, Rows::aligned, Emulated{});
-      test_backward<T>(shape, scale, Rows::aligned, Emulated{});
+      test_forward<T>(shape, scale, Rows::aligned, emulated);
+      test_backward<T>(shape, scale, Rows::aligned, emulated);
     }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Vectors) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, UpToFloat) {
   for (const Shape shape : {Shape{5, 16}, Shape{3, 4104}}) {
     Tensors<T> t(shape, 2.0, Rows::aligned);
     const Impl::SwigluForward forward{t.gate.ref(), t.up.ref(), t.y.ref()};
@@ -48,15 +37,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Vectors) {
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Vectors) { test_limits<T>(40, Emulated{}); }
+BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, UpToFloat) { test_limits<T>(40, emulated); }
 
-using Halves = std::tuple<bf16, f16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, Halves) {
-  test_rounding<T>(14, Emulated{});
+  test_rounding<T>(14, emulated);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, Vectors) {
-  test_nan<T>(40, Rows::aligned, Emulated{});
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, UpToFloat) {
+  test_nan<T>(40, Rows::aligned, emulated);
 }
 
 BOOST_AUTO_TEST_CASE(refusals_say_why) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What holds for every kind of deck, tried with the layer sweep: syntax, limits, includes, overrides, error
 // texts.
+#include <sys/stat.h>
+
 #include <string>
 
 #include "layer_decks.hpp"
@@ -147,6 +149,9 @@ BOOST_AUTO_TEST_CASE(unreadable_decks_are_file_errors) {
   BOOST_TEST(message((directory / "none.toml").string()) ==
              "cannot read 'none.toml': No such file or directory");
   BOOST_TEST(contains(message(directory.path().string()), "': Is a directory"));
+  BOOST_REQUIRE(::mkfifo((directory / "pipe.toml").c_str(), 0600) == 0);
+  BOOST_TEST(message((directory / "pipe.toml").string()) ==
+             "cannot read 'pipe.toml': it is a pipe, a device or a socket, not a file");
 }
 
 BOOST_AUTO_TEST_CASE(broken_toml_is_an_ordinary_error) {
@@ -192,6 +197,36 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_are_an_ordinary_error) {
   BOOST_TEST(contains(report, "deck.toml:10:"));
   BOOST_TEST(!contains(report, "\xff"));
   BOOST_TEST(contains(faults(good + std::string("[run]\nname = \"\0\"\n", 17)), "deck.toml:10:"));
+}
+
+BOOST_AUTO_TEST_CASE(letters_beyond_ascii_stand_in_strings_and_comments) {
+  const std::string key = "sch\u00E9ma",
+                    said = "a letter beyond ASCII outside of a string; put the text in quotes";
+  BOOST_TEST(contains(faults(key + " = 1\n"), said));
+  BOOST_TEST(contains(faults("[" + key + "]\n"), said));
+  BOOST_TEST(contains(faults("", {"run." + key + "=1"}), said));
+  BOOST_TEST(faults(good + "# " + key + "\n[run]\nname = \"" + key + "\"\n") == "no fault");
+  BOOST_TEST(faults(good, {"run.name=" + key}) == "no fault");
+}
+
+BOOST_AUTO_TEST_CASE(exclusions_cost_a_second_at_most) {
+  const auto numbers = [](int count) {
+    std::string list;
+    for (int i = 1; i <= count; ++i) list += std::to_string(i) + ",\n";
+    return "[" + list + "]\n";
+  };
+  const std::string sweep =
+      header + model + "[sweep]\nseq_len = " + numbers(1000) + "batch = " + numbers(25) + "impl = \"flash\"\n";
+  const std::string exclusion = "[[sweep.exclude]]\nseq_len = 7\n";
+  BOOST_TEST(faults(sweep + repeated(exclusion, 400)) == "no fault");
+  BOOST_TEST(contains(faults(sweep + repeated(exclusion, 401)),
+                      "401 exclusions of 50000 cases are more than 20000000 tests; use fewer"));
+}
+
+BOOST_AUTO_TEST_CASE(names_of_files_have_no_zero_byte) {
+  BOOST_TEST(contains(faults(good + "[output]\nfile = \"run\\u0000.h5\"\n"),
+                      "'output.file' must not contain a zero byte"));
+  BOOST_TEST(contains(faults(good + "[run]\nname = \"run\\u0000\"\n"), "'run.name' must not contain"));
 }
 
 BOOST_AUTO_TEST_CASE(every_prefix_of_a_deck_loads_or_is_refused) {

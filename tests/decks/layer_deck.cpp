@@ -143,8 +143,9 @@ states = "int8"
                                            {AttentionAlgorithm::flash}}));
   BOOST_TEST((deck.sweep.exclude == std::vector<LayerAxes>{{{}, {DType::f16}, {}, {2, 3}, {}, {}}}));
   BOOST_TEST((deck.check == CheckTable{CheckReference::none, false, 13}));
-  BOOST_TEST((deck.precision == PrecisionTable{Precision::full, MasterWeights::none, LossScalingRule::dynamic,
-                                               14, 1.5, 0.25, 15, 0.5, 16}));
+  BOOST_TEST((deck.precision == PrecisionTable{{LossScalingRule::dynamic, 14, 1.5, 0.25, 15, 0.5, 16},
+                                               Precision::full,
+                                               MasterWeights::none}));
   BOOST_TEST(
       (deck.optimizer == OptimizerTable{0.125, 0.75, 0.875, 1e-7, 0.0625, 17, OptimizerStates::eight_bit}));
   check_equal(load(deck.record.resolved), deck);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "decks/memory_plan_deck.hpp"
+#include "decks/memory/memory_plan_deck.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(a_minimal_deck_plans_one_sequence_of_the_trained_length) {
   const auto all = cases(header + model);
   BOOST_TEST_REQUIRE(all.size() == 1u);
   BOOST_TEST((all[0] == MemoryCase{"openmp", PlanPurpose::generate, DType::f32, WeightStorage::same,
-                                   KvCacheKind::contiguous, 512, 1, 64}));
+                                   KvCacheKind::contiguous, 512, 1, 64, Recompute::none}));
 }
 
 BOOST_AUTO_TEST_CASE(axes_vary_from_the_first_to_the_last) {
@@ -58,7 +58,26 @@ BOOST_AUTO_TEST_CASE(training_has_no_cache) {
                          "prefill_chunk = [0, 16]\n");
   BOOST_TEST_REQUIRE(all.size() == 5u);
   BOOST_TEST((all.back() == MemoryCase{"openmp", PlanPurpose::train, DType::f32, WeightStorage::same,
-                                       KvCacheKind::none, 0, 1, 64}));
+                                       KvCacheKind::none, 0, 1, 64, Recompute::pointwise}));
+}
+
+BOOST_AUTO_TEST_CASE(policies_of_recomputation_are_for_training) {
+  const auto all = cases(header + model +
+                         "[sweep]\npurpose = [\"generate\", \"train\"]\nbatch = [1, 2]\n"
+                         "recompute = [\"none\", \"nested\", \"auto\"]\n");
+  BOOST_TEST_REQUIRE(all.size() == 8u);
+  BOOST_TEST((all[0].recompute == Recompute::none && all[1].recompute == Recompute::none));
+  BOOST_TEST((all[2].recompute == Recompute::none && all[2].batch == 1));
+  BOOST_TEST((all[4].recompute == Recompute::automatic && all[4].batch == 1));
+  BOOST_TEST((all[5].recompute == Recompute::none && all[5].batch == 2));
+}
+
+BOOST_AUTO_TEST_CASE(a_budget_is_a_text_with_a_unit) {
+  BOOST_TEST(!load(header + model).memory.budget_bytes().has_value());
+  const auto deck = load(header + model + "[memory]\nbudget = \"1.5 GiB\"\n");
+  BOOST_TEST(deck.memory.budget_bytes().value() == 3ull << 29);
+  BOOST_TEST(contains(faults(header + model + "[memory]\nbudget = \"8 gib\"\n"),
+                      "deck.toml:12:10: error: 'memory.budget' must be a number of bytes with a unit"));
 }
 
 BOOST_AUTO_TEST_CASE(equal_cases_are_one) {
@@ -141,7 +160,8 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
       load(header + model +
                "[sweep]\nkv_cache = [\"window\", \"heavy_hitters\"]\nweights = [\"same\", \"tq1_0\"]\n"
                "[[sweep.exclude]]\nweights = \"tq1_0\"\nkv_cache = \"window\"\n"
-               "[plan]\nwindow = 16\nbudget = 8\nactivations = \"int8\"\n",
+               "[plan]\nwindow = 16\nbudget = 8\nactivations = \"int8\"\n"
+               "[optimizer]\nstates = \"int8\"\nmaster = \"none\"\n[memory]\nbudget = \"2GiB\"\n",
            {"plan.device_bytes=80000000000", "model.rope_scaling.rope_type=llama3"});
   BOOST_TEST(deck.plan.cache.recent == 4);
   const auto again = load(deck.record.resolved);
@@ -151,6 +171,9 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   BOOST_TEST((again.weights == deck.weights));
   BOOST_TEST((again.sweep == deck.sweep));
   BOOST_TEST((again.plan == deck.plan));
+  BOOST_TEST((deck.optimizer == PlanOptimizerTable{OptimizerStates::eight_bit, MasterWeights::none}));
+  BOOST_TEST((again.optimizer == deck.optimizer));
+  BOOST_TEST((again.memory == deck.memory));
   BOOST_TEST(again.record.resolved == deck.record.resolved);
   const auto by_weights = load(header + "[weights]\npath = \"m\"\nformat = \"gguf\"\n");
   BOOST_TEST((load(by_weights.record.resolved).weights == by_weights.weights));

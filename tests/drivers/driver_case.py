@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -72,16 +73,36 @@ class DriverTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def run_driver(self, *arguments, expect=0):
+    def run_driver(self, *arguments, expect=0, **environment):
         done = subprocess.run([self.PROGRAM, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
-                              errors="replace")  # a model without training says bytes that are no text
+                              errors="replace",  # a model without training says bytes that are no text
+                              env={**os.environ, **environment})
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
+
+    def check_independence(self, cases, least=1):
+        """No kernel of a case that is ok ran for its reference, too; returns the kernels of each case."""
+        checked = [(set(ran.split()), set(reference.split())) for ran, reference, status in zip(
+            texts(cases["kernels"]), texts(cases["check_kernels"]), words(cases["status"])) if status == "ok"]
+        self.assertGreaterEqual(len(checked), least)
+        for ran, reference in checked:
+            self.assertTrue(reference)
+            self.assertEqual({name for name in ran & reference if not name.endswith(":separate")}, set())
+        return [ran for ran, _ in checked]
 
     def deck(self, text, name="deck.toml"):
         path = self.folder / name
         path.write_text(self.SMALL + text)
         return path
+
+    def check_decks_of_the_project(self, kind, least, *arguments, of="cases?"):
+        """A dry run takes each of them; there are at least `least`."""
+        decks = decks_of_kind(kind, "**/*.toml")
+        self.assertGreaterEqual(len(decks), least)
+        for deck in decks:
+            with self.subTest(deck=deck.name):
+                self.assertRegex(self.run_driver(deck, "--dry-run", *arguments).stdout, rf"^\d+ {of} of ")
+        self.assertEqual(self.files(), [])
 
     def files(self):
         return sorted(path.name for path in self.folder.iterdir())
@@ -139,10 +160,41 @@ class Output:
         self.assertEqual(kept.read_text(), "mine")
         self.assertEqual(self.files(), ["deck.h5", "deck.toml"])
 
-    def test_what_exists_is_replaced_on_demand(self):
-        (self.folder / "deck.h5").write_text("mine")
+    def test_results_are_replaced_on_demand(self):
+        self.run_driver("deck.toml")
+        before = (self.folder / "deck.h5").stat().st_ino
         self.run_driver("deck.toml", "--set", "output.overwrite=true")
         self.assertTrue((self.folder / "deck.h5").read_bytes().startswith(b"\x89HDF"))
+        self.assertNotEqual((self.folder / "deck.h5").stat().st_ino, before)
+
+    def test_what_is_no_result_file_is_never_replaced(self):
+        before = (self.folder / "deck.toml").read_text()
+        done = self.run_driver("deck.toml", "--set", "output.overwrite=true", "-o", "deck.toml", expect=4)
+        self.assertEqual(done.stderr.splitlines()[-1], "error: 'deck.toml' exists already; it is not a result file "
+                         "and is never replaced; choose another name")
+        self.assertEqual((self.folder / "deck.toml").read_text(), before)
+
+    def test_a_limit_of_file_sizes_is_a_file_error(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        done = subprocess.run([self.PROGRAM, "deck.toml"], cwd=self.folder, preexec_fn=limit, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (4, b"error: cannot write 'deck.h5.part': File too large\n"))
+
+    def test_a_loop_of_links_is_a_file_error(self):
+        (self.folder / "loop.toml").symlink_to("loop.toml")
+        self.assertIn("symbolic links", self.run_driver("loop.toml", expect=4).stderr)
+
+    def test_a_failed_start_does_not_block_the_next(self):
+        run = subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        # Where results are created is before any case.
+        while run.poll() is None and not (self.folder / "deck.h5.part").exists():
+            time.sleep(0.0001)
+        run.kill()
+        run.wait()
+        self.assertNotIn("deck.h5", self.files(), "the run was faster than this test")
+        self.run_driver("deck.toml")
+        self.assertIn("deck.h5", self.files())
 
     def test_a_place_that_is_no_folder(self):
         done = self.run_driver("deck.toml", "-o", "deck.toml/out.h5", expect=4)

@@ -8,7 +8,7 @@ import unittest
 
 import driver_case
 from attention_case import AttentionTest
-from driver_case import decks_of_kind, h5py, needs_h5py, texts, words
+from driver_case import h5py, needs_h5py, texts, words
 
 if h5py is not None:
     import numpy as np
@@ -34,12 +34,7 @@ class Interruption(driver_case.Interruption, AttentionTest):
 
 class Decks(AttentionTest):
     def test_every_deck_of_the_project_is_good(self):
-        decks = decks_of_kind("attention_compare", "**/*.toml")
-        self.assertGreater(len(decks), 4)
-        for deck in decks:
-            with self.subTest(deck=deck.name):
-                self.assertRegex(self.run_driver(deck, "--dry-run").stdout, r"^\d+ cases? of ")
-        self.assertEqual(self.files(), [])
+        self.check_decks_of_the_project("attention_compare", 5)
 
     def assert_refused(self, sweep, words, tables=""):
         self.deck(sweep + tables)
@@ -109,8 +104,23 @@ class Results(AttentionTest):
             self.assertTrue((file["machine/fma_rate_f32"][()] > file["machine/fma_rate_f64"][()] / 2).all())
             self.check_flops(cases)
             self.check_kernels(cases)
+            self.check_independence(cases, len(listed))
             self.check_comparison(file)
             self.assertEqual({name.split("::")[0] for name in texts(file["kernels/name"])}, {"kformer"})
+
+    def test_extents_whose_product_leaves_64_bits_are_out_of_memory(self):
+        (self.folder / "deck.toml").write_text("""schema = 1
+kind = "attention_compare"
+[sweep]
+num_attention_heads = 65536
+head_dim = 65536
+batch = 65536
+seq_len = 65536
+""")
+        out = self.run_driver("deck.toml", expect=7).stdout
+        self.assertIn("the product 65536 x 65536 x 65536 x 65536 does not fit in 64 bits; make the extents", out)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(set(words(file["cases/status"])), {"out_of_memory"})
 
     def check_flops(self, cases):
         columns = [cases[name][()].tolist() for name in ["batch", "num_attention_heads", "head_dim", "v_head_dim",

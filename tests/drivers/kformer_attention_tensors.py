@@ -77,6 +77,25 @@ class Tensors(AttentionTest):
         tensors = self.inputs() | {"sinks": np.array([0.5, -1.0, 2.0, 0.0])}
         self.check(tensors, causal=True, window=5)
 
+    def test_a_sink_of_minus_infinity_is_none(self):
+        self.check(self.inputs() | {"sinks": np.array([0.5, -np.inf, 2.0, -np.inf])}, causal=True)
+
+    def test_scores_of_any_size_leave_the_outputs_finite(self):
+        tensors = self.inputs(q_len=13)
+        del tensors["grad_out"]
+        for dtype in self.LIMITS:
+            for scale in [1e9, 1e30]:
+                with self.subTest(dtype=dtype, scale=scale):
+                    self.tensor_deck({name: x.astype({"f64": "<f8", "f32": "<f4"}[dtype])
+                                      for name, x in tensors.items()}, scale=scale)
+                    self.run_driver("deck.toml")
+                    out = read_safetensors(self.folder / "out.safetensors")["out"]
+                    scores = np.einsum("bihd,bjhd->bhij", tensors["q"], np.repeat(tensors["k"], 2, 2))
+                    values = np.repeat(tensors["v"], 2, 2)
+                    for b, h, i in np.ndindex(2, 4, 13):
+                        np.testing.assert_allclose(out[b, i, h], values[b, scores[b, h, i].argmax(), h], rtol=1e-6)
+                    (self.folder / "deck.h5").unlink()
+
     def test_alibi_slopes(self):
         self.check(self.inputs() | {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625])}, causal=True)
 
@@ -120,7 +139,7 @@ class Tensors(AttentionTest):
     @needs_h5py
     def test_standard_attention_says_what_it_cannot(self):
         self.tensor_deck(self.inputs() | {"sinks": np.zeros(4)}, 'impl = "standard"')
-        self.run_driver("deck.toml")
+        self.run_driver("deck.toml", expect=7)  # no other case
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["unsupported"] * 2)
             self.assertEqual(texts(file["cases/message"])[0], 'standard attention has no sinks; use impl = "flash"')
@@ -168,6 +187,12 @@ class Tensors(AttentionTest):
         self.assert_refused(starts([0, 9], [0, 12]), "cu_seqlens_kv must start at 0, never decrease, and end at 13")
         self.assert_refused(starts([0, 1 << 40], [0, 13]),
                             "cu_seqlens_q[1] = 1099511627776 is out of the range of int32")
+        self.assert_refused(starts([0, -5, 9], [0, 4, 13]), "cu_seqlens_q[1] = -5 is negative")
+        self.assert_refused(good | {"k": good["k"][:, :0], "v": good["v"][:, :0]},
+                            "k has shape [1,0,2,16]: no extent of [batch,kv_len,kv_heads,head_dim] may be 0")
+        for sink in [np.inf, np.nan]:
+            self.assert_refused(good | {"sinks": np.array([0, sink, 1, 2])},
+                                f"sinks[1] = {sink}; a sink is finite, or -inf for none")
         self.assert_refused(starts([0, 9], [0, 13], "<f8"), "cu_seqlens_q is F64, expected I32 or I64")
         self.assert_refused(starts([0, 9], [0, 13]) | self.inputs(),
                             "q has a batch of 2, but packed sequences have a batch of 1")

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 import driver_case
-from driver_case import DriverTest, decks_of_kind, h5py, needs_h5py, texts, words
+from driver_case import DriverTest, h5py, needs_h5py, texts, words
 
 if h5py is not None:
     import numpy as np
@@ -42,14 +42,9 @@ class CommandLine(driver_case.CommandLine, GenerateTest):
 
 class Decks(GenerateTest):
     def test_every_deck_of_the_project_is_good(self):
-        decks = decks_of_kind("generate", "**/*.toml")
-        self.assertGreaterEqual(len(decks), 5)
-        for deck in decks:
-            with self.subTest(deck=deck.name):
-                # The files of its own prompts may be absent.
-                prompts = [] if MODEL.is_dir() else ["--set", 'prompt=[{text = ""}]']
-                self.assertRegex(self.run_driver(deck, "--dry-run", *prompts).stdout, r"^\d+ prompts? of ")
-        self.assertEqual(self.files(), [])
+        # The files of their own prompts may be absent.
+        prompts = [] if MODEL.is_dir() else ["--set", 'prompt=[{text = ""}]']
+        self.check_decks_of_the_project("generate", 5, *prompts, of="prompts?")
 
     def test_an_unknown_key_is_refused_with_its_place(self):
         text = self.generate('[[prompt]]\ntxt = "a"\ntext = ""\n', expect=3).stderr

@@ -6,6 +6,8 @@ ctest runs this with the program in KFORMER_LAYER, the sources in KFORMER_SOURCE
 
 import json
 import os
+import subprocess
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from driver_case import (DriverTest, decks_of_kind, h5py, needs_h5py, read_safet
 if h5py is not None:
     import numpy as np
 
-LAYER_CASE = Path(os.environ.get("KFORMER_DATA", "")) / "layer_case"
+RANDOM_LAYER = driver_case.SOURCE / "tests/data/layer_case/random_layer"  # see scripts/make_layer_case
+TRAINED_LAYER = Path(os.environ.get("KFORMER_DATA", "")) / "layer_case/stories260K_layer0"
 
 
 class LayerTest(DriverTest):
@@ -53,12 +56,7 @@ class Interruption(driver_case.Interruption, LayerTest):
 
 class Decks(LayerTest):
     def test_every_deck_of_the_project_is_good(self):
-        decks = decks_of_kind("layer_sweep", "**/*.toml")
-        self.assertGreater(len(decks), 5)
-        for deck in decks:
-            with self.subTest(deck=deck.name):
-                self.assertRegex(self.run_driver(deck, "--dry-run").stdout, r"^\d+ cases? of ")
-        self.assertEqual(self.files(), [])
+        self.check_decks_of_the_project("layer_sweep", 6)
 
     def test_an_unknown_key_is_refused_with_its_place(self):
         self.deck("seqlen = 4\n")
@@ -100,6 +98,7 @@ class Results(LayerTest):
             self.assertTrue((cases["max_rel_err"][()] < 0.1).all())
             np.testing.assert_array_equal(cases["predicted_bytes"][()], cases["peak_bytes"][()])
             self.check_kernels(cases)
+            self.check_independence(cases, len(listed))
             self.check_memory(file)
             self.assertIn('kind = "layer_sweep"', file["provenance/deck_text"][()].decode())
             spaces = set(texts(cases["execution_space"]))
@@ -111,6 +110,71 @@ class Results(LayerTest):
                 self.assertIn("FLOP/s", str(rate.attrs["long_name"]))
             if "kernels = true" in deck.read_text():
                 self.check_profile(file)
+
+    FORCED = """impl = ["standard", "flash"]
+dtype = ["f32", "f64"]
+seq_len = 40
+execution_space = "default"
+"""
+
+    def test_forced_kernels_are_held_against_others(self):
+        self.deck(self.FORCED)
+        for forced in ["linear:kokkos", "attention:kokkos", "attention:reference", "rms_norm:kokkos,swiglu:kokkos"]:
+            with self.subTest(forced=forced):
+                self.run_driver("deck.toml", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    kernels = self.check_independence(file["cases"], 8)
+                kernel = forced.split(":")[-1]
+                self.assertTrue(any(name.endswith(":" + kernel) for ran in kernels for name in ran))
+
+    def test_a_kernel_of_products_leaves_the_gradient_of_a_bias_alone(self):
+        self.deck(self.FORCED)
+        bias = ["--set", 'model.model_type="qwen2"', "--set", "model.attention_bias=true",
+                "--set", "output.overwrite=true"]
+        self.run_driver("deck.toml", *bias, KFORMER_KERNEL="linear:simd_generic")
+        with h5py.File(self.folder / "deck.h5") as file:
+            for ran, direction in zip(self.check_independence(file["cases"], 8), words(file["cases/direction"])):
+                if direction == "backward":
+                    self.assertLessEqual({"linear_forward:simd_generic", "linear_backward_bias:kokkos"}, ran)
+        for typo in ["liner:kokkos", "linear:koko"]:
+            self.assertIn("KFORMER_KERNEL", self.run_driver("deck.toml", *bias, expect=1, KFORMER_KERNEL=typo).stderr)
+
+    def test_the_quickstart_leaves_no_case_unchecked(self):
+        quickstart = driver_case.SOURCE / "inputs/quickstart.toml"
+        printed = tomllib.loads(self.run_driver(quickstart, "--print-deck").stdout)
+        self.assertEqual(printed["check"]["reference"], "f64")
+        self.assertGreaterEqual(printed["check"]["max_seq_len"], max(printed["sweep"]["seq_len"]))
+
+    def test_the_memory_of_the_check_is_forecast(self):
+        self.deck("""impl = "flash"
+direction = "backward"
+execution_space = "default"
+seq_len = 256
+""")
+        model = [f"--set=model.{key}" for key in
+                 ["hidden_size=1024", "num_attention_heads=8", "num_key_value_heads=4", "intermediate_size=4096"]]
+        resident = {}
+        for reference in ["none", "f64"]:
+            before = os.wait4(subprocess.Popen(
+                [self.PROGRAM, "deck.toml", *model, f"--set=check.reference={reference}", "--set=timing.repeats=1",
+                 "--set=output.overwrite=true"], cwd=self.folder, stdout=subprocess.DEVNULL).pid, 0)
+            self.assertEqual(before[1], 0)
+            resident[reference] = before[2].ru_maxrss * 1024
+        with h5py.File(self.folder / "deck.h5") as file:
+            check, case = int(file["cases/check_bytes"][0]), int(file["cases/peak_bytes"][0])
+        # The memory of the case is free again before that of the check is taken.
+        more = resident["f64"] - resident["none"] + case
+        self.assertGreater(check, 2 * case)  # doubles
+        self.assertLess(abs(more - check), 0.25 * check)
+
+    def test_the_memory_of_the_check_is_said(self):
+        self.deck(self.FORCED)
+        text = self.run_driver("deck.toml").stdout
+        self.assertRegex(text, r"checks: up to \d.* after a case, not in its peak")
+
+    def test_a_run_without_a_case_that_ran_fails(self):
+        self.deck('seq_len = 16777216\nexecution_space = "default"\ndirection = "forward"\n')
+        self.assertIn("error: no case ran", self.run_driver("deck.toml", expect=7).stderr)
 
     def check_kernels(self, cases):
         for kernels, impl, direction in zip(texts(cases["kernels"]), texts(cases["impl"]), words(cases["direction"])):
@@ -197,19 +261,39 @@ initial_loss_scale = 65536
 
     def test_8_bit_states_are_not_for_double(self):
         self.deck(self.STEPS)
-        self.run_driver("deck.toml", "--set", "optimizer.states=int8", "--set", "sweep.dtype=f64")
+        self.run_driver("deck.toml", "--set", "optimizer.states=int8", "--set", "sweep.dtype=f64", expect=7)
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["unsupported"] * 4)
 
-    def test_forward_needs_no_gradient_of_the_output(self):
+    def layer_tensors(self, **more):
         kinds = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
                  "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64),
                  "mlp.down_proj": (64, 96), "input_layernorm": (64,), "post_attention_layernorm": (64,)}
         random = np.random.default_rng(1)
         tensors = {f"{name}.weight": random.standard_normal(shape) / 8 for name, shape in kinds.items()}
-        write_safetensors(self.folder / "in.safetensors", {**tensors, "hidden_states": random.standard_normal((1, 5, 64))})
+        more = {name: random.standard_normal(shape) for name, shape in more.items()}
+        write_safetensors(self.folder / "in.safetensors",
+                          {**tensors, "hidden_states": random.standard_normal((1, 5, 64)), **more})
         self.deck('execution_space = "default"\nimpl = "flash"\ndirection = "forward"\n'
-                  '[tensors]\ninput = "in.safetensors"\n')
+                  '[tensors]\ninput = "in.safetensors"\noutput = "out.safetensors"\n')
+
+    def test_a_tensor_that_the_layer_does_not_have_is_refused(self):
+        biases = {f"self_attn.{name}_proj.bias": (rows,) for name, rows in [("q", 64), ("k", 32), ("v", 32)]}
+        for more, overrides in [({"self_attn.o_proj.bias": (64,)}, []), ({"anything": (3,)}, []),
+                                (biases, ["--set", "model.attention_bias=false"])]:
+            with self.subTest(more=list(more)):
+                self.layer_tensors(**more)
+                text = self.run_driver("deck.toml", *overrides, expect=4).stderr
+                for name in more:
+                    self.assertIn(f"{name} is not a tensor of this layer", text)
+
+    def test_tensors_that_were_not_written_are_a_failure(self):
+        self.layer_tensors()
+        self.run_driver("deck.toml", "--set", 'sweep.dtype="f16"', expect=7, KFORMER_KERNEL="rms_norm:simd_avx512_bf16")
+        self.assertNotIn("out.safetensors", self.files())
+
+    def test_forward_needs_no_gradient_of_the_output(self):
+        self.layer_tensors()
         self.run_driver("deck.toml")
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["ok"])
@@ -225,10 +309,13 @@ initial_loss_scale = 65536
         self.assertIn("the longest sequence that fits is", done.stderr)
 
 
+def part(layer, name):
+    return layer.with_name(f"{layer.name}.{name}.safetensors")
+
+
 @needs_h5py
-@unittest.skipUnless(LAYER_CASE.is_dir(), "KFORMER_DATA names no folder with a layer_case")
 class Tensors(LayerTest):
-    INPUT = LAYER_CASE / "stories260K_layer0.inputs.safetensors"
+    LAYER = RANDOM_LAYER
     LIMITS = {"f64": 1e-12, "f32": 5e-6}
 
     def tensor_deck(self, sweep, source=None):
@@ -237,13 +324,13 @@ kind = "layer_sweep"
 [sweep]
 {sweep}
 [tensors]
-input = {json.dumps(str(source or self.INPUT))}
+input = {json.dumps(str(source or part(self.LAYER, "inputs")))}
 output = "out.safetensors"
 """)
         return "tensors.toml"
 
     def test_a_layer_that_somebody_else_computed(self):
-        expected = read_safetensors(LAYER_CASE / "stories260K_layer0.expected.safetensors")
+        expected = read_safetensors(part(self.LAYER, "expected"))
         deck = self.tensor_deck('impl = ["standard", "flash"]\ndtype = ["f64", "f32"]')
         self.run_driver(deck, "-o", "out.h5", "--set", "timing.repeats=1")
         with h5py.File(self.folder / "out.h5") as file:
@@ -263,7 +350,7 @@ output = "out.safetensors"
 
     def test_a_damaged_file_is_refused(self):
         damaged = self.folder / "damaged.safetensors"
-        damaged.write_bytes(self.INPUT.read_bytes()[:-1])
+        damaged.write_bytes(part(self.LAYER, "inputs").read_bytes()[:-1])
         done = self.run_driver(self.tensor_deck('impl = "flash"', damaged), expect=4)
         self.assertIn("damaged.safetensors", done.stderr)
         self.assertEqual(self.files(), ["damaged.safetensors", "tensors.toml"])
@@ -271,6 +358,11 @@ output = "out.safetensors"
     def test_another_sequence_length_is_refused(self):
         done = self.run_driver(self.tensor_deck('impl = "flash"\nseq_len = 3'), expect=3)
         self.assertIn("leave both keys out", done.stderr)
+
+
+@unittest.skipUnless(part(TRAINED_LAYER, "inputs").is_file(), "KFORMER_DATA names no folder with layer_case")
+class TrainedTensors(Tensors):
+    LAYER = TRAINED_LAYER
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The driver kformer-memory from outside: command line, decks, and forecasts that can be counted by hand.
 
-ctest runs this with the program in KFORMER_MEMORY and the sources in KFORMER_SOURCE.
+ctest runs this with the programs in KFORMER_MEMORY and KFORMER_TRAIN and the sources in KFORMER_SOURCE.
 """
 
+import itertools
 import os
+import subprocess
 import unittest
 
 import driver_case
-from driver_case import DriverTest, decks_of_kind, h5py, needs_h5py, texts, words
+from driver_case import DriverTest, h5py, needs_h5py, texts, words
 
 if h5py is not None:
     import numpy as np
@@ -41,17 +43,32 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
 
 
 class Decks(MemoryTest):
+    def test_sizes_that_leave_64_bits_are_unsupported(self):
+        deck = self.SMALL.replace("hidden_size = 64", "hidden_size = 16777216").replace("_layers = 2", "_layers = 1000")
+        (self.folder / "deck.toml").write_text(deck + 'purpose = "train"' + "\nbatch = 16777216\ncontext = 16777216\n")
+        out = self.run_driver("deck.toml", expect=7).stdout
+        self.assertIn("unsupported\n  kformer: the ", out)
+        self.assertIn(" does not fit in 64 bits; make the extents smaller", out)
+
     def test_every_deck_of_the_project_is_good(self):
-        for deck in decks_of_kind("memory_plan", "**/*.toml"):
-            with self.subTest(deck=deck.name):
-                self.assertRegex(self.run_driver(deck, "--dry-run").stdout, r"^\d+ cases? of ")
-        self.assertEqual(self.files(), [])
+        self.check_decks_of_the_project("memory_plan", 1)
 
     def test_an_unknown_key_is_refused_with_its_place(self):
         self.deck("seq_len = 4\n")
         text = self.run_driver("deck.toml", expect=3).stderr
         self.assertIn("deck.toml:12:1: error: unknown key 'seq_len' in [sweep]", text)
         self.assertEqual(self.files(), ["deck.toml"])
+
+    def test_keys_that_could_have_no_effect_are_unknown(self):
+        self.deck("context = 16\n")
+        for key, value in [("seed", 1), ("on_oom", "abort")]:
+            with self.subTest(key=key):
+                done = self.run_driver("deck.toml", "--set", f"run.{key}={value}", expect=3)
+                self.assertIn(f"unknown key '{key}' in [run]", done.stderr)
+
+    def test_the_time_limit_stops(self):
+        self.deck("context = [16, 32]\n")
+        self.assertIn("walltime_s", self.run_driver("deck.toml", "--set", "run.walltime_s=1e-9", expect=75).stdout)
 
     def test_weights_that_are_not_there(self):
         (self.folder / "none.toml").write_text('schema = 1\nkind = "memory_plan"\n[weights]\npath = "nowhere"\n')
@@ -102,6 +119,101 @@ class Forecasts(MemoryTest):
             self.assertGreater(train, generate)
             # Weights hold two rotary tables besides, of 64 positions, half a head and 4 bytes.
             self.assertEqual(file["cases/gradients_bytes"][1], file["cases/weights_bytes"][1] - 2 * 64 * 8 * 4)
+
+
+@needs_h5py
+class Training(MemoryTest):
+    """Forecasts against the ledger of kformer-train."""
+
+    MODEL = """
+hidden_size = 64
+num_attention_heads = 4
+num_key_value_heads = 2
+intermediate_size = 96
+num_hidden_layers = 6
+vocab_size = 300
+max_position_embeddings = 1024
+"""
+    BATCH, CONTEXT = 3, 40
+
+    def forecast(self, dtype, policy, *arguments):
+        """The rows of /cases and /memory/classes of a plan with one case, and what the driver said."""
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\ndtype = "{dtype}"\n'
+            f'batch = {self.BATCH}\ncontext = {self.CONTEXT}\nrecompute = "{policy}"\n[output]\noverwrite = true\n')
+        done = self.run_driver("plan.toml", *arguments)
+        with h5py.File(self.folder / "plan.h5") as file:
+            return ({name: file["cases"][name][0] for name in file["cases"]}, self.classes(file), done.stdout)
+
+    def train(self, dtype, policy, *arguments):
+        (self.folder / "train.toml").write_text(
+            f'schema = 1\nkind = "train"\n[profile]\nmachine_limits = false\n[model]{self.MODEL}[data]\n'
+            f'format = "synthetic"\n[batch]\nmicro_batch = {self.BATCH}\nseq_len = {self.CONTEXT}\n[schedule]\n'
+            f'steps = 1\n[precision]\nstorage = "{dtype}"\n[memory]\nrecompute = "{policy}"\n[output]\n'
+            'overwrite = true\n')
+        done = subprocess.run([os.environ["KFORMER_TRAIN"], "train.toml", *arguments], cwd=self.folder,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with h5py.File(self.folder / "train.h5") as file:
+            return {name: file["cases"][name][0] for name in file["cases"]}, self.classes(file)
+
+    def classes(self, file):
+        table = file["memory/classes"]
+        return {name: table[name][()].tolist() for name in table}
+
+    def compare(self, dtype, policy, *arguments):
+        plan, plan_classes, _ = self.forecast(dtype, policy, *arguments)
+        run, run_classes = self.train(dtype, policy, *arguments)
+        self.assertEqual(plan["predicted_bytes"], run["peak_bytes"])
+        self.assertEqual(plan["schedule"], run["recompute"])
+        self.assertEqual(plan_classes, run_classes)
+        return plan
+
+    def test_the_forecast_is_the_ledger_of_a_training(self):
+        for dtype, policy in itertools.product(("f32", "bf16"), ("none", "pointwise", "layer", "nested", "auto")):
+            with self.subTest(dtype=dtype, policy=policy):
+                self.compare(dtype, policy)
+
+    def test_so_it_is_with_other_storage_of_the_optimizer(self):
+        for dtype, states, master in (("f16", "full", "f32"), ("bf16", "int8", "none"), ("f32", "int8", "f32")):
+            with self.subTest(dtype=dtype, states=states, master=master):
+                self.compare(dtype, "pointwise", "--set", f"optimizer.states={states}", "--set",
+                             f"optimizer.master={master}")
+
+    def test_a_budget_gives_the_schedule_of_a_training(self):
+        totals = [self.forecast("f32", policy)[0]["predicted_bytes"] for policy in ("none", "pointwise", "layer")]
+        schedules = set()
+        for budget in (totals[0], (totals[0] + totals[1]) // 2, (totals[1] + totals[2]) // 2, totals[2]):
+            with self.subTest(budget=budget):
+                plan = self.compare("f32", "auto", "--set", f'memory.budget="{budget}"')
+                self.assertLessEqual(plan["predicted_bytes"], budget)
+                schedules.add(plan["schedule"])
+        self.assertEqual(len(schedules), 4)
+
+    def test_a_budget_that_is_too_small_is_said_with_what_would_do(self):
+        plan, _, text = self.forecast("f32", "auto", "--set", 'memory.budget="1000"')
+        self.assertGreater(plan["predicted_bytes"], 1000)
+        self.assertIn("nothing fits; the least is auto", text)
+        self.assertIn("not counted: ", text)
+
+    def test_policies_trade_memory_for_time(self):
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\nbatch = 3\n'
+            'context = 40\nrecompute = ["none", "pointwise", "layer", "nested", "offload"]\n')
+        text = self.run_driver("plan.toml", "--set", 'memory.budget="1GiB"', "-o", "all.h5").stdout
+        self.assertIn("batch 3, context 40: take none: ", text)
+        with h5py.File(self.folder / "all.h5") as file:
+            cases = file["cases"]
+            self.assertEqual(texts(cases["recompute"]), ["none", "pointwise", "layer", "nested", "offload"])
+            self.assertEqual(words(cases["status"])[:4], ["ok"] * 4)
+            self.assertTrue((np.diff(cases["predicted_bytes"][:4].astype(float)) < 0).all())
+            self.assertTrue((np.diff(cases["recompute_share"][:4]) > 0).all())
+            self.assertTrue((np.diff(cases["largest_batch"][:4]) > 0).all())
+            # Forward is about a third of a step, and one layer is never repeated.
+            self.assertLess(cases["recompute_share"][2], 1 / 3)
+            # On a host there is nowhere to move to.
+            if texts(cases["execution_space"])[0] in ("serial", "openmp", "threads"):
+                self.assertEqual(words(cases["status"])[4], "unsupported")
 
 
 if __name__ == "__main__":

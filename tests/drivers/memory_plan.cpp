@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "memory/plan.hpp"
+#include "memory/advice.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -24,7 +24,7 @@ class Counter final : public MemoryPlanner {
  public:
   Counter() { m_model.max_position_embeddings = 200; }
   const LanguageModelTable& model() const override { return m_model; }
-  MemoryForecast forecast(const MemoryCase& point) override {
+  MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t>) override {
     if (point.kv_cache == KvCacheKind::int8) throw NotSupported("no such cache");
     const auto cache = static_cast<std::size_t>(10 * point.batch * point.context);
     MemoryForecast f;
@@ -38,6 +38,8 @@ class Counter final : public MemoryPlanner {
   LanguageModelTable m_model;
 };
 
+std::optional<std::string> never() { return {}; }
+
 MemoryCase point(std::int64_t batch, std::int64_t context) {
   MemoryCase c{
       "serial", PlanPurpose::generate, DType::f32, WeightStorage::same, KvCacheKind::contiguous, 0, batch,
@@ -45,9 +47,56 @@ MemoryCase point(std::int64_t batch, std::int64_t context) {
   return c;
 }
 
+PlannedCase trained(Recompute recompute, std::int64_t batch, std::size_t bytes, double share) {
+  MemoryCase c = point(batch, 100);
+  c.purpose = PlanPurpose::train;
+  c.recompute = recompute;
+  PlannedCase planned{.point = c, .forecast = {}, .available = 1 << 20, .unsupported = {}};
+  planned.forecast.total = bytes;
+  planned.forecast.recompute_share = share;
+  return planned;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(memory_plan)
+
+BOOST_AUTO_TEST_CASE(the_largest_batch_is_the_last_that_fits) {
+  Counter counter;
+  BOOST_TEST(planned(counter, point(1, 100), 3500).largest_batch == 2);
+  BOOST_TEST(planned(counter, point(1, 100), 3000).largest_batch == 2);
+  BOOST_TEST(planned(counter, point(4, 100), 2999).largest_batch == 1);
+  BOOST_TEST(planned(counter, point(1, 100), 1999).largest_batch == 0);
+  BOOST_TEST(planned(counter, point(1, 1), std::size_t{1} << 40).largest_batch == longest_batch);
+  BOOST_TEST(planned(counter, point(1, 1), {}).largest_batch == -1);
+}
+
+BOOST_AUTO_TEST_CASE(the_policy_to_take_is_the_fastest_that_fits) {
+  const std::string text =
+      advice({trained(Recompute::none, 1, 2 << 20, 0), trained(Recompute::layer, 1, 1000, 0.3),
+              trained(Recompute::pointwise, 1, 1 << 20, 0.02), trained(Recompute::none, 2, 3 << 20, 0),
+              trained(Recompute::nested, 2, 2 << 20, 0.5)});
+  BOOST_TEST(
+      text ==
+      "serial, f32, batch 1, context 100: take pointwise: 1.00 MiB of 1.00 MiB, about 2 % more time than none\n"
+      "serial, f32, batch 2, context 100: nothing fits; the least is nested: 2.00 MiB of 1.00 MiB, about 50 % "
+      "more time than none\n");
+}
+
+BOOST_AUTO_TEST_CASE(of_equally_fast_policies_the_smaller_is_taken) {
+  BOOST_TEST(advice({trained(Recompute::none, 1, 2000, 0), trained(Recompute::layer, 1, 1000, 0)})
+                 .find("take layer") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(advice_is_for_training_that_can_run) {
+  PlannedCase unsupported = trained(Recompute::offload, 1, 0, 0);
+  unsupported.unsupported = "no";
+  PlannedCase generation = trained(Recompute::none, 1, 0, 0);
+  generation.point.purpose = PlanPurpose::generate;
+  BOOST_TEST(advice({unsupported, generation}) == "");
+  BOOST_TEST(not_counted(true).find("[checkpoint]") != std::string::npos);
+  BOOST_TEST(not_counted(false).find("[checkpoint]") == std::string::npos);
+}
 
 BOOST_AUTO_TEST_CASE(the_largest_context_is_the_last_that_fits) {
   Counter counter;
@@ -86,7 +135,7 @@ BOOST_AUTO_TEST_CASE(all_cases_are_in_the_file) {
   ResultFile file(directory / "plan.h5");
   const auto cases = expand(deck.sweep, counter.model(), {"serial"});
   const auto there_is = [](const std::string&) { return std::optional<std::size_t>(4000); };
-  BOOST_TEST(run_plan(counter, deck, cases, there_is, file) == exit_ok);
+  BOOST_TEST(run_plan(counter, deck, cases, there_is, never, file) == exit_ok);
   const Hdf5Reader reader(directory / "plan.h5");
   BOOST_TEST(reader.numbers("cases/predicted_bytes") == (std::vector<double>{3000, 9000, 0, 0}),
              boost::test_tools::per_element());
@@ -101,6 +150,32 @@ BOOST_AUTO_TEST_CASE(all_cases_are_in_the_file) {
   for (const char* group : {"cases", "memory/classes"})
     for (const std::string& name : reader.names(group))
       BOOST_TEST(reader.has_scales(std::string(group) + "/" + name), group << "/" << name);
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_stops_between_cases) {
+  const ScratchDirectory directory;
+  Counter counter;
+  ResultFile file(directory / "plan.h5");
+  int asked = 0;
+  const auto after_the_first = [&]() -> std::optional<std::string> {
+    if (asked++ == 0) return {};
+    return "the time is over";
+  };
+  const auto nothing = [](const std::string&) { return std::optional<std::size_t>(); };
+  BOOST_TEST(run_plan(counter, {}, {point(1, 10), point(2, 10)}, nothing, after_the_first, file) ==
+             exit_stopped);
+  BOOST_TEST(Hdf5Reader(directory / "plan.h5.part").numbers("cases/batch") == std::vector<double>{1},
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_without_a_supported_case_fails) {
+  const ScratchDirectory directory;
+  Counter counter;
+  ResultFile file(directory / "plan.h5");
+  MemoryCase unsupported = point(1, 10);
+  unsupported.kv_cache = KvCacheKind::int8;
+  const auto nothing = [](const std::string&) { return std::optional<std::size_t>(); };
+  BOOST_TEST(run_plan(counter, {}, {unsupported}, nothing, never, file) == exit_nothing);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

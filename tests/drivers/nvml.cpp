@@ -5,7 +5,7 @@
 
 namespace {
 
-using kformer::drivers::Nvml;
+using kformer::measure::Nvml;
 
 BOOST_AUTO_TEST_SUITE(nvml)
 

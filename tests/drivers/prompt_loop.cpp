@@ -72,6 +72,11 @@ class Parrot final : public TextGenerator {
     g.decode_tokens = 2;
     g.decode_seconds = 0.25;
     if (generations == 3) g.measurement.on_device = {1000, 600};
+    if (task.profile) {
+      g.decode_seconds = 100;  // what the fences cost
+      g.measurement.regions = {
+          {.path = "decode", .parent = -1, .depth = 0, .count = 2, .inclusive = 3, .exclusive = 3}};
+    }
     return g;
   }
 
@@ -172,6 +177,18 @@ BOOST_AUTO_TEST_CASE(what_was_generated_is_in_the_file) {
       BOOST_TEST(reader.has_scales(std::string(group) + "/" + name), group << "/" << name);
 }
 
+BOOST_AUTO_TEST_CASE(the_profiled_pass_is_never_counted) {
+  BOOST_TEST(run("[profile]\nkernels = true\n[timing]\nrepeats = 2\n[[prompt]]\ntext = \"ab\"\n") == exit_ok);
+  BOOST_TEST(parrot.generations == 3);
+  BOOST_TEST(out == "abxyz\n");
+  const Hdf5Reader reader(file());
+  BOOST_TEST(reader.numbers("cases/decode_rate") == (std::vector<double>{8, 8}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.texts("regions/path") == std::vector<std::string>{"decode"},
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("regions/case") == std::vector<double>{0}, boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_text_that_is_as_expected_is_ok) {
   put_contents(directory / "expected", "Once xyz\n");
   BOOST_TEST(run("[[prompt]]\ntext = \"Once \"\nexpect_file = \"expected\"\n"
@@ -208,7 +225,8 @@ BOOST_AUTO_TEST_CASE(a_prompt_that_fails_does_not_end_the_run) {
 
 BOOST_AUTO_TEST_CASE(memory_that_runs_out_is_recorded_or_ends_the_run) {
   parrot.memory_runs_out = true;
-  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") == exit_ok);
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") == exit_nothing);
+  BOOST_TEST(contains(err, "no case ran"));
   BOOST_TEST(parrot.generations == 2);
   std::filesystem::remove(file());
   BOOST_TEST(run("[run]\non_oom = \"abort\"\n[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n") ==

@@ -1,32 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <boost/test/unit_test.hpp>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "kformer/io/checkpoint.hpp"
+#include "support/given_data.hpp"
 
-namespace {
-
-namespace fs = std::filesystem;
-
-fs::path folder() {
-  const char* data = std::getenv("KFORMER_DATA");
-  return fs::path(data != nullptr ? data : "") / "stories260K";
-}
-
-boost::test_tools::assertion_result data_is_there(boost::unit_test::test_unit_id) {
-  if (fs::exists(folder())) return true;
-  std::puts("skipped: KFORMER_DATA names no folder with stories260K");  // ctest looks for this
-  return false;
-}
-
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(checkpoint_data, *boost::unit_test::precondition(data_is_there))
+BOOST_AUTO_TEST_SUITE(checkpoint_data, *boost::unit_test::precondition(kformer::Testing::Given{"stories260K"}))
 
 BOOST_AUTO_TEST_CASE(a_published_model_fits_its_configuration) {
-  const auto stories = kformer::Checkpoint::open(folder());
+  const auto stories = kformer::Checkpoint::open(kformer::Testing::given_data() / "stories260K");
   const auto& model = stories.model();
   stories.check_against(model);
   BOOST_TEST(model.num_hidden_layers == 5);

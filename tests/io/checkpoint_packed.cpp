@@ -46,16 +46,6 @@ struct Fixture {
   }
 };
 
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_packed, Fixture)
@@ -91,7 +81,7 @@ BOOST_AUTO_TEST_CASE(the_files_of_a_folder_are_copied) {
   const auto known = PackedCheckpointWriter::file_names();
   for (const auto& entry : std::filesystem::directory_iterator(directory / "two"))
     BOOST_TEST(std::count(known.begin(), known.end(), entry.path().filename().string()) == 1);
-  BOOST_TEST(error_of([&] {
+  BOOST_TEST(error_text([&] {
                again.write(directory / "one");
              }).ends_with("is the source folder and would be overwritten; name another"));
   BOOST_TEST(
@@ -132,7 +122,7 @@ BOOST_AUTO_TEST_CASE(lying_metadata_are_refused) {
 BOOST_AUTO_TEST_CASE(tensors_that_cannot_be_written_are_errors) {
   PackedCheckpointWriter to(source);
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor 'w' ";
-  const auto add = [&](const CheckpointTensor& tensor) { return error_of([&] { to.add("w", tensor); }); };
+  const auto add = [&](const CheckpointTensor& tensor) { return error_text([&] { to.add("w", tensor); }); };
   CheckpointTensor tensor = ternary();
   tensor.type = "Q4_K";
   BOOST_TEST(add(tensor) == what + "is of type 'Q4_K', expected F64, F32, F16, BF16 or a quantised type");

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/io/result_file.hpp"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cmath>
-#include <csignal>
 #include <limits>
 
+#include "error_text.hpp"
+#include "file_size_limit.hpp"
 #include "hdf5_reader.hpp"
-#include "kformer/core/error.hpp"
 #include "scratch_directory.hpp"
 
 namespace {
@@ -21,18 +20,10 @@ using kformer::FileError;
 using kformer::ResultFile;
 using kformer::Table;
 using kformer::Testing::contents_of;
+using kformer::Testing::error_text;
+using kformer::Testing::FileSizeLimit;
 using kformer::Testing::Hdf5Reader;
 using kformer::Testing::ScratchDirectory;
-
-template <class Function>
-std::string error_text(Function function) {
-  try {
-    function();
-  } catch (const kformer::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -99,26 +90,6 @@ void fill_sample(ResultFile& file) {
   file.table("kernels", "kernel", "kernel")
       .column({.name = "count", .type = ColumnType::i64, .long_name = "calls"});
 }
-
-/// Lets files grow to `bytes` at most while it lives, without the signal that would end the process.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : m_handler(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &m_previous);
-    const rlimit limit{bytes, m_previous.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &m_previous);
-    std::signal(SIGXFSZ, m_handler);
-  }
-
- private:
-  void (*m_handler)(int);
-  rlimit m_previous{};
-};
 
 }  // namespace
 
@@ -244,7 +215,8 @@ BOOST_AUTO_TEST_CASE(the_part_file_holds_the_last_checkpoint_until_the_end) {
 BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   const ScratchDirectory scratch;
   const auto path = scratch / "run.h5";
-  kformer::Testing::put_contents(path, "precious");
+  ResultFile(path).finish();
+  const std::string precious = contents_of(path);
   BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
              "'" + path.string() +
                  "' exists already; choose another name, or allow overwriting (in a deck, "
@@ -252,9 +224,12 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   BOOST_TEST(!std::filesystem::exists(path.string() + ".part"));
   {
     ResultFile unfinished(path, {.overwrite = true});
+    auto& cases = unfinished.table("cases", "case", "number of the case");
+    cases = cases_table();
+    cases.append(plain_row(1));
     unfinished.checkpoint();
   }
-  BOOST_TEST(contents_of(path) == "precious");
+  BOOST_TEST(contents_of(path) == precious);
   std::filesystem::remove(path);
   BOOST_TEST(
       contains(error_text([&] { ResultFile{path}; }), ".part' exists already; it holds the finished cases"));
@@ -267,6 +242,52 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   BOOST_TEST(
       contains(error_text([&] { slow.finish(); }), "whose results are in '" + slow.part_path().string() + "'"));
   BOOST_TEST(contents_of(slow.path()) == "of another run");
+}
+
+BOOST_AUTO_TEST_CASE(only_result_files_are_replaced) {
+  const ScratchDirectory scratch;
+  for (const std::string name : {"deck.toml", "other.h5.part"}) {
+    kformer::Testing::put_contents(scratch / name, "schema = 1");
+    const auto file = scratch / (name == "deck.toml" ? name : "other.h5");
+    BOOST_TEST(error_text([&] { ResultFile(file, {.overwrite = true}); }) ==
+               "'" + (scratch / name).string() +
+                   "' exists already; it is not a result file and is never replaced; choose another name");
+    BOOST_TEST(contents_of(scratch / name) == "schema = 1");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_finished_no_case_does_not_block_the_next) {
+  const ScratchDirectory scratch;
+  {
+    const ResultFile failed(scratch / "run.h5");
+  }
+  BOOST_TEST(std::filesystem::exists(scratch / "run.h5.part"));
+  ResultFile(scratch / "run.h5").finish();
+  BOOST_TEST(std::filesystem::exists(scratch / "run.h5"));
+}
+
+BOOST_AUTO_TEST_CASE(two_runs_do_not_write_one_file) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "run.h5";
+  {
+    ResultFile first(path, {.overwrite = true});
+    BOOST_TEST(error_text([&] { ResultFile(path, {.overwrite = true}); }) ==
+               "'" + path.string() +
+                   "' is being written by another run; wait until it ends, or choose another name");
+    first.finish();
+  }
+  ResultFile(path, {.overwrite = true}).finish();
+  BOOST_TEST(!std::filesystem::exists(path.string() + ".lock"));
+}
+
+BOOST_AUTO_TEST_CASE(links_that_somebody_planted_are_not_followed) {
+  const ScratchDirectory scratch;
+  const auto victim = scratch / "victim";
+  kformer::Testing::put_contents(victim, "precious");
+  for (const char* name : {"run.h5.part.tmp", "run.h5.tmp", "run.h5.lock"})
+    std::filesystem::create_symlink(victim, scratch / name);
+  ResultFile(scratch / "run.h5").finish();
+  BOOST_TEST(contents_of(victim) == "precious");
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error_and_loses_nothing) {
@@ -285,12 +306,8 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error_and_loses_nothing) {
                    "': File too large; what was there before is unchanged");
   }
   BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
-  BOOST_TEST(!std::filesystem::exists(file.part_path().string() + ".tmp"));
-  if (std::filesystem::exists("/dev/full")) {
-    std::filesystem::create_symlink("/dev/full", file.part_path().string() + ".tmp");
-    BOOST_TEST(contains(error_text([&] { file.checkpoint(); }), "No space left on device"));
-    BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    BOOST_TEST(entry.path().extension() != ".tmp");
   file.finish();
   BOOST_TEST(Hdf5Reader(file.path()).texts("/log").at(0).size() == 1'000'000);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/model/decoder_layer.hpp"
 
+#include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
 #include "model/mean_share_of_limit.hpp"
 #include "support/errors.hpp"
@@ -17,13 +18,11 @@ struct Case {
 };
 
 LlamaConfig small_config() {
-  LlamaConfig c;
-  c.hidden_size = 56;
-  c.intermediate_size = 75;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 8;
-  return c;
+  return {.hidden_size = 56,
+          .intermediate_size = 75,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8};
 }
 
 std::vector<Case> cases() {
@@ -90,10 +89,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
         BOOST_TEST(run.guards_intact());
       }
     }
-    for (const auto& [name, used] : share)
-      BOOST_TEST((used.max() <= 1 && used.rms() <= 1), c.name << ", " << name << ": " << used.max()
-                                                              << " of the largest error allowed, " << used.rms()
-                                                              << " of the rms");
+    for (const auto& [name, used] : share) used.check(std::string(c.name) + ", " + name);
   }
 }
 
@@ -194,6 +190,24 @@ BOOST_AUTO_TEST_CASE(forward_saves_what_any_number_of_backward_calls_need) {
 }
 
 // The first token sees the last one if the layer is not causal.
+BOOST_AUTO_TEST_CASE(the_heads_of_queries_and_keys_are_normalised_in_one_launch) {
+  LlamaConfig config = small_config();
+  config.qk_norm = true;
+  const LayerInputs inputs = LayerInputs::random(config, {2, 7});
+  for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) {
+    LayerUnderTest<float> run(inputs, AttentionAlgorithm::flash, mode);
+    const ToolsRecorder recorder;
+    run.forward();
+    const auto launches = [&](const std::string& function) {
+      return std::ranges::count_if(recorder.kernels(), [&](const ToolsRecorder::Kernel& kernel) {
+        return kernel.label.starts_with("kformer::" + function + '[');
+      });
+    };
+    BOOST_TEST(launches("qk_norm_forward") == 1);
+    BOOST_TEST(launches("rms_norm_forward") == 2);  // of the attention and of the MLP
+  }
+}
+
 BOOST_AUTO_TEST_CASE(causal_is_an_option) {
   const LlamaConfig config = small_config();
   const LayerInputs inputs = LayerInputs::random(config, {1, 7});
@@ -298,15 +312,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
             }
           };
           live(Ledger::create());  // the space's own scratch memory is set up now
-
-          const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
-          const ToolsRecorder witness;
-          live(forecast);
-          BOOST_TEST(witness.allocations().empty());
-          live(ledger);
-          BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
-          BOOST_TEST(witness.current_bytes() == 0u);
-          BOOST_TEST(forecast->peak_total() == ledger->peak_total());
+          const auto [ledger, forecast] = check_booked_memory(live);
           for (int i = 0; i < memory_classes; ++i) {
             const auto memory_class = static_cast<MemoryClass>(i);
             BOOST_TEST(forecast->peak(memory_class) == ledger->peak(memory_class), to_string(memory_class));

@@ -26,13 +26,12 @@ struct KvHeads {
 };
 
 inline LlamaConfig kv_config(KvHeads heads, std::int64_t sliding_window = 0) {
-  LlamaConfig c;
-  c.hidden_size = c.intermediate_size = 8;
-  c.num_attention_heads = heads.q_heads;
-  c.num_key_value_heads = heads.kv_heads;
-  c.head_dim = heads.head_dim;
-  c.sliding_window = sliding_window;
-  return c;
+  return {.hidden_size = 8,
+          .intermediate_size = 8,
+          .num_attention_heads = heads.q_heads,
+          .num_key_value_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .sliding_window = sliding_window};
 }
 
 /// Which text a sequence is fed with: the vectors of a token depend only on the text and the position.

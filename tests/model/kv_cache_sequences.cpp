@@ -12,16 +12,14 @@ namespace {
 using Stored = std::tuple<float, bf16, double>;
 
 KvCacheOptions options_of(KvCacheKind kind) {
-  KvCacheOptions o;
-  o.kind = kind;
-  o.batch = 3;
-  o.capacity = 200;
-  o.max_step_tokens = 40;
-  o.sinks = 3;
-  o.window = 20;
-  o.budget = 24;
-  o.recent = 8;
-  return o;
+  return {.kind = kind,
+          .batch = 3,
+          .capacity = 200,
+          .max_step_tokens = 40,
+          .sinks = 3,
+          .window = 20,
+          .budget = 24,
+          .recent = 8};
 }
 
 const std::vector<KvCacheOptions> every_kind{

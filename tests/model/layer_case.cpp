@@ -1,134 +1,22 @@
 // SPDX-License-Identifier: MIT
-// A layer of a trained model against what an independent implementation with automatic differentiation made of
-// it.
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-
-#include "kformer/io/safetensors.hpp"
-#include "model/layer_run.hpp"
+// A layer of random weights against its description in NumPy, differentiated by complex steps: see
+// scripts/make_layer_case.
+#include "model/layer_case.hpp"
 
 namespace kformer::Testing {
 namespace {
 
-/// The folder of the case, or an empty path where it is not there.
-std::filesystem::path folder() {
-  const char* data = std::getenv("KFORMER_DATA");
-  const std::filesystem::path path = std::filesystem::path(data ? data : "") / "layer_case";
-  return std::filesystem::exists(path) ? path : std::filesystem::path();
-}
-
-boost::test_tools::assertion_result data_is_there(boost::unit_test::test_unit_id) {
-  if (!folder().empty()) return true;
-  std::puts("skipped: KFORMER_DATA names no folder with a layer_case");  // ctest looks for this
-  return false;
-}
-
-HostTensor<double> read(const SafetensorsFile& file, const std::string& name) {
-  const auto& shape = file.at(name).shape;
-  const auto extent = [&](std::size_t r) { return static_cast<std::int64_t>(shape.at(r)); };
-  auto t = shape.size() == 1   ? HostTensor<double>({extent(0)})
-           : shape.size() == 2 ? HostTensor<double>({extent(0), extent(1)})
-                               : HostTensor<double>({extent(0) * extent(1), extent(2)});
-  t.values() = file.read_f64(name);
-  return t;
-}
-
-/// The case: what goes in and what must come out.
-struct LayerCase {
-  LayerInputs inputs;
-  LayerResult<double> expected;
-
-  LayerCase() {
-    const auto in = SafetensorsFile::open(folder() / "stories260K_layer0.inputs.safetensors");
-    const auto out = SafetensorsFile::open(folder() / "stories260K_layer0.expected.safetensors");
-    const auto integer = [&](const char* key) { return std::stoll(in.metadata().at(key)); };
-    LlamaConfig& c = inputs.config;
-    c.hidden_size = integer("hidden_size");
-    c.intermediate_size = integer("intermediate_size");
-    c.num_attention_heads = integer("num_attention_heads");
-    c.num_key_value_heads = integer("num_key_value_heads");
-    c.head_dim = integer("head_dim");
-    c.rms_norm_eps = std::stod(in.metadata().at("rms_norm_eps"));
-    c.rope.theta = std::stod(in.metadata().at("rope_theta"));
-    const auto& shape = in.at("hidden_states").shape;
-    inputs.shape = {static_cast<std::int64_t>(shape.at(0)), static_cast<std::int64_t>(shape.at(1))};
-    inputs.x = read(in, "hidden_states");
-    inputs.dy = read(in, "grad_output");
-    expected.y = read(out, "output");
-    expected.dx = read(out, "grad.hidden_states");
-    for (const auto& [name, extents] : parameter_extents(c)) {
-      inputs.weights[name] = read(in, name);
-      expected.gradients[name] = read(out, "grad." + name);
-    }
-  }
-};
-
-/// Calls `f(name, computed, expected)` for the output and every gradient of the layer.
-template <class T, class F>
-void for_each_result(const LayerCase& c, AttentionAlgorithm algorithm, F f) {
-  LayerUnderTest<T> run(c.inputs, algorithm);
-  run.forward();
-  run.backward();
-  f("output", run.y().template read<double>(), c.expected.y);
-  f("grad.hidden_states", run.dx().template read<double>(), c.expected.dx);
-  for (const Parameter& p : run.layer().parameters())
-    f("grad." + p.name, run.template gradient<double>(p), c.expected.gradients.at(p.name));
-}
-
-/// Largest error over the largest element.
-double relative_error(const HostTensor<double>& computed, const HostTensor<double>& expected) {
-  BOOST_REQUIRE(computed.values().size() == expected.values().size());
-  return static_cast<double>(error_norms(computed.values(), expected.values()).max /
-                             magnitude(expected.values()).max);
-}
-
-constexpr AttentionAlgorithm algorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::flash};
+LayerCase random_layer() { return LayerCase(KFORMER_TEST_DATA "/layer_case/random_layer"); }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(layer_case, *boost::unit_test::precondition(data_is_there))
+BOOST_AUTO_TEST_SUITE(layer_case)
 
-BOOST_AUTO_TEST_CASE(double_and_float) {
-  const LayerCase c;
-  const auto check = [&]<class T>(std::type_identity<T>, AttentionAlgorithm algorithm, double limit) {
-    for_each_result<T>(c, algorithm, [&](const std::string& name, const auto& computed, const auto& expected) {
-      const double error = relative_error(computed, expected);
-      BOOST_TEST(error <= limit, name << ": " << error << " above " << limit);
-    });
-  };
-  for (const AttentionAlgorithm algorithm : algorithms) {
-    check(std::type_identity<double>{}, algorithm, 1e-12);
-    check(std::type_identity<float>{}, algorithm, 5e-6);
-  }
-}
-
-using Halves = std::tuple<bf16, f16>;
-
+BOOST_AUTO_TEST_CASE(double_and_float) { check_double_and_float(random_layer()); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(sixteen_bits_by_the_tolerance_rule, T, Halves) {
-  const LayerCase c;
-  const auto naive = c.inputs.template rounded<T>().template reference<float, T>();
-  const auto naive_of = [&](const std::string& name) -> const HostTensor<float>& {
-    if (name == "output") return naive.y;
-    if (name == "grad.hidden_states") return naive.dx;
-    return naive.gradients.at(name.substr(5));
-  };
-  for (const AttentionAlgorithm algorithm : algorithms)
-    for_each_result<T>(c, algorithm, [&](const std::string& name, const auto& computed, const auto& expected) {
-      const Comparison verdict = compare<T>(computed, expected, naive_of(name));
-      BOOST_TEST(verdict.ok, name << ": " << verdict.report);
-    });
+  check_sixteen_bits<T>(random_layer());
 }
-
-// The references themselves, so that they can be the oracle for shapes without published values.
-BOOST_AUTO_TEST_CASE(references) {
-  const LayerCase c;
-  const auto result = c.inputs.reference<double, double>();
-  BOOST_TEST(relative_error(result.y, c.expected.y) <= 1e-12);
-  BOOST_TEST(relative_error(result.dx, c.expected.dx) <= 1e-12);
-  for (const auto& [name, gradient] : result.gradients)
-    BOOST_TEST(relative_error(gradient, c.expected.gradients.at(name)) <= 1e-12, name);
-}
+BOOST_AUTO_TEST_CASE(references) { check_references(random_layer()); }
 
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing

@@ -12,13 +12,11 @@ constexpr LayerShape shape{2, 1024};
 
 /// Llama-3.2-1B with another width of the feed-forward block.
 LlamaConfig config_with(std::int64_t intermediate) {
-  LlamaConfig c;
-  c.hidden_size = 2048;
-  c.intermediate_size = intermediate;
-  c.num_attention_heads = 32;
-  c.num_key_value_heads = 8;
-  c.head_dim = 64;
-  return c;
+  return {.hidden_size = 2048,
+          .intermediate_size = intermediate,
+          .num_attention_heads = 32,
+          .num_key_value_heads = 8,
+          .head_dim = 64};
 }
 
 constexpr std::int64_t narrow = 8192, wide = 16384;

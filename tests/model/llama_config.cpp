@@ -8,13 +8,11 @@ namespace kformer::Testing {
 namespace {
 
 LlamaConfig good() {
-  LlamaConfig c;
-  c.hidden_size = 64;
-  c.intermediate_size = 172;
-  c.num_attention_heads = 8;
-  c.num_key_value_heads = 4;
-  c.head_dim = 8;
-  return c;
+  return {.hidden_size = 64,
+          .intermediate_size = 172,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 4,
+          .head_dim = 8};
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "kformer/model/generator.hpp"
+#include "model/booked_memory.hpp"
 #include "model/mean_share_of_limit.hpp"
 #include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
-#include "support/tools.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -159,9 +159,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
                   model_reference<Oracle, Oracle>(inputs).logits,
                   model_reference<compute_t<T>, T>(inputs).logits);
       }
-      BOOST_TEST((share.max() <= 1 && share.rms() <= 1), c.name << ", " << name_of(kind) << ": " << share.max()
-                                                                << " of the largest error allowed, "
-                                                                << share.rms() << " of the rms");
+      share.check(std::string(c.name) + ", " + std::string(name_of(kind)));
     }
 }
 
@@ -362,15 +360,24 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
           const Generator<Exec, T> generator(decoder, *cache, {.batch = 2, .prefill_chunk = 8}, *ledger);
         };
         make(Ledger::create());  // the space's own scratch memory is set up now
-        const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
-        const ToolsRecorder witness;
-        make(forecast);
-        BOOST_TEST(witness.allocations().empty());
-        make(ledger);
-        BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
-        BOOST_TEST(witness.current_bytes() == 0u);
-        BOOST_TEST(forecast->peak_total() == ledger->peak_total());
+        check_booked_memory(make);
       }
+}
+
+BOOST_AUTO_TEST_CASE(a_prompt_can_be_stopped_between_chunks) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 2, .max_positions = 32}, {.batch = 2});
+  Generator<Exec, float> generator(run.decoder, *run.cache,
+                                   {.batch = 2, .prefill_chunk = 4, .share_prefix = false}, *run.ledger);
+  const std::vector prompts{tokens_of(inputs, 0, 18), tokens_of(inputs, 1, 18)};
+  int asked = 0;
+  generator.start(Exec(), prompts, [&] { return ++asked == 4; });
+  BOOST_TEST(generator.computed_tokens() == 3 * 4);
+  BOOST_TEST(!generator.running());
+  for (const GeneratedSequence& s : generator.sequences()) BOOST_TEST((s.stopped == StopReason::caller));
+  generator.start(Exec(), prompts, [] { return false; });
+  BOOST_TEST(generator.computed_tokens() == 2 * 17);
+  BOOST_TEST(generator.running());
 }
 
 BOOST_AUTO_TEST_CASE(errors) {

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
+#include "model/booked_memory.hpp"
 #include "model/mean_share_of_limit.hpp"
 #include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
-#include "support/tools.hpp"
 
 namespace kformer::Testing {
 
@@ -32,10 +32,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
         share[p.name].add(summed, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
                           naive.gradients.at(p.name));
     }
-    for (const auto& [name, used] : share)
-      BOOST_TEST((used.max() <= 1 && used.rms() <= 1), c.name << ", " << name << ": " << used.max()
-                                                              << " of the largest error allowed, " << used.rms()
-                                                              << " of the rms");
+    for (const auto& [name, used] : share) used.check(std::string(c.name) + ", " + name);
   }
 }
 
@@ -150,14 +147,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ledger_forecast_and_witness_agree, T, Scalars) {
         const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
           const LlamaModel<Exec, T> model(c.config, c.shape, {.mode = mode}, *ledger);
         };
-        const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
-        const ToolsRecorder witness;
-        make(forecast);
-        BOOST_TEST(witness.allocations().empty());
-        make(ledger);
-        BOOST_TEST(witness.peak_bytes() == ledger->peak_total());
-        BOOST_TEST(witness.current_bytes() == 0u);
-        BOOST_TEST(forecast->peak_total() == ledger->peak_total());
+        check_booked_memory(make);
       }
 }
 

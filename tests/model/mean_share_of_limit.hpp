@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+
 #include "kformer/core/tolerance.hpp"
 #include "ops/common/host_tensor.hpp"
 
@@ -23,6 +27,10 @@ class MeanShareOfLimit {
     ++m_count;
     m_max += error.max / limit.max;
     m_rms += error.rms / limit.rms;
+  }
+  void check(const std::string& what) const {
+    BOOST_TEST((max() <= 1 && rms() <= 1),
+               what << ": " << max() << " of the largest error allowed, " << rms() << " of the rms");
   }
   long double max() const { return m_max / m_count; }
   long double rms() const { return m_rms / m_count; }

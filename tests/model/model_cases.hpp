@@ -18,15 +18,13 @@ struct ModelCase {
 };
 
 inline LlamaConfig small_model() {
-  LlamaConfig c;
-  c.hidden_size = 40;
-  c.intermediate_size = 61;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 8;
-  c.num_hidden_layers = 3;
-  c.vocab_size = 75;
-  return c;
+  return {.hidden_size = 40,
+          .intermediate_size = 61,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .num_hidden_layers = 3,
+          .vocab_size = 75};
 }
 
 /// Small models of every family.

@@ -120,4 +120,34 @@ ModelResult<Real> model_reference(const ModelInputs& in) {
   return r;
 }
 
+/// The same for documents of these lengths that fill the rows: each is a sequence of its own. Gradients are those
+/// of the mean over all tokens.
+template <class Real, class Store>
+ModelResult<Real> documents_reference(const ModelInputs& in, const std::vector<std::int64_t>& lengths) {
+  ModelResult<Real> all;
+  all.logits = HostTensor<Real>({in.shape.rows(), in.config.vocab_size});
+  all.loss = HostTensor<Real>({in.shape.rows()});
+  std::int64_t first = 0;
+  for (const std::int64_t length : lengths) {
+    ModelInputs document = in;
+    document.shape = {1, length};
+    const auto part = [&](const std::vector<std::int32_t>& tokens) {
+      return std::vector(tokens.begin() + first, tokens.begin() + first + length);
+    };
+    document.ids = part(in.ids);
+    document.targets = part(in.targets);
+    const auto one = model_reference<Real, Store>(document);
+    std::ranges::copy(one.logits.values(), all.logits.values().begin() + first * in.config.vocab_size);
+    std::ranges::copy(one.loss.values(), all.loss.values().begin() + first);
+    const Real share = static_cast<Real>(length) / static_cast<Real>(in.shape.rows());
+    for (const auto& [name, gradient] : one.gradients) {
+      auto& sum = all.gradients.try_emplace(name, gradient).first->second;
+      for (std::size_t i = 0; i < gradient.values().size(); ++i)
+        sum.values()[i] = (first == 0 ? Real(0) : sum.values()[i]) + share * gradient.values()[i];
+    }
+    first += length;
+  }
+  return all;
+}
+
 }  // namespace kformer::Testing

@@ -17,9 +17,17 @@ class ModelUnderTest {
 
   explicit ModelUnderTest(const ModelInputs& inputs, LayerMode mode = LayerMode::training,
                           AttentionAlgorithm algorithm = AttentionAlgorithm::flash)
+      : ModelUnderTest(inputs, mode, algorithm,
+                       RecomputeSchedule::uniform(Recompute::pointwise, inputs.config.num_hidden_layers)) {}
+
+  /// `lengths`: of the documents that fill the rows, if they are packed.
+  ModelUnderTest(const ModelInputs& inputs, LayerMode mode, AttentionAlgorithm algorithm,
+                 const RecomputeSchedule& schedule, const std::vector<std::int64_t>& lengths = {})
       : m_ledger(Ledger::create()),
-        m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode}, *m_ledger) {
+        m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .packed = !lengths.empty()},
+                *m_ledger, schedule) {
     const std::int64_t rows = inputs.shape.rows();
+    if (!lengths.empty()) pack(lengths, rows);
     m_ids = TestTensor<Exec, std::int32_t>({rows});
     m_targets = TestTensor<Exec, std::int32_t>({rows});
     m_ids.fill([&](std::size_t i) { return inputs.ids[i]; });
@@ -33,7 +41,7 @@ class ModelUnderTest {
   }
 
   void forward() {
-    m_model.forward(Exec(), m_ids.template view<1>());
+    m_model.forward(Exec(), m_ids.template view<1>(), m_packed);
     m_model.logits(Exec(), m_logits.template view<2>());
     m_model.loss(Exec(), m_targets.template view<1>(), m_loss.template view<1>());
     fence();
@@ -68,11 +76,24 @@ class ModelUnderTest {
   }
 
  private:
+  void pack(const std::vector<std::int64_t>& lengths, std::int64_t rows) {
+    std::vector<std::int32_t> starts{0}, positions;
+    for (const std::int64_t length : lengths) {
+      starts.push_back(starts.back() + static_cast<std::int32_t>(length));
+      for (std::int64_t i = 0; i < length; ++i) positions.push_back(static_cast<std::int32_t>(i));
+    }
+    m_starts = TestTensor<Exec, std::int32_t>({static_cast<std::int64_t>(starts.size())});
+    m_positions = TestTensor<Exec, std::int32_t>({rows});
+    m_starts.fill([&](std::size_t i) { return starts[i]; });
+    m_positions.fill([&](std::size_t i) { return positions[i]; });
+    m_packed = {m_starts.template view<1>(), m_positions.template view<1>()};
+  }
   static void fence() { Exec().fence("kformer::Testing::model"); }
 
   std::shared_ptr<Ledger> m_ledger;
   LlamaModel<Exec, T> m_model;
-  TestTensor<Exec, std::int32_t> m_ids, m_targets;
+  TestTensor<Exec, std::int32_t> m_ids, m_targets, m_starts, m_positions;
+  PackedTokens<typename Exec::memory_space> m_packed;
   TestTensor<Exec, T> m_logits;
   TestTensor<Exec, C> m_loss, m_dloss;
 };

@@ -50,6 +50,12 @@ std::vector<Case> cases() {
   };
 }
 
+/// The weights of a module, or their gradients.
+template <class S>
+struct Projections {
+  TestTensor<Exec, S> q, k, v, o, q_bias, k_bias, v_bias, o_bias;
+};
+
 /// A module, its weights and what goes in and out.
 template <class T>
 struct Module {
@@ -59,8 +65,9 @@ struct Module {
 
   Case c;
   std::mt19937 generator{20261122};
-  Tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias, x, context, y, dy, dx, dcontext;
-  Gradient dq, dk, dv, d_o, dq_bias, dk_bias, dv_bias, do_bias;
+  Projections<T> w;
+  Projections<C> d;
+  Tensor x, context, y, dy, dx, dcontext;
   std::shared_ptr<Ledger> ledger = Ledger::create();
   MultiHeadAttention<Exec, T> module;
 
@@ -82,31 +89,26 @@ struct Module {
     Exec().fence("kformer::Testing::module");
   }
   typename MultiHeadAttention<Exec, T>::Gradients gradients() const {
-    typename MultiHeadAttention<Exec, T>::Gradients all{.q = dq.template view<2>(),
-                                                        .k = dk.template view<2>(),
-                                                        .v = dv.template view<2>(),
-                                                        .o = d_o.template view<2>()};
-    if (!c.bias) return all;
-    all.q_bias = dq_bias.template view<1>();
-    all.k_bias = dk_bias.template view<1>();
-    all.v_bias = dv_bias.template view<1>();
-    all.o_bias = do_bias.template view<1>();
-    return all;
+    return views_of<typename MultiHeadAttention<Exec, T>::Gradients>(d);
   }
   typename MultiHeadAttention<Exec, T>::Weights weights() const {
-    typename MultiHeadAttention<Exec, T>::Weights all{.q = q.template view<2>(),
-                                                      .k = k.template view<2>(),
-                                                      .v = v.template view<2>(),
-                                                      .o = o.template view<2>()};
-    if (!c.bias) return all;
-    all.q_bias = q_bias.template view<1>();
-    all.k_bias = k_bias.template view<1>();
-    all.v_bias = v_bias.template view<1>();
-    all.o_bias = o_bias.template view<1>();
-    return all;
+    return views_of<typename MultiHeadAttention<Exec, T>::Weights>(w);
   }
 
  private:
+  template <class Views, class S>
+  Views views_of(const Projections<S>& p) const {
+    Views all{.q = p.q.template view<2>(),
+              .k = p.k.template view<2>(),
+              .v = p.v.template view<2>(),
+              .o = p.o.template view<2>()};
+    if (!c.bias) return all;
+    all.q_bias = p.q_bias.template view<1>();
+    all.k_bias = p.k_bias.template view<1>();
+    all.v_bias = p.v_bias.template view<1>();
+    all.o_bias = p.o_bias.template view<1>();
+    return all;
+  }
   static Case complete(Case c) {
     c.config = c.config.checked();
     return c;
@@ -123,28 +125,28 @@ struct Module {
     const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
       return random({rows, columns}, 1 / std::sqrt(static_cast<double>(columns)));
     };
-    q = matrix(queries, f.hidden_size);
-    k = matrix(keys, f.context_size);
-    v = matrix(keys, f.context_size);
-    o = matrix(f.hidden_size, queries);
-    q_bias = random({queries}, 0.5);
-    k_bias = random({keys}, 0.5);
-    v_bias = random({keys}, 0.5);
-    o_bias = random({f.hidden_size}, 0.5);
+    w.q = matrix(queries, f.hidden_size);
+    w.k = matrix(keys, f.context_size);
+    w.v = matrix(keys, f.context_size);
+    w.o = matrix(f.hidden_size, queries);
+    w.q_bias = random({queries}, 0.5);
+    w.k_bias = random({keys}, 0.5);
+    w.v_bias = random({keys}, 0.5);
+    w.o_bias = random({f.hidden_size}, 0.5);
     x = random({c.shape.rows(), f.hidden_size}, 1);
     context = random({c.shape.context_rows(), f.context_size}, 1);
     dy = random({c.shape.rows(), f.hidden_size}, 1);
     y = Tensor({c.shape.rows(), f.hidden_size});
     dx = Tensor({c.shape.rows(), f.hidden_size});
     dcontext = Tensor({c.shape.context_rows(), f.context_size});
-    dq = zero({queries, f.hidden_size});
-    dk = zero({keys, f.context_size});
-    dv = zero({keys, f.context_size});
-    d_o = zero({f.hidden_size, queries});
-    dq_bias = zero({queries});
-    dk_bias = zero({keys});
-    dv_bias = zero({keys});
-    do_bias = zero({f.hidden_size});
+    d.q = zero({queries, f.hidden_size});
+    d.k = zero({keys, f.context_size});
+    d.v = zero({keys, f.context_size});
+    d.o = zero({f.hidden_size, queries});
+    d.q_bias = zero({queries});
+    d.k_bias = zero({keys});
+    d.v_bias = zero({keys});
+    d.o_bias = zero({f.hidden_size});
     return MultiHeadAttention<Exec, T>(c.config, c.shape, weights(), *ledger);
   }
 };
@@ -169,16 +171,16 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
       };
       check("x", m.x, m.dx);
       if (c.cross) check("context", m.context, m.dcontext);
-      check("q", m.q, m.dq);
-      check("k", m.k, m.dk);
-      check("v", m.v, m.dv);
-      check("o", m.o, m.d_o);
+      check("q", m.w.q, m.d.q);
+      check("k", m.w.k, m.d.k);
+      check("v", m.w.v, m.d.v);
+      check("o", m.w.o, m.d.o);
       if (!c.bias) continue;
-      check("q_bias", m.q_bias, m.dq_bias);
-      check("v_bias", m.v_bias, m.dv_bias);
-      check("o_bias", m.o_bias, m.do_bias);
+      check("q_bias", m.w.q_bias, m.d.q_bias);
+      check("v_bias", m.w.v_bias, m.d.v_bias);
+      check("o_bias", m.w.o_bias, m.d.o_bias);
       // A bias that all keys have changes no weight of softmax.
-      const auto dk_bias = m.dk_bias.read<double>();
+      const auto dk_bias = m.d.k_bias.read<double>();
       for (const double d : dk_bias.values()) BOOST_TEST(std::abs(d) <= 1e-13);
     }
 }
@@ -215,25 +217,23 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_made_of_public_blocks, T, Scalars) {
                                              Rows::packed);
     const TestTensor<Exec, T> y({c.shape.rows(), f.hidden_size});
     const TestTensor<Exec, T>& context = c.cross ? m.context : m.x;
-    project(m.x, m.q, m.q_bias, flat(q));
-    project(context, m.k, m.k_bias, flat(k));
-    project(context, m.v, m.v_bias, flat(v));
+    project(m.x, m.w.q, m.w.q_bias, flat(q));
+    project(context, m.w.k, m.w.k_bias, flat(k));
+    project(context, m.w.v, m.w.v_bias, flat(v));
     attention_forward(Exec(), q.template view<4>(), k.template view<4>(), v.template view<4>(),
                       out.template view<4>(), lse.template view<3>(), f.attention);
     if (c.bias)
-      linear_bias_forward(Exec(), flat(out), m.o.template view<2>(), m.o_bias.template view<1>(),
+      linear_bias_forward(Exec(), flat(out), m.w.o.template view<2>(), m.w.o_bias.template view<1>(),
                           y.template view<2>());
     else
-      linear_forward(Exec(), flat(out), m.o.template view<2>(), y.template view<2>());
+      linear_forward(Exec(), flat(out), m.w.o.template view<2>(), y.template view<2>());
     Exec().fence("kformer::Testing::module");
     BOOST_TEST((y.bits() == m.y.bits()), c.name);
   }
 }
 
-using Rounded = std::tuple<float, bf16, f16>;
-
 // The gradients in T against those in double, of the same rounded operands.
-BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T, Rounded) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T, UpToFloat) {
   for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
       Module<T> m(c);
       Module<double> exact(c);
@@ -241,9 +241,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T,
         const auto values = from.template read<double>().values();
         to.fill([&](std::size_t i) { return values[i]; });
       };
-      copy(m.q, exact.q), copy(m.k, exact.k), copy(m.v, exact.v), copy(m.o, exact.o), copy(m.x, exact.x);
-      copy(m.q_bias, exact.q_bias), copy(m.k_bias, exact.k_bias), copy(m.v_bias, exact.v_bias);
-      copy(m.o_bias, exact.o_bias), copy(m.context, exact.context), copy(m.dy, exact.dy);
+      copy(m.w.q, exact.w.q), copy(m.w.k, exact.w.k), copy(m.w.v, exact.w.v), copy(m.w.o, exact.w.o),
+          copy(m.x, exact.x);
+      copy(m.w.q_bias, exact.w.q_bias), copy(m.w.k_bias, exact.w.k_bias), copy(m.w.v_bias, exact.w.v_bias);
+      copy(m.w.o_bias, exact.w.o_bias), copy(m.context, exact.context), copy(m.dy, exact.dy);
       m.forward(), m.backward(), exact.forward(), exact.backward();
       const auto check = [&](const char* name, const auto& t, const TestTensor<Exec, double>& expected) {
         const auto got = t.template read<double>().values(), wanted = expected.template read<double>().values();
@@ -259,10 +260,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T,
       check("y", m.y, exact.y);
       check("dx", m.dx, exact.dx);
       if (c.cross) check("dcontext", m.dcontext, exact.dcontext);
-      check("dq", m.dq, exact.dq);
-      check("dk", m.dk, exact.dk);
-      check("dv", m.dv, exact.dv);
-      check("do", m.d_o, exact.d_o);
+      check("dq", m.d.q, exact.d.q);
+      check("dk", m.d.k, exact.d.k);
+      check("dv", m.d.v, exact.d.v);
+      check("do", m.d.o, exact.d.o);
       for (const auto* t : {&m.x, &m.y, &m.dx, &m.dcontext}) BOOST_TEST(t->guards_intact());
     }
 }
@@ -291,8 +292,8 @@ BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
     for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(one[i] - two[i]) <= 1e-13);
   };
   agree(by_option.y, by_functor.y);
-  agree(by_option.dq, by_functor.dq);
-  agree(by_option.dv, by_functor.dv);
+  agree(by_option.d.q, by_functor.d.q);
+  agree(by_option.d.v, by_functor.d.v);
 }
 
 // What a user writes on Views of his own.
@@ -368,7 +369,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   weights.k = m.x.view<2>();
   wrong([&] { MultiHeadAttention<Exec, float>(m.c.config, m.c.shape, weights, *ledger); },
         ": extents do not match: k[10,21]; expected k[21,21]");
-  wrong([&] { m.module.forward(Exec(), m.q.view<2>(), y); },
+  wrong([&] { m.module.forward(Exec(), m.w.q.view<2>(), y); },
         "::forward: extents do not match: x[21,21]; expected x[10,21]");
   const auto make = [&](MultiHeadAttentionConfig c) {
     return [&, c] { MultiHeadAttention<Exec, float>(c, {1, 1}, {}, *ledger); };

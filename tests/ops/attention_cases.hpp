@@ -52,6 +52,9 @@ struct AttentionCase {
   AttentionCase softcap(double cap) const {
     return changed([=](auto& c) { c.options.softcap = cap; });
   }
+  AttentionCase scale(double x) const {
+    return changed([=](auto& c) { c.options.scale = x; });
+  }
   AttentionCase bias(Bias kind) const {
     return changed([=](auto& c) { c.bias_kind = kind; });
   }
@@ -338,6 +341,13 @@ void check_forward(KernelList<Impl::AttentionForward, Exec> list, AttentionTenso
     check_close("out", t.out, expected.out, naive.out);
     check_close("lse", t.lse, expected.lse, naive.lse);
   });
+}
+
+/// The same of one kernel, which may read rows by 16 bytes.
+template <class T>
+void check_forward(const Kernel<Impl::AttentionForward, Exec>& kernel, const AttentionCase& c) {
+  AttentionTensors<T> t(c, Rows::aligned);
+  check_forward<T>({&kernel, 1}, t);
 }
 
 /// The same of kernels of backward; `t` gets what forward saves.

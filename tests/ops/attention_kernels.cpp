@@ -84,6 +84,20 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
   });
 }
 
+// Scales far from 1/√head_dim, of either sign, and head ratios that are no power of two, over several tiles.
+BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_odd_head_ratios, T, Scalars) {
+  for (const double scale : {0.3, -0.7})
+    test_both<T>({
+        Case{1, 130, 200, 6, 2, 24, 24}.scale(scale),
+        Case{1, 140, 140, 5, 1, 40, 24}.causal().window(70).scale(scale),
+        Case{1, 75, 200, 5, 1, 24, 40}.scale(scale).softcap(2).alibi(),
+        Case{1, 75, 140, 6, 2, 16, 16}.scale(scale).bias(Bias::full),
+        Case{1, 75, 140, 20, 4, 16, 16}.causal().scale(scale).sinks(),
+        Case{4, 2, 300, 6, 2, 24, 24}.causal().scale(scale),
+        Case{4, 3, 300, 5, 1, 24, 24}.causal().scale(scale).softcap(2),
+    });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
   test_both<T>({
       Case{8, 75, 113, 4, 2, 8, 8}.softcap(1),

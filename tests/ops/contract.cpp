@@ -4,8 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "kformer/core/scratch.hpp"
+#include "ops/attention_cases.hpp"
+#include "ops/linear_cases.hpp"
 #include "ops/public_functions_of_layers.hpp"
 #include "ops/public_functions_of_models.hpp"
+#include "ops/quantized_cases.hpp"
 #include "support/tools.hpp"
 
 namespace kformer::Testing {
@@ -68,7 +72,7 @@ std::vector<std::string> breaches(const ToolsRecorder& seen, const Exec& exec, O
 template <class F>
 std::vector<std::string> breaches_of(F call, Origin origin = Origin::ours) {
   const Exec exec = own_instance();
-  call(exec);  // the first use of an instance may set up its scratch memory
+  call(exec);  // the first use of an instance may let its scratch memory grow
   exec.fence("kformer::Testing::warm_up");
   const ToolsRecorder recorder;
   call(exec);
@@ -94,6 +98,76 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_kernel_of_every_public_function_keeps_it, T,
         BOOST_ERROR(function.name << '[' << kernel << "]: " << breach);
     }
     BOOST_TEST(ran > 0, function.name);
+  }
+}
+
+/// What `call` lets Kokkos allocate.
+template <class F>
+std::vector<ToolsRecorder::Allocation> allocations_of(F call) {
+  const ToolsRecorder recorder;
+  call();
+  return recorder.allocations();
+}
+
+/// Runs each SIMD kernel that takes the problem: `run(kernel)`.
+template <class Problem, class F>
+void for_each_simd_kernel(const Problem& problem, F run) {
+  for (const auto& kernel : kernels<Problem, Exec>())
+    if (isa_of(kernel.name) && kernel.reject(problem).empty())
+      BOOST_TEST_CONTEXT(Problem::function << '[' << kernel.name << ']') { run(kernel); }
+}
+
+// Small, then large: a kernel that needs more than any before it lets the scratch memory of the instance grow, once,
+// and allocates nothing else.
+BOOST_AUTO_TEST_CASE(only_scratch_grows_and_only_at_first_use) {
+  linear_cases::Tensors<float> small({5, 7, 6}), large({600, 300, 600});
+  const auto problem = [](const auto& t) {
+    return Impl::LinearForward{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+  };
+  for_each_simd_kernel(problem(small), [&](const auto& kernel) {
+    const Exec exec = own_instance();
+    const auto allocations = [&](const auto& t) {
+      return allocations_of([&] { kernel.run(exec, problem(t), {}); });
+    };
+    for (const auto& tensors : {&small, &large}) {
+      // Whether an instance has scratch memory from the start depends on the version of Kokkos.
+      for (const auto& allocation : allocations(*tensors))
+        BOOST_TEST(allocation.label.ends_with("::scratch_mem"), allocation.label << ' ' << allocation.bytes);
+      BOOST_TEST(allocations(*tensors).empty());
+    }
+    BOOST_TEST(allocations(small).empty());
+  });
+}
+
+/// An instance with reserved scratch memory allocates nothing in `problem`.
+template <class Problem>
+void check_reserved(const Problem& problem) {
+  for_each_simd_kernel(problem, [&](const auto& kernel) {
+    const Exec exec = own_instance();
+    reserve_scratch(exec);
+    const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", kernel.workspace_bytes(problem));
+    for (const auto& allocation : allocations_of([&] { kernel.run(exec, problem, workspace); }))
+      BOOST_ERROR("allocation: " << allocation.label << ' ' << allocation.bytes);
+  });
+}
+
+// The calls that need the most.
+BOOST_AUTO_TEST_CASE_TEMPLATE(reserved_scratch_is_enough, T, Scalars) {
+  const linear_cases::Tensors<T> gradient({2, 2310, 2100}), forward({600, 300, 600});
+  check_reserved(Impl::LinearBackwardWeight{gradient.x.ref(), gradient.dy.ref(), gradient.dweight.ref()});
+  check_reserved(Impl::LinearForward{forward.x.ref(), forward.weight.ref(), {}, {}, forward.y.ref()});
+  AttentionTensors<T> wide(AttentionCase{1, 600, 600, 8, 1, 256, 256}.causal().alibi().softcap(2));
+  wide.lse.fill([](std::size_t) { return 0; });
+  check_reserved(wide.forward_problem());
+  check_reserved(wide.backward_problem());
+  AttentionTensors<T> decode(AttentionCase{1, 1, 600, 16, 1, 256, 256});
+  check_reserved(decode.forward_problem());
+  for (const auto activations : {Activations::full, Activations::int8}) {
+    const TestTensor<Exec, T> x({8, 32768}), y({8, 3});
+    const QuantizedWeights weight(QuantizedFormat::q8_0, 3, 32768);
+    Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref()};
+    problem.options.activations = activations;
+    check_reserved(problem);
   }
 }
 

@@ -42,8 +42,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(stretches_of_any_size_match_the_oracle, T, Scalars
   }
 }
 
-using HalfScalars = std::tuple<bf16, f16>;
-BOOST_AUTO_TEST_CASE_TEMPLATE(exponentials_of_16_bits_are_rounded_once, T, HalfScalars) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(exponentials_of_16_bits_are_rounded_once, T, Halves) {
   check_exponentials_of_16_bits_are_rounded_once<T>(every_kernel());
 }
 

@@ -4,118 +4,45 @@
 #include <cstdlib>
 
 #include "ops/linear/openblas.hpp"
-#include "ops/linear/reference.hpp"
+#include "ops/linear_cases.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace linear_cases;
 
 BOOST_AUTO_TEST_SUITE(linear)
 
-struct Shape {
-  std::int64_t rows, in, out, batch = -1;  ///< without a batch the operands are matrices
-};
-// The larger ones cross the borders of the tiles and of the steps of the sum of every kernel.
+// The larger ones cross the borders of the tiles and of the steps of the sum of every kernel; each extent of
+// {70, 600, 100} and of {530, 70, 100} does so beside the others.
 const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},        {1, 113, 75},  {75, 1, 113}, {75, 113, 1},
                                 {65, 129, 130}, {3, 1025, 5},     {70, 33, 300}, {17, 67, 99}, {32, 48, 34},
                                 {300, 40, 53},  {0, 8, 3},        {4, 0, 3},     {4, 3, 0},    {3, 5, 7, 1},
-                                {4, 9, 6, 3},   {33, 130, 65, 2}, {3, 5, 7, 0},  {0, 5, 7, 4}};
+                                {4, 9, 6, 3},   {33, 130, 65, 2}, {3, 5, 7, 0},  {0, 5, 7, 4}, {70, 600, 100},
+                                {70, 100, 600}, {530, 70, 100}};
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
-enum class Added { nothing, bias, residual, to_y };
 // Most with a scale: a kernel that forgets it is far off.
 constexpr double scale_of(Added added) { return added == Added::nothing ? 1.0 : -0.75; }
 constexpr double scale_of(Rows rows) { return rows == Rows::packed ? 0.625 : 1.0; }
-constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
-
-template <class T>
-struct Tensors {
-  TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
-  TestTensor<Exec, compute_t<T>> dweight, dbias;
-
-  explicit Tensors(Shape s, Rows rows = Rows::strided, unsigned seed = 20260103) {
-    std::mt19937 generator(seed);
-    auto tensor = [&]<class S = T>(std::int64_t r, std::int64_t c) {
-      return s.batch < 0 ? TestTensor<Exec, S>({r, c}, rows) : TestTensor<Exec, S>({s.batch, r, c}, rows);
-    };
-    x = tensor(s.rows, s.in).random(generator);
-    weight = tensor(s.out, s.in).random(generator, 0.5);
-    bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
-    residual = tensor(s.rows, s.out).random(generator, 3.0);
-    y = tensor(s.rows, s.out);
-    dy = tensor(s.rows, s.out).random(generator);
-    dx = tensor(s.rows, s.in);
-    dweight = tensor.template operator()<compute_t<T>>(s.out, s.in).random(generator);
-    dbias = TestTensor<Exec, compute_t<T>>({s.out}).random(generator);
-  }
-};
-
-template <class Real, class S>
-HostTensor<Real> sum_of(HostTensor<Real> gradient, const TestTensor<Exec, S>& initial) {
-  const auto start = initial.template read<Real>();
-  for (std::size_t i = 0; i < start.values().size(); ++i) gradient.values()[i] += start.values()[i];
-  return gradient;
-}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
     for (const Rows rows : both_rows)
-      for (const Added added : every_added) {
-        Tensors<T> t(shape, rows);
-        std::mt19937 generator(11);
-        if (added == Added::to_y) t.y.random(generator, 3.0);
-        Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref(), {scale_of(added)}};
-        if (added == Added::bias) problem.bias = t.bias.ref();
-        if (added == Added::residual) problem.residual = t.residual.ref();
-        if (added == Added::to_y) problem.residual = t.y.ref();
-        auto forward = [&]<class Real, class Store>() {
-          return ref::linear_forward<Real, Store>(
-              Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
-              Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual),
-              Real(scale_of(added)));
-        };
-        const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-        const auto naive = forward.template operator()<compute_t<T>, T>();
-        problem.check();
-        test_every_kernel(problem, {&t.y}, [&](const std::string&) { check_close("y", t.y, expected, naive); });
-      }
+      for (const Added added : every_added)
+        test_forward(Tensors<T>(shape, rows), added, scale_of(added), every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const Rows rows : both_rows) {
-      Tensors<T> t(shape, rows);
-      const auto expected = ref::linear_backward_input<oracle_t<T>, oracle_t<T>>(
-          t.weight.template read<oracle_t<T>>(), t.dy.template read<oracle_t<T>>(),
-          oracle_t<T>(scale_of(rows)));
-      const auto naive = ref::linear_backward_input<compute_t<T>, T>(t.weight.template read<compute_t<T>>(),
-                                                                     t.dy.template read<compute_t<T>>(),
-                                                                     compute_t<T>(scale_of(rows)));
-      const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale_of(rows)}};
-      problem.check();
-      test_every_kernel(problem, {&t.dx},
-                        [&](const std::string&) { check_close("dx", t.dx, expected, naive); });
-    }
+    for (const Rows rows : both_rows)
+      test_backward_input(Tensors<T>(shape, rows), scale_of(rows), every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_weight_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
-    for (const Rows rows : both_rows) {
-      Tensors<T> t(shape, rows);
-      auto gradient = [&]<class Real>(std::type_identity<Real>) {
-        return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(),
-                                                  Real(scale_of(rows))),
-                      t.dweight);
-      };
-      const auto expected = gradient(std::type_identity<oracle_t<T>>{});
-      const auto naive = gradient(std::type_identity<compute_t<T>>{});
-      const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale_of(rows)}};
-      problem.check();
-      test_every_kernel(problem, {&t.dweight},
-                        [&](const std::string&) { check_close("dweight", t.dweight, expected, naive); });
-    }
+    for (const Rows rows : both_rows)
+      test_backward_weight(Tensors<T>(shape, rows), scale_of(rows), every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE(one_weight_may_serve_a_batch) {
@@ -162,21 +89,6 @@ BOOST_AUTO_TEST_CASE(tf32_rounds_factors_and_nothing_else) {
     for (std::size_t i = 0; i < expected.values().size(); ++i)
       BOOST_REQUIRE(std::abs(found.values()[i] - expected.values()[i]) <= bound * expected.values()[i]);
   }
-}
-
-// Large enough for the large tiles of the SIMD kernels, on few threads.
-BOOST_AUTO_TEST_CASE_TEMPLATE(large_weight_gradients_match_the_oracle, T, Scalars) {
-  const Tensors<T> t({3, 2310, 2100});
-  auto gradient = [&]<class Real>(std::type_identity<Real>) {
-    return sum_of(ref::linear_backward_weight(t.x.template read<Real>(), t.dy.template read<Real>(), Real(1)),
-                  t.dweight);
-  };
-  const auto expected = gradient(std::type_identity<oracle_t<T>>{});
-  const auto naive = gradient(std::type_identity<compute_t<T>>{});
-  linear_backward_weight(Exec(), t.x.template view<2>(), t.dy.template view<2>(), t.dweight.template view<2>());
-  Exec().fence("kformer::Testing::linear");
-  check_close("dweight", t.dweight, expected, naive);
-  BOOST_TEST(t.dweight.guards_intact());
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {

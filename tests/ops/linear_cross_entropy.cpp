@@ -187,15 +187,12 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   t.run();
   std::mt19937 generator(7);
   const auto dloss = t.dloss.read<double>().values();
-  auto check = [&](const char* what, TestTensor<Exec, double>& input,
-                   const TestTensor<Exec, double>& gradient) {
-    check_gradient_of(what, input, gradient, generator, [&] {
-      t.loss_alone();
-      return dot(t.loss.read<double>().values(), dloss);
-    });
+  const auto loss = [&] {
+    t.loss_alone();
+    return dot(t.loss.read<double>().values(), dloss);
   };
-  check("x", t.x, t.dx);
-  check("weight", t.weight, t.dweight);
+  check_gradient_of("x", t.x, t.dx, generator, loss);
+  check_gradient_of("weight", t.weight, t.dweight, generator, loss);
 }
 
 // One chunk's logits and lse, rounded up to the 64 bytes that a workspace is aligned to.

@@ -28,9 +28,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
   struct Shape {
     std::int64_t rows, in, intermediate;
   };
-  // Few rows, and several tiles either way with parts of tiles at their ends.
-  for (const Shape s :
-       {Shape{1, 3, 1}, {5, 33, 70}, {32, 64, 160}, {300, 40, 170}, {0, 4, 5}, {4, 0, 3}, {3, 4, 0}})
+  // Few rows, and several tiles either way with parts of tiles at their ends; one with several steps of the sum.
+  for (const Shape s : {Shape{1, 3, 1},
+                        {5, 33, 70},
+                        {32, 64, 160},
+                        {300, 40, 170},
+                        {70, 600, 100},
+                        {0, 4, 5},
+                        {4, 0, 3},
+                        {3, 4, 0}})
     for (const Rows rows : both_rows) {
       std::mt19937 generator(20260401);
       const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
@@ -63,6 +69,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
                         {2, 5, 33, 3, 10, 7},
                         {1, 130, 20, 5, 64, 64},
                         {3, 70, 24, 2, 128, 130},
+                        {2, 35, 600, 3, 16, 30},
                         {2, 3, 8, 0, 4, 9},
                         {2, 3, 8, 2, 0, 9},
                         {0, 3, 8, 2, 4, 0}})

@@ -85,6 +85,17 @@ BOOST_AUTO_TEST_CASE(every_operand_of_row_functions_has_its_type) {
   check_types(norm, &N::x, &N::weight, &N::y, &N::rstd);
   check_types(fused, &N::x, &N::residual, &N::weight, &N::sum, &N::y, &N::rstd);
   check_all_integers(norm, &N::x, &N::weight, &N::y, &N::rstd);
+  const TensorRef heads = dense({3, 2, 8}), scales = dense({3, 2});
+  const N side{heads, {}, row, {}, heads, scales, 1e-5};
+  const QkNormForward qk_norm{side, side};
+  BOOST_CHECK_NO_THROW(qk_norm.check());
+  for (const auto which : {&QkNormForward::q, &QkNormForward::k})
+    for (const auto operand : {&N::x, &N::weight, &N::y, &N::rstd})
+      for (const DType wrong : {DType::i32, DType::u8, DType::f64}) {
+        QkNormForward changed = qk_norm;
+        ((changed.*which).*operand).dtype = wrong;
+        BOOST_TEST(refused(changed), "an operand of qk_norm_forward as " << to_string(wrong));
+      }
   using NB = RmsNormBackward;
   const NB norm_backward{x, row, col, x, x, x, row};
   check_types(norm_backward, &NB::x, &NB::weight, &NB::rstd, &NB::dy, &NB::dsum, &NB::dx, &NB::dweight);

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "kformer/ops/attention_index.hpp"
 #include "support/every_kernel.hpp"
 
 /// \file
-/// A row of the table of public functions.
+/// A row of the table of public functions, and what its operands are made of.
 
 namespace kformer::Testing {
 
@@ -21,6 +22,14 @@ template <class T>
 using Tokens = Kokkos::View<T***, Kokkos::LayoutRight, Memory>;
 template <class T>
 using Heads = Kokkos::View<T****, Kokkos::LayoutRight, Memory>;
+
+/// A functor of attention with both members of a mask: a query sees its own key and the two before it.
+struct LastThreeKeys {
+  KOKKOS_FUNCTION bool operator()(AttentionIndex at) const {
+    return at.key <= at.query && at.query < at.key + 3;
+  }
+  KOKKOS_FUNCTION KeyRange keys(AttentionRows rows) const { return {rows.first - 2, rows.end}; }
+};
 
 /// A public function with its operands, and the kernels it chooses from.
 struct PublicFunction {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kformer/ops/attention.hpp"
+#include "kformer/ops/attention_functors.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
@@ -29,6 +30,19 @@ void add_rms_norm(std::vector<PublicFunction>& table) {
     rms_norm_residual_forward(
         exec, RmsNormResidualForwardOperands{
                   .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd});
+  }));
+  const Tokens<T> q("q", 5, 4, 12), k("k", 5, 2, 12);
+  const Vector<T> k_weight("k_weight", 12);
+  const Matrix<C> q_rstd("q_rstd", 5, 4), k_rstd("k_rstd", 5, 2);
+  table.push_back(row<Impl::QkNormForward>("qk_norm_forward", [=](const Exec& exec) {
+    qk_norm_forward(exec, QkNormForwardOperands{.q = q,
+                                                .k = k,
+                                                .q_weight = weight,
+                                                .k_weight = k_weight,
+                                                .q_out = q,
+                                                .k_out = k,
+                                                .q_rstd = q_rstd,
+                                                .k_rstd = k_rstd});
   }));
   table.push_back(row<Impl::RmsNormBackward>("rms_norm_backward", [=](const Exec& exec) {
     rms_norm_backward(
@@ -184,25 +198,24 @@ void add_attention(std::vector<PublicFunction>& table) {
   const auto gradients = [=] { return AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks); };
   // Enough for any kernel of the list.
   const auto bytes = workspace(std::size_t(1) << 20);
+  const AttentionBackwardOperands operands{
+      .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv};
   table.push_back(row<Impl::AttentionForward>("attention_forward", [=](const Exec& exec) {
     attention_forward(exec, q, k, v, out, lse, {}, {}, bytes);
   }));
   table.push_back(row<Impl::AttentionForward>("attention_forward with extras", [=](const Exec& exec) {
     attention_forward(exec, q, k, v, out, lse, {}, extras(), bytes);
   }));
-  table.push_back(row<Impl::AttentionBackward>("attention_backward", [=](const Exec& exec) {
-    attention_backward(
-        exec,
-        AttentionBackwardOperands{
-            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
-        {}, {}, {}, bytes);
+  table.push_back(row<Impl::AttentionForward>("attention_forward with a functor", [=](const Exec& exec) {
+    attention_forward(exec, q, k, v, out, lse, LastThreeKeys(), {}, {}, bytes);
   }));
+  table.push_back(row<Impl::AttentionBackward>(
+      "attention_backward", [=](const Exec& exec) { attention_backward(exec, operands, {}, {}, {}, bytes); }));
   table.push_back(row<Impl::AttentionBackward>("attention_backward with extras", [=](const Exec& exec) {
-    attention_backward(
-        exec,
-        AttentionBackwardOperands{
-            .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
-        {}, extras(), gradients(), bytes);
+    attention_backward(exec, operands, {}, extras(), gradients(), bytes);
+  }));
+  table.push_back(row<Impl::AttentionBackward>("attention_backward with a functor", [=](const Exec& exec) {
+    attention_backward(exec, operands, LastThreeKeys(), {}, {}, {}, bytes);
   }));
 }
 

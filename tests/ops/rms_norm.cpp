@@ -15,10 +15,6 @@ using namespace rms_norm_cases;
 
 BOOST_AUTO_TEST_SUITE(rms_norm)
 
-const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
-  test_every_kernel(problem, outputs, verify);
-};
-
 // Odd columns leave a part of a vector; 2100 rows are cut into more blocks than 65.
 const std::vector<Shape> shapes{{1, 1},   {3, 5},  {9, 15},   {20, 17},  {75, 113},
                                 {65, 64}, {6, 71}, {2, 1025}, {2100, 9}, {0, 8}};
@@ -126,6 +122,73 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
                              static_cast<double>(std::numeric_limits<C>::epsilon());
         for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(one[i] - each[i]) <= limit);
       }
+}
+
+/// Queries and keys side by side in the rows of a projection, of which there are others besides.
+template <class T>
+struct QueriesAndKeys {
+  static constexpr std::size_t q_heads = 3, k_heads = 2;
+  std::size_t dim;
+  TestTensor<Exec, T> x, y, q_weight, k_weight;
+  TestTensor<Exec, compute_t<T>> q_rstd, k_rstd;
+
+  QueriesAndKeys(std::int64_t tokens, std::int64_t head_dim) : dim(static_cast<std::size_t>(head_dim)) {
+    std::mt19937 generator(20261122);
+    for (auto* rows : {&x, &y}) *rows = TestTensor<Exec, T>({tokens, 7 * head_dim});
+    for (auto* weight : {&q_weight, &k_weight})
+      *weight = TestTensor<Exec, T>({head_dim}).random(generator, 0.3, 1.0);
+    x.random(generator);
+    q_rstd = TestTensor<Exec, compute_t<T>>({tokens, std::int64_t(q_heads)}, Rows::packed);
+    k_rstd = TestTensor<Exec, compute_t<T>>({tokens, std::int64_t(k_heads)}, Rows::packed);
+  }
+  auto queries(const TestTensor<Exec, T>& rows) const { return heads_in(rows, 1, q_heads, dim); }
+  auto keys(const TestTensor<Exec, T>& rows) const { return heads_in(rows, 1 + q_heads, k_heads, dim); }
+
+  Impl::QkNormForward problem() const {
+    return {{tensor_ref(queries(x)), {}, q_weight.ref(), {}, tensor_ref(queries(y)), q_rstd.ref(), eps},
+            {tensor_ref(keys(x)), {}, k_weight.ref(), {}, tensor_ref(keys(y)), k_rstd.ref(), eps}};
+  }
+  void forward_apart() const {
+    rms_norm_forward(Exec(), queries(x), q_weight.template view<1>(), queries(y), q_rstd.template view<2>(),
+                     {.eps = eps});
+    rms_norm_forward(Exec(), keys(x), k_weight.template view<1>(), keys(y), k_rstd.template view<2>(),
+                     {.eps = eps});
+  }
+  static constexpr double eps = 1e-3;
+};
+
+// Some splits between queries and keys lie inside a piece of work of the SIMD kernels, one between two pieces.
+BOOST_AUTO_TEST_CASE_TEMPLATE(queries_and_keys_in_one_launch_have_the_bits_of_two, T, Scalars) {
+  for (const auto& [tokens, dim] :
+       {std::pair<std::int64_t, std::int64_t>{7, 13}, {1, 64}, {256, 64}, {331, 24}, {0, 8}}) {
+    QueriesAndKeys<T> together(tokens, dim);
+    test_every_kernel(together.problem(), {&together.y, &together.q_rstd, &together.k_rstd},
+                      [&](const std::string& kernel) {
+                        const ForcedKernels forced("rms_norm:" + kernel);
+                        const QueriesAndKeys<T> apart(tokens, dim);
+                        apart.forward_apart();
+                        BOOST_TEST((bits_of(together.y) == bits_of(apart.y)));
+                        BOOST_TEST((bits_of(together.q_rstd) == bits_of(apart.q_rstd)));
+                        BOOST_TEST((bits_of(together.k_rstd) == bits_of(apart.k_rstd)));
+                      });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(errors_of_queries_and_keys_name_the_side) {
+  const QueriesAndKeys<float> t(4, 3);
+  const auto check = [&](auto change, const std::string& error) {
+    Impl::QkNormForward problem = t.problem();
+    change(problem);
+    check_error<DimensionMismatch>([&] { problem.check(); }, "kformer::qk_norm_forward: " + error);
+  };
+  const std::string rest = " q_weight[3] k_weight[3] q_out[4,3,3] k_out[4,2,3] q_rstd[4,3] k_rstd[4,2]";
+  check([](auto& p) { p.k.x.extent[0] = 5; }, "extents do not match: q[4,3,3] k[5,2,3]" + rest +
+                                                  "; expected k to have the extents of q except for the heads");
+  check([](auto& p) { p.k.rstd.stride[0] = 3; },
+        "extents do not match: q[4,3,3] k[4,2,3]" + rest +
+            "; expected k_rstd to be dense, the heads of each token behind those of the one before");
+  check([](auto& p) { p.k.y = p.q.y, p.k.y.extent[1] = 2; },
+        "q_out shares memory with k_out; pass a separate View: q[4,3,3] k[4,2,3]" + rest);
 }
 
 BOOST_AUTO_TEST_CASE(statistics_of_heads_are_dense) {

@@ -19,10 +19,6 @@ const std::vector<Shape> shapes{{1, 1, 1, 1, 2},   {2, 7, 8, 2, 6},  {3, 5, 4, 1
                                 {3, 53, 5, 1, 22}, {0, 3, 2, 1, 8},  {2, 0, 2, 1, 8},   {2, 3, 0, 1, 8},
                                 {2, 3, 2, 0, 8},   {2, 3, 2, 1, 0}};
 
-const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
-  test_every_kernel(problem, outputs, verify);
-};
-
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) test_rotation<Impl::RopeForward, T>(shape, +1, Rows::strided, every_kernel);
 }

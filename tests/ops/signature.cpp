@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kformer/ops/adamw.hpp"
-#include "kformer/ops/attention.hpp"
+#include "kformer/ops/attention_functors.hpp"
 #include "kformer/ops/cross_entropy.hpp"
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/kv_cache.hpp"
@@ -19,21 +19,11 @@
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu_mlp.hpp"
 #include "kformer/ops/ternary.hpp"
-#include "support/errors.hpp"
-#include "support/every_kernel.hpp"
+#include "ops/public_function.hpp"
 
 namespace kformer::Testing {
 namespace {
 
-using Memory = Kokkos::DefaultExecutionSpace::memory_space;
-template <class T>
-using Vector = Kokkos::View<T*, Kokkos::LayoutRight, Memory>;
-template <class T>
-using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
-template <class T>
-using Tokens = Kokkos::View<T***, Kokkos::LayoutRight, Memory>;
-template <class T>
-using Heads = Kokkos::View<T****, Kokkos::LayoutRight, Memory>;
 using Ids = Vector<std::int32_t>;
 
 struct Call {
@@ -115,14 +105,14 @@ std::vector<Call> with_attention_workspace() {
   const Heads<float> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
   const Heads<float> dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8), p("p", 2, 4, 5, 5);
   const Tokens<float> lse("lse", 2, 4, 5);
+  const AttentionBackwardOperands operands{
+      .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv};
   return {{"attention_forward", [=](const Workspace& w) { attention_forward(q, k, v, out, lse, {}, {}, w); }},
+          {"attention_forward",
+           [=](const Workspace& w) { attention_forward(q, k, v, out, lse, LastThreeKeys(), {}, {}, w); }},
+          {"attention_backward", [=](const Workspace& w) { attention_backward(operands, {}, {}, {}, w); }},
           {"attention_backward",
-           [=](const Workspace& w) {
-             attention_backward(
-                 AttentionBackwardOperands{
-                     .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv},
-                 {}, {}, {}, w);
-           }},
+           [=](const Workspace& w) { attention_backward(operands, LastThreeKeys(), {}, {}, {}, w); }},
           {"standard_attention_backward", [=](const Workspace& w) {
              standard_attention_backward(
                  StandardAttentionBackwardOperands{
@@ -223,6 +213,16 @@ BOOST_AUTO_TEST_CASE(functions_without_a_workspace_run_on_the_default_instance) 
   rms_norm_forward(x, weight, y, per_row);
   rms_norm_residual_forward(RmsNormResidualForwardOperands{
       .x = x, .residual = dx, .weight = weight, .sum = other, .y = y, .rstd = per_row});
+  const Tokens<float> q_rows("q_rows", 5, 4, 12), k_rows("k_rows", 5, 2, 12);
+  const Matrix<float> q_rstd("q_rstd", 5, 4), k_rstd("k_rstd", 5, 2);
+  qk_norm_forward(QkNormForwardOperands{.q = q_rows,
+                                        .k = k_rows,
+                                        .q_weight = weight,
+                                        .k_weight = weight,
+                                        .q_out = q_rows,
+                                        .k_out = k_rows,
+                                        .q_rstd = q_rstd,
+                                        .k_rstd = k_rstd});
   linear_backward_bias(x, bias);
   swiglu_forward(x, dx, y);
   swiglu_backward(x, dx, y, other, y);

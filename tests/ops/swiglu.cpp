@@ -15,10 +15,6 @@ BOOST_AUTO_TEST_SUITE(swiglu)
 const std::vector<Shape> shapes{{1, 1},    {3, 5},    {4, 15},    {5, 17}, {7, 33}, {75, 113},
                                 {2, 2048}, {2, 4099}, {2, 33001}, {0, 8},  {3, 0}};
 
-const auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
-  test_every_kernel(problem, outputs, verify);
-};
-
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
     for (const Shape shape : shapes) test_forward<T>(shape, scale, Rows::strided, every_kernel);
@@ -33,8 +29,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
   test_limits<T>(5 * 9, every_kernel);  // in whole vectors, and in a part of one
 }
 
-using HalfScalars = std::tuple<bf16, f16>;
-BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, HalfScalars) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, Halves) {
   test_rounding<T>(30, every_kernel);
 }
 

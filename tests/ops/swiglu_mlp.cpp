@@ -172,16 +172,13 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   t.backward();
   std::mt19937 generator(7);
   const auto dy = t.dy.read<double>().values();
-  auto check = [&](const char* what, TestTensor<Exec, double>& input,
-                   const TestTensor<Exec, double>& gradient) {
-    check_gradient_of(what, input, gradient, generator, [&] {
-      t.forward();
-      return dot(t.y.read<double>().values(), dy);
-    });
+  const auto loss = [&] {
+    t.forward();
+    return dot(t.y.read<double>().values(), dy);
   };
-  check("x", t.x, t.dx);
-  check("weight_gate_up", t.weight_gate_up, t.dweight_gate_up);
-  check("weight_down", t.weight_down, t.dweight_down);
+  check_gradient_of("x", t.x, t.dx, generator, loss);
+  check_gradient_of("weight_gate_up", t.weight_gate_up, t.dweight_gate_up, generator, loss);
+  check_gradient_of("weight_down", t.weight_down, t.dweight_down, generator, loss);
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_the_whole_block) {

@@ -13,9 +13,9 @@ SOURCE = Path(os.environ["KFORMER_SOURCE"])
 REPORT = """<?xml version="1.0"?>
 <testsuite>
   <testcase name="ran"><system-out>skipped: no, it is text of a test that ran</system-out></testcase>
-  <testcase name="a"><skipped message="REGEX"/><system-out>Running\nskipped: KFORMER_DATA names no folder\nend</system-out></testcase>
-  <testcase name="b"><skipped message="REGEX"/><system-out>OK (skipped=1)\nskipped 'KFORMER_DATA names no folder'</system-out></testcase>
-  <testcase name="c"><skipped message="REGEX"/><system-out>ModuleNotFoundError: No module named 'h5py'</system-out></testcase>
+  <testcase name="a"><skipped message="CODE"/><system-out>Running\nskipped: KFORMER_DATA names no folder\nend</system-out></testcase>
+  <testcase name="b"><skipped message="CODE"/><system-out>OK (skipped=1)\nskipped: KFORMER_DATA names no folder</system-out></testcase>
+  <testcase name="c"><system-out>OK (skipped=2)\nskipped in part: no h5py\nskipped in part: root</system-out></testcase>
   <testcase name="d"><skipped message="CODE"/><system-out></system-out></testcase>
 </testsuite>
 """
@@ -32,7 +32,8 @@ class ListSkipped(unittest.TestCase):
             run.stdout.splitlines(),
             [
                 "skipped, KFORMER_DATA names no folder: a, b",
-                "skipped, No module named 'h5py': c",
+                "skipped in part, no h5py: c",
+                "skipped in part, root: c",
                 "skipped, no reason given: d",
             ],
         )

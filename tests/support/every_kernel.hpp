@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kformer/core/kernel_list.hpp"
+#include "support/acceptance.hpp"
 #include "support/compare.hpp"
 #include "support/test_tensor.hpp"
 
@@ -24,19 +25,27 @@ namespace kformer::Testing {
 /// The execution space this test program was built for.
 using Exec = KFORMER_TEST_SPACE;
 
-/// Every storage type.
+/// Every storage type, those without double, and those of 16 bits.
 using Scalars = std::tuple<float, bf16, f16, double>;
+using UpToFloat = std::tuple<float, bf16, f16>;
+using Halves = std::tuple<bf16, f16>;
 
 /// Runs each entry of `list` that accepts `problem` from freshly reset outputs, with a workspace of exactly
-/// the bytes it needs, and calls `verify(name)`. Also checks that guard zones stay intact and that a second
-/// run gives the same bits.
+/// the bytes it needs, and calls `verify(name)`. Also checks that no entry refuses what it must accept, that
+/// guard zones stay intact and that a second run gives the same bits.
 template <class Problem, class Verify>
 void test_kernels(KernelList<Problem, Exec> list, const Problem& problem, const std::vector<Output*>& outputs,
                   Verify verify) {
   int ran = 0;
   for (const auto& kernel : list) {
-    if (!kernel.reject(problem).empty()) continue;
+    const std::string refusal = kernel.reject(problem);
+    if (const auto must = must_accept(kernel.name, problem))
+      BOOST_TEST(refusal.empty() == *must,
+                 Problem::function << '[' << kernel.name << "] " << problem.operands().describe()
+                                   << (*must ? " must be accepted, but: " : " must be refused") << refusal);
+    if (!refusal.empty()) continue;
     ++ran;
+    ++kernel_runs()[kernel.name];
     BOOST_TEST_CONTEXT(Problem::function << "[" << kernel.name << "] " << problem.operands().describe()) {
       const auto need = static_cast<std::int64_t>(kernel.workspace_bytes(problem));
       TestTensor<Exec, double> workspace({(need + 7) / 8}, Rows::packed);
@@ -70,6 +79,11 @@ template <class Problem, class Verify>
 void test_every_kernel(const Problem& problem, const std::vector<Output*>& outputs, Verify verify) {
   test_kernels(kernels<Problem, Exec>(), problem, outputs, verify);
 }
+
+/// The same as an object, for tests that get the kernels in question as an argument.
+inline constexpr auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
+  test_every_kernel(problem, outputs, verify);
+};
 
 /// Judges one output, stored as S, by the tolerance rule.
 template <class S, class Real, class Naive>

@@ -1,53 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Tokenizers: bytes, growing text, and the SentencePiece model in the data folder.
+// Tokenizers: bytes and growing text.
 #include "kformer/text/tokenizer.hpp"
 
-#include <algorithm>
 #include <boost/test/unit_test.hpp>
-#include <cstdio>
-#include <cstdlib>
-#include <iterator>
 #include <random>
-#include <sstream>
 
-#include "kformer/core/error.hpp"
+#include "error_text.hpp"
 #include "tokenizer_files.hpp"
 
 namespace kformer::Testing {
-namespace {
-
-std::filesystem::path stories() {
-  const char* data = std::getenv("KFORMER_DATA");
-  return std::filesystem::path(data ? data : "") / "stories260K";
-}
-
-/// The model of SentencePiece, or none where data or library are missing.
-std::unique_ptr<const Tokenizer> sentencepiece() {
-  try {
-    return open_tokenizer(TokenizerFormat::sentencepiece, stories() / "tokenizer.model");
-  } catch (const NotSupported& error) {
-    BOOST_TEST(std::string(error.what()).find("-DKformer_ENABLE_SENTENCEPIECE=ON") != std::string::npos);
-    return nullptr;
-  }
-}
-
-boost::test_tools::assertion_result data_is_there(boost::unit_test::test_unit_id) {
-  if (std::filesystem::exists(stories() / "tokenizer.model")) return true;
-  std::puts("skipped: KFORMER_DATA names no folder with stories260K");  // ctest looks for this
-  return false;
-}
-
-/// The numbers of `"key": [1, 2, 3]` after `from` in a JSON text.
-Ids numbers_after(const std::string& json, const std::string& key, std::size_t from) {
-  const auto begin = json.find('[', json.find(key, from)) + 1;
-  std::string list = json.substr(begin, json.find(']', begin) - begin);
-  std::replace(list.begin(), list.end(), ',', ' ');
-  std::istringstream stream(list);
-  return {std::istream_iterator<std::int32_t>(stream), {}};
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_SUITE(tokenizer)
 
 BOOST_AUTO_TEST_CASE(bytes_are_tokens) {
@@ -110,51 +71,69 @@ BOOST_AUTO_TEST_CASE(malformed_pieces_become_one_character_each) {
   BOOST_TEST(decoded("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41") == bad + bad + bad + bad + "A");
 }
 
-BOOST_AUTO_TEST_CASE(sentencepiece_model, *boost::unit_test::precondition(data_is_there)) {
-  const auto model = sentencepiece();
-  if (!model) return;
-  BOOST_TEST(model->vocab_size() == 512);
-  BOOST_TEST(model->bos().value() == 1);
-  BOOST_TEST(model->eos() == Ids{2});
-  BOOST_TEST(model->adds_bos());
-  BOOST_TEST(model->piece(403) == "\xE2\x96\x81Once");
-  BOOST_TEST(model->id_of("\xE2\x96\x81Once").value() == 403);
-  BOOST_TEST(!model->id_of("no such piece").has_value());
-  BOOST_TEST(model->piece(512) == "");
-  BOOST_TEST(model->encode("Once upon a time") == (Ids{403, 407, 261, 378}));
-  BOOST_TEST(model->encode_with_special("<s>Once upon a time</s>") == (Ids{1, 403, 407, 261, 378, 2}));
-  BOOST_TEST(model->encode("<s>").size() > 1);
-  BOOST_TEST(model->decode(Ids{1, 403, 407, 261, 378, 2, 511, 512, -1}) ==
-             "Once upon a time" + model->token_bytes(511, false));
-  BOOST_TEST(model->decode(model->encode("\xE4\xBD\xA0 42\n\xFF")) == "\xE4\xBD\xA0 42\n\xEF\xBF\xBD");
+/// A field of Protocol Buffers with bytes.
+std::string field(int number, const std::string& bytes) {
+  std::string text(1, static_cast<char>(number << 3 | 2));
+  std::size_t size = bytes.size();
+  for (; size >= 0x80; size >>= 7) text += static_cast<char>((size & 0x7F) | 0x80);
+  return text + static_cast<char>(size) + bytes;
 }
 
-BOOST_AUTO_TEST_CASE(published_generation_is_decoded, *boost::unit_test::precondition(data_is_there)) {
-  const auto model = sentencepiece();
-  if (!model) return;
-  const std::string json = contents_of(stories() / "expected_generation.json");
-  const Ids prompt = numbers_after(json, "\"prompt_ids\"", 0), ids = numbers_after(json, "\"ids\"", 0);
-  const std::string text = model->decode(ids);
-  BOOST_TEST(text.starts_with("Once upon a time, there was a little girl named Lily."));
-  TokenStream stream(*model, prompt);
-  std::string streamed = "Once upon a time";
-  for (std::size_t i = prompt.size(); i < ids.size(); ++i) streamed += stream.push(ids[i]);
-  BOOST_TEST(streamed + stream.finish() == text);
-  BOOST_TEST(model->encode(text) == Ids(ids.begin() + 1, ids.end()));
+/// A piece of a model: its text, score 0, and type 1 (normal), 2 (unknown) or 3 (control).
+std::string piece(const std::string& text, char type) {
+  return field(1, field(1, text) + std::string("\x15\0\0\0\0\x18", 6) + type);
 }
 
-BOOST_AUTO_TEST_CASE(broken_models_are_refused, *boost::unit_test::precondition(data_is_there)) {
-  if (!sentencepiece()) return;
+const std::string small_model = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3) + piece("a", 1);
+
+/// The normalizer of a model, with a tree of 1024 units that are all `unit`.
+std::string normalizer(std::uint32_t unit, const std::string& texts) {
+  std::string map("\0\x10\0\0", 4);
+  for (int i = 0; i < 1024; ++i) map.append(reinterpret_cast<const char*>(&unit), 4);
+  return field(3, field(1, "x") + field(2, map + texts));
+}
+
+BOOST_AUTO_TEST_CASE(hostile_sentencepiece_models_are_refused) {
   const ScratchDirectory folder;
   const auto path = folder / "tokenizer.model";
-  const std::string whole = contents_of(stories() / "tokenizer.model");
-  for (const std::string& contents :
-       {std::string(), std::string("no model"), whole.substr(0, whole.size() / 2)}) {
+  const auto refusal = [&](const std::string& contents) -> std::string {
     put_contents(path, contents);
-    BOOST_CHECK_THROW(open_tokenizer(TokenizerFormat::sentencepiece, path), FileError);
-  }
-  BOOST_CHECK_THROW(open_tokenizer(TokenizerFormat::sentencepiece, folder / "absent.model"), FileError);
-  BOOST_CHECK_THROW(open_tokenizer(TokenizerFormat::sentencepiece, folder.path()), FileError);
+    try {
+      open_tokenizer(TokenizerFormat::sentencepiece, path)->encode("a b a");
+    } catch (const FileError& error) {
+      return error.what();
+    } catch (const NotSupported&) {
+      return "no SentencePiece";
+    }
+    return "no error";
+  };
+  const std::string sound = refusal(small_model);
+  if (sound == "no SentencePiece") return;
+  BOOST_TEST(sound == "no error");
+  BOOST_TEST(refusal(small_model + normalizer(0, std::string("x\0", 2))) == "no error");
+  const std::string begin = "'" + path.string() + "' is not a valid tokenizer: ";
+  BOOST_TEST(refusal(small_model + piece(std::string(300'000, 'b'), 1)) ==
+             begin + "the piece '" + std::string(60, 'b') +
+                 "...' has 300000 bytes, at most 4096 are supported");
+  BOOST_TEST(refusal(small_model + piece(std::string("b\0c", 3), 1)) == begin + "a piece contains a zero byte");
+  const std::string damaged = begin + "its normalizer is damaged: ";
+  BOOST_TEST(refusal(small_model + normalizer(0x7FFFFC00, std::string("x\0", 2))) ==
+             damaged + "its search tree points outside of itself");
+  BOOST_TEST(refusal(small_model + normalizer(0x00000100 + 'a', std::string("x\0", 2))) ==
+             damaged + "a text lies outside of it");
+  BOOST_TEST(refusal(small_model + normalizer(0, "x")) == damaged + "its last text has no end");
+  BOOST_TEST(refusal(small_model + field(3, field(2, "abcdef"))) == damaged + "its length is wrong");
+  for (std::size_t size = 1; size < small_model.size(); ++size) refusal(small_model.substr(0, size));
+  BOOST_TEST(refusal(small_model.substr(0, small_model.size() - 1)) ==
+             begin + "it is not a SentencePiece model, or is cut off");
+}
+
+BOOST_AUTO_TEST_CASE(loops_of_links_are_file_errors) {
+  const ScratchDirectory folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  for (const auto format : {TokenizerFormat::automatic, TokenizerFormat::hf, TokenizerFormat::sentencepiece})
+    BOOST_TEST(error_text([&] { open_tokenizer(format, folder / "loop"); }).find("symbolic links") !=
+               std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -82,6 +82,27 @@ BOOST_AUTO_TEST_CASE(broken_components_are_refused) {
                 "pre_tokenizer.pretokenizers is number, expected an array");
 }
 
+BOOST_AUTO_TEST_CASE(long_added_tokens_are_refused) {
+  const auto with_token_of = [](std::size_t bytes) {
+    const std::string token = R"([{"id":257,"special":true,"content":")" + std::string(bytes, 'a') + "\"}]";
+    return with_member("added_tokens", token).text();
+  };
+  check_refused(with_token_of(257), "aaa...' has 257 bytes, at most 256 are supported");
+  BOOST_TEST(open_json(with_token_of(256))->encode_with_special(std::string(256, 'a')) == Ids{257});
+}
+
+BOOST_AUTO_TEST_CASE(normalizers_that_multiply_a_text_are_stopped) {
+  const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  std::string steps = twice;
+  for (int i = 1; i < 36; ++i) steps += "," + twice;
+  const auto model =
+      open_json(with_member("normalizer", R"({"type":"Sequence","normalizers":[)" + steps + "]}").text());
+  BOOST_TEST(
+      error_text<NotSupported>([&] { model->encode("a"); }) ==
+      "kformer::Tokenizer::encode: the tokenizer's normalizer makes 131072 bytes or more of 1, at most 64 "
+      "times as many are supported; is its file damaged?");
+}
+
 BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
   check_unsupported(with_member("normalizer", R"({"type":"Lowercase"})"),
                     "normalizer is not supported: it is 'Lowercase'");

@@ -32,22 +32,31 @@ void describe_header(V& v, DeckHeader& h, const std::vector<std::string_view>& k
         h.include);
 }
 
+inline Key run_name_key() {
+  return {.name = "name",
+          .help = "name of the run and `{name}` in the output file",
+          .default_text = "file name of the deck without `.toml`"};
+}
+
+inline Key run_threads_key() {
+  return {.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 65536}};
+}
+
+inline Key run_walltime_key() {
+  return {.name = "walltime_s",
+          .help = "stop after the case during which this time runs out, 0 = never",
+          .range = {.min = 0},
+          .unit = "s"};
+}
+
 template <class V>
 void describe(V& v, RunTable& t) {
-  v.key({.name = "name",
-         .help = "name of the run and `{name}` in the output file",
-         .default_text = "file name of the deck without `.toml`"},
-        t.name);
+  v.key(run_name_key(), t.name);
   v.key({.name = "seed", .help = "seed of all random numbers", .range = {.min = 0}}, t.seed);
-  v.key({.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 65536}},
-        t.threads);
+  v.key(run_threads_key(), t.threads);
   v.key({.name = "on_oom", .help = "a case that runs out of memory: record it and continue, or abort the run"},
         t.on_oom);
-  v.key({.name = "walltime_s",
-         .help = "stop after the case during which this time runs out, 0 = never",
-         .range = {.min = 0},
-         .unit = "s"},
-        t.walltime_s);
+  v.key(run_walltime_key(), t.walltime_s);
 }
 
 template <class V>

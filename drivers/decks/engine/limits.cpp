@@ -28,30 +28,35 @@ std::size_t skip_string(std::string_view text, std::size_t begin) {
   return text.size();
 }
 
+// The first byte outside of strings and comments that `wanted(i)` accepts, or npos.
+template <class Wanted>
+std::size_t find_bare(std::string_view text, Wanted wanted) {
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"' || text[i] == '\'')
+      i = skip_string(text, i);
+    else if (text[i] == '#')
+      i = std::min(text.find('\n', i), text.size());
+    else if (wanted(i))
+      return i;
+    else
+      ++i;
+  }
+  return std::string_view::npos;
+}
+
 // The first byte of the first key with too many dots, or npos. A key ends where the structure says so; numbers
 // have at most one dot and can be counted as if they were keys.
 std::size_t find_deep_key(std::string_view text) {
   std::size_t begin = 0;
   int dots = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const char c = text[i];
-    if (c == '"' || c == '\'') {
-      i = skip_string(text, i);
-      continue;
-    }
-    if (c == '#') {
-      i = std::min(text.find('\n', i), text.size());
-      continue;
-    }
-    ++i;
-    if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) {
-      begin = i;
+  const std::size_t found = find_bare(text, [&](std::size_t i) {
+    if (std::string_view("=,[]{}\n").find(text[i]) != std::string_view::npos) {
+      begin = i + 1;
       dots = 0;
-    } else if (c == '.' && ++dots > max_key_dots) {
-      return begin;
     }
-  }
-  return std::string_view::npos;
+    return text[i] == '.' && ++dots > max_key_dots;
+  });
+  return found == std::string_view::npos ? found : begin;
 }
 
 bool lines_within_limit(const std::shared_ptr<const SourceText>& source, Diagnostics& diagnostics) {
@@ -72,7 +77,23 @@ bool lines_within_limit(const std::shared_ptr<const SourceText>& source, Diagnos
   return within;
 }
 
+std::size_t find_beyond_ascii(std::string_view text) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  const std::size_t begin = text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0;
+  return find_bare(text,
+                   [&](std::size_t i) { return i >= begin && static_cast<unsigned char>(text[i]) >= 0x80; });
+}
+
 }  // namespace
+
+bool bare_text_is_ascii(const std::shared_ptr<const SourceText>& source, std::string_view text,
+                        Diagnostics& diagnostics) {
+  const std::size_t byte = find_beyond_ascii(text);
+  if (byte == std::string_view::npos) return true;
+  diagnostics.error(place_of_byte(source, byte),
+                    "a letter beyond ASCII outside of a string; put the text in quotes");
+  return false;
+}
 
 bool within_limits(const std::shared_ptr<const SourceText>& source, Diagnostics& diagnostics) {
   if (source->text.size() > max_text_bytes) {

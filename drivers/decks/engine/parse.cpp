@@ -93,20 +93,26 @@ std::optional<Table> parse_text(std::string_view text, const SourcePtr& source, 
 }  // namespace
 
 std::optional<Table> parse_toml(const SourcePtr& source, Diagnostics& diagnostics) {
-  if (!within_limits(source, diagnostics)) return std::nullopt;
+  if (!within_limits(source, diagnostics) || !bare_text_is_ascii(source, source->text, diagnostics))
+    return std::nullopt;
   return parse_text(source->text, source, diagnostics);
 }
 
 std::optional<Table> parse_override(const SourcePtr& source, Diagnostics& diagnostics) {
-  if (!within_limits(source, diagnostics)) return std::nullopt;
   const std::string& text = source->text;
+  if (!within_limits(source, diagnostics) ||
+      !bare_text_is_ascii(source, std::string_view(text).substr(0, text.find('=')), diagnostics))
+    return std::nullopt;
   Diagnostics faults;
   if (text.find_first_of("\r\n") == std::string::npos && text.find('=') != std::string::npos) {
-    auto table = parse_text(text, source, faults);
-    if (table && !table->empty()) return table;
+    // Letters beyond ASCII make a bare word.
+    if (bare_text_is_ascii(source, text, faults)) {
+      auto table = parse_text(text, source, faults);
+      if (table && !table->empty()) return table;
+    }
     if (const auto bare = as_bare_word(text)) {
       Diagnostics key_faults;
-      table = parse_text(bare->key + "=0", source, key_faults);
+      auto table = parse_text(bare->key + "=0", source, key_faults);
       if (table && !table->empty()) {
         innermost(*table).value = {bare->word, {source, 1, bare->column, static_cast<int>(bare->word.size())}};
         return table;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -23,6 +20,11 @@ bool stands_for_others(const std::string& space);
 
 /// Whether the axis is "all" or "default" alone.
 bool leaves_spaces_to_build(const std::vector<std::string>& spaces);
+
+/// Checks that the space is one of the build.
+/// \param key of the deck, which asks for it
+/// \throws DeckError if it is not
+void require_built(const char* key, const std::string& space, const std::vector<std::string>& built_spaces);
 
 /// Counts like a clock: the last axis first. Returns false after the last point.
 bool advance(std::vector<std::size_t>& index, const std::vector<std::size_t>& lengths);
@@ -119,10 +121,7 @@ std::vector<Case> expand_sweep(SweepMode mode, const Axes& all_axes, const std::
                                const std::vector<std::string>& built_spaces) {
   std::vector<Case> cases;
   for (const auto& axes : on_built_spaces(all_axes, built_spaces)) {
-    for (const auto& space : axes.execution_space)
-      if (std::find(built_spaces.begin(), built_spaces.end(), space) == built_spaces.end())
-        throw DeckError(fmt::format("'sweep.execution_space' asks for \"{}\", but this build has: {}", space,
-                                    fmt::join(built_spaces, ", ")));
+    for (const auto& space : axes.execution_space) require_built("sweep.execution_space", space, built_spaces);
     if (mode == SweepMode::zip && !fit_together(lengths_of(axes)))
       throw DeckError("with mode = \"zip\" every axis of [sweep] has one value or equally many");
     for (auto& point : cases_of<Case>(mode, axes))

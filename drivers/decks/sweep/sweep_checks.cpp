@@ -19,6 +19,13 @@ void check_run_and_output(const RunTable& run, const OutputTable& output, const 
   if (run.name.find('/') != std::string::npos)
     diagnostics.error(place_of(loaded, {"run", "name"}),
                       "'run.name' must not contain '/'; directories belong in 'output.file'");
+  for (const auto& [key, text] : {std::pair{"run.name", &run.name}, std::pair{"output.file", &output.file}})
+    if (text->find('\0') != std::string::npos) {
+      const std::string name = key;
+      const std::size_t dot = name.find('.');
+      diagnostics.error(place_of(loaded, {name.substr(0, dot), name.substr(dot + 1)}),
+                        fmt::format("'{}' must not contain a zero byte", name));
+    }
   if (output.file.empty())
     diagnostics.error(place_of(loaded, {"output", "file"}), "'output.file' must not be empty");
   try {

@@ -33,6 +33,7 @@ void check_run_tables(const RunTable& run, const TimingTable& timing, const Outp
 void check_spaces(const std::vector<std::string>& spaces, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 constexpr double most_cases = 100000;
+constexpr std::size_t most_exclusion_tests = 20'000'000;  // a second's worth
 
 /// Checks the number of cases of a sweep.
 template <class SweepTable>
@@ -82,6 +83,11 @@ void check_exclusions(SweepMode mode, const Axes& axes, const std::vector<Axes>&
   if (entry == nullptr) return;
   const auto& elements = std::get<Array>(entry->value.data);
   const auto cases = cases_of<Case>(mode, axes);
+  if (exclude.size() > most_exclusion_tests / std::max<std::size_t>(cases.size(), 1)) {
+    diagnostics.error(entry->place, fmt::format("{} exclusions of {} cases are more than {} tests; use fewer",
+                                                exclude.size(), cases.size(), most_exclusion_tests));
+    return;
+  }
   for (std::size_t i = 0; i < exclude.size(); ++i) {
     const Axes known = known_part(exclude[i], axes);
     const auto matched = [&](const Case& point) { return matches(known, point); };

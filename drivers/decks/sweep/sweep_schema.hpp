@@ -19,6 +19,13 @@ inline Key execution_space_axis() {
           .choices = {"all", "default", "serial", "openmp", "threads", "cuda", "hip", "sycl"}};
 }
 
+inline Key batch_axis() {
+  return {.name = "batch",
+          .help = "sequences",
+          .range = {.min = 1, .max = longest_axis_value},
+          .default_text = "1, or from [tensors]"};
+}
+
 inline Key compute_key() {
   return {.name = "compute",
           .help =

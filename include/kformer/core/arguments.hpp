@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
+#include <type_traits>
 
 #include "kformer/core/tensor_ref.hpp"
 

@@ -15,9 +15,11 @@
 /// Each pair of problem type and execution space has one ordered list: best first, reference last. `choose`
 /// takes the first entry that does not reject the problem.
 ///
-/// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for an op
-///   and throws if it is unknown or refuses. The op may also be given by direction:
-///   `attention_forward:kokkos`.
+/// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for every
+///   function of an op, and throws if it refuses. A function whose list lacks the name, where another function
+///   of the op has it, makes its usual choice: `linear:simd_avx2` leaves `linear_backward_bias` alone. One
+///   function is forced by its own name, `attention_forward:kokkos`, and this goes before its op. An op that
+///   does not exist, and a name in no list of its op, are errors that list what there is.
 /// * `KFORMER_VERBOSE=1` prints each choice and each refusal to standard error.
 
 namespace kformer {
@@ -80,7 +82,18 @@ class KernelObserver {
 KernelObserver* set_kernel_observer(KernelObserver* observer);
 
 namespace Impl {
-/// The name KFORMER_KERNEL forces for this op or function, or an empty string.
+/// Whether KFORMER_KERNEL or a scope forces any kernel.
+bool kernels_are_forced();
+/// Makes the name of an entry known to KFORMER_KERNEL.
+void make_known(const char* op, const char* function, const char* kernel);
+/// The same of a whole list, which the library does for each of its own.
+template <class Problem, class Exec>
+bool make_known(KernelList<Problem, Exec> list) {
+  for (const auto& kernel : list) make_known(Problem::op, Problem::function, kernel.name);
+  return true;
+}
+/// The name KFORMER_KERNEL forces for this function, or an empty string.
+/// \throws NotSupported for an op or a name that is not known
 std::string forced_kernel(const char* op, const char* function);
 void report_choice(const char* op, const char* function, const char* kernel);
 void report_refusal(const char* function, const char* kernel, const std::string& reason);
@@ -92,8 +105,11 @@ void report_refusal(const char* function, const char* kernel, const std::string&
 /// \throws NotSupported with every refusal, if no entry remains
 template <class Problem, class Exec>
 const Kernel<Problem, Exec>& choose(KernelList<Problem, Exec> list, const Problem& problem) {
-  const std::string forced = Impl::forced_kernel(Problem::op, Problem::function);
-  std::string reasons;
+  std::string forced, reasons;
+  if (Impl::kernels_are_forced()) {
+    Impl::make_known(list);
+    forced = Impl::forced_kernel(Problem::op, Problem::function);
+  }
   for (const auto& kernel : list) {
     if (!forced.empty() && forced != kernel.name) continue;
     const std::string reason = kernel.reject(problem);

@@ -85,21 +85,13 @@ namespace Impl {
 template <class T>
 struct ComputeType;
 template <>
-struct ComputeType<float> {
-  using type = float;
-};
+struct ComputeType<float> : std::type_identity<float> {};
 template <>
-struct ComputeType<bf16> {
-  using type = float;
-};
+struct ComputeType<bf16> : std::type_identity<float> {};
 template <>
-struct ComputeType<f16> {
-  using type = float;
-};
+struct ComputeType<f16> : std::type_identity<float> {};
 template <>
-struct ComputeType<double> {
-  using type = double;
-};
+struct ComputeType<double> : std::type_identity<double> {};
 }  // namespace Impl
 
 /// The type in which values stored as `T` are computed, and in which statistics and parameter gradients are
@@ -115,29 +107,17 @@ namespace Impl {
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::f32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, DType::f32> {};
 template <>
-struct DTypeOf<kformer::bf16> {
-  static constexpr DType value = DType::bf16;
-};
+struct DTypeOf<kformer::bf16> : std::integral_constant<DType, DType::bf16> {};
 template <>
-struct DTypeOf<kformer::f16> {
-  static constexpr DType value = DType::f16;
-};
+struct DTypeOf<kformer::f16> : std::integral_constant<DType, DType::f16> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::f64;
-};
+struct DTypeOf<double> : std::integral_constant<DType, DType::f64> {};
 template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
+struct DTypeOf<std::int32_t> : std::integral_constant<DType, DType::i32> {};
 template <>
-struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::u8;
-};
+struct DTypeOf<std::uint8_t> : std::integral_constant<DType, DType::u8> {};
 }  // namespace Impl
 
 /// The run-time name of a storage type.

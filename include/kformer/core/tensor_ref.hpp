@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
+#include <initializer_list>
 
 #include "kformer/core/views.hpp"
 

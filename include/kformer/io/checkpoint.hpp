@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kformer/core/types/checkpoint_format.hpp"
@@ -70,9 +71,8 @@ class Checkpoint {
 };
 
 /// The tensors of a layer by their published names without "model.layers.<n>.", with their shapes.
-/// \param layer   its extents, complete
-/// \param qk_norm whether the heads of q and k are normalised
-std::map<std::string, std::vector<std::size_t>> layer_tensor_shapes(const ModelTable& layer, bool qk_norm);
+/// \param layer its extents and options, complete
+std::map<std::string, std::vector<std::size_t>> layer_tensor_shapes(const ModelTable& layer);
 
 /// The tensors of a model by their published names, with their shapes; without `lm_head.weight` if it is tied.
 std::map<std::string, std::vector<std::size_t>> model_tensor_shapes(const LanguageModelTable& model);

@@ -11,7 +11,7 @@ namespace kformer {
 
 /// Options of a ResultFile.
 struct ResultFileOptions {
-  bool overwrite = false;  ///< replace an existing file, and the `.part` file of an unfinished run
+  bool overwrite = false;  ///< replace an existing result file, and the `.part` file of an unfinished run
   int compression = 4;     ///< deflate level 0 to 9 of the numeric columns
 };
 
@@ -20,12 +20,14 @@ struct ResultFileOptions {
 /// The contents live in memory; checkpoint() writes them whole to `NAME.h5.part` and renames it into place, and
 /// finish() renames that to `NAME.h5`. A process killed at any moment therefore leaves a consistent `.part`
 /// file with everything up to its last checkpoint, and an existing `NAME.h5` is replaced only by a finished
-/// one.
+/// one. Two runs cannot write one file at the same time: the second is refused, with `overwrite` too, by a lock
+/// on `NAME.h5.lock`. A `.part` file without a row in "cases" holds nothing and is replaced.
 class ResultFile {
  public:
   /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any
   /// work.
-  /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, or if it cannot be written
+  /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, if one of them is not a
+  /// result file, if another run writes it, or if it cannot be written
   explicit ResultFile(std::filesystem::path path, ResultFileOptions options = {});
   ~ResultFile();
   /// Moves the contents.

@@ -8,10 +8,16 @@ namespace kformer {
 
 /// The configuration of the layer that a table describes.
 /// \throws DimensionMismatch naming the key that is out of range
-LlamaConfig llama_config(const ModelTable& model);
+inline LlamaConfig llama_config(const ModelTable& model) {
+  model.check();
+  return model;
+}
 
 /// The configuration of the model that a checkpoint describes: `llama_config(checkpoint.model())`.
 /// \throws DimensionMismatch naming the key that is out of range
-LlamaConfig llama_config(const LanguageModelTable& model);
+inline LlamaConfig llama_config(const LanguageModelTable& model) {
+  model.check_model();
+  return model;
+}
 
 }  // namespace kformer

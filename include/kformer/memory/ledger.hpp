@@ -5,15 +5,26 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kformer/core/error.hpp"
 #include "kformer/core/scalar.hpp"
+#include "kformer/memory/format_bytes.hpp"
+#include "kformer/memory/memory_class.hpp"
+#include "kformer/memory/memory_timeline.hpp"
 #include "kformer/memory/pool.hpp"
 
 /// \file
@@ -21,15 +32,6 @@
 /// destroyed.
 
 namespace kformer {
-
-/// What memory is for.
-enum class MemoryClass { weights, gradients, optimizer, activations, kv_cache, workspace, communication, io };
-
-/// The number of memory classes.
-inline constexpr int memory_classes = 8;
-
-/// The class's name in files and messages.
-const char* to_string(MemoryClass memory_class);
 
 class Ledger;
 
@@ -75,15 +77,33 @@ class MemoryBlock {
   PooledMemory m_memory;
 };
 
-/// Current and peak bytes, by class and in total. Shared by the blocks booked in it, so it outlives them.
+/// What was moved from one memory space to another.
+struct TransferCount {
+  std::string from;             ///< name of the memory space that was read
+  std::string to;               ///< name of the memory space that was written
+  std::uint64_t transfers = 0;  ///< calls of `transfer`
+  std::uint64_t bytes = 0;      ///< of all of them
+};
+
+/// Current and peak bytes, by class, by memory space and in total. Shared by the blocks booked in it, so it
+/// outlives them. Any thread may ask it at any time, also while another one books.
 class Ledger : public std::enable_shared_from_this<Ledger> {
  public:
   /// Whether blocks get memory or are only counted: a forecast by the same code, without memory.
   enum class Mode { allocate, count };
 
+  /// The limit of a ledger that has none.
+  static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+
   /// A new ledger.
-  static std::shared_ptr<Ledger> create(Mode mode = Mode::allocate) {
-    return std::shared_ptr<Ledger>(new Ledger(mode));
+  /// \param mode   whether blocks get memory
+  /// \param limit  bytes that may be booked at a time; a block that would pass it is refused before anything
+  ///               is allocated
+  /// \param space  the memory space that the limit is for, by its `name()`; empty: all spaces together. A
+  ///               budget of device memory does not count what lies in host memory.
+  static std::shared_ptr<Ledger> create(Mode mode = Mode::allocate, std::size_t limit = no_limit,
+                                        std::string_view space = {}) {
+    return std::shared_ptr<Ledger>(new Ledger(mode, limit, space));
   }
 
   /// Whether blocks are only counted.
@@ -92,7 +112,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   /// A block of `bytes` bytes for work that is launched on `exec` after the call, labelled for Kokkos Tools.
   /// Its content is undefined. When it is destroyed, work launched on `exec` before may still use it; on CUDA
   /// nothing waits for that work.
-  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated
+  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated or would pass the limit
   template <class Exec>
   MemoryBlock<typename Exec::memory_space> allocate(const Exec& exec, MemoryClass memory_class,
                                                     const std::string& label, std::size_t bytes) {
@@ -102,7 +122,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   }
 
   /// The same for work on any instance. Its destructor waits for the work of the device.
-  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated
+  /// \throws OutOfMemory with the ledger, if the memory cannot be allocated or would pass the limit
   template <class MemorySpace>
   MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
     return allocate_by<MemorySpace>(memory_class, label, bytes, [&](const std::string& name) {
@@ -111,52 +131,88 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   }
 
   /// Current bytes of a class.
-  std::size_t current(MemoryClass memory_class) const { return m_current[index(memory_class)]; }
+  std::size_t current(MemoryClass memory_class) const;
   /// Peak bytes of a class since the last `reset_peaks`.
-  std::size_t peak(MemoryClass memory_class) const { return m_peak[index(memory_class)]; }
+  std::size_t peak(MemoryClass memory_class) const;
+  /// Current bytes of all classes in a memory space, by its `name()`.
+  std::size_t current_in(std::string_view space) const;
+  /// Peak bytes of all classes together in a memory space since the last `reset_peaks`.
+  std::size_t peak_in(std::string_view space) const;
   /// Current bytes of all classes.
-  std::size_t current_total() const { return m_current_total; }
+  std::size_t current_total() const;
   /// Peak bytes of all classes together since the last `reset_peaks`.
-  std::size_t peak_total() const { return m_peak_total; }
+  std::size_t peak_total() const;
   /// Resets the peaks to the current bytes.
   void reset_peaks();
-  /// A table of the classes in use: current and peak.
+  /// A table of the classes in use, and of the memory spaces if there are several: current and peak.
   std::string report() const;
+
+  /// From now on records every change.
+  /// \param places  entries at most, see MemoryTimeline
+  void record_timeline(std::size_t places = 4096);
+  /// The changes since `record_timeline`; empty without it.
+  std::vector<MemoryMoment> timeline() const;
+
+  /// Counts a transfer between memory spaces; `transfer` does it.
+  void book_transfer(std::string_view from, std::string_view to, std::size_t bytes);
+  /// What was transferred, one entry for each pair of spaces.
+  std::vector<TransferCount> transfers() const;
 
  private:
   template <class MemorySpace>
   friend class MemoryBlock;
-  explicit Ledger(Mode mode) : m_mode(mode) {}
+  struct Count {
+    std::size_t current = 0, peak = 0;
+  };
+
+  Ledger(Mode mode, std::size_t limit, std::string_view space)
+      : m_mode(mode), m_limit(limit), m_limited_space(space) {}
   static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
   template <class MemorySpace, class Take>
   MemoryBlock<MemorySpace> allocate_by(MemoryClass memory_class, const std::string& label, std::size_t bytes,
                                        Take take) {
-    MemoryBlock<MemorySpace> block;
-    if (m_mode == Mode::allocate && bytes > 0) {
-      block.m_memory = take("kformer::" + label);
-      if (!block.m_memory) throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
-    }
-    book(memory_class, bytes);
+    book(MemorySpace::name(), memory_class, label, bytes);
+    MemoryBlock<MemorySpace> block;  // gives the booking back if no memory comes
     block.m_ledger = shared_from_this();
     block.m_class = memory_class;
     block.m_bytes = bytes;
+    if (m_mode == Mode::allocate && bytes > 0) {
+      block.m_memory = take("kformer::" + label);
+      if (!block.m_memory) {
+        block = {};
+        throw_out_of_memory(MemorySpace::name(), memory_class, label, bytes);
+      }
+    }
+    confirm();
     return block;
   }
-  void book(MemoryClass memory_class, std::size_t bytes);
-  void give_back(MemoryClass memory_class, std::size_t bytes);
+  void book(const char* space, MemoryClass memory_class, const std::string& label, std::size_t bytes);
+  void confirm();
+  void give_back(const char* space, MemoryClass memory_class, std::size_t bytes);
   [[noreturn]] void throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
                                         std::size_t bytes) const;
+  // The rest is called by who holds the mutex.
+  Count in(std::string_view space) const;
+  void record();
+  std::string table() const;
 
-  Mode m_mode;
-  std::array<std::size_t, memory_classes> m_current{}, m_peak{};
-  std::size_t m_current_total = 0, m_peak_total = 0;
+  const Mode m_mode;
+  const std::size_t m_limit;
+  const std::string m_limited_space;
+  const std::chrono::steady_clock::time_point m_start = std::chrono::steady_clock::now();
+  mutable std::mutex m_mutex;  // guards what follows
+  std::array<Count, memory_classes> m_classes;
+  std::map<std::string, Count, std::less<>> m_spaces;
+  Count m_total;
+  std::optional<MemoryTimeline> m_timeline;
+  std::vector<TransferCount> m_transfers;
 };
 
 template <class MemorySpace>
 void MemoryBlock<MemorySpace>::release() {
   if (!m_ledger) return;
   m_memory.reset();
-  m_ledger->give_back(m_class, m_bytes);
+  m_ledger->give_back(MemorySpace::name(), m_class, m_bytes);
   m_ledger.reset();
 }
 
@@ -193,8 +249,5 @@ class MemoryLayout {
 
   std::size_t m_next = 0, m_bytes = 0;
 };
-
-/// `bytes` in words: `1.50 GiB`.
-std::string format_bytes(std::size_t bytes);
 
 }  // namespace kformer

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "kformer/memory/ledger.hpp"
@@ -14,6 +13,15 @@
 
 namespace kformer {
 
+/// Documents that follow each other in one row of tokens. Attention does not cross their borders, and positions
+/// count from the first token of each.
+template <class MemorySpace>
+struct PackedTokens {
+  StridedVector<MemorySpace, const std::int32_t> starts;     ///< (documents + 1), int32: from 0, never
+                                                             ///< decreasing, to batch · seq
+  StridedVector<MemorySpace, const std::int32_t> positions;  ///< (batch · seq), int32, below seq
+};
+
 /// One decoder layer:
 ///
 ///     h = x + attention(rope(q), rope(k), v) W_oᵀ   with  q, k, v = rms_norm(x) W_qkvᵀ [+ bias],
@@ -21,10 +29,14 @@ namespace kformer {
 ///     y = h + (silu(g) · u) W_downᵀ                 with  g, u = rms_norm(h) W_gate_upᵀ.
 ///
 /// The layer owns weights, gradients, saved activations and workspace, all booked in a ledger. It allocates
-/// only in its constructor. q, k, v are one product, and so are gate and up. Backward recomputes the two norms
-/// and the SwiGLU product instead of keeping them. In inference, arrays that are never alive at the same time
-/// share their memory. The layers of a model share tables and workspace, and in inference everything but their
-/// weights.
+/// only in its constructor. q, k, v are one product, and so are gate and up. In inference, arrays that are never
+/// alive at the same time share their memory. The layers of a model share tables and workspace, and in inference
+/// everything but their weights.
+///
+/// `LayerOptions::recompute` says what forward saves. `none` keeps everything that backward reads. With
+/// `pointwise` backward computes the two norms and the SwiGLU product again. Layers with `layer` that share keep
+/// nothing of their own: backward runs forward again, except for the layer that ran last, whose arrays are still
+/// there. The gradients have the same bits.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -46,10 +58,11 @@ class DecoderLayer {
   /// \param shape      the tokens it will work on
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
-  /// \param share_with a layer made with the same configuration, shape and options; this one uses its memory
-  ///                   for everything but parameters and what backward needs. Such layers must not run at the
-  ///                   same time.
+  /// \param share_with a layer made with the same configuration, shape and options but for `recompute`; this one
+  ///                   uses its memory for everything but parameters and what backward needs. Such layers must
+  ///                   not run at the same time.
   /// \throws DimensionMismatch if the configuration is invalid, or differs from that of `share_with`
+  /// \throws NotSupported if options cannot be combined
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
                const DecoderLayer* share_with = nullptr);
@@ -65,22 +78,26 @@ class DecoderLayer {
   void zero_gradients(const Exec& exec);
 
   /// y = layer(x). In training, saves what `backward` needs.
-  /// \param exec the instance everything is launched on; nothing is fenced or allocated
-  /// \param x    (batch · seq, hidden), T
-  /// \param y    (batch · seq, hidden), T, overwritten; not `x`
+  /// \param exec   the instance everything is launched on; nothing is fenced or allocated
+  /// \param x      (batch · seq, hidden), T
+  /// \param y      (batch · seq, hidden), T, overwritten; not `x`
+  /// \param packed the documents in x, if `LayerOptions::packed` is set; otherwise not read
   /// \throws NotSupported if `prepare` was not called
   /// \throws DimensionMismatch if extents do not match
-  void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
+  void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y,
+               const PackedTokens<memory_space>& packed = {});
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
   /// accumulated.
-  /// \param exec the instance everything is launched on
-  /// \param x    (batch · seq, hidden), T, as passed to `forward`
-  /// \param dy   (batch · seq, hidden), T
-  /// \param dx   (batch · seq, hidden), T, overwritten; not `x` or `dy`
+  /// \param exec   the instance everything is launched on
+  /// \param x      (batch · seq, hidden), T, as passed to `forward`
+  /// \param dy     (batch · seq, hidden), T
+  /// \param dx     (batch · seq, hidden), T, overwritten; not `x` or `dy`
+  /// \param packed as passed to `forward`
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
-  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx);
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
+                const PackedTokens<memory_space>& packed = {});
 
  private:
   using C = compute_t<T>;
@@ -90,25 +107,52 @@ class DecoderLayer {
   // (batch, seq, heads, head_dim), a slice of a wider array.
   using Heads = Kokkos::View<T****, Kokkos::LayoutStride, memory_space, Unmanaged>;
 
-  // Memory that is this layer's own, or another's.
-  using Block = std::shared_ptr<MemoryBlock<memory_space>>;
-  void place_tables(Ledger& ledger, const Block& shared);
-  void place_activations(Ledger& ledger, const Block& shared);
-  void place_workspace(Ledger& ledger, const Block& shared);
+  // What layers that share have in common. A block is allocated by the first layer that needs it.
+  struct Shared {
+    MemoryBlock<memory_space> tables, activations, workspace;
+    bool tables_filled = false;
+    const DecoderLayer* computed = nullptr;  // the layer whose values are in `activations`
+  };
+
+  void place_tables(Ledger& ledger);
+  void place_activations(Ledger& ledger);
+  void place_workspace(Ledger& ledger);
   std::size_t norm_workspace_bytes() const;
   std::size_t attention_workspace_bytes() const;
 
-  void project(const Exec& exec);
-  void attention(const Exec& exec);
-  void mlp_gradient(const Exec& exec, const ConstMatrix& dy);
-  void attention_gradient(const Exec& exec);
+  // One of the layer's two norms.
+  struct Norm {
+    const char* region;
+    BlockVector<memory_space, T> weight;
+    Vector rstd, dweight;
+    Matrix y;
+  };
+  Norm attention_norm() const {
+    return {"attention_norm", m_weight.norm1, m_rstd1, m_gradient.norm1, m_normed1};
+  }
+  Norm mlp_norm() const { return {"mlp_norm", m_weight.norm2, m_rstd2, m_gradient.norm2, m_normed2}; }
+  void normalise(const Exec& exec, const Norm& norm, const ConstMatrix& x);
+  void norm_gradient(const Exec& exec, const Norm& norm, const ConstMatrix& x, const ConstMatrix& d_residual,
+                     const Matrix& dx);
+
+  using Packed = PackedTokens<memory_space>;
+  void save(const Exec& exec, const ConstMatrix& x, const Packed& packed);
+  void project(const Exec& exec, const Packed& packed);
+  void attention(const Exec& exec, const Packed& packed);
+  void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
+  void attention_gradient(const Exec& exec, const Packed& packed);
   void head_norm_gradient(const Exec& exec);
 
   Heads queries(const Matrix& qkv) const;
   Heads keys(const Matrix& qkv) const;
   Heads values(const Matrix& qkv) const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
-  bool keeps_rotated() const { return m_config.qk_norm && m_options.mode == LayerMode::training; }
+  bool trains() const { return m_options.mode == LayerMode::training; }
+  bool keeps_rotated() const { return m_config.qk_norm && trains(); }
+  bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }
+  bool keeps_nothing() const { return !trains() || m_options.recompute == Recompute::layer; }
+  // The sequences that attention sees: packed documents are parts of one row.
+  LayerShape sequences() const { return m_options.packed ? LayerShape{1, m_shape.rows()} : m_shape; }
 
   LlamaConfig m_config;
   LayerShape m_shape;
@@ -117,8 +161,8 @@ class DecoderLayer {
 
   LayerWeights<memory_space, T> m_weight;
   LayerWeights<memory_space, C> m_gradient;
-  std::shared_ptr<bool> m_tables_filled;  // of all layers that share
-  Block m_table_block, m_activation_block, m_workspace_block;
+  std::shared_ptr<Shared> m_shared;
+  MemoryBlock<memory_space> m_activation_block;  // unless it is shared
   BlockMatrix<memory_space, C> m_cos, m_sin;
 
   // Saved by forward. m_rotated are q and k as attention takes them: columns of m_qkv, except in training with
@@ -129,8 +173,11 @@ class DecoderLayer {
   Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;             // (batch, heads, seq)
   Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged> m_probabilities;  // (…, q_len, kv_len)
 
-  // Workspace: a norm's output, and in backward the gradients on their way.
-  Matrix m_normed, m_product, m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh;
+  // Saved with Recompute::none, otherwise workspace: the outputs of the norms, and the product of gate and up.
+  Matrix m_normed1, m_normed2, m_product;
+
+  // Workspace: in backward the gradients on their way.
+  Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh;
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace;
 };
 

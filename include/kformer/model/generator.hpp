@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kformer/model/llama_decoder.hpp"
@@ -63,9 +63,12 @@ class Generator {
   /// Forgets what was generated and takes new prompts.
   /// \param exec    the instance of this and all steps
   /// \param prompts tokens of each sequence, at least one
+  /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
+  ///                sequences end as by `stop(sequence)`
   /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one has more tokens than the
   /// decoder has positions
-  void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts);
+  void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
+             const std::function<bool()>& stop = {});
 
   /// Whether a sequence goes on.
   bool running() const;
@@ -97,7 +100,7 @@ class Generator {
 
   void check() const;
   void place(Ledger& ledger);
-  void prefill(const Exec& exec, std::size_t sequence, std::size_t from);
+  bool prefill(const Exec& exec, std::size_t sequence, std::size_t from, const std::function<bool()>& stop);
   std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
   void score_prompt(const Exec& exec, GeneratedSequence& sequence, std::size_t from, std::size_t count);
   void feed(const Exec& exec, std::span<const std::int64_t> new_tokens, std::span<const std::int32_t> ids);

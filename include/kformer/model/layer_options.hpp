@@ -5,6 +5,7 @@
 
 #include "kformer/core/types/attention_algorithm.hpp"
 #include "kformer/core/types/precision.hpp"
+#include "kformer/core/types/recompute.hpp"
 
 /// \file
 /// What layers and models are made for. Free of Kokkos.
@@ -31,6 +32,9 @@ struct LayerOptions {
   LayerMode mode = LayerMode::training;                      ///< whether there will be a backward
   Precision compute = Precision::storage;                    ///< precision of the weights of flash attention
   bool causal = true;  ///< a query sees no later keys; false: it sees all keys, as in an encoder
+  Recompute recompute = Recompute::pointwise;  ///< what a layer keeps for backward: none, pointwise or layer. A
+                                               ///< model has a schedule instead, which says it for each layer
+  bool packed = false;  ///< whether `forward` gets packed sequences: documents of any length, one after another
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "kformer/model/kv_cache.hpp"

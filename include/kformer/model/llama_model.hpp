@@ -2,10 +2,10 @@
 #pragma once
 
 #include <deque>
-#include <memory>
-#include <string>
 #include <vector>
 
+#include "kformer/memory/checkpointed.hpp"
+#include "kformer/memory/offloaded_states.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/cross_entropy.hpp"
 
@@ -30,6 +30,8 @@ namespace kformer {
 ///     model.forward(exec, ids);
 ///     model.backward(exec, ids, targets, dloss, loss);
 ///
+/// A `RecomputeSchedule` says what forward keeps for backward. Every schedule gives the same bits.
+///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class LlamaModel {
@@ -49,14 +51,28 @@ class LlamaModel {
   /// Tokens.
   using Tokens = StridedVector<memory_space, const std::int32_t>;
 
-  /// Books and allocates everything. Weights are undefined until they are written.
+  /// Books and allocates everything. Weights are undefined until they are written. All layers recompute what
+  /// `options.recompute` says, which may here also be `nested` (with ⌈√layers⌉ kept inputs) or `offload`.
   /// \param config  the model's extents
   /// \param shape   the tokens it will work on
   /// \param options how attention is computed, whether there will be a backward, …
   /// \param ledger  where the memory is booked
   /// \throws DimensionMismatch if the configuration is invalid
+  /// \throws NotSupported if options cannot be combined
   /// \throws OutOfMemory with the ledger
   LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger);
+
+  /// The same with a schedule, which decides instead of `options.recompute`.
+  /// \param config   the model's extents
+  /// \param shape    the tokens it will work on
+  /// \param options  how attention is computed, whether there will be a backward, …
+  /// \param ledger   where the memory is booked
+  /// \param schedule what each layer keeps for backward; for as many layers as the model has
+  /// \throws DimensionMismatch if the configuration is invalid or the schedule is for another number of layers
+  /// \throws NotSupported if options cannot be combined
+  /// \throws OutOfMemory with the ledger
+  LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
+             const RecomputeSchedule& schedule);
 
   /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`.
   void prepare(const Exec& exec);
@@ -70,18 +86,21 @@ class LlamaModel {
   void zero_gradients(const Exec& exec);
 
   /// Computes the normalised hidden states of every token. In training, saves what `backward` needs.
-  /// \param exec the instance everything is launched on; nothing is fenced or allocated
-  /// \param ids  (batch · seq), int32; a token outside the vocabulary makes its sequence NaN
+  /// \param exec   the instance everything is launched on; nothing is fenced or allocated
+  /// \param ids    (batch · seq), int32; a token outside the vocabulary makes its sequence NaN
+  /// \param packed the documents in ids, if `LayerOptions::packed` is set; in training, their memory is read
+  ///               again by `backward`
   /// \throws NotSupported if `prepare` was not called
   /// \throws DimensionMismatch if extents do not match
-  void forward(const Exec& exec, const Tokens& ids);
+  void forward(const Exec& exec, const Tokens& ids, const PackedTokens<memory_space>& packed = {});
 
   /// The same with hidden states of the caller's own, such as embeddings of an image, in place of x_0.
-  /// \param exec the instance
-  /// \param x    (batch · seq, hidden), T; copied
+  /// \param exec   the instance
+  /// \param x      (batch · seq, hidden), T; copied
+  /// \param packed as of `forward`
   /// \throws NotSupported if `prepare` was not called
   /// \throws DimensionMismatch if extents do not match
-  void forward_embedded(const Exec& exec, const ConstMatrix& x);
+  void forward_embedded(const Exec& exec, const ConstMatrix& x, const PackedTokens<memory_space>& packed = {});
 
   /// Scores of every token for every word, of the last forward.
   /// \param exec   the instance
@@ -89,6 +108,14 @@ class LlamaModel {
   /// \throws NotSupported if there was no forward
   /// \throws DimensionMismatch if extents do not match
   void logits(const Exec& exec, const Matrix& logits);
+
+  /// The same of one token.
+  /// \param exec   the instance
+  /// \param token  0 … batch · seq − 1
+  /// \param logits (1, vocab_size), T, overwritten
+  /// \throws NotSupported if there was no forward
+  /// \throws DimensionMismatch if the token is out of range, or extents do not match
+  void logits(const Exec& exec, std::int64_t token, const Matrix& logits);
 
   /// The cross-entropy of every token, of the last forward.
   /// \param exec    the instance
@@ -102,7 +129,7 @@ class LlamaModel {
             const CrossEntropyOptions& options = {});
 
   /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated.
-  /// Once per `forward`.
+  /// Once per `forward`; the hidden states that `logits` and `loss` read may be gone afterwards.
   /// \param exec    the instance
   /// \param ids     (batch · seq), int32, as passed to `forward`
   /// \param targets (batch · seq), int32, as of `loss`
@@ -148,9 +175,15 @@ class LlamaModel {
   void place_workspace(Ledger& ledger);
   void require_prepared(const char* function) const;
   void require_forward(const char* function) const;
+  void require_packed(const char* function, const PackedTokens<memory_space>& packed) const;
   void require_saved(Saved saved, const char* function, const char* forward) const;
   void require_states(const char* function, const char* role, const TensorRef& states) const;
-  void run_layers(const Exec& exec);
+  bool trains() const { return m_options.mode == LayerMode::training; }
+  void check_schedule() const;
+  void add_layers(Ledger& ledger);
+  void run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y);
+  void reverse_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx);
+  void run_layers(const Exec& exec, const PackedTokens<memory_space>& packed);
   Matrix layer_gradients(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
                          const TokenNumbers& loss, const CrossEntropyOptions& options, const Matrix* dx);
   const Matrix& head() const { return m_config.tie_word_embeddings ? m_weight.embedding : m_weight.head; }
@@ -167,8 +200,13 @@ class LlamaModel {
   Ends<T> m_weight;
   Ends<C> m_gradient;
   MemoryBlock<memory_space> m_block, m_workspace_block;
-  std::vector<Matrix> m_x;  // before each layer and behind the last; in inference two that take turns
-  Matrix m_hidden, m_dx, m_dy;
+  RecomputeSchedule m_schedule;
+  std::vector<Matrix> m_kept;         // inputs of layers; in inference two arrays that take turns
+  CheckpointedChain<Matrix> m_chain;  // of the layers; in training
+  OffloadedStates<Exec> m_offloaded;
+  std::vector<std::int64_t> m_offload_index;  // of each layer among those whose input is offloaded, or −1
+  Matrix m_last, m_hidden, m_dx, m_dy;
+  PackedTokens<memory_space> m_packed;  // of the last forward
   BlockVector<memory_space, C> m_rstd;
   BlockVector<memory_space, std::byte> m_loss_workspace, m_norm_workspace;
 };

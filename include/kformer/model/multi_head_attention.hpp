@@ -165,17 +165,7 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
     begin_backward(exec, dy, gradients);
-    attention_backward(exec,
-                       AttentionBackwardOperands{.q = m_q,
-                                                 .k = m_k,
-                                                 .v = m_v,
-                                                 .out = m_attended,
-                                                 .lse = m_lse,
-                                                 .dout = m_d_attended,
-                                                 .dq = m_dq,
-                                                 .dk = m_dk,
-                                                 .dv = m_dv},
-                       functor, m_config.attention, {}, {}, m_attention_workspace);
+    attention_gradient(exec, functor);
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
 
@@ -195,7 +185,21 @@ class MultiHeadAttention {
   void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context);
   void finish(const Exec& exec, const Matrix& y);
   void begin_backward(const Exec& exec, const ConstMatrix& dy, const Gradients& gradients);
-  void run_backward(const Exec& exec);
+  // With a functor or without.
+  template <class... F>
+  void attention_gradient(const Exec& exec, const F&... functor) {
+    attention_backward(exec,
+                       AttentionBackwardOperands{.q = m_q,
+                                                 .k = m_k,
+                                                 .v = m_v,
+                                                 .out = m_attended,
+                                                 .lse = m_lse,
+                                                 .dout = m_d_attended,
+                                                 .dq = m_dq,
+                                                 .dk = m_dk,
+                                                 .dv = m_dv},
+                       functor..., m_config.attention, {}, {}, m_attention_workspace);
+  }
   void finish_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& dx,
                        const Matrix& dcontext, const Gradients& gradients);
 

@@ -6,11 +6,11 @@
 
 /// \file
 /// Root-mean-square normalisation (Zhang & Sennrich, arXiv:1910.07467, eq. 4), alone and with the residual
-/// addition fused.
+/// addition fused, and of queries and keys together.
 
 namespace kformer {
 
-/// Options of `rms_norm_*`.
+/// Options of `rms_norm_*` and `qk_norm_forward`.
 struct RmsNormOptions {
   double eps = 1e-5;  ///< added to the mean square; `rms_norm_eps` of published configurations
 };
@@ -34,6 +34,15 @@ struct RmsNormForward {
   static constexpr const char* function = "rms_norm_forward";
   TensorRef x, residual, weight, sum, y, rstd;
   double eps;
+  Operands operands() const;
+  void check() const;
+};
+
+/// Neither `q` nor `k` is of the fused form; both have the same eps.
+struct QkNormForward {
+  static constexpr const char* op = "rms_norm";
+  static constexpr const char* function = "qk_norm_forward";
+  RmsNormForward q, k;
   Operands operands() const;
   void check() const;
 };
@@ -120,6 +129,51 @@ template <class... V>
 void rms_norm_residual_forward(const RmsNormResidualForwardOperands<V...>& operands,
                                const RmsNormOptions& options = {}) {
   rms_norm_residual_forward(Kokkos::DefaultExecutionSpace(), operands, options);
+}
+
+/// The operands of `qk_norm_forward`.
+template <AnyView Q, AnyView K, AnyView QW, AnyView KW, AnyView QO, AnyView KO, AnyView QR, AnyView KR>
+struct QkNormForwardOperands {
+  Q q;          ///< (tokens, q_heads, head_dim), T
+  K k;          ///< (tokens, k_heads, head_dim), T
+  QW q_weight;  ///< (head_dim), T
+  KW k_weight;  ///< (head_dim), T
+  QO q_out;     ///< (tokens, q_heads, head_dim), T, overwritten; may be `q` itself
+  KO k_out;     ///< (tokens, k_heads, head_dim), T, overwritten; may be `k` itself
+  QR q_rstd;    ///< (tokens, q_heads), compute_t<T>, dense, overwritten; saved for backward
+  KR k_rstd;    ///< (tokens, k_heads), compute_t<T>, dense, overwritten; saved for backward
+};
+
+/// Normalises each head of queries and of keys, each side with its own weight, in one launch: for every head of
+/// `q`, `q_rstd = 1 / sqrt(mean(q²) + eps)`, `q_out = q · q_rstd · q_weight`, and so for `k`. The results are
+/// those of `rms_norm_forward` on each side; backward is `rms_norm_backward` on each side.
+///
+/// \param exec     the instance everything is launched on; nothing is fenced or allocated
+/// \param operands the Views, as `QkNormForwardOperands` names them
+/// \param options  epsilon
+/// \throws DimensionMismatch if extents, strides or storage types do not match
+template <ExecutionSpace Exec, class... V>
+void qk_norm_forward(const Exec& exec, const QkNormForwardOperands<V...>& operands,
+                     const RmsNormOptions& options = {}) {
+  using T = Impl::scalar_t<decltype(operands.q)>;
+  const auto side = [&](const auto& x, const auto& weight, const auto& y, const auto& rstd) {
+    return Impl::RmsNormForward{Impl::input<Exec, T, 3>(x),
+                                {},
+                                Impl::input<Exec, T, 1>(weight),
+                                {},
+                                Impl::output<Exec, T, 3>(y),
+                                Impl::output<Exec, compute_t<T>, 2>(rstd),
+                                options.eps};
+  };
+  const Impl::QkNormForward problem{side(operands.q, operands.q_weight, operands.q_out, operands.q_rstd),
+                                    side(operands.k, operands.k_weight, operands.k_out, operands.k_rstd)};
+  Impl::call(exec, problem);
+}
+
+/// The same on the default instance.
+template <class... V>
+void qk_norm_forward(const QkNormForwardOperands<V...>& operands, const RmsNormOptions& options = {}) {
+  qk_norm_forward(Kokkos::DefaultExecutionSpace(), operands, options);
 }
 
 /// Bytes of workspace `rms_norm_backward` needs for `rows` × `hidden` values of type `T`.

@@ -45,17 +45,14 @@ struct RopeBackward : RopeRotation {
   void check() const;
 };
 
-template <class Exec, class Q, class K, class C, class S>
-RopeRotation rope_rotation(const Q& q, const K& k, const C& cos, const S& sin, const TensorRef& positions,
-                           std::int64_t first_position, RopeLayout layout) {
+/// Runs `Direction`, which is `RopeForward` or `RopeBackward`.
+template <class Direction, class Exec, class Q, class K, class C, class S>
+void rotate(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const TensorRef& positions,
+            std::int64_t first_position, RopeLayout layout) {
   using T = scalar_t<Q>;
-  return {output<Exec, T, 4>(q),
-          output<Exec, T, 4>(k),
-          input<Exec, compute_t<T>, 2>(cos),
-          input<Exec, compute_t<T>, 2>(sin),
-          positions,
-          first_position,
-          layout};
+  const Direction problem{{output<Exec, T, 4>(q), output<Exec, T, 4>(k), input<Exec, compute_t<T>, 2>(cos),
+                           input<Exec, compute_t<T>, 2>(sin), positions, first_position, layout}};
+  call(exec, problem);
 }
 
 }  // namespace Impl
@@ -100,9 +97,8 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
                   RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeForward problem{
-      Impl::rope_rotation<Exec>(q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
-  Impl::call(exec, problem);
+  Impl::rotate<Impl::RopeForward>(exec, q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0,
+                                  layout);
 }
 
 /// The same on the default instance.
@@ -125,8 +121,7 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& p
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin,
                   std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeForward problem{Impl::rope_rotation<Exec>(q, k, cos, sin, {}, first_position, layout)};
-  Impl::call(exec, problem);
+  Impl::rotate<Impl::RopeForward>(exec, q, k, cos, sin, {}, first_position, layout);
 }
 
 /// The same on the default instance.
@@ -151,9 +146,8 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
                    RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeBackward problem{
-      Impl::rope_rotation<Exec>(dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0, layout)};
-  Impl::call(exec, problem);
+  Impl::rotate<Impl::RopeBackward>(exec, dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0,
+                                   layout);
 }
 
 /// The same on the default instance.
@@ -176,8 +170,7 @@ void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, const P
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
                    std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  const Impl::RopeBackward problem{Impl::rope_rotation<Exec>(dq, dk, cos, sin, {}, first_position, layout)};
-  Impl::call(exec, problem);
+  Impl::rotate<Impl::RopeBackward>(exec, dq, dk, cos, sin, {}, first_position, layout);
 }
 
 /// The same on the default instance.

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kformer/core/types/names.hpp"
 
@@ -51,5 +52,28 @@ struct ChatTemplate {
 ///                 last
 /// \throws NotSupported naming the message that is out of order or has an unknown role
 std::string apply_chat(const ChatTemplate& chat, std::span<const ChatMessage> messages);
+
+/// A part of a conversation's text.
+struct ChatPiece {
+  std::string text;      ///< not empty
+  bool control = false;  ///< the template's spelling of a token, such as `<|im_end|>`, for
+                         ///< `Tokenizer::encode_with_special`. Everything else is for `Tokenizer::encode`: what
+  ///< messages spell out never becomes a control token. `Tokenizer::encode_chat` takes all
+  bool answer = false;  ///< what a model learns to say: an answer of the assistant, and the token that ends it
+};
+
+/// A finished conversation, for training; joined, the pieces are its text without the beginning-of-text token.
+/// \param chat     how it is written
+/// \param messages at most one system message, first. User and assistant must alternate in the styles llama2
+///                 and mistral, the user first; the others write any order
+/// \throws NotSupported naming the message that is out of order or has an unknown role, or if there is none
+std::vector<ChatPiece> chat_pieces(const ChatTemplate& chat, std::span<const ChatMessage> messages);
+
+/// The conversation up to the next turn of the assistant, for `Tokenizer::encode_chat`; joined, the pieces are what
+/// `apply_chat` returns.
+/// \param chat     how it is written
+/// \param messages as for `apply_chat`
+/// \throws NotSupported as `apply_chat`
+std::vector<ChatPiece> chat_prompt(const ChatTemplate& chat, std::span<const ChatMessage> messages);
 
 }  // namespace kformer

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "kformer/core/types/tokenizer_format.hpp"
+#include "kformer/text/chat_template.hpp"
 
 /// \file
 /// Tokenizers: text to token ids and back, equal to the published tokenizers (docs/tokenizers.md).
@@ -32,9 +32,14 @@ class Tokenizer {
   /// `text` is treated as plain text: safe for text of any origin.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
-  /// The tokens of `text`, which may contain special tokens: `<|im_start|>user`. For the output of
-  /// `apply_chat` and other text that a program wrote.
+  /// The tokens of `text`, which may contain special tokens: `<|im_start|>user`. For text that a program wrote;
+  /// use `encode_chat` if others wrote a part of it.
   virtual std::vector<std::int32_t> encode_with_special(std::string_view text) const = 0;
+
+  /// The tokens of a conversation. Special tokens are found only where a piece of the template takes part; those
+  /// that messages spell out are plain text.
+  /// \param pieces from `chat_prompt`
+  virtual std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const = 0;
 
   /// The text of tokens. Special tokens, and ids without a token, add nothing.
   std::string decode(std::span<const std::int32_t> ids) const;
@@ -66,6 +71,9 @@ class Tokenizer {
   /// The chat template that was published with the tokenizer, or an empty string
   /// (kformer/io/chat_template.hpp).
   const std::string& chat_template() const { return m_chat_template; }
+  /// Identifies the vocabulary and its rules, of tokenizers from `open_tokenizer` and `make_tokenizer`: a hash
+  /// of what they were read from. Empty for others.
+  const std::string& fingerprint() const { return m_fingerprint; }
 
  protected:
   Tokenizer() = default;
@@ -74,6 +82,7 @@ class Tokenizer {
   std::vector<std::int32_t> m_eos;    ///< see eos()
   bool m_adds_bos = false;            ///< see adds_bos()
   std::string m_chat_template;        ///< see chat_template()
+  std::string m_fingerprint;          ///< see fingerprint()
 };
 
 /// Opens a tokenizer.

@@ -46,26 +46,41 @@ class LossScaler {
   double scale() const { return m_scale.scale(); }
   /// The scale with its history, for checkpoints.
   DynamicLossScale& state() { return m_scale; }
+  /// The same, to read.
+  const DynamicLossScale& state() const { return m_scale; }
 
   /// Launches the norm of all gradients of the scaled loss.
   void measure(const Exec& exec) const { gradient_norm(exec, m_gradients, m_norm, m_workspace); }
   /// The location of the result, for the kernels that follow.
   const Norm& measured() const { return m_norm; }
 
-  /// Waits for the last norm and adapts the scale.
-  /// \param exec          the instance
-  /// \param others_finite whether gradients that the norm does not see were finite, such as those of inputs
-  /// \returns whether all gradients were finite; if not, discard them
-  bool update(const Exec& exec, bool others_finite = true) {
+  /// Waits for the last norm.
+  /// \param exec the instance of `measure`
+  /// \returns the norm without the loss scale
+  double wait(const Exec& exec) {
     C norm;
     Kokkos::deep_copy(
         exec, Kokkos::View<C[1], Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm), m_norm);
-    exec.fence("kformer::LossScaler::update");
-    m_gradient_norm = static_cast<double>(norm) / scale();
-    return m_scale.update(std::isfinite(norm) && others_finite);
+    exec.fence("kformer::LossScaler::wait");
+    m_finite = std::isfinite(norm);
+    return m_gradient_norm = static_cast<double>(norm) / scale();
   }
 
-  /// The gradient norm at the last `update`, without the loss scale.
+  /// Adapts the scale to the norm that was waited for.
+  /// \param others_finite whether gradients that the norm does not see were finite, such as those of inputs
+  /// \returns whether all gradients were finite; if not, discard them
+  bool adapt(bool others_finite = true) { return m_scale.update(m_finite && others_finite); }
+
+  /// `wait`, then `adapt`.
+  /// \param exec          the instance
+  /// \param others_finite as of `adapt`
+  /// \returns whether all gradients were finite; if not, discard them
+  bool update(const Exec& exec, bool others_finite = true) {
+    wait(exec);
+    return adapt(others_finite);
+  }
+
+  /// The gradient norm that was last waited for, without the loss scale.
   double norm() const { return m_gradient_norm; }
 
  private:
@@ -77,6 +92,7 @@ class LossScaler {
   Norm m_norm;
   Bytes m_workspace;
   double m_gradient_norm = 0;
+  bool m_finite = true;
 };
 
 }  // namespace kformer

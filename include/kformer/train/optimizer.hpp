@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kformer/core/region.hpp"
@@ -16,14 +17,22 @@ namespace kformer {
 
 /// Options of `Optimizer`.
 struct OptimizerOptions {
-  double beta1 = 0.9;       ///< decay decay of the running mean of the gradient, in [0, 1)
-  double beta2 = 0.999;     ///< decay decay of the running mean of its square, in [0, 1)
-  double eps = 1e-8;        ///< added to √v̂
-  double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
-  double max_norm = 0;      ///< bound of the global gradient norm; 0: none
+  double beta1 = 0.9;                              ///< decay of the running mean of the gradient, in [0, 1)
+  double beta2 = 0.999;                            ///< decay of the running mean of its square, in [0, 1)
+  double eps = 1e-8;                               ///< added to √v̂
+  double weight_decay = 0;                         ///< λ of matrices; norm weights and biases do not decay
+  double max_norm = 0;                             ///< bound of the global gradient norm; 0: none
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
   bool master = true;                       ///< whether 16-bit weights are rounded from float master weights
   std::optional<LossScaling> loss_scaling;  ///< loss scaling; off if empty
+};
+
+/// What an optimizer counts, for checkpoints. With the arrays of `Optimizer::parameters` it is the whole state.
+struct OptimizerState {
+  std::int64_t steps = 0;       ///< that counted
+  std::int64_t skipped = 0;     ///< that did not
+  double loss_scale = 1;        ///< factor on the loss of the next step
+  std::int64_t good_steps = 0;  ///< since the loss scale last changed
 };
 
 /// The optimizer of a model whose weights and activations are stored in T. It owns master weights, states, and
@@ -61,12 +70,33 @@ class Optimizer {
   /// \returns whether the step counted; a run in which most steps do not has a fault in its data or its loss scale
   [[nodiscard]] bool step(const Exec& exec, double learning_rate);
 
+  /// The first half of a step for callers that decide by the norm: waits for the norm of the gradients. `update`
+  /// or `skip` follows.
+  /// \returns the norm without the loss scale, before it is clipped
+  double measure(const Exec& exec);
+
+  /// The second half of `step`, with the norm of the last `measure`.
+  /// \throws NotSupported if `prepare` was not called
+  /// \returns whether the step counted
+  [[nodiscard]] bool update(const Exec& exec, double learning_rate);
+
+  /// In place of `update`: nothing is written and the step does not count, though its gradients are finite.
+  void skip();
+
+  /// What it counts.
+  OptimizerState state() const;
+  /// Continues from there, after `prepare`. The arrays must be those of that moment, too.
+  /// \throws NotSupported if the loss scale is out of its bounds, or a number is negative
+  void restore(const OptimizerState& state);
+
   /// Steps that counted since `prepare`.
   std::int64_t steps() const { return m_steps; }
   /// Steps that were skipped since `prepare`.
   std::int64_t skipped_steps() const { return m_skipped; }
   /// The loss scale, and the norm of the last gradients.
   LossScaler<Exec, T>& scaler() { return m_scaler; }
+  /// The same, to read.
+  const LossScaler<Exec, T>& scaler() const { return m_scaler; }
   /// The arrays that the steps update, in the order of the parameters.
   const std::vector<AdamWParameter>& parameters() const { return m_parameters; }
 
@@ -75,6 +105,10 @@ class Optimizer {
   using memory_space = typename Exec::memory_space;
 
   AdamWOptions adamw_options(double learning_rate) const;
+  void require_prepared(const char* function) const;
+  void launch_norm(const Exec& exec) const;
+  void launch_update(const Exec& exec, double learning_rate) const;
+  bool count();
 
   OptimizerOptions m_options;
   LossScaler<Exec, T> m_scaler;
@@ -171,22 +205,74 @@ void Optimizer<Exec, T>::prepare(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
-bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
+void Optimizer<Exec, T>::require_prepared(const char* function) const {
   if (!m_prepared)
-    throw NotSupported(
-        "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the weights were "
-        "written");
-  {
-    Region region("gradient_norm");
-    m_scaler.measure(exec);
-  }
-  {
-    Region region("adamw");
-    adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate));
-  }
-  const bool counts = m_scaler.update(exec);
+    throw NotSupported(std::string("kformer::Optimizer::") + function +
+                       ": the states are undefined; call prepare(exec) once, after the weights were written");
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::launch_norm(const Exec& exec) const {
+  Region region("gradient_norm");
+  m_scaler.measure(exec);
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::launch_update(const Exec& exec, double learning_rate) const {
+  Region region("adamw");
+  adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate));
+}
+
+template <class Exec, Scalar T>
+bool Optimizer<Exec, T>::count() {
+  const bool counts = m_scaler.adapt();
   ++(counts ? m_steps : m_skipped);
   return counts;
+}
+
+template <class Exec, Scalar T>
+bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
+  require_prepared("step");
+  launch_norm(exec);
+  launch_update(exec, learning_rate);
+  m_scaler.wait(exec);
+  return count();
+}
+
+template <class Exec, Scalar T>
+double Optimizer<Exec, T>::measure(const Exec& exec) {
+  launch_norm(exec);
+  return m_scaler.wait(exec);
+}
+
+template <class Exec, Scalar T>
+bool Optimizer<Exec, T>::update(const Exec& exec, double learning_rate) {
+  require_prepared("update");
+  launch_update(exec, learning_rate);
+  return count();
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::skip() {
+  m_scaler.adapt();
+  ++m_skipped;
+}
+
+template <class Exec, Scalar T>
+OptimizerState Optimizer<Exec, T>::state() const {
+  return {m_steps, m_skipped, m_scaler.scale(), m_scaler.state().good_steps()};
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::restore(const OptimizerState& state) {
+  require_prepared("restore");
+  if (state.steps < 0 || state.skipped < 0)
+    throw NotSupported("kformer::Optimizer::restore: expected no negative numbers, got " +
+                       std::to_string(state.steps) + " steps and " + std::to_string(state.skipped) +
+                       " skipped");
+  m_scaler.state().restore(state.loss_scale, state.good_steps);
+  m_steps = state.steps;
+  m_skipped = state.skipped;
 }
 
 }  // namespace kformer

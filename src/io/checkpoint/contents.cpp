@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "io/key_names.hpp"
+
 namespace kformer::Impl {
 namespace {
 
@@ -33,11 +35,7 @@ bool CheckpointContents::add(const std::string& name, CheckpointTensor tensor, s
   return true;
 }
 
-std::vector<std::string> CheckpointContents::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, slot] : m_slots) names.push_back(name);
-  return names;
-}
+std::vector<std::string> CheckpointContents::names() const { return key_names(m_slots); }
 
 const CheckpointTensor* CheckpointContents::find(std::string_view name) const {
   const auto place = m_slots.find(name);

@@ -37,7 +37,7 @@ bool changes_layers(const std::string& name) {
 
 }  // namespace
 
-std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer, bool qk_norm) {
+std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer) {
   const auto n = [](std::int64_t extent) { return static_cast<std::size_t>(extent); };
   const std::size_t hidden = n(layer.hidden_size), inner = n(layer.intermediate_size);
   const std::size_t q = n(layer.num_attention_heads * layer.head_dim);
@@ -53,7 +53,7 @@ std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer, bool q
     shapes["self_attn.k_proj.bias"] = {kv};
     shapes["self_attn.v_proj.bias"] = {kv};
   }
-  if (qk_norm) {
+  if (layer.qk_norm) {
     shapes["self_attn.q_norm.weight"] = {n(layer.head_dim)};
     shapes["self_attn.k_norm.weight"] = {n(layer.head_dim)};
   }
@@ -66,7 +66,7 @@ std::map<std::string, Shape> model_tensor_shapes(const LanguageModelTable& model
   std::map<std::string, Shape> shapes{{"model.embed_tokens.weight", {vocabulary, hidden}},
                                       {"model.norm.weight", {hidden}}};
   if (!model.tie_word_embeddings) shapes["lm_head.weight"] = {vocabulary, hidden};
-  const auto of_layer = layer_tensor_shapes(model, model.qk_norm);
+  const auto of_layer = layer_tensor_shapes(model);
   for (std::int64_t layer = 0; layer < model.num_hidden_layers; ++layer)
     for (const auto& [name, shape] : of_layer) shapes[fmt::format("model.layers.{}.{}", layer, name)] = shape;
   return shapes;

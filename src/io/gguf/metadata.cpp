@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/gguf/values.hpp"
+#include "io/key_names.hpp"
 #include "kformer/io/gguf.hpp"
 
 namespace kformer {
@@ -73,22 +74,14 @@ bool is_boolean(GgufType type) { return type == GgufType::boolean; }
 
 }  // namespace
 
-std::vector<std::string> GgufFile::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : m_tensors) names.push_back(name);
-  return names;
-}
+std::vector<std::string> GgufFile::names() const { return Impl::key_names(m_tensors); }
 
 const CheckpointTensor* GgufFile::find(std::string_view name) const {
   const auto place = m_tensors.find(name);
   return place == m_tensors.end() ? nullptr : &place->second;
 }
 
-std::vector<std::string> GgufFile::keys() const {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : m_metadata) keys.push_back(key);
-  return keys;
-}
+std::vector<std::string> GgufFile::keys() const { return Impl::key_names(m_metadata); }
 
 bool GgufFile::has_array(std::string_view key) const {
   const auto place = m_metadata.find(key);

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "io/atomic_file.hpp"
+#include "io/results/existing_file.hpp"
+#include "io/results/run_lock.hpp"
 #include "io/results/serialize.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/hdf5.hpp"
@@ -16,35 +18,40 @@ namespace {
 
 const std::string root_path;
 
-void refuse_existing(const std::filesystem::path& path, const std::string& advice) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored))
-    throw FileError("'" + path.string() + "' exists already; " + advice);
+using Impl::ExistingFile;
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& advice) {
+  throw FileError("'" + path.string() + "' exists already; " + advice);
 }
 
 }  // namespace
 
 struct ResultFile::Contents : Impl::ResultContents {
+  explicit Contents(const std::filesystem::path& file) : path(file), lock(file) {}
+
   std::filesystem::path path;
+  Impl::RunLock lock;
   ResultFileOptions options;
 };
 
 ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
-    : m_contents(std::make_unique<Contents>()) {
+    : m_contents(std::make_unique<Contents>(path)) {
   if (options.compression < 0 || options.compression > 9) {
     throw Error("kformer::ResultFile: compression must be 0 to 9, not " + std::to_string(options.compression));
   }
-  m_contents->path = std::move(path);
   m_contents->options = options;
+  const auto existing = Impl::existing_file(path), unfinished = Impl::existing_file(part_path());
   if (!options.overwrite) {
-    refuse_existing(m_contents->path,
-                    "choose another name, or allow overwriting (in a deck, "
-                    "output.overwrite = true)");
-    refuse_existing(
-        part_path(),
-        "it holds the finished cases of an unfinished run; move it away, or allow overwriting (in a deck, "
-        "output.overwrite = true)");
+    if (existing != ExistingFile::none)
+      refuse(path, "choose another name, or allow overwriting (in a deck, output.overwrite = true)");
+    if (unfinished == ExistingFile::with_cases)
+      refuse(part_path(),
+             "it holds the finished cases of an unfinished run; move it away, or allow overwriting (in a deck, "
+             "output.overwrite = true)");
   }
+  for (const auto& [what, file] : {std::pair(existing, path), std::pair(unfinished, part_path())})
+    if (what == ExistingFile::foreign)
+      refuse(file, "it is not a result file and is never replaced; choose another name");
   root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
   root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
   checkpoint();
@@ -77,10 +84,8 @@ void ResultFile::checkpoint() {
 void ResultFile::finish() {
   root().attribute("complete", true);
   checkpoint();
-  if (!m_contents->options.overwrite) {
-    refuse_existing(m_contents->path,
-                    "it was written during this run, whose results are in '" + part_path().string() + "'");
-  }
+  if (!m_contents->options.overwrite && Impl::existing_file(path()) != ExistingFile::none)
+    refuse(path(), "it was written during this run, whose results are in '" + part_path().string() + "'");
   std::error_code error;
   std::filesystem::rename(part_path(), m_contents->path, error);
   if (error) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "io/key_names.hpp"
 #include "io/mapped_file.hpp"
 #include "io/nearest_name.hpp"
 #include "io/safetensors/header.hpp"
@@ -142,11 +143,7 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
   return file;
 }
 
-std::vector<std::string> SafetensorsFile::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : m_tensors) names.push_back(name);
-  return names;
-}
+std::vector<std::string> SafetensorsFile::names() const { return Impl::key_names(m_tensors); }
 
 const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   const auto place = m_tensors.find(name);

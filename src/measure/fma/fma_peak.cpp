@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "measure/fma/fma_peak.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 extern const HostFma fma_generic;
 #ifdef KFORMER_FMA_X86
@@ -16,4 +16,4 @@ const HostFma& host_fma() {
   return fma_generic;
 }
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 /// Multiply-adds of one thread in vector registers, many independent ones, nothing else: `run` works through
 /// `iterations` rounds and returns a number that depends on all of them.
@@ -31,4 +31,4 @@ struct HostFma {
 /// Chosen at run time for this processor.
 const HostFma& host_fma();
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -3,7 +3,7 @@
 // includes nothing that defines a function: the linker might take that one for the whole program.
 #include "measure/fma/fma_peak.hpp"
 
-namespace kformer::drivers {
+namespace kformer::measure {
 
 namespace {
 
@@ -40,4 +40,4 @@ extern const HostFma KFORMER_FMA_NAME;
 const HostFma KFORMER_FMA_NAME{
     KFORMER_FMA_INSTRUCTIONS, {burst<float>, flops<float>}, {burst<double>, flops<double>}};
 
-}  // namespace kformer::drivers
+}  // namespace kformer::measure

@@ -7,6 +7,30 @@ namespace kformer::Impl {
 
 namespace {
 
+/// Of both directions; those of the backward pass alone are absent in the forward pass.
+template <class P>
+Operands operands_of(const P& p, const TensorRef& dout = {}, const TensorRef& dq = {}, const TensorRef& dk = {},
+                     const TensorRef& dv = {}, const AttentionExtraGradientRefs& gradients = {}) {
+  const AttentionExtraRefs& x = p.extras;
+  return Operands(P::function, {{"q", p.q},
+                                {"k", p.k},
+                                {"v", p.v},
+                                {"bias", x.bias},
+                                {"alibi_slopes", x.alibi_slopes},
+                                {"sinks", x.sinks},
+                                {"cu_seqlens_q", x.cu_seqlens_q},
+                                {"cu_seqlens_kv", x.cu_seqlens_kv},
+                                {"block_mask", x.block_mask},
+                                {"out", p.out},
+                                {"lse", p.lse},
+                                {"dout", dout},
+                                {"dq", dq},
+                                {"dk", dk},
+                                {"dv", dv},
+                                {"dbias", gradients.dbias},
+                                {"dsinks", gradients.dsinks}});
+}
+
 void check_lse(const Operands& all, const TensorRef& lse, const TensorRef& q) {
   all.require_dtype("lse", compute_dtype(q.dtype))
       .require_extents(lse.has_extents({q.extent[0], q.extent[2], q.extent[1]}), "lse[batch,q_heads,q_len]");
@@ -77,20 +101,7 @@ void check_sequence_lengths(const Operands& all, const AttentionExtraRefs& extra
   check_one("cu_seqlens_kv", extras.cu_seqlens_kv, kv_len);
 }
 
-Operands AttentionForward::operands() const {
-  const auto& x = extras;
-  return Operands(function, {{"q", q},
-                             {"k", k},
-                             {"v", v},
-                             {"bias", x.bias},
-                             {"alibi_slopes", x.alibi_slopes},
-                             {"sinks", x.sinks},
-                             {"cu_seqlens_q", x.cu_seqlens_q},
-                             {"cu_seqlens_kv", x.cu_seqlens_kv},
-                             {"block_mask", x.block_mask},
-                             {"out", out},
-                             {"lse", lse}});
-}
+Operands AttentionForward::operands() const { return operands_of(*this); }
 
 void AttentionForward::check() const {
   const Operands all = operands();
@@ -101,26 +112,7 @@ void AttentionForward::check() const {
   all.require_disjoint("out").require_disjoint("lse");
 }
 
-Operands AttentionBackward::operands() const {
-  const auto& x = extras;
-  return Operands(function, {{"q", q},
-                             {"k", k},
-                             {"v", v},
-                             {"bias", x.bias},
-                             {"alibi_slopes", x.alibi_slopes},
-                             {"sinks", x.sinks},
-                             {"cu_seqlens_q", x.cu_seqlens_q},
-                             {"cu_seqlens_kv", x.cu_seqlens_kv},
-                             {"block_mask", x.block_mask},
-                             {"out", out},
-                             {"lse", lse},
-                             {"dout", dout},
-                             {"dq", dq},
-                             {"dk", dk},
-                             {"dv", dv},
-                             {"dbias", gradients.dbias},
-                             {"dsinks", gradients.dsinks}});
-}
+Operands AttentionBackward::operands() const { return operands_of(*this, dout, dq, dk, dv, gradients); }
 
 void AttentionBackward::check() const {
   const Operands all = operands();

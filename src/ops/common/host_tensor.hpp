@@ -146,12 +146,4 @@ void accumulate_tensor(const HostTensor<Real>& t, const TensorRef& ref) {
   write_tensor(total, ref);
 }
 
-/// Runs `f`, plain host code, as one work item on the instance, so that a reference keeps the order of the
-/// instance and is seen by tools like any kernel.
-template <class Exec, class F>
-void run_on_host(const Exec& exec, const char* label, F f) {
-  static_assert(Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible);
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, 1), [f](int) { f(); });
-}
-
 }  // namespace kformer::Impl

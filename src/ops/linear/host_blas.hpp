@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "ops/common/label.hpp"
 #include "ops/linear/openblas.hpp"
 #include "ops/linear/product.hpp"
 

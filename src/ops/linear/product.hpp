@@ -125,11 +125,4 @@ void with_each_product(const P& p, F&& f) {
   for (std::int64_t b = 0; b < count; ++b) with_product(one_of(p, b), f);
 }
 
-/// `kformer::linear_forward[kernel]`.
-template <class P>
-std::string label(const char* kernel) {
-  std::string text = "kformer::";
-  return text.append(P::function).append("[").append(kernel).append("]");
-}
-
 }  // namespace kformer::Impl

@@ -58,60 +58,102 @@ struct NormRowPointers {
   }
 };
 
+/// Forward of one row by a team.
+template <class T>
+class RmsNormForwardRow {
+ public:
+  using C = compute_t<T>;
+
+  explicit RmsNormForwardRow(const RmsNormForward& p)
+      : m_x(p.x),
+        m_residual(p.residual),
+        m_sum(p.sum),
+        m_y(p.y),
+        m_weight(static_cast<const T*>(p.weight.data)),
+        m_rstd(static_cast<C*>(p.rstd.data)),
+        m_fused(p.residual.present()),
+        m_hidden(NormRows(p.x).hidden),
+        m_eps(static_cast<C>(p.eps)) {}
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(const Team& team, std::int64_t row) const {
+    const T *x = m_x[row], *residual = m_residual[row], *weight = m_weight;
+    T *sum = m_sum[row], *y = m_y[row];
+    const bool fused = m_fused;
+    const std::int64_t hidden = m_hidden;
+    C squares = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::TeamVectorRange(team, hidden),
+        [&](std::int64_t h, C& partial) {
+          C value = static_cast<C>(x[h]);
+          if (fused) {
+            // The norm is that of the sum as stored, so that backward sees the same values.
+            const T rounded = T(value + static_cast<C>(residual[h]));
+            sum[h] = rounded;
+            value = static_cast<C>(rounded);
+          }
+          partial += value * value;
+        },
+        squares);
+    team.team_barrier();
+    const auto normalised = [&](std::int64_t h) { return static_cast<C>(fused ? sum[h] : x[h]); };
+    C mean = squares / static_cast<C>(hidden) + m_eps, power = 1;
+    if (rms_norm_needs_scaling(mean)) {
+      C greatest = 0;
+      Kokkos::parallel_reduce(
+          Kokkos::TeamVectorRange(team, hidden),
+          [&](std::int64_t h, C& most) { most = Kokkos::fmax(most, Kokkos::abs(normalised(h))); },
+          Kokkos::Max<C>(greatest));
+      power = rms_norm_power(greatest, m_eps);
+      Kokkos::parallel_reduce(
+          Kokkos::TeamVectorRange(team, hidden),
+          [&](std::int64_t h, C& partial) {
+            const C scaled = normalised(h) * power;
+            partial += scaled * scaled;
+          },
+          squares);
+      mean = squares / static_cast<C>(hidden) + m_eps * power * power;
+    }
+    const C scale = C(1) / Kokkos::sqrt(mean);
+    Kokkos::single(Kokkos::PerTeam(team), [&] { m_rstd[row] = power * scale; });
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
+      y[h] = T(normalised(h) * power * scale * static_cast<C>(weight[h]));
+    });
+  }
+
+ private:
+  NormRowPointers<const T> m_x, m_residual;
+  NormRowPointers<T> m_sum, m_y;
+  const T* m_weight;
+  C* m_rstd;
+  bool m_fused;
+  std::int64_t m_hidden;
+  C m_eps;
+};
+
 template <class T, class Exec>
 void rms_norm_forward_kokkos(const Exec& exec, const RmsNormForward& p) {
-  using C = compute_t<T>;
-  const NormRowPointers<const T> x_rows(p.x), residual_rows(p.residual);
-  const NormRowPointers<T> sum_rows(p.sum), y_rows(p.y);
-  const T* weight = static_cast<const T*>(p.weight.data);
-  C* rstd = static_cast<C*>(p.rstd.data);
-  const bool fused = p.residual.present();
-  const std::int64_t rows = NormRows(p.x).count, hidden = NormRows(p.x).hidden;
-  const C eps = static_cast<C>(p.eps);
+  const NormRows rows(p.x);
+  const RmsNormForwardRow<T> normalise(p);
   Kokkos::parallel_for(
-      "kformer::rms_norm_forward[kokkos]", team_policy(exec, rows, hidden),
+      "kformer::rms_norm_forward[kokkos]", team_policy(exec, rows.count, rows.hidden),
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team) { normalise(team, team.league_rank()); });
+}
+
+/// The queries' teams come before the keys'.
+template <class T, class Exec>
+void qk_norm_forward_kokkos(const Exec& exec, const QkNormForward& p) {
+  const NormRows q_rows(p.q.x), k_rows(p.k.x);
+  const std::int64_t queries = q_rows.count;
+  const RmsNormForwardRow<T> normalise_q(p.q), normalise_k(p.k);
+  Kokkos::parallel_for(
+      "kformer::qk_norm_forward[kokkos]", team_policy(exec, queries + k_rows.count, q_rows.hidden),
       KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
         const std::int64_t row = team.league_rank();
-        const T *x = x_rows[row], *residual = residual_rows[row];
-        T *sum = sum_rows[row], *y = y_rows[row];
-        C squares = 0;
-        Kokkos::parallel_reduce(
-            Kokkos::TeamVectorRange(team, hidden),
-            [&](std::int64_t h, C& partial) {
-              C value = static_cast<C>(x[h]);
-              if (fused) {
-                // The norm is that of the sum as stored, so that backward sees the same values.
-                const T rounded = T(value + static_cast<C>(residual[h]));
-                sum[h] = rounded;
-                value = static_cast<C>(rounded);
-              }
-              partial += value * value;
-            },
-            squares);
-        team.team_barrier();
-        const auto normalised = [&](std::int64_t h) { return static_cast<C>(fused ? sum[h] : x[h]); };
-        C mean = squares / static_cast<C>(hidden) + eps, power = 1;
-        if (rms_norm_needs_scaling(mean)) {
-          C greatest = 0;
-          Kokkos::parallel_reduce(
-              Kokkos::TeamVectorRange(team, hidden),
-              [&](std::int64_t h, C& most) { most = Kokkos::fmax(most, Kokkos::abs(normalised(h))); },
-              Kokkos::Max<C>(greatest));
-          power = rms_norm_power(greatest, eps);
-          Kokkos::parallel_reduce(
-              Kokkos::TeamVectorRange(team, hidden),
-              [&](std::int64_t h, C& partial) {
-                const C scaled = normalised(h) * power;
-                partial += scaled * scaled;
-              },
-              squares);
-          mean = squares / static_cast<C>(hidden) + eps * power * power;
-        }
-        const C scale = C(1) / Kokkos::sqrt(mean);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { rstd[row] = power * scale; });
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](std::int64_t h) {
-          y[h] = T(normalised(h) * power * scale * static_cast<C>(weight[h]));
-        });
+        if (row < queries)
+          normalise_q(team, row);
+        else
+          normalise_k(team, row - queries);
       });
 }
 

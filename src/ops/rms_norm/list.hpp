@@ -18,54 +18,49 @@ HostTensor<Real> norm_rows_of(HostTensor<Real> x) {
 }
 
 template <class Exec>
-struct List<RmsNormForward, Exec> {
-  using P = RmsNormForward;
-  static KernelList<P, Exec> get() {
-    return simd_list<P, Exec, List, no_workspace<P>, host::RmsNormForwardEntry<Exec, host::Isa::avx512_bf16>,
-                     host::RmsNormForwardEntry<Exec, host::Isa::avx512>,
-                     host::RmsNormForwardEntry<Exec, host::Isa::avx2>,
-                     host::RmsNormForwardEntry<Exec, host::Isa::generic>>();
-  }
-  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+struct List<RmsNormForward, Exec>
+    : UsualList<RmsNormForward, Exec, Simd<host::RmsNormForwardEntry, host::Isa::avx512_bf16>> {
+  static void kokkos(const Exec& exec, const RmsNormForward& p, const Workspace&) {
     dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) { rms_norm_forward_kokkos<T>(exec, p); });
   }
-  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
-    if constexpr (is_host_space<Exec>)
-      run_on_host(exec, "kformer::rms_norm_forward[reference]", [p] {
-        dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
-          const auto r = reference::rms_norm_forward<double, double, T>(norm_rows_of(read_tensor<double>(p.x)),
-                                                                        read_tensor<double>(p.residual),
-                                                                        read_tensor<double>(p.weight), p.eps);
-          write_tensor(r.sum, p.sum);
-          write_tensor(r.y, p.y);
-          write_tensor(r.rstd, p.rstd);
-        });
-      });
+  static void reference(const RmsNormForward& p) {
+    dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
+      const auto r = reference::rms_norm_forward<double, double, T>(norm_rows_of(read_tensor<double>(p.x)),
+                                                                    read_tensor<double>(p.residual),
+                                                                    read_tensor<double>(p.weight), p.eps);
+      write_tensor(r.sum, p.sum);
+      write_tensor(r.y, p.y);
+      write_tensor(r.rstd, p.rstd);
+    });
   }
 };
 
 template <class Exec>
-struct List<RmsNormBackward, Exec> {
-  using P = RmsNormBackward;
-  static KernelList<P, Exec> get() {
-    return simd_list<
-        P, Exec, List, rms_norm_backward_workspace, host::RmsNormBackwardEntry<Exec, host::Isa::avx512_bf16>,
-        host::RmsNormBackwardEntry<Exec, host::Isa::avx512>, host::RmsNormBackwardEntry<Exec, host::Isa::avx2>,
-        host::RmsNormBackwardEntry<Exec, host::Isa::generic>>();
+struct List<QkNormForward, Exec>
+    : UsualList<QkNormForward, Exec, Simd<host::QkNormForwardEntry, host::Isa::avx512_bf16>> {
+  static void kokkos(const Exec& exec, const QkNormForward& p, const Workspace&) {
+    dispatch_dtype(p.q.x.dtype, [&]<class T>(std::type_identity<T>) { qk_norm_forward_kokkos<T>(exec, p); });
   }
-  static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
+  static void reference(const QkNormForward& p) {
+    for (const RmsNormForward& side : {p.q, p.k}) List<RmsNormForward, Exec>::reference(side);
+  }
+};
+
+template <class Exec>
+struct List<RmsNormBackward, Exec>
+    : UsualList<RmsNormBackward, Exec, Simd<host::RmsNormBackwardEntry, host::Isa::avx512_bf16>> {
+  static constexpr auto kokkos_workspace = rms_norm_backward_workspace;
+
+  static void kokkos(const Exec& exec, const RmsNormBackward& p, const Workspace& workspace) {
     dispatch_dtype(p.x.dtype,
                    [&]<class T>(std::type_identity<T>) { rms_norm_backward_kokkos<T>(exec, p, workspace); });
   }
-  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
-    if constexpr (is_host_space<Exec>)
-      run_on_host(exec, "kformer::rms_norm_backward[reference]", [p] {
-        auto r = reference::rms_norm_backward<double, double>(
-            norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.weight), read_tensor<double>(p.rstd),
-            norm_rows_of(read_tensor<double>(p.dy)), read_tensor<double>(p.dsum));
-        write_tensor(r.dx, p.dx);
-        accumulate_tensor(r.dweight, p.dweight);
-      });
+  static void reference(const RmsNormBackward& p) {
+    auto r = reference::rms_norm_backward<double, double>(
+        norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.weight), read_tensor<double>(p.rstd),
+        norm_rows_of(read_tensor<double>(p.dy)), read_tensor<double>(p.dsum));
+    write_tensor(r.dx, p.dx);
+    accumulate_tensor(r.dweight, p.dweight);
   }
 };
 

@@ -11,9 +11,22 @@ bool one_per_row(const TensorRef& rstd, const TensorRef& x) {
 }
 
 /// Kernels number the heads of all tokens.
-void require_dense_statistics(const TensorRef& rstd, const Operands& all) {
+void require_dense_statistics(const TensorRef& rstd, const Operands& all, const std::string& role = "rstd") {
   all.require_extents(rstd.rank < 2 || rstd.extent[0] < 2 || rstd.stride[0] == rstd.extent[1],
-                      "rstd to be dense, the heads of each token behind those of the one before");
+                      role + " to be dense, the heads of each token behind those of the one before");
+}
+
+/// The queries or the keys of QkNormForward; `dtype` is the storage type of both.
+void check_heads(const RmsNormForward& p, DType dtype, const std::string& x, const Operands& all) {
+  const std::string weight = x + "_weight", y = x + "_out", rstd = x + "_rstd";
+  for (const std::string& role : {x, weight, y}) all.require_dtype(role, dtype);
+  all.require_dtype(rstd, compute_dtype(dtype))
+      .require_extents(p.y.same_extents(p.x), y + " to have the extents of " + x)
+      .require_extents(p.weight.has_extents({p.x.extent[2]}), weight + " to have head_dim elements")
+      .require_extents(one_per_row(p.rstd, p.x), rstd + " to have one element per head of " + x)
+      .require_disjoint(y, {x})
+      .require_disjoint(rstd);
+  require_dense_statistics(p.rstd, all, rstd);
 }
 
 }  // namespace
@@ -43,6 +56,28 @@ void RmsNormForward::check() const {
   else
     all.require_disjoint("y", {"x"});
   require_dense_statistics(rstd, all);
+}
+
+Operands QkNormForward::operands() const {
+  return Operands(function, {{"q", q.x},
+                             {"k", k.x},
+                             {"q_weight", q.weight},
+                             {"k_weight", k.weight},
+                             {"q_out", q.y},
+                             {"k_out", k.y},
+                             {"q_rstd", q.rstd},
+                             {"k_rstd", k.rstd}});
+}
+
+void QkNormForward::check() const {
+  const Operands all = operands();
+  all.require_floating("q")
+      .require_extents(k.x.has_extents({q.x.extent[0], k.x.extent[1], q.x.extent[2]}),
+                       "k to have the extents of q except for the heads")
+      .require_unit_stride()
+      .require_option(q.eps >= 0, "eps must not be negative, got " + std::to_string(q.eps));
+  check_heads(q, q.x.dtype, "q", all);
+  check_heads(k, q.x.dtype, "k", all);
 }
 
 Operands RmsNormBackward::operands() const {

@@ -8,10 +8,10 @@
 namespace kformer::Impl {
 
 template <class Exec>
-struct List<TernaryQuantize, Exec> {
-  using P = TernaryQuantize;
-  static KernelList<P, Exec> get() { return simd_list<P, Exec, List, ternary_quantize_workspace>(); }
-  static void kokkos_entry(const Exec& exec, const P& p, const Workspace& workspace) {
+struct List<TernaryQuantize, Exec> : UsualList<TernaryQuantize, Exec> {
+  static constexpr auto kokkos_workspace = ternary_quantize_workspace;
+
+  static void kokkos(const Exec& exec, const TernaryQuantize& p, const Workspace& workspace) {
     dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T>) {
       if (p.matrix.format == QuantizedFormat::tq2_0)
         ternary_quantize_kokkos<QuantizedFormat::tq2_0, T>(exec, p, workspace);
@@ -19,28 +19,20 @@ struct List<TernaryQuantize, Exec> {
         ternary_quantize_kokkos<QuantizedFormat::tq1_0, T>(exec, p, workspace);
     });
   }
-  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
-    if constexpr (is_host_space<Exec>)
-      run_on_host(exec, "kformer::ternary_quantize[reference]",
-                  [p] { reference::ternary_quantize(read_tensor<double>(p.weight), p.matrix); });
+  static void reference(const TernaryQuantize& p) {
+    reference::ternary_quantize(read_tensor<double>(p.weight), p.matrix);
   }
 };
 
 template <class Exec>
-struct List<TernaryActivations, Exec> {
-  using P = TernaryActivations;
-  static KernelList<P, Exec> get() { return simd_list<P, Exec, List, no_workspace<P>>(); }
-  static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
+struct List<TernaryActivations, Exec> : UsualList<TernaryActivations, Exec> {
+  static void kokkos(const Exec& exec, const TernaryActivations& p, const Workspace&) {
     dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) { ternary_activations_kokkos<T>(exec, p); });
   }
-  static void reference_entry(const Exec& exec, const P& p, const Workspace&) {
-    if constexpr (is_host_space<Exec>)
-      run_on_host(exec, "kformer::ternary_activations[reference]", [p] {
-        dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
-          write_tensor(reference::int8_activations<compute_t<T>, double, double>(read_tensor<double>(p.x), 0),
-                       p.y);
-        });
-      });
+  static void reference(const TernaryActivations& p) {
+    dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
+      write_tensor(reference::int8_activations<compute_t<T>, double, double>(read_tensor<double>(p.x), 0), p.y);
+    });
   }
 };
 

@@ -24,13 +24,10 @@ std::string in_quotes(std::string_view text) {
 }
 
 std::string read_whole(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) throw FileError("cannot read '" + path.string() + "': " + error.message());
-  if (size > largest_file)
-    refuse(path.string(),
-           "it has " + std::to_string(size) + " bytes, at most " + std::to_string(largest_file) + " are read");
-  return schema::read_file(path, static_cast<std::size_t>(size));
+  std::string text = schema::read_file(path, largest_file + 1);
+  if (text.size() > largest_file)
+    refuse(path.string(), "it has more than " + std::to_string(largest_file) + " bytes");
+  return text;
 }
 
 }  // namespace kformer::Impl::tokenizers

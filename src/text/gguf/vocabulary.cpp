@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "io/content_hash.hpp"
 #include "text/base/file.hpp"
 #include "text/gguf/scored_merging.hpp"
 #include "text/gguf/splits.hpp"
@@ -49,7 +50,7 @@ void read_tokens(const GgufVocabulary& vocabulary, Pipeline& parts, const std::s
     const TokenType type = type_of(vocabulary, i);
     const bool special = type == TokenType::control || type == TokenType::unknown;
     if (special) Pipeline::mark(parts.special, id);
-    if (special || type == TokenType::user_defined) parts.added_raw.add({text, id, special});
+    if (special || type == TokenType::user_defined) parts.added_raw.add({text, id, special}, file);
   }
 }
 
@@ -111,15 +112,29 @@ Pipeline read_scored(const GgufVocabulary& vocabulary, const std::string& file) 
   return parts;
 }
 
+/// What decides how text is split.
+std::string fingerprint_of(const GgufVocabulary& vocabulary) {
+  std::string all = vocabulary.model + '\0' + vocabulary.pre;
+  for (const auto* texts : {&vocabulary.tokens, &vocabulary.merges})
+    for (const std::string& text : *texts) all += '\0' + std::to_string(text.size()) + '\0' + text;
+  all += hash_of(std::as_bytes(std::span(vocabulary.scores))).text();
+  all += hash_of(std::as_bytes(std::span(vocabulary.types))).text();
+  all += std::to_string(vocabulary.unk.value_or(-1)) + (vocabulary.add_space_prefix.value_or(true) ? "s" : "n");
+  return hash_of(all).text();
+}
+
 }  // namespace
 }  // namespace Impl::tokenizers
 
 std::unique_ptr<const Tokenizer> make_tokenizer(const GgufVocabulary& vocabulary, const std::string& source) {
   using namespace Impl::tokenizers;
-  if (vocabulary.model == "gpt2") return make_pipeline_tokenizer(read_byte_level(vocabulary, source));
-  if (vocabulary.model == "llama") return make_pipeline_tokenizer(read_scored(vocabulary, source));
-  unsupported(source, "tokenizer.ggml.model",
-              "it is " + in_quotes(vocabulary.model) + "; supported: gpt2, llama");
+  if (vocabulary.model != "gpt2" && vocabulary.model != "llama")
+    unsupported(source, "tokenizer.ggml.model",
+                "it is " + in_quotes(vocabulary.model) + "; supported: gpt2, llama");
+  Pipeline parts =
+      vocabulary.model == "gpt2" ? read_byte_level(vocabulary, source) : read_scored(vocabulary, source);
+  parts.fingerprint = fingerprint_of(vocabulary);
+  return make_pipeline_tokenizer(std::move(parts));
 }
 
 }  // namespace kformer

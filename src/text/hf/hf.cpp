@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "io/content_hash.hpp"
 #include "text/base/file.hpp"
 #include "text/hf/parts.hpp"
 #include "text/tokenizer/formats.hpp"
@@ -8,9 +9,11 @@ namespace kformer::Impl::tokenizers {
 std::unique_ptr<const Tokenizer> open_hf(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto file = std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
-  const nlohmann::json json = Node::parse(read_whole(file), file.string());
+  const std::string contents = read_whole(file);
+  const nlohmann::json json = Node::parse(contents, file.string());
   const Node root(json, file.string());
   Pipeline parts;
+  parts.fingerprint = hash_of(contents).text();
   read_bpe_model(root, parts);
   read_added_tokens(root, parts);
   read_normalizer(root, parts);

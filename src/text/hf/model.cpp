@@ -98,7 +98,7 @@ void read_added_tokens(const Node& root, Pipeline& parts) {
     Pipeline::mark(token.special ? parts.special : parts.literal, token.id);
     // Special tokens are found in the text as it was written, unless they say otherwise.
     const bool normalised = node.boolean_of("normalized", !token.special);
-    (normalised ? parts.added_normalised : parts.added_raw).add(std::move(token));
+    (normalised ? parts.added_normalised : parts.added_raw).add(std::move(token), root.file());
   }
 }
 

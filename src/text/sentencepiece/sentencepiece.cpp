@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/content_hash.hpp"
 #include "io/utf8.hpp"
 #include "text/base/limits.hpp"
 #include "text/hf/configs.hpp"
+#include "text/sentencepiece/check_model.hpp"
 #include "text/steps/added_tokens.hpp"
 #include "text/steps/spelled_spaces.hpp"
 
@@ -23,11 +25,14 @@ using sentencepiece::SentencePieceProcessor;
 class SentencePieceTokenizer : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const std::filesystem::path& path) : m_file(path.string()) {
-    if (const auto status = m_model.LoadFromSerializedProto(read_whole(path)); !status.ok())
+    const std::string contents = read_whole(path);
+    check_sentencepiece_model(contents, m_file);
+    if (const auto status = m_model.LoadFromSerializedProto(contents); !status.ok())
       refuse(m_file, status.ToString());
+    m_fingerprint = hash_of(contents).text();
     if (m_model.GetPieceSize() == 0) refuse(m_file, "it has no pieces");
     for (int id = 0; id < m_model.GetPieceSize(); ++id)
-      if (m_model.IsControl(id)) m_special.add({m_model.IdToPiece(id), id, true});
+      if (m_model.IsControl(id)) m_special.add({m_model.IdToPiece(id), id, true}, m_file);
     std::string stripped;
     const std::string probe = std::string(spelled_space) + "a";
     m_drops_first_space = m_model.Decode(std::vector<std::string>{probe}, &stripped).ok() && stripped == "a";
@@ -43,18 +48,13 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::vector<std::int32_t> encode_with_special(std::string_view text) const override {
-    std::vector<std::int32_t> ids;
-    for (const Segment& segment : m_special.split(text, true)) {
-      if (const auto* id = std::get_if<std::int32_t>(&segment)) {
-        ids.push_back(*id);
-        continue;
-      }
-      const auto more = encode(std::get<std::string_view>(segment));
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    return ids;
+    return encode_segments(m_special.split(text, true));
   }
 
+  std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
+    const MarkedText marked = marked_text(pieces);
+    return encode_segments(m_special.split(marked.text, marked.plain));
+  }
   std::string token_bytes(std::int32_t id, bool at_start) const override {
     if (!has(id) || m_model.IsControl(id)) return {};
     if (m_model.IsUnknown(id)) return " \xE2\x81\x87 ";  // what SentencePiece shows for it
@@ -72,6 +72,19 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
  private:
+  std::vector<std::int32_t> encode_segments(const std::vector<Segment>& segments) const {
+    std::vector<std::int32_t> ids;
+    for (const Segment& segment : segments) {
+      if (const auto* id = std::get_if<std::int32_t>(&segment)) {
+        ids.push_back(*id);
+        continue;
+      }
+      const auto more = encode(std::get<std::string_view>(segment));
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    return ids;
+  }
+
   bool has(std::int32_t id) const { return id >= 0 && id < m_model.GetPieceSize(); }
 
   void read_ends(const TokenizerConfigs& configs) {

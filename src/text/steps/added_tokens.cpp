@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "io/utf8.hpp"
+#include "text/base/file.hpp"
 #include "text/steps/pattern.hpp"
 
 namespace kformer::Impl::tokenizers {
@@ -41,8 +42,21 @@ std::string_view last_of(std::string_view text) {
 
 }  // namespace
 
-void AddedTokens::add(AddedToken token) {
+MarkedText marked_text(std::span<const ChatPiece> pieces) {
+  MarkedText marked;
+  for (const ChatPiece& piece : pieces) {
+    const std::size_t begin = marked.text.size();
+    marked.text += repair_utf8(piece.text);
+    if (!piece.control) marked.plain.push_back({begin, marked.text.size()});
+  }
+  return marked;
+}
+
+void AddedTokens::add(AddedToken token, const std::string& file) {
   if (token.text.empty()) return;
+  if (token.text.size() > longest_added_token)
+    refuse(file, "the added token " + in_quotes(token.text) + " has " + std::to_string(token.text.size()) +
+                     " bytes, at most " + std::to_string(longest_added_token) + " are supported");
   std::uint32_t node = 0;
   for (const char byte : token.text) {
     const auto next = static_cast<std::uint32_t>(m_token_at.size());
@@ -52,6 +66,7 @@ void AddedTokens::add(AddedToken token) {
   }
   m_begins[static_cast<unsigned char>(token.text[0])] = true;
   m_token_at[node] = static_cast<std::int32_t>(m_tokens.size());
+  m_has_special |= token.special;
   m_tokens.push_back(std::move(token));
 }
 
@@ -67,14 +82,17 @@ const AddedToken* AddedTokens::longest_at(std::string_view text) const {
   return longest;
 }
 
-bool AddedTokens::is_wanted(const AddedToken& token, std::string_view text, std::size_t at,
-                            bool with_special) const {
-  if (token.special && !with_special) return false;
+bool AddedTokens::is_wanted(const AddedToken& token, std::string_view text, std::size_t at) const {
   if (!token.single_word) return true;
   return !is_word(last_of(text.substr(0, at))) && !is_word(first_of(text.substr(at + token.text.size())));
 }
 
 std::vector<Segment> AddedTokens::split(std::string_view text, bool with_special) const {
+  const TextRange all{0, text.size()};
+  return split(text, std::span(&all, with_special ? 0 : 1));
+}
+
+std::vector<Segment> AddedTokens::split(std::string_view text, std::span<const TextRange> plain) const {
   std::vector<Segment> segments;
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -85,8 +103,14 @@ std::vector<Segment> AddedTokens::split(std::string_view text, bool with_special
       continue;
     }
     std::size_t begin = at, end = at + token->text.size();
+    while (!plain.empty() && plain.front().end <= begin) plain = plain.subspan(1);
+    if (token->special && !plain.empty() && plain.front().begin < end) {
+      // A token of the template may begin where the plain part ends.
+      at = std::min(end, std::max(begin + 1, plain.front().end));
+      continue;
+    }
     at = end;
-    if (!is_wanted(*token, text, begin, with_special)) continue;
+    if (!is_wanted(*token, text, begin)) continue;
     if (token->takes_left)
       while (begin > done && is_space(last_of(text.substr(done, begin - done))))
         begin -= last_of(text.substr(done, begin - done)).size();

@@ -3,11 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
+
+#include "kformer/text/chat_template.hpp"
 
 namespace kformer::Impl::tokenizers {
 
@@ -21,31 +24,52 @@ struct AddedToken {
   bool single_word = false;  ///< only found where no letter or digit touches it
 };
 
+/// Bytes of the longest spelling; published ones have up to 80. A search may begin at every byte of a text, and
+/// then reads as many.
+inline constexpr std::size_t longest_added_token = 256;
+
 /// A stretch of text, or the token that was found there.
 using Segment = std::variant<std::string_view, std::int32_t>;
+
+/// A part of a text.
+struct TextRange {
+  std::size_t begin = 0, end = 0;
+};
+
+/// A text with parts, in their order, that special tokens do not touch.
+struct MarkedText {
+  std::string text;
+  std::vector<TextRange> plain;
+};
+
+/// The text of a conversation, with broken characters replaced. Everything but control pieces is plain.
+MarkedText marked_text(std::span<const ChatPiece> pieces);
 
 /// Finds added tokens: the leftmost, and of those that begin at the same place the longest.
 class AddedTokens {
  public:
-  void add(AddedToken token);
+  /// \param file name of the file in error texts
+  /// \throws FileError if its spelling is longer than `longest_added_token`
+  void add(AddedToken token, const std::string& file);
   bool empty() const { return m_tokens.empty(); }
 
   /// Splits `text` at its tokens. Empty stretches are left out.
   std::vector<Segment> split(std::string_view text, bool with_special) const;
+  /// The same with special tokens that do not touch the plain parts.
+  std::vector<Segment> split(std::string_view text, std::span<const TextRange> plain) const;
+  /// Whether one of them is special.
+  bool has_special() const { return m_has_special; }
 
  private:
-  struct Found {
-    std::size_t begin, end;
-    const AddedToken* token;
-  };
   const AddedToken* longest_at(std::string_view text) const;
-  bool is_wanted(const AddedToken& token, std::string_view text, std::size_t at, bool with_special) const;
+  bool is_wanted(const AddedToken& token, std::string_view text, std::size_t at) const;
 
   std::vector<AddedToken> m_tokens;
   // A tree of the spellings: children by (node, byte), the token that ends at a node or −1.
   std::unordered_map<std::uint64_t, std::uint32_t> m_children;
   std::vector<std::int32_t> m_token_at{-1};
   std::array<bool, 256> m_begins{};
+  bool m_has_special = false;
 };
 
 }  // namespace kformer::Impl::tokenizers

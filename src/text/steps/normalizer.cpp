@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "text/base/file.hpp"
+#include "text/base/limits.hpp"
 
 #ifdef KFORMER_ENABLE_ICU
 #include <unicode/unorm2.h>
@@ -112,8 +113,10 @@ NormalStep prepend_text(std::string before) {
 NormalStep replace_text(Finder finder, std::string by) {
   return [finder = std::move(finder), by = std::move(by)](std::string text) {
     std::string result;
-    for (const Stretch& s : finder(text))
+    for (const Stretch& s : finder(text)) {
       result += s.match ? std::string_view(by) : std::string_view(text).substr(s.begin, s.end - s.begin);
+      require_moderate_growth(text.size(), result.size());
+    }
     return result;
   };
 }

@@ -22,8 +22,12 @@ std::string to_pcre2(std::string_view expression, const std::string& file) {
   if (expression.find("&&") != std::string_view::npos)
     unsupported(file, "the pattern " + in_quotes(expression), "it has '&&', an intersection of classes");
   std::string result;
+  bool in_class = false;
   for (std::size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
+    if (c == '[' && in_class)
+      unsupported(file, "the pattern " + in_quotes(expression), "it has a class within a class");
+    if (c == '[' || c == ']') in_class = c == '[';
     if (c != '\\' || i + 1 == expression.size()) {
       result += c;
       continue;

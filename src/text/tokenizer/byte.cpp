@@ -14,6 +14,7 @@ class ByteTokenizer : public Tokenizer {
     m_bos = bos_id;
     m_eos = {eos_id};
     m_adds_bos = true;
+    m_fingerprint = "byte";
   }
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
@@ -29,6 +30,15 @@ class ByteTokenizer : public Tokenizer {
       const std::int32_t special = text.starts_with("<s>") ? bos_id : text.starts_with("</s>") ? eos_id : -1;
       ids.push_back(special < 0 ? static_cast<unsigned char>(text[0]) : special);
       text.remove_prefix(special < 0 ? 1 : piece(special).size());
+    }
+    return ids;
+  }
+
+  std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
+    std::vector<std::int32_t> ids;
+    for (const ChatPiece& piece : pieces) {
+      const auto more = piece.control ? encode_with_special(piece.text) : encode(piece.text);
+      ids.insert(ids.end(), more.begin(), more.end());
     }
     return ids;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/pipeline.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "io/utf8.hpp"
@@ -22,11 +23,18 @@ class PipelineTokenizer : public Tokenizer {
     m_eos = m_parts.eos;
     m_adds_bos = m_parts.adds_bos;
     m_chat_template = m_parts.chat_template;
+    m_fingerprint = m_parts.fingerprint;
   }
 
-  std::vector<std::int32_t> encode(std::string_view text) const override { return encode(text, false); }
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    const std::string repaired = repair_utf8(text);
+    return encode_marked({repaired, {{0, repaired.size()}}});
+  }
   std::vector<std::int32_t> encode_with_special(std::string_view text) const override {
-    return encode(text, true);
+    return encode_marked({repair_utf8(text), {}});
+  }
+  std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
+    return encode_marked(marked_text(pieces));
   }
 
   std::string token_bytes(std::int32_t id, bool at_start) const override {
@@ -44,21 +52,54 @@ class PipelineTokenizer : public Tokenizer {
   }
 
  private:
-  std::vector<std::int32_t> encode(std::string_view bytes, bool with_special) const {
-    require_encodable(bytes);
-    const std::string text = repair_utf8(bytes);
+  std::vector<std::int32_t> encode_marked(const MarkedText& marked) const {
+    const std::string_view text = marked.text;
+    require_encodable(text);
     std::vector<std::int32_t> ids;
-    for (const Segment& segment : m_parts.added_raw.split(text, with_special)) {
+    for (const Segment& segment : m_parts.added_raw.split(text, marked.plain)) {
       if (const auto* id = std::get_if<std::int32_t>(&segment)) {
         ids.push_back(*id);
         continue;
       }
       const std::string_view raw = std::get<std::string_view>(segment);
-      std::string normal(raw);
-      for (const NormalStep& step : m_parts.normal_steps) normal = step(std::move(normal));
-      encode_normal(normal, raw.data() == text.data(), with_special, ids);
+      const auto begin = static_cast<std::size_t>(raw.data() - text.data());
+      for (const Part& part : parts_of({begin, begin + raw.size()}, marked.plain))
+        encode_raw(text.substr(part.begin, part.end - part.begin), part.begin == 0, part.with_special, ids);
     }
     return ids;
+  }
+
+  struct Part : TextRange {
+    bool with_special;
+  };
+
+  /// Special tokens that are found after a text is normalised need it cut where plain parts begin and end. Else
+  /// the text remains whole, and its words too.
+  std::vector<Part> parts_of(const TextRange& all, const std::vector<TextRange>& plain) const {
+    if (!m_parts.added_normalised.has_special()) return {{all, false}};
+    std::vector<Part> parts;
+    const auto add = [&](std::size_t begin, std::size_t end, bool with_special) {
+      begin = std::max(begin, all.begin);
+      end = std::min(end, all.end);
+      if (begin < end) parts.push_back({{begin, end}, with_special});
+    };
+    std::size_t done = all.begin;
+    for (const TextRange& range : plain) {
+      add(done, range.begin, true);
+      add(range.begin, range.end, false);
+      done = std::max(done, range.end);
+    }
+    add(done, all.end, true);
+    return parts;
+  }
+
+  void encode_raw(std::string_view raw, bool first, bool with_special, std::vector<std::int32_t>& ids) const {
+    std::string normal(raw);
+    for (const NormalStep& step : m_parts.normal_steps) {
+      normal = step(std::move(normal));
+      require_moderate_growth(raw.size(), normal.size());
+    }
+    encode_normal(normal, first, with_special, ids);
   }
 
   void encode_normal(std::string_view text, bool first, bool with_special,

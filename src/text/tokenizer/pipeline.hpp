@@ -38,6 +38,7 @@ struct Pipeline {
   std::vector<std::int32_t> eos;
   bool adds_bos = false;
   std::string chat_template;
+  std::string fingerprint;
 
   /// Marks a token as special or literal.
   static void mark(std::vector<bool>& marks, std::int32_t id);

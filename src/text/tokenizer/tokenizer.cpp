@@ -3,6 +3,7 @@
 
 #include "io/utf8.hpp"
 #include "kformer/core/error.hpp"
+#include "text/base/file.hpp"
 #include "text/tokenizer/formats.hpp"
 
 namespace kformer {
@@ -58,9 +59,7 @@ TokenizerFormat format_of(const std::filesystem::path& path) {
   return TokenizerFormat::sentencepiece;
 }
 
-}  // namespace
-
-std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const std::filesystem::path& path) {
+std::unique_ptr<const Tokenizer> open_as(TokenizerFormat format, const std::filesystem::path& path) {
   switch (format == TokenizerFormat::automatic ? format_of(path) : format) {
     case TokenizerFormat::automatic:
       break;
@@ -74,6 +73,20 @@ std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const st
       return Impl::tokenizers::make_byte();
   }
   throw NotSupported("kformer::open_tokenizer: unknown format");
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const std::filesystem::path& path) {
+  try {
+    return open_as(format, path);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw FileError("cannot read '" + path.string() + "': " + error.code().message());
+  } catch (const std::exception& error) {  // of libraries
+    Impl::tokenizers::refuse(path.string(), error.what());
+  }
 }
 
 }  // namespace kformer

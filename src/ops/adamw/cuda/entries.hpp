@@ -78,13 +78,9 @@ struct GradientNormEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<AdamW, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::AdamWEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<AdamW, Kokkos::Cuda> : Entries<cuda::AdamWEntry<Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<GradientNorm, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::GradientNormEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<GradientNorm, Kokkos::Cuda> : Entries<cuda::GradientNormEntry<Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

@@ -6,23 +6,16 @@
 
 namespace kformer::Impl::host {
 
-namespace {
-template <class T>
-constexpr AdamWKernels kernels_for() {
-  using namespace simd::KFORMER_ISA;
-  if constexpr (sizeof(T) == 8)
-    return {adamw_step<T>, nullptr, sum_of_squares<T>};
-  else
-    return {adamw_step<T>, adamw_coded_step<T>, sum_of_squares<float>};
-}
-}  // namespace
-
 template <Isa isa>
 const AdamWKernels& adamw_kernels(DType storage) {
   using namespace simd::KFORMER_ISA;
-  static constexpr AdamWKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                         kernels_for<double>()};
-  return all[static_cast<int>(storage)];
+  static constexpr auto all = by_storage([]<class T>() {
+    if constexpr (sizeof(T) == 8)
+      return AdamWKernels{adamw_step<T>, nullptr, sum_of_squares<T>};
+    else
+      return AdamWKernels{adamw_step<T>, adamw_coded_step<T>, sum_of_squares<float>};
+  });
+  return all.of[static_cast<int>(storage)];
 }
 
 template const AdamWKernels& adamw_kernels<Isa::KFORMER_ISA>(DType);

@@ -265,9 +265,7 @@ struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
                                   cuda::ForwardEntry<Kokkos::Cuda>::entry()};
 };
 template <>
-struct DeviceEntries<AttentionBackward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::BackwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<AttentionBackward, Kokkos::Cuda> : Entries<cuda::BackwardEntry<Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

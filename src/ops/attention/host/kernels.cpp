@@ -36,9 +36,8 @@ const AttentionKernels& attention_kernels([[maybe_unused]] DType storage) {
     static constexpr AttentionKernels bf16 = kernels_for<Bf16>();
     return bf16;
   } else {
-    static constexpr AttentionKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                               kernels_for<double>()};
-    return all[static_cast<int>(storage)];
+    static constexpr auto all = by_storage([]<class T>() { return kernels_for<T>(); });
+    return all.of[static_cast<int>(storage)];
   }
 }
 

@@ -27,6 +27,21 @@ struct ArithmeticOf<double> {
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
+/// One `Value` for each floating-point storage type, in the order of DType.
+template <class Value>
+struct ByStorage {
+  Value of[4];
+};
+/// `make.operator()<T>()` for every floating-point storage type T.
+template <class Make>
+constexpr auto by_storage(Make make) {
+  const ByStorage<decltype(make.template operator()<float>())> all = {
+    {make.template operator()<float>(), make.template operator()<Bf16>(), make.template operator()<F16>(),
+     make.template operator()<double>()}
+  };
+  return all;
+}
+
 using Word = VectorOf<std::uint32_t, width<float>>::type;
 using HalfWord = VectorOf<std::uint16_t, width<float>>::type;
 

@@ -72,13 +72,11 @@ struct CrossEntropyBackwardEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<CrossEntropyForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::CrossEntropyForwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<CrossEntropyForward, Kokkos::Cuda>
+    : Entries<cuda::CrossEntropyForwardEntry<Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<CrossEntropyBackward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::CrossEntropyBackwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<CrossEntropyBackward, Kokkos::Cuda>
+    : Entries<cuda::CrossEntropyBackwardEntry<Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

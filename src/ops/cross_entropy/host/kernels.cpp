@@ -6,20 +6,12 @@
 
 namespace kformer::Impl::host {
 
-namespace {
-template <class T>
-constexpr CrossEntropyKernels kernels_for() {
-  using namespace simd::KFORMER_ISA;
-  return {cross_entropy_forward<T>, cross_entropy_backward<T>};
-}
-}  // namespace
-
 template <Isa isa>
 const CrossEntropyKernels& cross_entropy_kernels(DType storage) {
   using namespace simd::KFORMER_ISA;
-  static constexpr CrossEntropyKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                                kernels_for<double>()};
-  return all[static_cast<int>(storage)];
+  static constexpr auto all = by_storage(
+      []<class T>() { return CrossEntropyKernels{cross_entropy_forward<T>, cross_entropy_backward<T>}; });
+  return all.of[static_cast<int>(storage)];
 }
 
 template const CrossEntropyKernels& cross_entropy_kernels<Isa::KFORMER_ISA>(DType);

@@ -5,20 +5,12 @@
 
 namespace kformer::Impl::host {
 
-namespace {
-template <class T>
-constexpr EmbeddingKernels kernels_for() {
-  using namespace simd::KFORMER_ISA;
-  return {embedding_forward<T>, embedding_backward<T>};
-}
-}  // namespace
-
 template <Isa isa>
 const EmbeddingKernels& embedding_kernels(DType storage) {
   using namespace simd::KFORMER_ISA;
-  static constexpr EmbeddingKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                             kernels_for<double>()};
-  return all[static_cast<int>(storage)];
+  static constexpr auto all =
+      by_storage([]<class T>() { return EmbeddingKernels{embedding_forward<T>, embedding_backward<T>}; });
+  return all.of[static_cast<int>(storage)];
 }
 
 template const EmbeddingKernels& embedding_kernels<Isa::KFORMER_ISA>(DType);

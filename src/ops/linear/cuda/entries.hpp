@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ops/common/cuda/device.hpp"
+#include "ops/common/label.hpp"
 #include "ops/common/list.hpp"
 #include "ops/linear/cuda/matmul.hpp"
 #include "ops/linear/product.hpp"
@@ -60,17 +61,13 @@ struct MatmulEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<LinearForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::MatmulEntry<LinearForward, Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<LinearForward, Kokkos::Cuda> : Entries<cuda::MatmulEntry<LinearForward, Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<LinearBackwardInput, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::MatmulEntry<LinearBackwardInput, Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<LinearBackwardInput, Kokkos::Cuda>
+    : Entries<cuda::MatmulEntry<LinearBackwardInput, Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<LinearBackwardWeight, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::MatmulEntry<LinearBackwardWeight, Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<LinearBackwardWeight, Kokkos::Cuda>
+    : Entries<cuda::MatmulEntry<LinearBackwardWeight, Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/common/label.hpp"
 #include "ops/common/simd_entries.hpp"
 #include "ops/linear/host/arguments.hpp"
 #include "ops/linear/product.hpp"
@@ -76,14 +77,5 @@ struct LinearEntry {
     });
   }
 };
-
-/// The list entry, on host spaces.
-template <class P, class Exec, Isa isa>
-constexpr auto linear_entries() {
-  if constexpr (is_host_space<Exec>)
-    return std::array<Kernel<P, Exec>, 1>{{LinearEntry<P, Exec, isa>::entry()}};
-  else
-    return std::array<Kernel<P, Exec>, 0>{};
-}
 
 }  // namespace kformer::Impl::host

@@ -20,9 +20,8 @@ const LinearKernels& linear_kernels([[maybe_unused]] DType storage) {
     static constexpr LinearKernels bf16 = kernels_for<Bf16>();
     return bf16;
   } else {
-    static constexpr LinearKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                            kernels_for<double>()};
-    return all[static_cast<int>(storage)];
+    static constexpr auto all = by_storage([]<class T>() { return kernels_for<T>(); });
+    return all.of[static_cast<int>(storage)];
   }
 }
 

@@ -105,13 +105,9 @@ struct RmsNormBackwardEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<RmsNormForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::RmsNormForwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<RmsNormForward, Kokkos::Cuda> : Entries<cuda::RmsNormForwardEntry<Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<RmsNormBackward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::RmsNormBackwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<RmsNormBackward, Kokkos::Cuda> : Entries<cuda::RmsNormBackwardEntry<Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

@@ -46,13 +46,11 @@ struct RopeRotationEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<RopeForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::RopeRotationEntry<RopeForward, Kokkos::Cuda, +1>::entry()};
-};
+struct DeviceEntries<RopeForward, Kokkos::Cuda>
+    : Entries<cuda::RopeRotationEntry<RopeForward, Kokkos::Cuda, +1>> {};
 template <>
-struct DeviceEntries<RopeBackward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::RopeRotationEntry<RopeBackward, Kokkos::Cuda, -1>::entry()};
-};
+struct DeviceEntries<RopeBackward, Kokkos::Cuda>
+    : Entries<cuda::RopeRotationEntry<RopeBackward, Kokkos::Cuda, -1>> {};
 
 }  // namespace kformer::Impl
 #endif

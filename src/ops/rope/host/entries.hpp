@@ -47,4 +47,9 @@ struct RopeRotationEntry {
   }
 };
 
+template <class Exec, Isa isa>
+using RopeForwardEntry = RopeRotationEntry<RopeForward, Exec, isa, +1>;
+template <class Exec, Isa isa>
+using RopeBackwardEntry = RopeRotationEntry<RopeBackward, Exec, isa, -1>;
+
 }  // namespace kformer::Impl::host

@@ -5,20 +5,12 @@
 
 namespace kformer::Impl::host {
 
-namespace {
-template <class T>
-constexpr RopeKernels kernels_for() {
-  using namespace simd::KFORMER_ISA;
-  return {rope_rotate<T, SplitPairs>, rope_rotate<T, NeighbourPairs>};
-}
-}  // namespace
-
 template <Isa isa>
 const RopeKernels& rope_kernels(DType storage) {
   using namespace simd::KFORMER_ISA;
-  static constexpr RopeKernels all[] = {kernels_for<float>(), kernels_for<Bf16>(), kernels_for<F16>(),
-                                        kernels_for<double>()};
-  return all[static_cast<int>(storage)];
+  static constexpr auto all = by_storage(
+      []<class T>() { return RopeKernels{rope_rotate<T, SplitPairs>, rope_rotate<T, NeighbourPairs>}; });
+  return all.of[static_cast<int>(storage)];
 }
 
 template const RopeKernels& rope_kernels<Isa::KFORMER_ISA>(DType);

@@ -67,13 +67,9 @@ struct SwigluBackwardEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<SwigluForward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::SwigluForwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<SwigluForward, Kokkos::Cuda> : Entries<cuda::SwigluForwardEntry<Kokkos::Cuda>> {};
 template <>
-struct DeviceEntries<SwigluBackward, Kokkos::Cuda> {
-  static constexpr std::array all{cuda::SwigluBackwardEntry<Kokkos::Cuda>::entry()};
-};
+struct DeviceEntries<SwigluBackward, Kokkos::Cuda> : Entries<cuda::SwigluBackwardEntry<Kokkos::Cuda>> {};
 
 }  // namespace kformer::Impl
 #endif

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Plots of a training: loss with evaluations, learning rate, gradient norm, speed, memory."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from .plots import RC
+from .reader import ResultFileError
+from .series import run_label
+from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+
+_PARTS = 50  # the running mean of the loss is over a part of the steps
+_LINE, _MARKS = IMPL_COLOURS["flash"], IMPL_COLOURS["standard"]
+
+
+def save_train_plots(groups, out) -> list[Path]:
+    """Plots a file of kind `train` that open_results read; returns the paths of the PNG files.
+
+    Raises ResultFileError if the file has no steps.
+    """
+    if "steps" not in groups or groups["steps"].sizes.get("step", 0) == 0:
+        raise ResultFileError("the file has no steps: the run stopped before its first step was finished")
+    panels = [draw_loss, draw_learning_rate, draw_norm, draw_speed]
+    if "memory/timeline" in groups:
+        panels.append(draw_memory)
+    with plt.rc_context(RC):
+        figure, all_axes = plt.subplots(
+            len(panels), 1, figsize=(10, 3.1 * len(panels)), layout="constrained"
+        )
+        for axes, draw in zip(all_axes, panels):
+            draw(axes, groups)
+        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        figure.savefig(out, dpi=150)
+        plt.close(figure)
+    return [Path(out)]
+
+
+def smoothed(values) -> np.ndarray:
+    """The running mean of a loss, without the bias of its beginning; numbers that are not finite do not count."""
+    mean, weight, result = 0.0, 0.0, []
+    newest = min(1.0, _PARTS / max(len(values), 1))
+    for value in np.asarray(values, dtype=float):
+        if np.isfinite(value):
+            mean += newest * (value - mean)
+            weight += newest * (1 - weight)
+        result.append(mean / weight if weight else np.nan)
+    return np.array(result)
+
+
+def draw_loss(axes, groups) -> None:
+    """Loss of each step, its running mean, and the evaluations."""
+    steps = groups["steps"]
+    axes.plot(steps["step"], steps["loss"], color=_LINE, lw=0.8, alpha=0.35, label="step")
+    axes.plot(steps["step"], smoothed(steps["loss"]), color=_LINE, lw=1.9, label="running mean")
+    if "evaluations" in groups:
+        found = groups["evaluations"]
+        axes.plot(found["step"], found["loss"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="evaluation")
+    _finish(axes, "Loss", "nats per token")
+    axes.legend()
+
+
+def draw_learning_rate(axes, groups) -> None:
+    """Learning rate of each step."""
+    axes.plot(groups["steps"]["step"], groups["steps"]["learning_rate"], color=_LINE, lw=1.9)
+    _finish(axes, "Learning rate", "")
+
+
+def draw_norm(axes, groups) -> None:
+    """Gradient norm of each step, and the steps that were skipped."""
+    steps = groups["steps"]
+    axes.semilogy(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9)
+    skipped = np.asarray(steps["step"])[np.asarray(steps["skipped"]) == "yes"]
+    _finish(axes, "Gradient norm, before clipping", "")
+    if len(skipped):
+        axes.plot(
+            skipped, np.full(len(skipped), 1.0), "x", color=_MARKS, transform=axes.get_xaxis_transform(),
+            clip_on=False, label="skipped",
+        )  # fmt: skip
+        axes.legend()
+
+
+def draw_speed(axes, groups) -> None:
+    """Target tokens per second of each step."""
+    steps = groups["steps"]
+    axes.plot(steps["step"], steps["tokens"] / steps["time"], color=_LINE, lw=0.9)
+    axes.set_ylim(bottom=0)
+    _finish(axes, "Speed", "target tokens / s")
+
+
+def draw_memory(axes, groups) -> None:
+    """Booked bytes by class, stacked, and the memory of the process."""
+    timeline = groups["memory/timeline"]
+    steps, bytes_ = np.asarray(timeline["step"]), np.asarray(timeline["bytes"], dtype=float) / 2**20
+    used = [k for k in range(bytes_.shape[1]) if bytes_[:, k].any()]
+    names = [str(name) for name in np.asarray(timeline["memory_class"])]
+    axes.stackplot(
+        steps,
+        [bytes_[:, k] for k in used],
+        labels=[names[k] for k in used],
+        colors=[BLOCK_COLOURS[k % len(BLOCK_COLOURS)] for k in used],
+        step="post",
+        alpha=0.85,
+    )
+    resident = np.asarray(timeline["resident_bytes"], dtype=float) / 2**20
+    if resident.any():
+        axes.plot(steps, resident, color=GREY, ls="--", lw=1.5, label="process")
+    axes.set_ylim(top=1.3 * axes.dataLim.ymax)  # room for the legend
+    _finish(axes, "Memory", "MiB")
+    axes.legend(ncols=4, fontsize=9, loc="upper left")
+
+
+def _finish(axes, title, unit) -> None:
+    axes.set_title(title)
+    axes.set_ylabel(unit)
+    axes.set_xlabel("step")

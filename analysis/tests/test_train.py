@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Plots and table of a training."""
+
+import unittest
+
+import numpy as np
+
+from kformer_results import ResultFileError, open_results, tables, train_plots
+from tests.test_results import WithFile, WithMain, WithPlots
+from tests.test_tables import write
+
+STEPS = 10
+TRAINED = {
+    "steps": ("step", {
+        "loss": np.linspace(5.0, 0.5, STEPS), "learning_rate": np.full(STEPS, 1e-3),
+        "gradient_norm": [*np.full(STEPS - 1, 2.0), np.inf], "tokens": np.full(STEPS, 64),
+        "time": np.full(STEPS, 0.5), "loss_scale": np.ones(STEPS), "skipped": ["no"] * (STEPS - 1) + ["yes"],
+    }),
+    "evaluations": ("evaluation", {"step": [4, 10], "loss": [3.25, 1.0], "time": [0.1, 0.1]}),
+}  # fmt: skip
+
+
+class Train(WithFile, WithPlots, WithMain):
+    def groups(self, groups=TRAINED):
+        write(self.folder / "train.h5", "train", groups)
+        return open_results(self.folder / "train.h5")
+
+    def test_the_loss_has_steps_and_evaluations(self):
+        axes = self.axes()
+        train_plots.draw_loss(axes, self.groups())
+        lines = self.lines(axes)
+        np.testing.assert_array_equal(lines["step"][:, 1], TRAINED["steps"][1]["loss"])
+        np.testing.assert_array_equal(lines["evaluation"], [[4, 3.25], [10, 1.0]])
+
+    def test_skipped_steps_are_marked(self):
+        axes = self.axes()
+        train_plots.draw_norm(axes, self.groups())
+        self.assertEqual(self.lines(axes)["skipped"][:, 0].tolist(), [9])
+
+    def test_speed_is_tokens_over_time(self):
+        axes = self.axes()
+        train_plots.draw_speed(axes, self.groups())
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), np.full(STEPS, 128.0))
+
+    def test_the_running_mean_of_a_constant_is_it(self):
+        np.testing.assert_allclose(train_plots.smoothed([2.0, np.nan, 2.0]), 2.0)
+        self.assertTrue(np.isnan(train_plots.smoothed([np.nan])).all())
+
+    def test_the_table_has_a_row_per_evaluation(self):
+        table = tables.training_table(self.groups())
+        self.assertEqual(table["steps"].tolist(), [4, 10])
+        self.assertEqual(table["evaluation"].tolist(), [3.25, 1.0])
+        self.assertEqual(table["tokens/s"].tolist(), [128.0, 128.0])
+        self.assertEqual(table["skipped"].tolist(), [0, 1])
+        self.assertAlmostEqual(table["loss"][0], np.mean(TRAINED["steps"][1]["loss"][:4]))
+
+    def test_the_command_line_draws_and_prints(self):
+        self.groups()
+        code, out, _ = self.run_main("plot", self.folder / "train.h5")
+        self.assertEqual((code, out.strip()), (0, str(self.folder / "train.png")))
+        self.assertTrue((self.folder / "train.png").read_bytes().startswith(b"\x89PNG"))
+        code, out, _ = self.run_main("summary", self.folder / "train.h5")
+        self.assertEqual(code, 0)
+        self.assertIn("tokens/s", out)
+
+    def test_a_run_without_steps(self):
+        with self.assertRaisesRegex(ResultFileError, "no steps"):
+            train_plots.save_train_plots(self.groups({}), self.folder / "out.png")
+
+
+if __name__ == "__main__":
+    unittest.main()

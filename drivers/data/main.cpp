@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// kformer-data: prepares training data, and shows what a training program will see.
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "app/program.hpp"
+#include "data/options.hpp"
+#include "data/report.hpp"
+
+namespace kformer::drivers {
+namespace {
+
+std::unique_ptr<const Tokenizer> tokenizer_of(const DataCommand& command) {
+  if (command.tokenizer) return open_tokenizer(*command.tokenizer, command.tokenizer_path);
+  if (command.data.format == DataFormat::synthetic) return open_tokenizer(TokenizerFormat::byte, {});
+  return nullptr;
+}
+
+int run(const DataCommand& command) {
+  const auto tokenizer = tokenizer_of(command);
+  const DataOptions& options = command.data;
+  const TokenDataset data = tokenizer ? TokenDataset::open(options, *tokenizer) : TokenDataset::open(options);
+  fmt::print("{}", report_text(data, options));
+  if (!command.inspect) {
+    const auto cache = options.cache.value_or(default_cache_folder()).string();
+    fmt::print("{:<15} {}\n", "cache", cache.empty() ? "none" : cache);
+    return exit_ok;
+  }
+  fmt::print("\n{}", lengths_text(data.report()));
+  TokenSequence sequence;
+  for (const std::int64_t index : command.sequences) {
+    data.read(index, sequence);
+    fmt::print("\n{}", sequence_text(sequence, index, options.packing, tokenizer.get()));
+  }
+  return exit_ok;
+}
+
+}  // namespace
+}  // namespace kformer::drivers
+
+int main(int argc, char* argv[]) {
+  using namespace kformer;
+  return drivers::program_main(argc, argv, drivers::data_command, drivers::run);
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <compare>
+#include <optional>
+
+#include "decks/generate_deck.hpp"
+#include "decks/loss_scale_table.hpp"
+#include "decks/sweep/sweep.hpp"
+#include "kformer/core/dtype.hpp"
+#include "kformer/core/types/names.hpp"
+#include "kformer/core/types/optimizer_states.hpp"
+#include "kformer/core/types/recompute.hpp"
+#include "kformer/io/model_table.hpp"
+
+/// \file
+/// Decks of kind "memory_plan": memory use of a model, over a grid of batches, contexts and precisions,
+/// estimated by counting.
+
+namespace kformer {
+
+/// What the model is used for.
+enum class PlanPurpose { generate, train };
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<PlanPurpose> = {"generate", "train"};
+
+/// How matrices of weights are stored; same: as the checkpoint has them or, without one, in `dtype`.
+enum class WeightStorage { same, q8_0, q4_0, q4_1, tq2_0, tq1_0 };
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 6> names_of<WeightStorage> = {"same", "q8_0",  "q4_0",
+                                                                            "q4_1", "tq2_0", "tq1_0"};
+
+/// The axes of a plan: `Slot<T>` is a list of values in a sweep or an exclusion, one value in a case.
+template <template <class> class Slot>
+struct MemoryPoint {
+  Slot<std::string>
+      execution_space{};  ///< lower-case name of a Kokkos execution space; "all" and "default" in decks only
+  Slot<PlanPurpose> purpose{};         ///< inference, or a step of training on whole sequences
+  Slot<DType> dtype{};                 ///< activations and dense weights: f32, bf16, f16, f64
+  Slot<WeightStorage> weights{};       ///< matrices of weights
+  Slot<KvCacheKind> kv_cache{};        ///< what is kept between tokens; none in training
+  Slot<std::int64_t> prefill_chunk{};  ///< prompt tokens per step, 0 = the whole prompt; 0 in training
+  Slot<std::int64_t> batch{};          ///< sequences
+  Slot<std::int64_t> context{};        ///< tokens per sequence; 0 in decks: as many as the model was trained on
+  Slot<Recompute> recompute{};         ///< what layers keep for backward; none in generation
+  auto operator<=>(const MemoryPoint&) const = default;  ///< axis by axis
+};
+
+/// Values along every axis; in an exclusion an empty axis matches every value.
+using MemoryAxes = MemoryPoint<AxisValues>;
+/// One point of a plan.
+using MemoryCase = MemoryPoint<AxisValue>;
+
+/// The table [sweep] of a plan.
+struct MemorySweepTable {
+  SweepMode mode = SweepMode::product;  ///< every combination, or the n-th values together
+  /// The axes.
+  MemoryAxes axes{{"default"},
+                  {PlanPurpose::generate},
+                  {DType::f32},
+                  {WeightStorage::same},
+                  {KvCacheKind::contiguous},
+                  {512},
+                  {1},
+                  {0},
+                  {Recompute::pointwise}};
+  std::vector<MemoryAxes> exclude;                           ///< points to leave out
+  bool operator==(const MemorySweepTable&) const = default;  ///< all keys equal
+};
+
+/// The table [plan]: what holds for all cases.
+struct PlanTable {
+  std::int64_t device_bytes = 0;                      ///< what there is, 0 = what is free now
+  Activations activations = Activations::full;        ///< activations in products with quantised weights
+  KvCacheTable cache;                                 ///< sizes of the cache; its keys are in [plan]
+  bool operator==(const PlanTable&) const = default;  ///< all keys equal
+};
+
+/// The table [run] of a plan. Without seed and on_oom: nothing is random, and nothing is allocated.
+struct PlanRunTable : RunTable {};
+
+/// The table [optimizer] of a plan: what it stores in training.
+struct PlanOptimizerTable {
+  OptimizerStates states = OptimizerStates::full;              ///< storage of the running means
+  MasterWeights master = MasterWeights::f32;                   ///< of 16-bit weights
+  bool operator==(const PlanOptimizerTable&) const = default;  ///< all keys equal
+};
+
+/// The table [memory] of a plan.
+struct PlanMemoryTable {
+  std::string budget;                                 ///< most bytes of a case, "8GiB"; empty: what there is
+  std::optional<std::uint64_t> budget_bytes() const;  ///< the budget, if there is one
+  bool operator==(const PlanMemoryTable&) const = default;  ///< all keys equal
+};
+
+/// A deck of kind "memory_plan".
+struct MemoryPlanDeck {
+  PlanRunTable run;                         ///< [run]
+  OutputTable output;                       ///< [output]
+  std::optional<LanguageModelTable> model;  ///< [model], complete; or else
+  std::optional<WeightsTable> weights;      ///< [weights], a checkpoint that says it
+  MemorySweepTable sweep;                   ///< [sweep]
+  PlanTable plan;                           ///< [plan]
+  PlanOptimizerTable optimizer;             ///< [optimizer]
+  PlanMemoryTable memory;                   ///< [memory]
+  DeckRecord record;                        ///< how the deck was read
+};
+
+/// Reads a deck of kind "memory_plan". Needs neither Kokkos nor a device. A checkpoint is not opened.
+/// \throws FileError if the file cannot be read
+/// \throws DeckError if the deck is invalid; the text lists every fault with its place
+MemoryPlanDeck load_memory_plan_deck(const DeckSource& source);
+
+/// The cases of a plan in running order: the first axis of `MemoryPoint` varies slowest. Equal cases are
+/// merged, including training cases that differ only in the cache, and generation that differs in `recompute`.
+/// \param sweep the table; excluded points are left out
+/// \param model the model, whose context stands for 0
+/// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
+///                     "all" and "default" stand for
+/// \throws DeckError for an execution space that is not built, or when no case is left
+std::vector<MemoryCase> expand(const MemorySweepTable& sweep, const LanguageModelTable& model,
+                               const std::vector<std::string>& built_spaces);
+
+/// The reference of a plan.
+template <>
+std::string describe_deck_markdown<MemoryPlanDeck>();
+
+/// The JSON Schema of a plan.
+template <>
+std::string describe_deck_json_schema<MemoryPlanDeck>();
+
+}  // namespace kformer

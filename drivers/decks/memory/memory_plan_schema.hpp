@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "decks/generate_schema.hpp"
+#include "decks/language_model_schema.hpp"
+#include "decks/memory/memory_plan_deck.hpp"
+#include "decks/sweep/sweep_schema.hpp"
+#include "decks/train/train_schema.hpp"
+
+/// \file
+/// The tables of kind "memory_plan".
+
+namespace kformer::Impl::schema {
+
+template <class V>
+void describe(V& v, PlanRunTable& t) {
+  v.key(run_name_key(), t.name);
+  v.key(run_threads_key(), t.threads);
+  v.key(run_walltime_key(), t.walltime_s);
+}
+
+template <class Point>
+concept PointOfPlan = std::is_same_v<Point, MemoryAxes> || std::is_same_v<Point, MemoryCase>;
+
+/// Calls `f(Key, values...)` with the members of one axis after the other, of as many points as are given.
+template <class F, class... Points>
+  requires(PointOfPlan<std::remove_const_t<Points>> && ...)
+void for_each_axis(F&& f, Points&... points) {
+  f(execution_space_axis(), points.execution_space...);
+  f(Key{.name = "purpose", .help = "generation with a KV cache, or a training step on whole sequences"},
+    points.purpose...);
+  f(Key{.name = "dtype",
+        .help = "type of activations, KV cache and unquantised weights",
+        .choices = {"f32", "bf16", "f16", "f64"}},
+    points.dtype...);
+  f(Key{.name = "weights",
+        .help = "type of the matrices; `same` is that of the checkpoint or, with [model], `dtype`"},
+    points.weights...);
+  f(Key{.name = "kv_cache", .help = "keys and values to keep, as in decks of kind `generate`"},
+    points.kv_cache...);
+  f(prefill_chunk_key(), points.prefill_chunk...);
+  f(Key{.name = "batch", .help = "sequences", .range = {.min = 1, .max = longest_axis_value}}, points.batch...);
+  f(Key{.name = "context",
+        .help = "tokens per sequence, 0 = `max_position_embeddings`",
+        .range = {.min = 0, .max = most_tokens},
+        .unit = "tokens"},
+    points.context...);
+  f(Key{.name = "recompute",
+        .help = "in training: what layers keep between forward and backward, as in decks of kind `train`; "
+                "`auto` is "
+                "the fastest mixture that fits"},
+    points.recompute...);
+}
+
+template <class V>
+void describe(V& v, MemoryAxes& axes) {
+  for_each_axis([&](const Key& key, auto& values) { v.key(key, values); }, axes);
+}
+
+template <class V>
+void describe(V& v, MemorySweepTable& t) {
+  describe_sweep(v, t);
+}
+
+template <class V>
+void describe(V& v, PlanTable& t) {
+  v.key({.name = "device_bytes",
+         .help = "available memory, 0 = what is free on the execution space now",
+         .range = {.min = 0},
+         .unit = "byte"},
+        t.device_bytes);
+  v.key({.name = "activations",
+         .help = "activations in products with quantised weights: as `dtype`, or rounded to 8 bits"},
+        t.activations);
+  describe(v, t.cache);
+}
+
+template <class V>
+void describe(V& v, PlanOptimizerTable& t) {
+  describe_optimizer_storage(v, t);
+}
+
+template <class V>
+void describe(V& v, PlanMemoryTable& t) {
+  v.key({.name = "budget",
+         .help = "most memory that a case may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
+                 "(bytes), as in decks of kind `train`",
+         .default_text = "what is available"},
+        t.budget);
+}
+
+constexpr std::string_view memory_plan_kind = "memory_plan";
+
+template <class V>
+void describe(V& v, MemoryPlanDeck& d) {
+  DeckHeader header{.kind = std::string(memory_plan_kind)};
+  describe_header(v, header, {memory_plan_kind});
+  v.table({.name = "run", .help = "General settings."}, d.run);
+  v.table({.name = "output", .help = "The result file."}, d.output);
+  v.table({.name = "model",
+           .help = "The model; keys as in published config.json files. Alternative to "
+                   "[weights]."},
+          d.model);
+  v.table({.name = "weights",
+           .help = "A checkpoint, which defines model and types. Alternative to "
+                   "[model]."},
+          d.weights);
+  v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
+          d.sweep);
+  v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
+  v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
+  v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
+}
+
+}  // namespace kformer::Impl::schema

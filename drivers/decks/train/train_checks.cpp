@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#include "decks/train/train_checks.hpp"
+
+#include <fmt/format.h>
+
+#include "decks/generate_checks.hpp"
+#include "decks/language_model.hpp"
+#include "decks/layer_checks.hpp"
+#include "decks/prompt_checks.hpp"
+#include "decks/sweep/sweep_checks.hpp"
+#include "io/schema/read_file.hpp"
+
+namespace kformer::Impl::schema {
+namespace {
+
+using Path = std::vector<std::string>;
+
+// Reports faults of one deck at the keys they are about.
+class TrainCheck {
+ public:
+  TrainCheck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics)
+      : m_deck(deck), m_loaded(loaded), m_diagnostics(diagnostics) {}
+
+  void source() {
+    if (!m_deck.model && !m_deck.weights)
+      m_diagnostics.error({m_loaded.source, 1, 1, 0},
+                          "no model to train; add [model], or [weights] to start from a checkpoint");
+    if (m_deck.model && m_deck.weights)
+      error({"weights"}, "[model] and [weights] both define the model; remove one of them");
+    if (m_deck.weights && given({"init"}))
+      error({"init"}, "[init] makes the weights of [model], but those of [weights] are read");
+    if (m_deck.model) check_language_model(*m_deck.model, m_loaded, m_diagnostics);
+    if (m_deck.model && m_deck.model->max_position_embeddings < m_deck.batch.seq_len)
+      warn({"batch", "seq_len"},
+           fmt::format("'batch.seq_len' = {} is more than model.max_position_embeddings = {}",
+                       m_deck.batch.seq_len, m_deck.model->max_position_embeddings));
+  }
+
+  void tokenizer() {
+    check_tokenizer(m_deck.tokenizer, m_deck.weights, m_loaded, m_diagnostics);
+    const DataFormat format = m_deck.data.format;
+    const bool needed = format == DataFormat::text || format == DataFormat::chat ||
+                        (m_deck.samples && format != DataFormat::synthetic);
+    const bool known =
+        m_deck.weights || m_deck.tokenizer.format == TokenizerFormat::byte || !m_deck.tokenizer.path.empty();
+    if (needed && !known)
+      error({"tokenizer", "path"},
+            fmt::format("{} needs a tokenizer; set 'tokenizer.path', or 'tokenizer.format' = \"byte\"",
+                        format == DataFormat::tokens ? "[samples]"
+                                                     : fmt::format("data of format \"{}\"", name_of(format))));
+  }
+
+  void data() {
+    const DataTable& t = m_deck.data;
+    const bool synthetic = t.format == DataFormat::synthetic;
+    if (!given({"data"}))
+      m_diagnostics.error({m_loaded.source, 1, 1, 0}, "missing table [data]; it names what to learn from");
+    else if (!synthetic && !given({"data", "train"}))
+      error({"data", "train"}, "missing key 'train' in [data]: the files to learn from");
+    for (const auto& [key, files] : {std::pair{"train", &t.train}, {"validation", &t.validation}}) {
+      if (synthetic && given({"data", key}))
+        error({"data", key}, fmt::format("'data.{}' names files, but synthetic data have none", key));
+      else
+        readable(key, *files);
+    }
+    for (const char* key : {"task", "length", "examples"})
+      if (!synthetic && given({"data", key}))
+        error({"data", key}, fmt::format("'data.{0}' is for synthetic data, but 'data.format' = \"{1}\"", key,
+                                         name_of(t.format)));
+    if (synthetic && t.task == SyntheticTask::sum && *t.length > 18)
+      error({"data", "length"},
+            fmt::format("'data.length' = {} is too much for sums; at most 18 digits", *t.length));
+  }
+
+  void batch() {
+    const BatchTable& t = m_deck.batch;
+    if (!given({"batch"}))
+      m_diagnostics.error({m_loaded.source, 1, 1, 0}, "missing table [batch]; it sets 'seq_len'");
+    if (t.sequences < t.micro_batch && given({"batch", "sequences"}))
+      error({"batch", "sequences"}, fmt::format("'batch.sequences' = {} is less than batch.micro_batch = {}",
+                                                t.sequences, t.micro_batch));
+  }
+
+  void numbers() {
+    check_loss_scale(m_deck.precision, m_loaded, m_diagnostics);
+    const TrainOptimizerTable& t = m_deck.optimizer;
+    if (const std::size_t betas = number_of_values({"optimizer", "betas"}); betas != 0 && betas != 2)
+      error({"optimizer", "betas"}, fmt::format("'optimizer.betas' must be two numbers, got {}", betas));
+    for (const double beta : t.betas)
+      if (beta >= 1)
+        error({"optimizer", "betas"}, fmt::format("'optimizer.betas' must be less than 1, got {}", beta));
+    if (t.states == OptimizerStates::eight_bit && m_deck.precision.storage == DType::f64)
+      error({"optimizer", "states"}, "'optimizer.states' = \"int8\" is not for 'precision.storage' = \"f64\"");
+  }
+
+  void schedule() {
+    const ScheduleTable& t = m_deck.schedule;
+    if (!t.steps && !t.epochs && !given({"schedule", "steps"}) && !given({"schedule", "epochs"}))
+      m_diagnostics.error(place_of(m_loaded, {"schedule", "steps"}),
+                          "the training has no end; set 'schedule.steps' or 'schedule.epochs'");
+    if (t.steps && t.epochs)
+      error({"schedule", "epochs"}, "'schedule.steps' and 'schedule.epochs' both end the training; remove one");
+    if (t.min_lr > m_deck.optimizer.lr)
+      error({"schedule", "min_lr"}, fmt::format("'schedule.min_lr' = {} is more than optimizer.lr = {}",
+                                                t.min_lr, m_deck.optimizer.lr));
+    if (t.decay_steps && t.kind != ScheduleKind::wsd)
+      error(
+          {"schedule", "decay_steps"},
+          fmt::format("'schedule.decay_steps' is for 'schedule.kind' = \"wsd\", not \"{}\"", name_of(t.kind)));
+    const std::int64_t ends = t.warmup_steps + t.decay_steps.value_or(0);
+    if (t.steps && ends > *t.steps)
+      error({"schedule", "warmup_steps"},
+            fmt::format("'schedule.warmup_steps'{} = {} is more than schedule.steps = {}",
+                        t.decay_steps ? " + decay_steps" : "", ends, *t.steps));
+  }
+
+  void parts() {
+    if (m_deck.checkpoint && given({"checkpoint", "folder"}) && m_deck.checkpoint->folder.empty())
+      error({"checkpoint", "folder"}, "'checkpoint.folder' must not be empty");
+    if (m_deck.evaluation && m_deck.data.validation.empty() && m_deck.data.format != DataFormat::synthetic &&
+        !given({"data", "validation"}))
+      error({"evaluation"}, "[evaluation] needs 'data.validation'");
+    if (m_deck.early_stop && !m_deck.evaluation) error({"early_stop"}, "[early_stop] needs [evaluation]");
+    if (m_deck.early_stop && m_deck.evaluation && m_deck.evaluation->every_steps == 0)
+      error({"early_stop"}, "[early_stop] needs 'evaluation.every_steps' > 0");
+    if (m_deck.samples)
+      for (std::size_t i = 0; i < m_deck.samples->prompts.size(); ++i)
+        check_length_of_text(m_deck.samples->prompts[i], fmt::format("samples.prompts[{}]", i),
+                             place_of(m_loaded, {"samples", "prompts"}), m_diagnostics);
+    if (m_deck.output.model.empty() && !m_deck.checkpoint)
+      m_deck.record.warnings.push_back(fmt::format(
+          "{}: warning: neither 'output.model' nor [checkpoint] is set: the trained weights are lost",
+          to_string(place_of(m_loaded, {"output"}))));
+  }
+
+ private:
+  bool given(const Path& path) const { return has(m_loaded, path); }
+  // As the deck has them; 0 if the key is absent.
+  std::size_t number_of_values(const Path& path) const {
+    const Entry* entry = find_path(m_loaded.root, path);
+    if (entry == nullptr) return 0;
+    const auto* array = std::get_if<Array>(&entry->value.data);
+    return array == nullptr ? 1 : array->size();
+  }
+  void error(const Path& path, std::string message) {
+    m_diagnostics.error(place_of(m_loaded, path), std::move(message));
+  }
+  void warn(const Path& path, const std::string& message) {
+    m_deck.record.warnings.push_back(
+        fmt::format("{}: warning: {}", to_string(place_of(m_loaded, path)), message));
+  }
+
+  void readable(const char* key, const std::vector<std::filesystem::path>& files) {
+    const Entry* entry = find_path(m_loaded.root, {"data", key});
+    if (entry == nullptr) return;
+    const auto* elements = std::get_if<Array>(&entry->value.data);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const bool at_element = elements != nullptr && elements->size() == files.size();
+      try {
+        read_file(files[i], 1);
+      } catch (const FileError& fault) {
+        m_diagnostics.error(at_element ? (*elements)[i].place : entry->value.place, fault.what());
+      }
+    }
+  }
+
+  TrainDeck& m_deck;
+  const LoadedDeck& m_loaded;
+  Diagnostics& m_diagnostics;
+};
+
+}  // namespace
+
+void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (budget.empty() || bytes_in(budget)) return;
+  diagnostics.error(place_of(loaded, {"memory", "budget"}),
+                    fmt::format("'memory.budget' must be a number of bytes with a unit, such as \"8GiB\" or "
+                                "\"500MB\", got \"{}\"",
+                                budget));
+}
+
+void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_run_and_output(deck.run, deck.output, loaded, diagnostics);
+  TrainCheck check(deck, loaded, diagnostics);
+  check.source();
+  check.tokenizer();
+  check.data();
+  check.batch();
+  check.numbers();
+  check.schedule();
+  check_budget(deck.memory.budget, loaded, diagnostics);
+  check.parts();
+}
+
+}  // namespace kformer::Impl::schema

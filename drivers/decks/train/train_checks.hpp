@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "decks/engine/load.hpp"
+#include "decks/train/train_deck.hpp"
+
+namespace kformer::Impl::schema {
+
+/// Completes the model, reports contradictions between keys of a training, and adds the warnings to the deck's
+/// record.
+void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+/// [memory] budget, if there is one, names a number of bytes.
+void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "decks/train/train_deck.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include "decks/engine/deck_of_kind.hpp"
+#include "decks/language_model.hpp"
+#include "decks/sweep/sweep_cases.hpp"
+#include "decks/sweep/sweep_checks.hpp"
+#include "decks/train/train_checks.hpp"
+#include "decks/train/train_schema.hpp"
+
+namespace kformer {
+
+using namespace Impl::schema;
+
+namespace {
+
+void fill_in_defaults(TrainDeck& deck, const LoadedDeck& loaded) {
+  if (deck.model && !deck.init) deck.init.emplace();
+  if (deck.init && !has(loaded, {"init", "seed"})) deck.init->seed = deck.run.seed;
+  if (deck.data.format == DataFormat::synthetic) {
+    if (!deck.data.task) deck.data.task = SyntheticTask::copy;
+    if (!deck.data.length) deck.data.length = 8;
+    if (!deck.data.examples) deck.data.examples = 10000;
+  }
+  if (!has(loaded, {"batch", "sequences"})) deck.batch.sequences = deck.batch.micro_batch;
+  if (!has(loaded, {"precision", "loss_scale"}) && deck.precision.storage == DType::f16)
+    deck.precision.loss_scaling = LossScalingRule::dynamic;
+  if (deck.model && deck.model->max_position_embeddings == 0 &&
+      !has(loaded, {"model", "max_position_embeddings"}))
+    deck.model->max_position_embeddings = deck.batch.seq_len;
+}
+
+}  // namespace
+
+TrainDeck load_train_deck(const DeckSource& source) {
+  const LoadedDeck loaded = load_deck(source, train_kind);
+  Diagnostics diagnostics;
+  TrainDeck below;
+  below.model = configured_language_model(loaded, diagnostics);
+  diagnostics.throw_if_any();
+  auto deck = read_deck(loaded, source, diagnostics, std::move(below));
+  fill_in_defaults(deck, loaded);
+  check_train_deck(deck, loaded, diagnostics);
+  diagnostics.throw_if_any();
+  record_deck(deck, loaded);
+  return deck;
+}
+
+std::string execution_space_of(const TrainRunTable& table, const std::vector<std::string>& built_spaces) {
+  if (table.execution_space == "default") return built_spaces.front();
+  require_built("run.execution_space", table.execution_space, built_spaces);
+  return table.execution_space;
+}
+
+std::optional<std::uint64_t> bytes_in(std::string_view text) {
+  double number = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (fault != std::errc() || !(number >= 0)) return {};
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
+                                                                       {"B", 1},
+                                                                       {"KB", 1e3},
+                                                                       {"MB", 1e6},
+                                                                       {"GB", 1e9},
+                                                                       {"TB", 1e12},
+                                                                       {"KiB", 0x1p10},
+                                                                       {"MiB", 0x1p20},
+                                                                       {"GiB", 0x1p30},
+                                                                       {"TiB", 0x1p40}}};
+  for (const auto& [name, factor] : units)
+    if (unit == name) {
+      const double bytes = std::floor(number * factor);
+      if (!(bytes < 0x1p63)) return {};
+      return static_cast<std::uint64_t>(bytes);
+    }
+  return {};
+}
+
+std::optional<std::uint64_t> MemoryTable::budget_bytes() const {
+  if (budget.empty()) return {};
+  return bytes_in(budget);
+}
+
+template <>
+std::string describe_deck_markdown<TrainDeck>() {
+  return deck_markdown<TrainDeck>();
+}
+
+template <>
+std::string describe_deck_json_schema<TrainDeck>() {
+  return deck_json_schema<TrainDeck>(train_kind, "A model learns from a data set.");
+}
+
+}  // namespace kformer

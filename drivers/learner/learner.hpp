@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decks/train/train_deck.hpp"
+#include "kformer/io/checkpoint.hpp"
+#include "kformer/load/training_checkpoint.hpp"
+#include "kformer/memory/ledger.hpp"
+#include "kformer/model/recompute_costs.hpp"
+#include "kformer/train/trainer.hpp"
+
+/// \file
+/// A model that learns, behind an interface that knows neither execution space nor precision.
+
+namespace kformer::drivers {
+
+/// The description of a learner, which also determines its memory.
+struct LearnerTask {
+  LlamaConfig config;                            ///< of the model
+  DType dtype = DType::f32;                      ///< weights and activations
+  TrainerOptions trainer;                        ///< micro-batch, optimizer, schedule, recomputation
+  std::optional<CheckpointOptions> checkpoints;  ///< where they go, if there are any
+  bool logits = false;                           ///< whether `Learner::logits_after` is wanted
+  std::size_t staging_bytes = 0;                 ///< of the largest weight that is expanded when it is loaded
+};
+
+/// A model that learns.
+class Learner {
+ public:
+  virtual ~Learner() = default;
+  /// Reads the first weights; `prepare` follows.
+  virtual void load(const Checkpoint& checkpoint) = 0;
+  /// Makes the first weights, a function of the table alone; `prepare` follows.
+  virtual void initialise(const InitTable& init) = 0;
+  /// Starts at step 0.
+  virtual void prepare() = 0;
+  /// As `Trainer::step`.
+  virtual StepReport step(std::span<const TokenSequence> sequences) = 0;
+  /// As `Trainer::evaluate`.
+  virtual double evaluate(std::span<const TokenSequence> sequences) = 0;
+  /// As `Trainer::steps_done`.
+  virtual std::int64_t steps_done() const = 0;
+  /// Logits after the last of some tokens, at most `seq_len`, with the weights as they are now.
+  virtual std::vector<double> logits_after(std::span<const std::int32_t> tokens) = 0;
+  /// The numbers of the trainer, for checkpoints.
+  virtual TrainerState state() const = 0;
+  /// Writes a checkpoint, as `CheckpointWriter::snapshot`.
+  virtual void save_checkpoint(const std::string& text) = 0;
+  /// Waits for the last checkpoint.
+  virtual void finish_checkpoints() = 0;
+  /// Continues from a checkpoint, after `prepare`.
+  virtual void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) = 0;
+  /// Writes the weights under their published names.
+  virtual void save_weights(const std::filesystem::path& path) = 0;
+};
+
+/// A learner on the space of that name; all memory is booked in `ledger`.
+/// \throws OutOfMemory with the ledger
+std::unique_ptr<Learner> make_learner(const std::string& space, const LearnerTask& task,
+                                      const std::shared_ptr<Ledger>& ledger);
+
+/// The same for one space; instantiated for every space of the build.
+template <class Exec>
+std::unique_ptr<Learner> make_learner_on(const LearnerTask& task, Ledger& ledger);
+
+/// What its layers cost under each recomputation policy.
+RecomputeCosts recompute_costs_of(const std::string& space, const LearnerTask& task, const MachineRates& rates);
+
+/// The same for one space; instantiated for every space of the build.
+template <class Exec>
+RecomputeCosts recompute_costs_on(const LearnerTask& task, const MachineRates& rates);
+
+/// The memory that a learner would need, by class, without allocating it.
+std::shared_ptr<const Ledger> forecast_of(const std::string& space, const LearnerTask& task);
+
+}  // namespace kformer::drivers

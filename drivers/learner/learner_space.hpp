@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kformer/load/load_weights.hpp"
+#include "kformer/memory/arena.hpp"
+#include "learner/learner.hpp"
+#include "measure/fill.hpp"
+#include "measure/transfer.hpp"
+
+/// \file
+/// Definition of `make_learner_on`.
+
+namespace kformer::drivers {
+
+/// The number of the seed stream of a tensor: a hash of its name (FNV-1a), so that it does not depend on the
+/// other tensors.
+inline std::uint64_t stream_of(const std::string& name) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+template <class Exec, class T>
+class LearnerOn final : public Learner {
+ public:
+  LearnerOn(const LearnerTask& task, Ledger& ledger)
+      : m_task(task),
+        m_trainer(task.config, task.trainer, ledger),
+        m_staging(ledger.allocate(m_exec, MemoryClass::io, "Learner::staging", task.staging_bytes)) {
+    if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.arrays(), ledger);
+    if (!task.logits) return;
+    Arena<memory_space> arena;
+    arena.add(m_logits, 1, task.config.vocab_size);
+    m_logits_block = arena.allocate(ledger, MemoryClass::workspace, "Learner::logits");
+  }
+
+  void load(const Checkpoint& checkpoint) override {
+    std::vector<WeightSlot> slots;
+    for (const Parameter& p : m_trainer.model().parameters()) slots.push_back({p.name, p.weight, {}});
+    load_weights(m_exec, checkpoint, slots, m_staging);
+    m_staging = {};
+  }
+
+  void initialise(const InitTable& init) override {
+    const auto layers = static_cast<double>(m_task.config.num_hidden_layers);
+    for (const Parameter& p : m_trainer.model().parameters()) {
+      T* data = static_cast<T*>(p.weight.data);
+      if (p.weight.rank == 1) {
+        const bool bias = p.name.ends_with(".bias");
+        measure::fill_random(m_exec, data, p.weight.size(), 0, 0, bias ? 0 : 1);
+        continue;
+      }
+      const bool residual = p.name.ends_with("o_proj.weight") || p.name.ends_with("down_proj.weight");
+      const bool scaled = init.scheme == InitScheme::scaled && residual;
+      measure::fill_normal(m_exec, data, p.weight.size(),
+                           measure::mix(static_cast<std::uint64_t>(init.seed)) + stream_of(p.name),
+                           scaled ? init.std / std::sqrt(2 * layers) : init.std);
+    }
+  }
+
+  void prepare() override {
+    m_trainer.prepare(m_exec);
+    m_exec.fence("kformer-train::prepare");
+  }
+
+  StepReport step(std::span<const TokenSequence> sequences) override {
+    return m_trainer.step(m_exec, sequences);
+  }
+  double evaluate(std::span<const TokenSequence> sequences) override {
+    return m_trainer.evaluate(m_exec, sequences);
+  }
+  std::int64_t steps_done() const override { return m_trainer.steps_done(); }
+
+  // What follows the tokens does not matter, for attention is causal.
+  std::vector<double> logits_after(std::span<const std::int32_t> tokens) override {
+    const auto seq_len = static_cast<std::size_t>(m_task.trainer.shape.seq_len);
+    TokenSequence sequence{{tokens.begin(), tokens.end()},
+                           std::vector<std::int32_t>(seq_len, CrossEntropyOptions().ignore_index),
+                           {0}};
+    sequence.ids.resize(seq_len, 0);
+    m_trainer.evaluate(m_exec, std::span<const TokenSequence>(&sequence, 1));
+    m_trainer.model().logits(m_exec, std::ssize(tokens) - 1, m_logits);
+    m_exec.fence("kformer-train::logits_after");
+    return measure::download<Exec>(tensor_ref(m_logits)).values;
+  }
+
+  TrainerState state() const override { return m_trainer.state(); }
+  void save_checkpoint(const std::string& text) override {
+    m_checkpoints->snapshot(m_exec, m_trainer.steps_done(), text);
+  }
+  void finish_checkpoints() override { m_checkpoints->finish(); }
+  void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) override {
+    checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()));
+    m_trainer.restore(state);
+  }
+
+  void save_weights(const std::filesystem::path& path) override {
+    const auto parameters = m_trainer.model().parameters();
+    kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path);
+  }
+
+ private:
+  using memory_space = typename Exec::memory_space;
+
+  LearnerTask m_task;
+  Exec m_exec;
+  Trainer<Exec, T> m_trainer;
+  std::optional<CheckpointWriter<Exec>> m_checkpoints;
+  MemoryBlock<memory_space> m_staging;  // until the weights are loaded
+  BlockMatrix<memory_space, T> m_logits;
+  MemoryBlock<memory_space> m_logits_block;
+};
+
+template <class Exec>
+std::unique_ptr<Learner> make_learner_on(const LearnerTask& task, Ledger& ledger) {
+  return dispatch_dtype(task.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Learner> {
+    return std::make_unique<LearnerOn<Exec, T>>(task, ledger);
+  });
+}
+
+template <class Exec>
+RecomputeCosts recompute_costs_on(const LearnerTask& task, const MachineRates& rates) {
+  LayerOptions options = task.trainer.layer;
+  options.mode = LayerMode::training;
+  return dispatch_dtype(task.dtype, [&]<class T>(std::type_identity<T>) {
+    return recompute_costs<Exec, T>(task.config, task.trainer.shape, options, rates);
+  });
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#include "learner/memory_policy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "kformer/memory/planner.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+// Forecasts of one training under different schedules.
+class Forecasts {
+ public:
+  Forecasts(std::string space, LearnerTask task) : m_space(std::move(space)), m_task(std::move(task)) {}
+
+  std::shared_ptr<const Ledger> of(const RecomputeSchedule& schedule) {
+    m_task.trainer.recompute = schedule;
+    return forecast_of(m_space, m_task);
+  }
+  RecomputeCosts costs(const MachineRates& rates) const { return recompute_costs_of(m_space, m_task, rates); }
+  std::int64_t layers() const { return m_task.config.num_hidden_layers; }
+
+ private:
+  std::string m_space;
+  LearnerTask m_task;
+};
+
+[[noreturn]] void refuse(const Ledger& forecast, std::size_t limit, Recompute recompute) {
+  const char* policy = recompute == Recompute::automatic ? "no policy of recomputation needs less"
+                                                         : "memory.recompute = \"auto\" finds what fits";
+  throw OutOfMemory(fmt::format(
+      "kformer-train: the training needs {} ({}), but may take {}; {}, a smaller batch.micro_batch or "
+      "batch.seq_len does, and so does optimizer.states = \"int8\"",
+      format_bytes(forecast.peak_total()), bytes_by_class(forecast), format_bytes(limit), policy));
+}
+
+MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRates& rates) {
+  const auto front = recompute_front(forecasts.layers(), forecasts.costs(rates));
+  // Bytes of a plan are those of the layers alone; the forecast has the last word.
+  for (auto plan = front.rbegin(); plan != front.rend(); ++plan) {
+    auto forecast = forecasts.of(plan->schedule);
+    if (forecast->peak_total() <= limit) return {plan->schedule, std::move(forecast), plan->seconds};
+  }
+  return {front.front().schedule, forecasts.of(front.front().schedule), front.front().seconds};
+}
+
+// As the planner counts: the activations of the layer that ran last are still there.
+double extra_seconds(Forecasts& forecasts, Recompute recompute, const MachineRates& rates) {
+  const RecomputeCosts costs = forecasts.costs(rates);
+  const std::int64_t layers = forecasts.layers();
+  switch (recompute) {
+    case Recompute::none:
+      return 0;
+    case Recompute::pointwise:
+      return static_cast<double>(layers) * costs.pointwise_seconds;
+    case Recompute::nested: {
+      const auto slots = RecomputeSchedule::uniform(recompute, layers).nested_slots;
+      return static_cast<double>(layers - 1 + revolve_forwards(layers - 1, slots)) * costs.forward_seconds;
+    }
+    default:
+      return static_cast<double>(layers - 1) * costs.forward_seconds;
+  }
+}
+
+}  // namespace
+
+MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
+                               std::optional<std::size_t> limit, const MachineRates& rates) {
+  Forecasts forecasts(space, std::move(task));
+  if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit, rates);
+  if (recompute == Recompute::automatic) recompute = Recompute::none;
+  MemoryDecision decision;
+  decision.schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
+  decision.forecast = forecasts.of(decision.schedule);
+  decision.extra_seconds = extra_seconds(forecasts, recompute, rates);
+  return decision;
+}
+
+MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
+                             std::optional<std::size_t> limit, const MachineRates& rates) {
+  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit, rates);
+  if (limit && decision.forecast->peak_total() > *limit) refuse(*decision.forecast, *limit, recompute);
+  return decision;
+}
+
+double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {
+  const LlamaConfig& config = task.config;
+  const LayerShape shape = task.trainer.shape;
+  const bool causal = task.trainer.layer.causal;
+  const double layer = layer_flops(config, shape, false, causal) + layer_flops(config, shape, true, causal);
+  const double logits = 6 * static_cast<double>(shape.rows()) * static_cast<double>(config.hidden_size) *
+                        static_cast<double>(config.vocab_size);
+  return (static_cast<double>(config.num_hidden_layers) * layer + logits) / rates.flops;
+}
+
+std::string schedule_text(const RecomputeSchedule& schedule) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (schedule.nested_layers > 0)
+    add(fmt::format("{} layers nested ({} inputs kept)", schedule.nested_layers, schedule.nested_slots));
+  for (std::size_t i = 0; i < names_of<Recompute>.size(); ++i) {
+    const auto kind = static_cast<Recompute>(i);
+    if (const auto count = std::ranges::count(schedule.kinds, kind); count > 0)
+      add(fmt::format("{} layers {}", count, name_of(kind)));
+  }
+  return text;
+}
+
+std::string bytes_by_class(const Ledger& ledger) {
+  std::string text;
+  for (int c = 0; c < memory_classes; ++c)
+    if (const std::size_t bytes = ledger.peak(static_cast<MemoryClass>(c)); bytes > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(static_cast<MemoryClass>(c)),
+                          format_bytes(bytes));
+  return text;
+}
+
+}  // namespace kformer::drivers

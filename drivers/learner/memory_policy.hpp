@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kformer/model/recompute_costs.hpp"
+#include "learner/learner.hpp"
+
+/// \file
+/// Which layers keep what, so that a training fits into its memory.
+
+namespace kformer::drivers {
+
+/// The rates of a machine that was not measured, only to compare schedules.
+inline constexpr MachineRates rates_not_measured{.flops = 5e10, .bytes = 1e10};
+
+/// How a training uses memory.
+struct MemoryDecision {
+  RecomputeSchedule schedule;              ///< what layers keep
+  std::shared_ptr<const Ledger> forecast;  ///< bytes by class, to the byte
+  double extra_seconds = 0;                ///< estimated time of recomputation in a micro-batch
+};
+
+/// Takes the policy of the deck or, for `auto`, the fastest schedule whose forecast is within `limit`, or else the one
+/// that needs least.
+/// \param task  all but `recompute`
+/// \param limit bytes that the run may take; nothing: no limit
+MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
+                               std::optional<std::size_t> limit, const MachineRates& rates);
+
+/// As `forecast_memory`.
+/// \throws OutOfMemory with the forecast by class and what would need less, if that exceeds `limit`
+MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
+                             std::optional<std::size_t> limit, const MachineRates& rates);
+
+/// Estimated time of forward and backward of a micro-batch, without recomputation.
+double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates);
+
+/// The schedule in words: "nested (8 layers, 3 inputs kept), 4 x pointwise".
+std::string schedule_text(const RecomputeSchedule& schedule);
+
+/// Bytes by class, in one line.
+std::string bytes_by_class(const Ledger& ledger);
+
+}  // namespace kformer::drivers

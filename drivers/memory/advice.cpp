@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "memory/advice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace kformer::drivers {
+
+namespace {
+
+// Those that fit before those that do not; of the first the fastest, of the others the smallest.
+bool better(const PlannedCase* a, const PlannedCase* b) {
+  if (a->fits() != b->fits()) return a->fits();
+  const auto& [x, y] = std::tie(a->forecast, b->forecast);
+  return a->fits() ? std::tie(x.recompute_share, x.total) < std::tie(y.recompute_share, y.total)
+                   : x.total < y.total;
+}
+
+std::string largest(const char* what, std::int64_t value) {
+  return value < 0 ? "" : fmt::format("; largest {} {}", what, value);
+}
+
+std::string sentence(const PlannedCase& c) {
+  const MemoryCase& p = c.point;
+  const std::string policy = p.recompute == Recompute::automatic ? fmt::format("auto ({})", c.forecast.schedule)
+                                                                 : std::string(name_of(p.recompute));
+  std::string text =
+      fmt::format("{}, {}, batch {}, context {}: ", p.execution_space, name_of(p.dtype), p.batch, p.context);
+  text += c.fits() ? fmt::format("take {}: {}", policy, format_bytes(c.forecast.total))
+                   : fmt::format("nothing fits; the least is {}: {}", policy, format_bytes(c.forecast.total));
+  if (c.available) text += fmt::format(" of {}", format_bytes(*c.available));
+  const double share = c.forecast.recompute_share;
+  text +=
+      share > 0 ? fmt::format(", about {:.2g} % more time than none", 100 * share) : ", no more time than none";
+  return text + largest("batch", c.largest_batch) + largest("context", c.largest_context) + "\n";
+}
+
+}  // namespace
+
+std::string advice(const std::vector<PlannedCase>& cases) {
+  std::vector<MemoryCase> order;
+  std::map<MemoryCase, const PlannedCase*> best;
+  for (const PlannedCase& c : cases) {
+    if (c.point.purpose != PlanPurpose::train || !c.unsupported.empty()) continue;
+    MemoryCase group = c.point;
+    group.recompute = Recompute::none;
+    const auto [entry, is_new] = best.emplace(group, &c);
+    if (is_new) order.push_back(group);
+    if (better(&c, entry->second)) entry->second = &c;
+  }
+  std::string text;
+  for (const MemoryCase& group : order) text += sentence(*best.at(group));
+  return text;
+}
+
+std::string not_counted(bool training) {
+  return fmt::format("not counted: the program's code, Kokkos, buffers of the libraries below{}\n",
+                     training ? ", data on the host, and what [checkpoint], [samples] and packing = "
+                                "\"best_fit\" add in kformer-train"
+                              : "");
+}
+
+}  // namespace kformer::drivers

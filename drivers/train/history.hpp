@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "decks/train/train_deck.hpp"
+#include "kformer/train/trainer.hpp"
+
+/// \file
+/// Everything that a training has to say about its steps. It is part of each checkpoint, so that a run that was
+/// resumed knows all of them.
+
+namespace kformer::drivers {
+
+/// A step and how long it took.
+struct StepRecord : StepReport {
+  double time = 0;  ///< s, from reading its sequences to the end of its update
+};
+
+/// The loss on the validation data.
+struct EvaluationRecord {
+  std::int64_t step = 0;  ///< steps done before
+  double loss = 0;        ///< mean over target tokens, in nats
+  double time = 0;        ///< s
+};
+
+/// A text that the model wrote.
+struct SampleRecord {
+  std::int64_t step = 0;  ///< steps done before
+  std::string prompt;     ///< its beginning
+  std::string text;       ///< what follows
+};
+
+/// The past of a training.
+struct TrainingHistory {
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<SampleRecord> samples;
+};
+
+/// Whether the loss of the last `patience` evaluations was no better than one before them.
+bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord>& evaluations);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "train/history.hpp"
+
+namespace kformer::drivers {
+
+/// What a line of progress needs besides the steps.
+struct ProgressScale {
+  std::int64_t steps = 0;            ///< of the training
+  std::int64_t tokens_per_step = 0;  ///< with those that have no loss
+  double flops_per_token = 0;        ///< see `training_flops_per_token`
+  double flop_rate_limit = 0;        ///< of the machine; NaN if unknown
+  std::string memory;                ///< in words
+};
+
+/// "step 40/100  loss 2.345  lr 1.00e-03  norm 0.81  12.3k tokens/s  MFU 31 %  1.20 GiB  ETA 3 min".
+/// \param seconds of a step, lately; 0 if unknown
+std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds);
+
+/// Shows how a training goes: on a terminal one line that is written again and again, in a log lines of their own,
+/// at a bounded rate.
+class Progress {
+ public:
+  Progress(ProgressScale scale, std::FILE* out);
+
+  /// After each step.
+  void step(const StepRecord& step);
+  /// A line that stays, such as an evaluation.
+  void say(const std::string& line);
+  /// Ends the line of the last step.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void show(const std::string& line);
+
+  ProgressScale m_scale;
+  std::FILE* m_out;
+  bool m_terminal;
+  bool m_open = false;   // whether the cursor is behind a line
+  double m_seconds = 0;  // of a step: a running mean
+  StepRecord m_last;
+  bool m_shown = true;  // whether the last step is
+  Clock::time_point m_next = Clock::now();
+};
+
+}  // namespace kformer::drivers

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "decks/train/train_deck.hpp"
+#include "kformer/text/tokenizer.hpp"
+#include "kformer/train/token_sequence.hpp"
+
+namespace kformer::drivers {
+
+/// Sequences to learn from, or to judge by.
+class SequenceSource {
+ public:
+  virtual ~SequenceSource() = default;
+  /// How many there are.
+  virtual std::int64_t size() const = 0;
+  /// Reads number `index`, from 0; its arrays keep their memory.
+  virtual void read(std::int64_t index, TokenSequence& sequence) const = 0;
+  /// Identifies the sequences.
+  virtual std::string fingerprint() const = 0;
+  /// What a user should know about them, as lines of text.
+  virtual std::string description() const = 0;
+};
+
+/// The data of a deck.
+struct TrainingData {
+  std::unique_ptr<SequenceSource> train;
+  std::unique_ptr<SequenceSource> validation;  ///< null without [evaluation]
+};
+
+/// Opens them; files are tokenised unless the cache has their tokens.
+/// \param tokenizer null if the data need none
+/// \throws FileError if a file cannot be read or does not hold what the deck says
+TrainingData open_training_data(const TrainDeck& deck, std::int64_t vocab_size, const Tokenizer* tokenizer);
+
+}  // namespace kformer::drivers

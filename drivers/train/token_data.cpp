@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "kformer/data/token_dataset.hpp"
+#include "train/sequence_source.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+class TokenData final : public SequenceSource {
+ public:
+  explicit TokenData(TokenDataset data) : m_data(std::move(data)) {}
+  std::int64_t size() const override { return m_data.size(); }
+  void read(std::int64_t index, TokenSequence& sequence) const override { m_data.read(index, sequence); }
+  std::string fingerprint() const override { return m_data.fingerprint(); }
+  std::string description() const override {
+    const DataReport& r = m_data.report();
+    std::string text =
+        fmt::format("{} sequences, {} target tokens, {} documents", r.sequences, r.target_tokens, r.documents);
+    if (r.dropped_tokens > 0) text += fmt::format(", {} tokens at the end are dropped", r.dropped_tokens);
+    if (r.padding_tokens > 0) text += fmt::format(", {:.1f} % full", 100 * r.fill);
+    for (const std::string& note : r.notes) text += "\n  " + note;
+    return text;
+  }
+
+ private:
+  TokenDataset m_data;
+};
+
+DataOptions data_options(const TrainDeck& deck, std::int64_t vocab_size) {
+  const DataTable& t = deck.data;
+  DataOptions options;
+  options.format = t.format;
+  options.packing = t.packing;
+  options.seq_len = deck.batch.seq_len;
+  options.vocab_size = vocab_size;
+  if (t.cache) options.cache = t.cache->empty() ? std::filesystem::path() : std::filesystem::absolute(*t.cache);
+  if (t.format == DataFormat::synthetic)
+    options.synthetic = {*t.task, *t.examples, *t.length, static_cast<std::uint64_t>(deck.run.seed)};
+  return options;
+}
+
+std::unique_ptr<SequenceSource> open(const DataOptions& options, const Tokenizer* tokenizer) {
+  return std::make_unique<TokenData>(tokenizer != nullptr ? TokenDataset::open(options, *tokenizer)
+                                                          : TokenDataset::open(options));
+}
+
+// Synthetic tasks to judge by, at most.
+constexpr std::int64_t most_examples = 1000;
+
+}  // namespace
+
+TrainingData open_training_data(const TrainDeck& deck, std::int64_t vocab_size, const Tokenizer* tokenizer) {
+  TrainingData data;
+  DataOptions options = data_options(deck, vocab_size);
+  options.files = deck.data.train;
+  data.train = open(options, tokenizer);
+  if (!deck.evaluation) return data;
+  options.files = deck.data.validation;
+  ++options.synthetic.seed;
+  options.synthetic.samples = std::min(options.synthetic.samples, most_examples);
+  data.validation = open(options, tokenizer);
+  return data;
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#include "train/train_results.hpp"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "measure/process_memory.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+using enum ColumnType;
+
+Table& declare_cases(ResultFile& file) {
+  Table& t = file.table("cases", "case", "training");
+  t.column({"op", text, "1", "what was run"});
+  t.column({"dtype", text, "1", "storage type of weights and activations"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"parameters", i64, "1", "weights of the model"});
+  t.column({"recompute", text, "1", "what layers kept for backward"});
+  t.column({"tokens", i64, "1", "tokens of the steps of this run, with those that have no loss"});
+  t.column({"time", f64, "s", "of the steps of this run"});
+  t.column({"token_rate", f64, "1/s", "tokens over time"});
+  t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
+  t.column(
+      {"share_of_limit", f64, "1", "flops_per_token * token_rate over the machine's matrix product (MFU)"});
+  declare_peak_columns(t);
+  t.column({"process_peak_bytes", u64, "byte", "most bytes of the process in memory, as the system counts"});
+  declare_outcome_columns(t, "training");
+  t.attribute("flops_formula",
+              "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B); "
+              "recomputation does not count");
+  return t;
+}
+
+Table& declare_steps(ResultFile& file) {
+  Table& t = file.table("steps", "step", "step of the training, with those before it was resumed");
+  t.column({"step", i64, "1", "number of the step, from 0"});
+  t.column({"loss", f64, "1", "mean over the target tokens before the update, in nats"});
+  t.column({"learning_rate", f64, "1", "of the update"});
+  t.column({"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"});
+  t.column({"tokens", i64, "1", "target tokens"});
+  t.column({"time", f64, "s", "from reading the sequences to the end of the update"});
+  t.column({"loss_scale", f64, "1", "factor on the loss before backward"});
+  t.column({"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}});
+  return t;
+}
+
+Table& declare_evaluations(ResultFile& file) {
+  Table& t = file.table("evaluations", "evaluation", "loss on the validation data");
+  t.column({"step", i64, "1", "steps done before"});
+  t.column({"loss", f64, "1", "mean over the target tokens, in nats"});
+  t.column({"time", f64, "s", "of the evaluation"});
+  return t;
+}
+
+Table& declare_samples(ResultFile& file) {
+  Table& t = file.table("samples", "sample", "text that the model wrote on the way");
+  t.column({"step", i64, "1", "steps done before"});
+  t.column({"prompt", text, "1", "beginning of the text"});
+  t.column({"text", text, "1", "what follows"});
+  return t;
+}
+
+Table& declare_timeline(ResultFile& file) {
+  Table& t = file.table("memory/timeline", "entry", "memory at a moment of the training");
+  std::vector<std::string> names;
+  for (int c = 0; c < memory_classes; ++c) names.emplace_back(to_string(static_cast<MemoryClass>(c)));
+  t.dimension("memory_class", "memory class", names);
+  t.column({"step", i64, "1", "steps done"});
+  t.column({"event", text, "1", "what happened"});
+  t.column({"bytes", u64, "byte", "booked in the ledger", "memory_class"});
+  t.column({"resident_bytes", u64, "byte", "of the process in memory, as the system counts; 0 if unknown"});
+  t.column({"resident_peak_bytes", u64, "byte", "most of them since the machine's limits were measured"});
+  return t;
+}
+
+}  // namespace
+
+TrainResults::TrainResults(ResultFile& file, std::string space)
+    : m_file(file),
+      m_space(std::move(space)),
+      m_cases(declare_cases(file)),
+      m_steps(declare_steps(file)),
+      m_evaluations(declare_evaluations(file)),
+      m_samples(declare_samples(file)),
+      m_timeline(declare_timeline(file)),
+      m_measurements(file) {}
+
+void TrainResults::add(const StepRecord& s) {
+  m_steps.append({{"step", s.step},
+                  {"loss", s.loss},
+                  {"learning_rate", s.learning_rate},
+                  {"gradient_norm", s.gradient_norm},
+                  {"tokens", s.tokens},
+                  {"time", s.time},
+                  {"loss_scale", s.loss_scale},
+                  {"skipped", s.skipped}});
+}
+
+void TrainResults::add(const EvaluationRecord& e) {
+  m_evaluations.append({{"step", e.step}, {"loss", e.loss}, {"time", e.time}});
+}
+
+void TrainResults::add(const SampleRecord& s) {
+  m_samples.append({{"step", s.step}, {"prompt", s.prompt}, {"text", s.text}});
+}
+
+void TrainResults::add(const TrainingHistory& history) {
+  for (const StepRecord& s : history.steps) add(s);
+  for (const EvaluationRecord& e : history.evaluations) add(e);
+  for (const SampleRecord& s : history.samples) add(s);
+}
+
+void TrainResults::add_memory(const Ledger& ledger, std::int64_t step, const std::string& event) {
+  std::vector<std::uint64_t> bytes;
+  for (int c = 0; c < memory_classes; ++c) bytes.push_back(ledger.current(static_cast<MemoryClass>(c)));
+  const measure::ProcessMemory process = measure::process_memory();
+  m_timeline.append({{"step", step},
+                     {"event", event},
+                     {"bytes", bytes},
+                     {"resident_bytes", process.resident},
+                     {"resident_peak_bytes", process.peak}});
+}
+
+void TrainResults::add(const TrainSummary& s) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double rate = s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : nan;
+  std::vector<Table::Cell> cells = outcome_cells(s.measurement);
+  cells.insert(cells.end(), {{"op", "train"},
+                             {"dtype", s.dtype},
+                             {"execution_space", m_space},
+                             {"parameters", s.parameters},
+                             {"recompute", s.recompute},
+                             {"tokens", s.tokens},
+                             {"time", s.seconds},
+                             {"token_rate", rate},
+                             {"flops_per_token", s.flops_per_token},
+                             {"share_of_limit", s.flops_per_token * rate / s.flop_rate_limit},
+                             {"process_peak_bytes", measure::process_memory().peak}});
+  m_cases.append(cells);
+  m_measurements.add_case(s.measurement, m_space);
+}
+
+}  // namespace kformer::drivers

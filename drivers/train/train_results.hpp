@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "kformer/io/result_file.hpp"
+#include "sweep/measurement_tables.hpp"
+#include "train/history.hpp"
+
+namespace kformer::drivers {
+
+/// What a result file says of a training as a whole.
+struct TrainSummary {
+  std::string dtype;            ///< storage type
+  std::int64_t parameters = 0;  ///< of the model
+  std::int64_t tokens = 0;      ///< read in all steps of this run, with those that have no loss
+  double seconds = 0;           ///< of these steps
+  double flops_per_token = 0;   ///< see `training_flops_per_token`
+  double flop_rate_limit = 0;   ///< FLOP/s of the machine in this type; NaN if unknown
+  std::string recompute;        ///< policy in words
+  Measurement measurement;      ///< kernels, memory, profile, how it ended
+};
+
+/// The tables of a training in its result file.
+class TrainResults {
+ public:
+  /// Declares the tables.
+  /// \param space name of the execution space
+  TrainResults(ResultFile& file, std::string space);
+
+  /// A row of /machine.
+  void add_machine(const measure::MachineLimits& limits) { m_measurements.add_machine(m_space, limits); }
+  /// A row of /steps.
+  void add(const StepRecord& step);
+  /// A row of /evaluations.
+  void add(const EvaluationRecord& evaluation);
+  /// A row of /samples.
+  void add(const SampleRecord& sample);
+  /// All rows of an earlier run.
+  void add(const TrainingHistory& history);
+  /// A row of /memory/timeline: what is booked and resident now.
+  /// \param step  steps done
+  /// \param event what happens
+  void add_memory(const Ledger& ledger, std::int64_t step, const std::string& event);
+  /// The row of /cases, and what it measured.
+  void add(const TrainSummary& summary);
+  /// Writes what there is so far.
+  void checkpoint() { m_file.checkpoint(); }
+  /// The file.
+  ResultFile& file() { return m_file; }
+
+ private:
+  ResultFile& m_file;
+  std::string m_space;
+  Table& m_cases;
+  Table& m_steps;
+  Table& m_evaluations;
+  Table& m_samples;
+  Table& m_timeline;
+  MeasurementTables m_measurements;
+};
+
+}  // namespace kformer::drivers

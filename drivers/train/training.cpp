@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+#include "train/training.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "app/program.hpp"
+#include "app/stop.hpp"
+#include "measure/allocation_witness.hpp"
+#include "measure/kernel_names.hpp"
+#include "measure/memory_available.hpp"
+#include "measure/process_memory.hpp"
+#include "train/training_loop.hpp"
+#include "train/training_plan.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::size_t> smaller(std::optional<std::size_t> a, std::optional<std::size_t> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+std::optional<std::size_t> budget_of(const TrainDeck& deck) { return deck.memory.budget_bytes(); }
+
+// Where the files of the tokenizer are; empty if it has none.
+fs::path tokenizer_folder(const TrainDeck& deck, const TrainingPlan& plan) {
+  if (!deck.tokenizer.path.empty())
+    return fs::is_directory(deck.tokenizer.path) ? deck.tokenizer.path : deck.tokenizer.path.parent_path();
+  if (deck.tokenizer.format == TokenizerFormat::byte || !plan.checkpoint || plan.checkpoint->gguf() != nullptr)
+    return {};
+  return plan.checkpoint->folder();
+}
+
+bool is_checkpoint(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  return name.starts_with("step-") && name.ends_with(".safetensors");
+}
+
+// Checkpoints of another run would be taken for those of this one.
+void clear_checkpoints(const TrainDeck& deck) {
+  const fs::path folder = deck.checkpoint->folder;
+  std::error_code ignored;
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+    if (is_checkpoint(entry)) files.push_back(entry.path());
+  if (!files.empty() && !deck.output.overwrite)
+    throw FileError(
+        fmt::format("'{}' has checkpoints of an earlier run; checkpoint.resume = true continues it, "
+                    "output.overwrite = true removes them",
+                    folder.string()));
+  for (const fs::path& file : files) fs::remove(file, ignored);
+}
+
+/// A training with its result file.
+class Training {
+ public:
+  Training(const TrainDeck& deck, const std::string& space, ResultFile& file)
+      : m_deck(deck), m_space(space), m_stop(deck.run.walltime_s), m_results(file, space) {
+    measure_machine();
+    if (deck.checkpoint && !deck.checkpoint->resume) clear_checkpoints(deck);
+    m_plan = plan_training(deck);
+    fmt::print("{}", plan_text(deck, m_plan));
+    if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
+    decide();
+    measure::reset_process_peak();
+    measure::AllocationWitness::install();
+    begin();
+  }
+
+  int run(const ModelFolder* folder) {
+    const measure::KernelNames names;
+    Progress progress(scale(), stdout);
+    TrainingLoop loop{.deck = &m_deck,
+                      .data = &m_plan.data,
+                      .steps = m_plan.steps,
+                      .run = identity_of(m_deck, m_plan),
+                      .learner = m_learner.get(),
+                      .texts = m_texts.get(),
+                      .ledger = m_ledger.get(),
+                      .results = &m_results,
+                      .progress = &progress,
+                      .stop = [&] { return m_stop.reason(); },
+                      .profile = {}};
+    if (m_deck.profile.kernels) loop.profile = [&](const auto& step) { profile(step); };
+    const TrainingEnd end = run_training(loop, std::move(m_history));
+    if (folder != nullptr && !end.stopped) {
+      folder->write(*m_learner, m_plan.model, m_tokenizer_folder);
+      fmt::print("model: {}\n", folder->path().string());
+    }
+    summarise(end, names.text());
+    return close(end);
+  }
+
+ private:
+  void measure_machine() {
+    if (!m_deck.profile.machine_limits) return;
+    m_limits = measure::machine_limits(m_space);
+    m_results.add_machine(*m_limits);
+    fmt::print("{}\n", measure::describe(m_space, *m_limits));
+  }
+
+  double flop_rate_limit() const {
+    return m_limits ? m_limits->matmul_rate(m_plan.task.dtype) : std::numeric_limits<double>::quiet_NaN();
+  }
+
+  void decide() {
+    MachineRates rates = rates_not_measured;
+    if (m_limits) rates = {flop_rate_limit(), m_limits->copy_bandwidth};
+    const auto limit = smaller(budget_of(m_deck), measure::memory_available(m_space));
+    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, limit, rates);
+    m_plan.task.trainer.recompute = m_memory.schedule;
+    fmt::print("{}", memory_text(m_deck, m_memory, limit));
+    std::fflush(stdout);
+  }
+
+  // The weights to start from: those of a checkpoint of this run, of another model, or new ones.
+  void begin() {
+    m_ledger = Ledger::create(Ledger::Mode::allocate, budget_of(m_deck).value_or(Ledger::no_limit));
+    m_learner = make_learner(m_space, m_plan.task, m_ledger);
+    std::optional<TrainingCheckpoint> checkpoint;
+    if (m_deck.checkpoint && m_deck.checkpoint->resume)
+      checkpoint = newest_good_checkpoint(m_plan.task.checkpoints->folder, [](const std::string& reason) {
+        fmt::print(stderr, "warning: {}\n", reason);
+      });
+    m_tokenizer_folder = tokenizer_folder(m_deck, m_plan);
+    if (!checkpoint && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
+    if (!checkpoint && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
+    // Its files are mapped, and what was read of them counts as memory of the process.
+    m_plan.checkpoint.reset();
+    m_learner->prepare();
+    if (!checkpoint) return;
+    const std::string source = checkpoint->path().string();
+    CheckpointRecord record = checkpoint_record(checkpoint->metadata(), source);
+    require_same_run(identity_of(m_deck, m_plan), record.run, source);
+    m_learner->restore(*checkpoint, record.state);
+    m_history = std::move(record.history);
+    m_results.add(m_history);
+    fmt::print("resumed after step {} from {}\n", checkpoint->step(), source);
+  }
+
+  ProgressScale scale() const {
+    return {.steps = m_plan.steps,
+            .tokens_per_step = m_deck.batch.sequences * m_deck.batch.seq_len,
+            .flops_per_token = training_flops_per_token(m_plan.task.config, m_deck.batch.seq_len),
+            .flop_rate_limit = flop_rate_limit(),
+            .memory = format_bytes(m_ledger->peak_total())};
+  }
+
+  void profile(const std::function<void()>& step) {
+    measure::Profiler profiler;
+    step();
+    m_summary.measurement.regions = profiler.regions();
+    m_summary.measurement.profile = profiler.kernels();
+  }
+
+  void summarise(const TrainingEnd& end, const std::string& kernels) {
+    m_summary.dtype = name_of(m_plan.task.dtype);
+    m_summary.parameters = m_plan.task.config.model_parameter_count();
+    m_summary.tokens = end.tokens;
+    m_summary.seconds = end.seconds;
+    m_summary.flops_per_token = scale().flops_per_token;
+    m_summary.flop_rate_limit = flop_rate_limit();
+    m_summary.recompute = schedule_text(m_memory.schedule);
+    Measurement& m = m_summary.measurement;
+    m.status = CaseStatus::ok;
+    m.message = end.stopped.value_or("");
+    m.kernels = kernels;
+    for (int c = 0; c < memory_classes; ++c)
+      m.peak[static_cast<std::size_t>(c)] = m_ledger->peak(static_cast<MemoryClass>(c));
+    m.peak_total = m_ledger->peak_total();
+    m.predicted = m_memory.forecast->peak_total();
+    const measure::AllocationWitness& witness = measure::AllocationWitness::install();
+    if (witness.installed())
+      for (const auto& [name, space] : witness.spaces()) m.witnessed[name] = space.peak;
+    m.on_device = measure::device_memory();
+    m_results.add(m_summary);
+  }
+
+  int close(const TrainingEnd& end) {
+    fmt::print("{} tokens in {:.3g} s; memory {} at most, forecast {}, process {}\n", end.tokens, end.seconds,
+               format_bytes(m_summary.measurement.peak_total), format_bytes(m_summary.measurement.predicted),
+               format_bytes(measure::process_memory().peak));
+    ResultFile& file = m_results.file();
+    if (!end.stopped) {
+      file.finish();
+      fmt::print("results: {}\n", file.path().string());
+      return exit_ok;
+    }
+    file.checkpoint();
+    fmt::print(
+        "stopped after step {}: {}; {} results so far: {}\n", m_learner->steps_done(), *end.stopped,
+        m_deck.checkpoint ? "checkpoint.resume = true continues it;" : "nothing was saved to continue it;",
+        file.part_path().string());
+    return exit_stopped;
+  }
+
+  const TrainDeck& m_deck;
+  std::string m_space;
+  StopRequest m_stop;
+  TrainResults m_results;
+  std::shared_ptr<Ledger> m_ledger;
+  std::optional<measure::MachineLimits> m_limits;
+  TrainingPlan m_plan;
+  std::unique_ptr<TextWriter> m_texts;
+  MemoryDecision m_memory;
+  std::unique_ptr<Learner> m_learner;
+  fs::path m_tokenizer_folder;  // whose files belong to the trained model; empty if there is none
+  TrainingHistory m_history;
+  TrainSummary m_summary;
+};
+
+}  // namespace
+
+void print_training_plan(const TrainDeck& deck, const std::string& space) {
+  const TrainingPlan plan = plan_training(deck);
+  const auto limit = budget_of(deck);
+  fmt::print("{}", plan_text(deck, plan));
+  fmt::print(
+      "{}", memory_text(deck, decide_memory(space, plan.task, deck.memory.recompute, limit, rates_not_measured),
+                        limit));
+}
+
+int train(const TrainDeck& deck, const std::string& space, const ModelFolder* folder, ResultFile& file) {
+  return Training(deck, space, file).run(folder);
+}
+
+}  // namespace kformer::drivers

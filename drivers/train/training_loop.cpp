@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include "train/training_loop.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace kformer::drivers {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Between two writings of the result file, which is written as a whole.
+constexpr double result_interval_s = 30;
+
+class TrainingRun {
+ public:
+  TrainingRun(const TrainingLoop& loop, TrainingHistory history)
+      : m_loop(loop),
+        m_deck(*loop.deck),
+        m_history(std::move(history)),
+        m_order(loop.data->train->size(), m_deck.data.shuffle, static_cast<std::uint64_t>(m_deck.run.seed)),
+        m_first(done()) {}
+
+  TrainingEnd run() {
+    m_loop.results->add_memory(*m_loop.ledger, done(), "begin");
+    bool early = stops_early();
+    while (done() < m_loop.steps && !early && !(m_end.stopped = m_loop.stop())) {
+      step();
+      const bool last = done() == m_loop.steps;
+      if (last || due(m_deck.evaluation)) evaluate();
+      early = stops_early();
+      if (last || early || due(m_deck.samples)) write_texts();
+      if (due(m_deck.checkpoint) && !last && !early) save();
+      if (seconds_since(m_written) > result_interval_s) write_results();
+    }
+    m_loop.progress->finish();
+    if (early)
+      m_loop.progress->say(fmt::format("early stop after step {}: the evaluations no longer improve", done()));
+    if (m_deck.checkpoint && done() > m_saved) save();
+    if (m_deck.checkpoint) m_loop.learner->finish_checkpoints();
+    m_loop.results->add_memory(*m_loop.ledger, done(), "end");
+    return m_end;
+  }
+
+ private:
+  std::int64_t done() const { return m_loop.learner->steps_done(); }
+  bool stops_early() const {
+    return m_deck.early_stop && drivers::stops_early(*m_deck.early_stop, m_history.evaluations);
+  }
+  template <class SomeTable>
+  bool due(const std::optional<SomeTable>& table) const {
+    return table && table->every_steps > 0 && done() % table->every_steps == 0;
+  }
+
+  void step() {
+    const auto begin = Clock::now();
+    const std::int64_t sequences = m_deck.batch.sequences, first = done() * sequences;
+    m_batch.resize(static_cast<std::size_t>(sequences));
+    for (std::int64_t i = 0; i < sequences; ++i)
+      m_loop.data->train->read(m_order.at(first + i), m_batch[static_cast<std::size_t>(i)]);
+    StepRecord record;
+    const auto run = [&] { static_cast<StepReport&>(record) = m_loop.learner->step(m_batch); };
+    // The first step of a run also does what is done once.
+    if (m_loop.profile && done() == m_first + 1)
+      m_loop.profile(run);
+    else
+      run();
+    record.time = seconds_since(begin);
+    m_end.tokens += sequences * m_deck.batch.seq_len;
+    m_end.seconds += record.time;
+    m_history.steps.push_back(record);
+    m_loop.results->add(record);
+    m_loop.progress->step(record);
+    if (done() == m_first + 1) m_loop.results->add_memory(*m_loop.ledger, done(), "first step");
+  }
+
+  // In parts, so that memory does not grow with the data.
+  void evaluate() {
+    if (!m_deck.evaluation || has_at_this_step(m_history.evaluations)) return;
+    const auto begin = Clock::now();
+    const SequenceSource& data = *m_loop.data->validation;
+    const std::int64_t wanted = m_deck.evaluation->sequences;
+    const std::int64_t count = wanted > 0 ? std::min(wanted, data.size()) : data.size();
+    const std::int64_t part = m_deck.batch.micro_batch;
+    double sum = 0;
+    std::int64_t targets = 0;
+    for (std::int64_t first = 0; first < count; first += part) {
+      m_batch.resize(static_cast<std::size_t>(std::min(part, count - first)));
+      std::int64_t here = 0;
+      for (std::size_t i = 0; i < m_batch.size(); ++i) {
+        data.read(first + static_cast<std::int64_t>(i), m_batch[i]);
+        here += std::ranges::count_if(m_batch[i].targets, [](std::int32_t id) { return id >= 0; });
+      }
+      if (here == 0) continue;
+      sum += m_loop.learner->evaluate(m_batch) * static_cast<double>(here);
+      targets += here;
+    }
+    const EvaluationRecord record{done(), sum / static_cast<double>(targets), seconds_since(begin)};
+    m_history.evaluations.push_back(record);
+    m_loop.results->add(record);
+    m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f} of {} tokens in {:.3g} s",
+                                     record.step, record.loss, targets, record.time));
+  }
+
+  void write_texts() {
+    if (m_loop.texts == nullptr || has_at_this_step(m_history.samples)) return;
+    for (SampleRecord& sample : m_loop.texts->write(*m_loop.learner)) {
+      m_loop.results->add(sample);
+      m_loop.progress->say(fmt::format("sample after step {}: {}|{}", sample.step, sample.prompt, sample.text));
+      m_history.samples.push_back(std::move(sample));
+    }
+  }
+
+  // A run that was resumed at its end may have done it.
+  template <class Record>
+  bool has_at_this_step(const std::vector<Record>& records) const {
+    return !records.empty() && records.back().step == done();
+  }
+
+  void save() {
+    m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.learner->state(), m_history}));
+    m_saved = done();
+    m_loop.results->add_memory(*m_loop.ledger, done(), "checkpoint");
+  }
+
+  void write_results() {
+    m_loop.results->checkpoint();
+    m_written = Clock::now();
+  }
+
+  const TrainingLoop& m_loop;
+  const TrainDeck& m_deck;
+  TrainingHistory m_history;
+  SequenceOrder m_order;
+  std::int64_t m_first, m_saved = m_first;
+  std::vector<TokenSequence> m_batch;
+  TrainingEnd m_end;
+  Clock::time_point m_written = Clock::now();
+};
+
+}  // namespace
+
+TrainingEnd run_training(const TrainingLoop& loop, TrainingHistory history) {
+  return TrainingRun(loop, std::move(history)).run();
+}
+
+}  // namespace kformer::drivers

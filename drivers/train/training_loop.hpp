@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kformer/train/sequence_order.hpp"
+#include "train/checkpoint_record.hpp"
+#include "train/progress.hpp"
+#include "train/sequence_source.hpp"
+#include "train/text_writer.hpp"
+#include "train/train_results.hpp"
+
+namespace kformer::drivers {
+
+/// What the main loop works with.
+struct TrainingLoop {
+  const TrainDeck* deck;                   ///< how often to evaluate, …
+  const TrainingData* data;                ///< sequences
+  std::int64_t steps;                      ///< of the training
+  std::map<std::string, std::string> run;  ///< see `CheckpointRecord`
+  Learner* learner;                        ///< prepared, or restored
+  const TextWriter* texts;                 ///< null without [samples]
+  const Ledger* ledger;                    ///< its memory
+  TrainResults* results;                   ///< where everything is written down
+  Progress* progress;                      ///< what a user sees
+  /// Why the run should stop, if it should; called between steps.
+  std::function<std::optional<std::string>()> stop;
+  /// Called around a step that the deck wants to be profiled.
+  std::function<void(const std::function<void()>& step)> profile;
+};
+
+/// How a training ended.
+struct TrainingEnd {
+  std::int64_t tokens = 0;             ///< read in the steps of this run
+  double seconds = 0;                  ///< of these steps
+  std::optional<std::string> stopped;  ///< why, if it is to be continued
+};
+
+/// Trains from the step after the last one of `history` to the end, an early stop, or a request to stop. Evaluates,
+/// writes texts and saves checkpoints on the way, in this order, and at the end of a training all three.
+/// \throws FileError if a checkpoint or the result file cannot be written
+TrainingEnd run_training(const TrainingLoop& loop, TrainingHistory history);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#include "train/training_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "language_model/model_files.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+std::unique_ptr<const Tokenizer> tokenizer_of(const TrainDeck& deck,
+                                              const std::optional<Checkpoint>& checkpoint) {
+  const TokenizerTable& t = deck.tokenizer;
+  if (deck.data.format == DataFormat::tokens && !deck.samples) return nullptr;
+  if (t.format == TokenizerFormat::byte || !t.path.empty()) return kformer::open_tokenizer(t.format, t.path);
+  if (checkpoint) return open_tokenizer(t, *checkpoint);
+  // Only synthetic data have no tokenizer of their own.
+  return kformer::open_tokenizer(TokenizerFormat::byte, {});
+}
+
+std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
+  if (deck.schedule.steps) return *deck.schedule.steps;
+  const std::int64_t steps = *deck.schedule.epochs * data.size() / deck.batch.sequences;
+  if (steps == 0)
+    throw NotSupported(
+        fmt::format("kformer-train: {} epochs of {} sequences are no step of {}; set schedule.steps, "
+                    "or a smaller batch.sequences",
+                    *deck.schedule.epochs, data.size(), deck.batch.sequences));
+  return steps;
+}
+
+TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
+  const TrainOptimizerTable& o = deck.optimizer;
+  TrainerOptions options;
+  options.shape = {deck.batch.micro_batch, deck.batch.seq_len};
+  options.layer.compute = deck.precision.compute;
+  options.layer.packed = deck.data.packing == Packing::best_fit;
+  options.optimizer = {.beta1 = o.betas[0],
+                       .beta2 = o.betas[1],
+                       .eps = o.eps,
+                       .weight_decay = o.weight_decay,
+                       .max_norm = o.max_norm,
+                       .states = o.states,
+                       .master = o.master == MasterWeights::f32,
+                       .loss_scaling = loss_scaling(deck.precision)};
+  options.schedule = {.kind = deck.schedule.kind,
+                      .learning_rate = o.lr,
+                      .min_learning_rate = deck.schedule.min_lr,
+                      .steps = steps,
+                      .warmup_steps = deck.schedule.warmup_steps,
+                      .decay_steps = deck.schedule.decay_steps.value_or(0)};
+  if (deck.spikes)
+    options.spikes = {
+        .loss_z = deck.spikes->loss_z, .norm_z = deck.spikes->norm_z, .window = deck.spikes->window};
+  options.schedule.check();
+  return options;
+}
+
+std::string model_text(const LanguageModelTable& model) {
+  return fmt::format("{} layers of {}, {} heads, {} kv heads, intermediate {}, vocabulary {}",
+                     model.num_hidden_layers, model.hidden_size, model.num_attention_heads,
+                     model.num_key_value_heads, model.intermediate_size, model.vocab_size);
+}
+
+}  // namespace
+
+TrainingPlan plan_training(const TrainDeck& deck) {
+  TrainingPlan plan;
+  if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
+  plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
+  auto tokenizer = tokenizer_of(deck, plan.checkpoint);
+  plan.data = open_training_data(deck, plan.model.vocab_size, tokenizer.get());
+  if (tokenizer)
+    plan.encoder = std::make_unique<PromptEncoder>(std::move(tokenizer), deck.tokenizer, plan.model);
+  plan.steps = steps_of(deck, *plan.data.train);
+  plan.task.config = llama_config(plan.model);
+  plan.task.dtype = deck.precision.storage;
+  plan.task.trainer = trainer_options(deck, plan.steps);
+  plan.task.logits = deck.samples.has_value();
+  if (plan.checkpoint) plan.task.staging_bytes = staging_bytes(*plan.checkpoint, {});
+  if (deck.checkpoint)
+    plan.task.checkpoints = CheckpointOptions{.folder = std::filesystem::absolute(deck.checkpoint->folder),
+                                              .keep = deck.checkpoint->keep,
+                                              .background = deck.checkpoint->background};
+  return plan;
+}
+
+std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  return {{"model", model_text(plan.model)},
+          {"precision.storage", std::string(name_of(deck.precision.storage))},
+          {"optimizer.states", std::string(name_of(deck.optimizer.states))},
+          {"optimizer.master", std::string(name_of(deck.optimizer.master))},
+          {"batch.seq_len", std::to_string(deck.batch.seq_len)},
+          {"batch.sequences", std::to_string(deck.batch.sequences)},
+          {"data", plan.data.train->fingerprint()},
+          {"data.shuffle", deck.data.shuffle ? "true" : "false"},
+          {"run.seed", std::to_string(deck.run.seed)}};
+}
+
+std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
+  const BatchTable& b = deck.batch;
+  const double epochs =
+      static_cast<double>(plan.steps * b.sequences) / static_cast<double>(plan.data.train->size());
+  std::string text = fmt::format("model       {} parameters: {}\n", plan.task.config.model_parameter_count(),
+                                 model_text(plan.model));
+  text += fmt::format("weights     {}\n", plan.checkpoint
+                                              ? plan.checkpoint->folder().string()
+                                              : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
+                                                            deck.init->std, deck.init->seed));
+  text += fmt::format("data        {}\n", plan.data.train->description());
+  if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());
+  text +=
+      fmt::format("steps       {} of {} sequences of {} tokens, {:.3g} epochs, {:.4g} tokens\n", plan.steps,
+                  b.sequences, b.seq_len, epochs, static_cast<double>(plan.steps * b.sequences * b.seq_len));
+  text += fmt::format("optimizer   lr {} ({}, {} steps of warm-up), {} in {}\n", deck.optimizer.lr,
+                      name_of(deck.schedule.kind), deck.schedule.warmup_steps, "AdamW",
+                      name_of(deck.precision.storage));
+  return text;
+}
+
+std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory,
+                        const std::optional<std::size_t>& limit) {
+  std::string text = fmt::format("memory      {} ({})", format_bytes(memory.forecast->peak_total()),
+                                 bytes_by_class(*memory.forecast));
+  if (limit) text += fmt::format(" of {}", format_bytes(*limit));
+  text +=
+      fmt::format("\nrecompute   {}: {}; about {:.3g} ms of each micro-batch\n", name_of(deck.memory.recompute),
+                  schedule_text(memory.schedule), 1e3 * memory.extra_seconds);
+  return text;
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kformer/core/named_array.hpp"
+#include "kformer/io/safetensors.hpp"
+#include "kformer/memory/ledger.hpp"
+
+/// \file
+/// The state of a training run on disk: written while training goes on, found again after a crash.
+///
+/// A checkpoint is a safetensors file `step-00000040.safetensors` with the arrays of the run. Its metadata are
+/// "format", "step", "metadata", a text of the caller's, and "checksum", XXH64 of the rest of the metadata and of
+/// names, types, extents and bytes of all arrays.
+
+namespace kformer {
+
+/// Options of `CheckpointWriter`.
+struct CheckpointOptions {
+  std::filesystem::path folder;  ///< where the files go; it is made
+  std::int64_t keep = 2;         ///< how many of the newest stay; 0: all
+  bool background =
+      true;  ///< whether a thread writes a copy while training goes on. Otherwise `snapshot` writes,
+             ///< and arrays that the host can read need no copy.
+};
+
+namespace Impl {
+
+/// The files of a run.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(const CheckpointOptions& options) : m_options(options) {}
+  CheckpointFolder(const CheckpointFolder&) = delete;  // the thread knows its address
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  /// Makes the folder.
+  void create() const;
+  /// Waits for the last file, and throws what went wrong with it.
+  void wait();
+  /// Writes arrays in memory of the host, and deletes the oldest files.
+  void write(std::int64_t step, const std::string& metadata, const std::vector<NamedArray>& arrays);
+
+ private:
+  void replace(std::int64_t step, const std::string& metadata, const std::vector<NamedArray>& arrays) const;
+  void rotate(std::int64_t step) const;
+
+  CheckpointOptions m_options;
+  std::future<void> m_pending;
+};
+
+/// Copies the bytes of dense arrays of the same extents and types.
+template <class Exec, class To, class From>
+void copy_array(const Exec& exec, const TensorRef& to, const void* from) {
+  const std::size_t bytes = static_cast<std::size_t>(to.size()) * size_of(to.dtype);
+  using Target = Kokkos::View<std::byte*, To, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using Source = Kokkos::View<const std::byte*, From, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::deep_copy(exec, Target(static_cast<std::byte*>(to.data), bytes),
+                    Source(static_cast<const std::byte*>(from), bytes));
+}
+
+}  // namespace Impl
+
+/// Writes checkpoints of a run:
+///
+///     CheckpointWriter<Exec> writer({.folder = "checkpoints"}, trainer.arrays(), ledger);
+///     …
+///     writer.snapshot(exec, trainer.steps_done(), metadata);
+///     …
+///     writer.finish();
+///
+/// A file is complete before it has its name: it is written under another one, synchronised with the disk and renamed.
+/// Only then the oldest are deleted. Whatever happens on the way, the files that were there before are intact.
+template <class Exec>
+class CheckpointWriter {
+ public:
+  /// Books and allocates a copy of the arrays in memory of the host, if `options` ask for it or the host cannot read
+  /// them where they are. Makes the folder, unless the ledger only counts.
+  /// \param options where the files go
+  /// \param arrays  what they contain; they must outlive the writer
+  /// \param ledger  the memory is of the class io
+  /// \throws OutOfMemory with the ledger
+  /// \throws FileError if the folder cannot be made
+  CheckpointWriter(const CheckpointOptions& options, std::vector<NamedArray> arrays, Ledger& ledger);
+
+  /// Copies the arrays as they are after the work that was launched on `exec`, and writes them to the file of `step`.
+  /// In the background it first waits for the last file, and returns when the copy is there.
+  /// \param exec     the instance
+  /// \param step     the steps that were done
+  /// \param metadata a text in UTF-8, such as JSON
+  /// \returns the seconds that the caller waited
+  /// \throws FileError if this file, or in the background the last one, could not be written
+  double snapshot(const Exec& exec, std::int64_t step, const std::string& metadata);
+
+  /// Waits for the last file. Without it, the destructor waits and says nothing.
+  /// \throws FileError if the file could not be written
+  void finish() { m_files.wait(); }
+
+ private:
+  using memory_space = typename Exec::memory_space;
+
+  std::vector<NamedArray> m_arrays, m_copies;
+  MemoryBlock<Kokkos::HostSpace> m_block;
+  Impl::CheckpointFolder m_files;  // destroyed first: it reads the block
+};
+
+/// A checkpoint that was read completely and found undamaged.
+class TrainingCheckpoint {
+ public:
+  /// Reads and checks a file.
+  /// \throws FileError if it is no checkpoint of a training run, or damaged
+  static TrainingCheckpoint open(const std::filesystem::path& path);
+
+  /// The file.
+  const std::filesystem::path& path() const { return m_path; }
+  /// The steps that were done.
+  std::int64_t step() const { return m_step; }
+  /// The text that was given to `snapshot`.
+  const std::string& metadata() const { return m_file.metadata().at("metadata"); }
+
+  /// Copies the file's contents to the arrays. Returns when they have arrived.
+  /// \param exec   the instance
+  /// \param arrays all that are in the file, in any order
+  /// \throws FileError if names, types or extents are not those of the file; then nothing is written
+  template <class Exec>
+  void restore(const Exec& exec, std::span<const NamedArray> arrays) const {
+    check_against(arrays);
+    for (const NamedArray& a : arrays)
+      Impl::copy_array<Exec, typename Exec::memory_space, Kokkos::HostSpace>(exec, a.array,
+                                                                             m_file.at(a.name).bytes.data());
+    exec.fence("kformer::TrainingCheckpoint::restore");
+  }
+
+ private:
+  TrainingCheckpoint(std::filesystem::path path, SafetensorsFile file);
+  void check_against(std::span<const NamedArray> arrays) const;
+
+  std::filesystem::path m_path;
+  SafetensorsFile m_file;
+  std::int64_t m_step = 0;
+};
+
+/// The checkpoint of the latest step that can be read, or nothing.
+/// \param folder  where they are; it may be absent
+/// \param skipped called with the reason for each file of a later step that cannot be used
+std::optional<TrainingCheckpoint> newest_good_checkpoint(
+    const std::filesystem::path& folder, const std::function<void(const std::string&)>& skipped = {});
+
+template <class Exec>
+CheckpointWriter<Exec>::CheckpointWriter(const CheckpointOptions& options, std::vector<NamedArray> arrays,
+                                         Ledger& ledger)
+    : m_arrays(std::move(arrays)), m_copies(m_arrays), m_files(options) {
+  constexpr bool readable = Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
+  if (options.background || !readable) {
+    MemoryLayout layout;
+    std::vector<std::size_t> offsets;
+    for (const NamedArray& a : m_arrays)
+      offsets.push_back(
+          layout.reserve<std::byte>(a.array.size() * static_cast<std::int64_t>(size_of(a.array.dtype))));
+    m_block = ledger.allocate<Kokkos::HostSpace>(MemoryClass::io, "CheckpointWriter::snapshot", layout.bytes());
+    for (std::size_t i = 0; i < m_copies.size(); ++i)
+      m_copies[i].array.data = m_block.template at<std::byte>(offsets[i]);
+  }
+  if (!ledger.counts_only()) m_files.create();
+}
+
+template <class Exec>
+double CheckpointWriter<Exec>::snapshot(const Exec& exec, std::int64_t step, const std::string& metadata) {
+  const auto begin = std::chrono::steady_clock::now();
+  m_files.wait();
+  if (m_block.data())
+    for (std::size_t i = 0; i < m_arrays.size(); ++i)
+      Impl::copy_array<Exec, Kokkos::HostSpace, memory_space>(exec, m_copies[i].array, m_arrays[i].array.data);
+  exec.fence("kformer::CheckpointWriter::snapshot");
+  m_files.write(step, metadata, m_copies);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace kformer

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/memory/planner.hpp"
+#include "kformer/model/decoder_layer.hpp"
+#include "kformer/model/flops.hpp"
+
+/// \file
+/// What the layers of a model cost under each recomputation policy: bytes as their constructor books them,
+/// seconds from the rates of a machine.
+
+namespace kformer {
+
+/// What a machine does in a second.
+struct MachineRates {
+  double flops = 0;  ///< floating-point operations of a matrix product in the storage type
+  double bytes = 0;  ///< bytes read and written by a pass over memory
+};
+
+/// Bytes that `pointwise` reads and writes again: two norms and the SwiGLU product.
+double pointwise_bytes(const LlamaConfig& config, LayerShape shape, std::size_t element_bytes);
+
+/// The costs of a layer, for `recompute_front`. Bytes are those that `LlamaModel` books, rounded up to 64 bytes per
+/// array; nothing is allocated.
+/// \param config  the model's extents
+/// \param shape   the tokens it will work on
+/// \param options of its layers; `recompute` is not read
+/// \param rates   of the machine
+/// \throws DimensionMismatch if the configuration is invalid
+/// \throws NotSupported if options cannot be combined
+template <class Exec, Scalar T>
+RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, LayerOptions options,
+                               const MachineRates& rates) {
+  const auto activations = [&](Recompute kind) {
+    options.recompute = kind;
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const DecoderLayer<Exec, T> layer(config, shape, options, *ledger);
+    return ledger->peak(MemoryClass::activations);
+  };
+  constexpr bool on_host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  MemoryLayout input;
+  input.reserve<T>(checked_product({shape.rows(), config.hidden_size}));
+  return {.input_bytes = input.next(),
+          .none_bytes = activations(Recompute::none),
+          .pointwise_bytes = activations(Recompute::pointwise),
+          .working_bytes = activations(Recompute::layer),
+          .pointwise_seconds = pointwise_bytes(config, shape, sizeof(T)) / rates.bytes,
+          .forward_seconds = layer_flops(config, shape, false, options.causal) / rates.flops,
+          .offload = !on_host,
+          .offload_bytes = 2 * input.next()};
+}
+
+}  // namespace kformer

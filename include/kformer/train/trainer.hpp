@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kformer/core/named_array.hpp"
+#include "kformer/model/llama_model.hpp"
+#include "kformer/train/loss_spikes.hpp"
+#include "kformer/train/optimizer.hpp"
+#include "kformer/train/schedule.hpp"
+#include "kformer/train/token_sequence.hpp"
+
+/// \file
+/// Steps of training of a language model.
+
+namespace kformer {
+
+/// Options of `Trainer`.
+struct TrainerOptions {
+  LayerShape shape;               ///< of a micro-batch: sequences of one forward and backward, and their tokens
+  LayerOptions layer;             ///< how attention is computed, and whether sequences are packed; the mode is
+                                  ///< training
+  RecomputeSchedule recompute;    ///< what layers keep for backward; without layers: `layer.recompute` for all
+  OptimizerOptions optimizer;     ///< AdamW, gradient clipping, loss scaling
+  LearningRateSchedule schedule;  ///< the learning rate of every step
+  CrossEntropyOptions loss;       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
+  LossSpikeOptions spikes;        ///< steps to skip; off by default
+};
+
+/// What a step of training did. Numbers are of the weights before the update.
+struct StepReport {
+  std::int64_t step = 0;     ///< from 0; steps that were skipped count
+  double loss = 0;           ///< mean over the target tokens, in nats; NaN if there is none
+  double learning_rate = 0;  ///< of the schedule
+  double gradient_norm = 0;  ///< of the mean loss, before clipping; not finite if a gradient is not
+  double loss_scale = 1;     ///< that the gradients were computed with
+  std::int64_t tokens = 0;   ///< targets with a loss
+  bool skipped = false;  ///< whether the weights are as before: gradients that are not finite, a loss spike, or
+                         ///< no target with a loss
+};
+
+/// The numbers of a trainer. With the arrays of `Trainer::arrays` they are its whole state.
+struct TrainerState {
+  std::int64_t steps = 0;            ///< done, with those that were skipped
+  OptimizerState optimizer;          ///< its steps and the loss scale
+  std::vector<double> spike_losses;  ///< `LossSpikes::losses`
+  std::vector<double> spike_norms;   ///< `LossSpikes::norms`
+};
+
+/// Trains a language model whose weights and activations are stored in T. It owns the model and the optimizer, and
+/// allocates only in its constructor: a trainer on a ledger that only counts is the forecast of its memory.
+///
+///     Trainer<Exec, T> trainer(config, {.shape = {micro_batch, seq_len}, .schedule = …}, ledger);
+///     load_weights(exec, checkpoint, trainer.model(), ledger);
+///     trainer.prepare(exec);
+///     while (trainer.steps_done() < steps) report(trainer.step(exec, next_sequences()));
+///
+/// Loss and gradient of a step are the mean over all its targets with a loss, however the step is cut into
+/// micro-batches. The same steps give the same bits, and so do steps that continue from a restored state.
+///
+/// The members are compiled into the library, for every execution space of Kokkos and every storage type.
+template <class Exec, Scalar T>
+class Trainer {
+ public:
+  /// Books and allocates everything. Weights are undefined until they are written.
+  /// \param config  the model's extents
+  /// \param options the micro-batch, the optimizer, …
+  /// \param ledger  where the memory is booked
+  /// \throws NotSupported if an option is out of range
+  /// \throws DimensionMismatch if the configuration is invalid
+  /// \throws OutOfMemory with the ledger
+  Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger);
+
+  /// The model, for its weights.
+  LlamaModel<Exec, T>& model() { return m_model; }
+  /// The optimizer.
+  const Optimizer<Exec, T>& optimizer() const { return m_optimizer; }
+
+  /// Starts at step 0; call it after the weights were written.
+  void prepare(const Exec& exec);
+
+  /// One step, with every sequence once. They are cut into micro-batches in order, of which the last may be smaller.
+  /// Waits for the result.
+  /// \param exec      the instance everything is launched on
+  /// \param sequences of `shape.seq_len` tokens each
+  /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
+  ///                      `layer.packed`
+  /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
+  StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
+
+  /// The mean loss over the targets of some sequences, in nats; NaN if there is none. Leaves the trainer as it is.
+  /// Waits for the result.
+  /// \param exec      the instance everything is launched on
+  /// \param sequences of `shape.seq_len` tokens each
+  /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
+  ///                      `layer.packed`
+  /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
+  double evaluate(const Exec& exec, std::span<const TokenSequence> sequences);
+
+  /// Steps since `prepare`, with those that were skipped.
+  std::int64_t steps_done() const { return m_steps; }
+
+  /// Every array that a step changes and the next one reads: weights under their published names, and under
+  /// "optimizer.master.", "optimizer.m.", "optimizer.v.", "optimizer.m_scale." and "optimizer.v_scale." with these
+  /// names what the optimizer keeps for them.
+  std::vector<NamedArray> arrays() const;
+  /// The numbers, for checkpoints.
+  TrainerState state() const;
+  /// Continues from there, after `prepare`. The arrays must be those of that moment, too.
+  /// \throws NotSupported if `prepare` was not called or a number is out of range
+  void restore(const TrainerState& state);
+
+ private:
+  using memory_space = typename Exec::memory_space;
+  using C = compute_t<T>;
+
+  // The tokens of a micro-batch and their losses.
+  template <class Space>
+  struct Batch {
+    BlockVector<Space, std::int32_t> ids, targets, starts, positions;
+    BlockVector<Space, C> loss;
+    MemoryBlock<Space> block;
+  };
+  enum class Pass { forward, forward_and_backward };
+
+  template <class Space>
+  void place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
+             Batch<Space>& batch);
+  std::int64_t checked_targets(const char* function, std::span<const TokenSequence> sequences) const;
+  double loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
+  void check_starts(const std::string& sequence, const std::vector<std::int32_t>& starts) const;
+  void upload(const Exec& exec, std::span<const TokenSequence> sequences);
+  void upload_documents(const Exec& exec, std::span<const TokenSequence> sequences);
+  void launch(const Exec& exec, Pass pass);
+
+  TrainerOptions m_options;
+  LlamaModel<Exec, T> m_model;
+  Optimizer<Exec, T> m_optimizer;
+  LossSpikes m_spikes;
+  Batch<memory_space> m_batch;
+  Batch<Kokkos::HostSpace> m_host;
+  BlockVector<memory_space, C> m_dloss;
+  PackedTokens<memory_space> m_packed;  // of the micro-batch
+  bool m_prepared = false;
+  std::int64_t m_steps = 0;
+};
+
+}  // namespace kformer

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Training steps of kformer-train and of PyTorch, from the same weights, on the same tokens.
+
+  training.py agree CHECKPOINT --kformer-train PROGRAM   losses, norms and final weights in f64, and f32 errors
+  training.py speed CHECKPOINT --kformer-train PROGRAM   times and peak memory of both in turns, as processes
+
+CHECKPOINT is a folder with config.json and model.safetensors, or a config.json alone: weights are then drawn here.
+Needs the environment of perf/peers/make_environment.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+SCHEDULE = {"lr": 1e-3, "min_lr": 1e-4, "warmup": 2}
+ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8}
+DECAY = 0.1
+DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16"}
+
+
+def prepared(checkpoint, folder, tokens):
+    """A folder with config.json, weights and tokens.npy."""
+    import torch
+    from safetensors.torch import save_file
+    from torch_llama import Llama, read_config
+    folder = pathlib.Path(folder)
+    source = pathlib.Path(checkpoint)
+    source = source if source.is_dir() else source.parent
+    shutil.copy(source / "config.json", folder / "config.json")
+    config = read_config(folder)
+    if (source / "model.safetensors").exists():
+        shutil.copy(source / "model.safetensors", folder)
+    else:
+        torch.manual_seed(1)
+        model = Llama(config)
+        for p in model.parameters():
+            if p.ndim > 1:
+                torch.nn.init.normal_(p, std=0.02)
+        state = {name: p.detach().contiguous() for name, p in model.named_parameters()}
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    np.save(folder / "tokens.npy", np.random.default_rng(1).integers(0, config["vocab_size"], tokens, dtype=np.int32))
+
+
+def deck(folder, dtype, options):
+    text = f"""schema = 1
+kind = "train"
+[run]
+name = "peer"
+threads = {options.threads}
+[output]
+file = "peer.h5"
+overwrite = true
+model = "trained"
+[weights]
+path = "."
+[data]
+format = "tokens"
+train = ["tokens.npy"]
+packing = "stream"
+[batch]
+seq_len = {options.seq_len}
+micro_batch = {options.micro_batch}
+sequences = {options.sequences}
+[precision]
+storage = "{dtype}"
+[optimizer]
+lr = {SCHEDULE["lr"]}
+betas = [{ADAMW["betas"][0]}, {ADAMW["betas"][1]}]
+eps = {ADAMW["eps"]}
+weight_decay = {DECAY}
+[schedule]
+kind = "cosine"
+steps = {options.steps}
+warmup_steps = {SCHEDULE["warmup"]}
+min_lr = {SCHEDULE["min_lr"]}
+[memory]
+recompute = "{options.recompute}"
+"""
+    (pathlib.Path(folder) / "deck.toml").write_text(text)
+
+
+def run_kformer(folder, options):
+    """The table of steps, the trained weights, and the peak memory of the process in bytes."""
+    import h5py
+    shutil.rmtree(pathlib.Path(folder) / "trained", ignore_errors=True)
+    environment = os.environ | {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(options.threads)}
+    process = subprocess.Popen([options.kformer_train, "deck.toml"], cwd=folder, env=environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    error = process.stderr.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"kformer-train failed: {error}")
+    with h5py.File(pathlib.Path(folder) / "peer.h5") as file:
+        steps = {name: file["steps"][name][:] for name in ("loss", "gradient_norm", "time")}
+    return steps, usage.ru_maxrss * 1024
+
+
+def torch_steps(folder, dtype, options, compiled):
+    """The same in this process."""
+    import torch
+    from safetensors.torch import load_file
+    from torch_llama import Llama, learning_rate, parameter_groups, read_config
+    torch.set_num_threads(options.threads)
+    real = getattr(torch, DTYPES[dtype])
+    model = Llama(read_config(folder))
+    model.load_state_dict(load_file(pathlib.Path(folder) / "model.safetensors"), strict=False)
+    # 16-bit training as users run it: float weights, products in 16 bits.
+    model.to(torch.float32 if dtype == "bf16" else real)
+    optimizer = torch.optim.AdamW(parameter_groups(model, DECAY), lr=SCHEDULE["lr"], **ADAMW)
+    loss_of = torch.compile(model) if compiled else model
+    tokens = torch.from_numpy(np.load(pathlib.Path(folder) / "tokens.npy").astype(np.int64))
+    length, batch = options.seq_len, options.micro_batch
+    result = {"loss": [], "gradient_norm": [], "time": []}
+    for step in range(options.steps):
+        begin = time.perf_counter()
+        lr = learning_rate(step, options.steps, **SCHEDULE)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.zero_grad()
+        total = 0.0
+        for first in range(0, options.sequences, batch):
+            rows = [(step * options.sequences + first + i) * length for i in range(batch)]
+            ids = torch.stack([tokens[r:r + length] for r in rows])
+            targets = torch.stack([tokens[r + 1:r + length + 1] for r in rows])
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+                loss = loss_of(ids, targets) * (batch / options.sequences)
+            loss.backward()
+            total += loss.item()
+        norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters()))
+        optimizer.step()
+        result["loss"].append(total)
+        result["gradient_norm"].append(norm.item())
+        result["time"].append(time.perf_counter() - begin)
+    return result, model
+
+
+def torch_process(folder, dtype, options, compiled):
+    """Times and peak memory of a process that does nothing else."""
+    command = [sys.executable, __file__, "worker", str(folder), "--dtype", dtype, "--steps", str(options.steps),
+               "--seq-len", str(options.seq_len), "--micro-batch", str(options.micro_batch), "--sequences",
+               str(options.sequences), "--threads", str(options.threads)] + (["--compiled"] if compiled else [])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    text = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        return None
+    return json.loads(text), usage.ru_maxrss * 1024
+
+
+def agree(options):
+    import torch
+    from safetensors.torch import load_file
+    with tempfile.TemporaryDirectory() as folder:
+        prepared(options.checkpoint, folder, options.steps * options.sequences * options.seq_len + 1)
+        exact, model = torch_steps(folder, "f64", options, False)
+        weights = {name: p.detach() for name, p in model.named_parameters()}
+        for dtype in ("f64", "f32"):
+            deck(folder, dtype, options)
+            steps, _ = run_kformer(folder, options)
+            ours = load_file(pathlib.Path(folder) / "trained" / "model.safetensors")
+            rows = {"loss": np.abs(steps["loss"] / exact["loss"] - 1).max(),
+                    "gradient_norm": np.abs(steps["gradient_norm"] / exact["gradient_norm"] - 1).max(),
+                    "weights": max(((ours[n].double() - w).abs().max() / w.abs().max()).item()
+                                   for n, w in weights.items())}
+            print(f"{dtype}: largest relative difference from PyTorch f64: "
+                  + ", ".join(f"{name} {value:.2e}" for name, value in rows.items()))
+            if dtype == "f32":
+                peer, float_model = torch_steps(folder, "f32", options, False)
+                rows = {"loss": np.abs(np.array(peer["loss"]) / exact["loss"] - 1).max(),
+                        "gradient_norm": np.abs(np.array(peer["gradient_norm"]) / exact["gradient_norm"] - 1).max(),
+                        "weights": max(((p.detach().double() - weights[n]).abs().max() / weights[n].abs().max()).item()
+                                       for n, p in float_model.named_parameters())}
+                print("f32 of PyTorch: " + ", ".join(f"{name} {value:.2e}" for name, value in rows.items()))
+    return torch.__version__
+
+
+def speed(options):
+    with tempfile.TemporaryDirectory() as folder:
+        prepared(options.checkpoint, folder, options.steps * options.sequences * options.seq_len + 1)
+        for dtype in options.dtypes.split(","):
+            deck(folder, dtype, options)
+            times, memory = {}, {}
+            for _ in range(options.turns):
+                for name, result in (("kformer", lambda: run_kformer(folder, options)),
+                                     ("eager", lambda: torch_process(folder, dtype, options, False)),
+                                     ("compile", lambda: torch_process(folder, dtype, options, True))):
+                    if (measured := result()) is None:
+                        continue
+                    steps, peak = measured
+                    # The first step of a process compiles or touches memory for the first time.
+                    times.setdefault(name, []).extend(steps["time"][1:])
+                    memory[name] = max(memory.get(name, 0), peak)
+            best = min(statistics.median(t) for n, t in times.items() if n != "kformer")
+            least = min(m for n, m in memory.items() if n != "kformer")
+            for name in times:
+                print(f"{dtype} {name:8} median step {statistics.median(times[name]):8.3f} s, "
+                      f"peak {memory[name] / 2**20:8.0f} MiB")
+            print(f"{dtype}: {best / statistics.median(times['kformer']):.2f} x the faster PyTorch, "
+                  f"{memory['kformer'] / least:.2f} of its memory", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("agree", "speed", "worker"))
+    parser.add_argument("checkpoint")
+    parser.add_argument("--kformer-train", default="kformer-train", type=lambda p: str(pathlib.Path(p).absolute()))
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--seq-len", type=int, default=256)
+    parser.add_argument("--micro-batch", type=int, default=2)
+    parser.add_argument("--sequences", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--recompute", default="none")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--dtype", help=argparse.SUPPRESS)
+    parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.mode == "worker":
+        print(json.dumps(torch_steps(options.checkpoint, options.dtype, options, options.compiled)[0]))
+    elif options.mode == "agree":
+        agree(options)
+    else:
+        speed(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "data/text_encoder.hpp"
+#include "data/token_shard.hpp"
+#include "kformer/text/chat_template.hpp"
+
+namespace kformer::Impl::data {
+
+/// Converts conversations to tokens, as `Tokenizer::encode_with_special` does with their text, with two
+/// differences: control tokens that messages spell out remain text, and a token begins where an answer begins,
+/// as it does when a model writes the answer.
+class ChatEncoder {
+ public:
+  ChatEncoder(const Tokenizer& tokenizer, ChatTemplate chat) : m_text(tokenizer), m_chat(std::move(chat)) {}
+
+  /// Appends a conversation as one document; learnt are answers and the tokens that end them.
+  /// \throws NotSupported as chat_pieces
+  void append(std::span<const ChatMessage> messages, TokenDocuments& documents);
+
+ private:
+  std::optional<std::int32_t> control(const std::string& spelling);
+
+  TextEncoder m_text;
+  ChatTemplate m_chat;
+  std::map<std::string, std::optional<std::int32_t>> m_controls;
+};
+
+}  // namespace kformer::Impl::data

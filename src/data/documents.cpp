@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#include "data/documents.hpp"
+
+#include "data/text_encoder.hpp"
+#include "io/utf8.hpp"
+
+namespace kformer::Impl::data {
+namespace {
+
+std::int64_t malformed_places(std::string_view text) {
+  std::int64_t count = 0;
+  while (!text.empty()) {
+    const Utf8Character character = first_character(text);
+    count += character.kind == Utf8Character::Kind::whole ? 0 : 1;
+    text.remove_prefix(character.bytes);
+  }
+  return count;
+}
+
+void begin_document(const Tokenizer& tokenizer, TokenDocuments& documents) {
+  if (tokenizer.bos()) documents.tokens.push_back(*tokenizer.bos());
+}
+
+}  // namespace
+
+std::string_view without_byte_order_mark(std::string_view contents) {
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  return contents.starts_with(mark) ? contents.substr(mark.size()) : contents;
+}
+
+TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer) {
+  const std::string_view text = without_byte_order_mark(contents);
+  TokenDocuments documents;
+  documents.malformed = malformed_places(text);
+  begin_document(tokenizer, documents);
+  const auto ids = tokenizer.encode(text);
+  documents.tokens.insert(documents.tokens.end(), ids.begin(), ids.end());
+  documents.end_document();
+  return documents;
+}
+
+TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer) {
+  const TextEncoder encoder(tokenizer);
+  const auto after_begin = tokenizer.bos() ? TextEncoder::After::control : TextEncoder::After::nothing;
+  TokenDocuments documents;
+  const auto mark = [&](bool learnt) { documents.learnt.resize(documents.tokens.size(), learnt ? 1 : 0); };
+  for (std::int64_t i = 0; i < options.samples; ++i) {
+    const SyntheticSample sample = synthetic_sample(options, i);
+    begin_document(tokenizer, documents);
+    encoder.append(sample.prompt, after_begin, documents.tokens);
+    mark(false);
+    encoder.append(sample.answer, TextEncoder::After::text, documents.tokens);
+    if (!tokenizer.eos().empty()) documents.tokens.push_back(tokenizer.eos().front());
+    mark(true);
+    documents.end_document();
+  }
+  return documents;
+}
+
+}  // namespace kformer::Impl::data

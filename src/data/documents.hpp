@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/chat_encoder.hpp"
+#include "data/token_shard.hpp"
+#include "kformer/data/synthetic.hpp"
+#include "kformer/text/tokenizer.hpp"
+
+/// \file
+/// Documents that are made with a tokenizer.
+
+namespace kformer::Impl::data {
+
+/// A file of text as one document: the beginning-of-text token, if the tokenizer has one, and its tokens. The
+/// mark of byte order at the beginning of the file is no text.
+TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer);
+
+/// Conversations, one JSON object in a line.
+/// \throws FileError naming the line and what was expected there
+TokenDocuments chat_documents(std::string_view contents, ChatEncoder& encoder, const std::string& source);
+
+/// All samples: the beginning-of-text token, the prompt, the answer and an end-of-text token, as far as the
+/// tokenizer has them. The last two are learnt.
+TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer);
+
+/// `contents` without the mark of byte order in UTF-8.
+std::string_view without_byte_order_mark(std::string_view contents);
+
+}  // namespace kformer::Impl::data

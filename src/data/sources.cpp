@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "data/sources.hpp"
+
+#include <fmt/format.h>
+
+#include "data/documents.hpp"
+#include "data/token_cache.hpp"
+#include "data/token_files.hpp"
+#include "io/mapped_file.hpp"
+#include "kformer/core/enum_names.hpp"
+#include "kformer/version.hpp"
+
+namespace kformer::Impl::data {
+namespace {
+
+/// Reads the files of one data set, one after another.
+class Reader {
+ public:
+  Reader(const DataOptions& options, const Tokenizer* tokenizer)
+      : m_options(options), m_tokenizer(tokenizer), m_cache(cache_folder()) {
+    if (options.format == DataFormat::chat)
+      m_chat = options.chat ? *options.chat : ChatTemplate::recognise(tokenizer->chat_template());
+  }
+
+  TokenCache::Found read(const std::filesystem::path& path) const {
+    if (m_options.format == DataFormat::tokens) return open_token_file(path, m_cache);
+    const MappedFile file = map_file(path);
+    const std::string_view contents(reinterpret_cast<const char*>(file.start.get()), file.size);
+    const auto make = [&] { return documents(contents, path.string()); };
+    // Without a fingerprint nobody knows which tokenizer made the tokens.
+    const TokenCache none{{}};
+    return (m_tokenizer->fingerprint().empty() ? none : m_cache).get(key_of(contents), path.string(), make);
+  }
+
+ private:
+  std::filesystem::path cache_folder() const { return m_options.cache.value_or(default_cache_folder()); }
+
+  TokenDocuments documents(std::string_view contents, const std::string& source) const {
+    if (m_options.format == DataFormat::text) return text_document(contents, *m_tokenizer);
+    ChatEncoder encoder(*m_tokenizer, *m_chat);
+    return chat_documents(contents, encoder, source);
+  }
+
+  /// Everything that decides which tokens are made.
+  ContentHash key_of(std::string_view contents) const {
+    std::string all =
+        fmt::format("kformer {}.{}.{}\n{}\n{}\n{}\n{}\n", version.major_number, version.minor_number,
+                    version.patch_number, name_of(m_options.format), hash_of(contents).text(),
+                    m_tokenizer->fingerprint(), m_tokenizer->bos().value_or(-1));
+    if (m_chat)
+      all += fmt::format("{}\n{}\n{}\n{}\n{}\n", m_tokenizer->adds_bos(), name_of(m_chat->style),
+                         m_chat->default_system, m_chat->eos, m_chat->bos);
+    return hash_of(all);
+  }
+
+  const DataOptions& m_options;
+  const Tokenizer* m_tokenizer;
+  TokenCache m_cache;
+  std::optional<ChatTemplate> m_chat;
+};
+
+}  // namespace
+
+TokenStore read_documents(const DataOptions& options, const Tokenizer* tokenizer, DataReport& report) {
+  TokenStore store;
+  const auto add = [&](TokenShard shard) {
+    check_ids(shard, options.vocab_size);
+    store.add(std::move(shard));
+  };
+  if (options.format == DataFormat::synthetic) {
+    add(shard_in_memory(synthetic_documents(options.synthetic, *tokenizer), "synthetic samples"));
+    return store;
+  }
+  const Reader reader(options, tokenizer);
+  for (const std::filesystem::path& path : options.files) {
+    TokenCache::Found found = reader.read(path);
+    if (found.cached) ++report.cached_files;
+    if (!found.not_stored.empty())
+      report.notes.push_back(
+          fmt::format("the tokens of '{}' are not in the cache: {}", path.string(), found.not_stored));
+    if (found.shard.malformed > 0)
+      report.notes.push_back(
+          fmt::format("'{}' has {} places that are not UTF-8", path.string(), found.shard.malformed));
+    add(std::move(found.shard));
+  }
+  return store;
+}
+
+}  // namespace kformer::Impl::data

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "kformer/train/trainer.hpp"
+
+/// \file
+/// Definitions of Trainer's members.
+
+namespace kformer {
+
+namespace Impl {
+
+inline LayerOptions for_training(LayerOptions options) {
+  options.mode = LayerMode::training;
+  return options;
+}
+
+inline RecomputeSchedule schedule_of(const TrainerOptions& options, std::int64_t layers) {
+  return options.recompute.layers() > 0 ? options.recompute
+                                        : RecomputeSchedule::uniform(options.layer.recompute, layers);
+}
+
+}  // namespace Impl
+
+template <class Exec, Scalar T>
+Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
+    : m_options(options),
+      m_model(config, options.shape, Impl::for_training(options.layer), ledger,
+              Impl::schedule_of(options, config.num_hidden_layers)),
+      m_optimizer(m_model.parameters(), options.optimizer, ledger),
+      m_spikes(options.spikes) {
+  options.schedule.check();
+  Arena<memory_space> arena;
+  arena.add(m_dloss, options.shape.rows());
+  place(ledger, MemoryClass::workspace, "Trainer::batch", arena, m_batch);
+  Arena<Kokkos::HostSpace> host;
+  place(ledger, MemoryClass::io, "Trainer::staging", host, m_host);
+}
+
+template <class Exec, Scalar T>
+template <class Space>
+void Trainer<Exec, T>::place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
+                             Batch<Space>& batch) {
+  const std::int64_t rows = m_options.shape.rows();
+  arena.add(batch.ids, rows);
+  arena.add(batch.targets, rows);
+  arena.add(batch.loss, rows);
+  if (m_options.layer.packed) {
+    arena.add(batch.starts, rows + 1);
+    arena.add(batch.positions, rows);
+  }
+  batch.block = arena.allocate(ledger, memory_class, label);
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::prepare(const Exec& exec) {
+  m_model.prepare(exec);
+  m_optimizer.prepare(exec);
+  m_spikes = LossSpikes(m_options.spikes);
+  m_steps = 0;
+  m_prepared = true;
+}
+
+// How many targets have a loss.
+template <class Exec, Scalar T>
+std::int64_t Trainer<Exec, T>::checked_targets(const char* function,
+                                               std::span<const TokenSequence> sequences) const {
+  const std::string name = std::string("kformer::Trainer::") + function;
+  if (!m_prepared)
+    throw NotSupported(name +
+                       ": the states are undefined; call prepare(exec) once, after the weights were written");
+  std::int64_t targets = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const TokenSequence& s = sequences[i];
+    const std::string which = name + ": sequence " + std::to_string(i) + " has ";
+    if (std::ssize(s.ids) != m_options.shape.seq_len || std::ssize(s.targets) != m_options.shape.seq_len)
+      throw DimensionMismatch(which + std::to_string(s.ids.size()) + " tokens and " +
+                              std::to_string(s.targets.size()) + " targets; expected " +
+                              std::to_string(m_options.shape.seq_len) + " of both (shape.seq_len)");
+    check_starts(which, s.starts);
+    targets +=
+        std::ssize(s.targets) - std::count(s.targets.begin(), s.targets.end(), m_options.loss.ignore_index);
+  }
+  return targets;
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::check_starts(const std::string& sequence,
+                                    const std::vector<std::int32_t>& starts) const {
+  if (starts.size() > 1 && !m_options.layer.packed)
+    throw NotSupported(sequence + std::to_string(starts.size()) +
+                       " documents, which attention would not keep apart; set layer.packed");
+  const bool ascend = std::ranges::adjacent_find(starts, std::greater_equal<>()) == starts.end();
+  if (!starts.empty() && (starts.front() != 0 || !ascend || starts.back() >= m_options.shape.seq_len))
+    throw DimensionMismatch(sequence + "documents whose starts do not ascend from 0 to less than " +
+                            std::to_string(m_options.shape.seq_len) + " (shape.seq_len)");
+}
+
+// The only place where tokens become operands of the model.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> sequences) {
+  std::int32_t *ids = m_host.ids.data(), *targets = m_host.targets.data();
+  for (const TokenSequence& s : sequences) {
+    ids = std::copy(s.ids.begin(), s.ids.end(), ids);
+    targets = std::copy(s.targets.begin(), s.targets.end(), targets);
+  }
+  std::fill(ids, m_host.ids.data() + m_host.ids.size(), 0);
+  std::fill(targets, m_host.targets.data() + m_host.targets.size(), m_options.loss.ignore_index);
+  Kokkos::deep_copy(exec, m_batch.ids, m_host.ids);
+  Kokkos::deep_copy(exec, m_batch.targets, m_host.targets);
+  if (m_options.layer.packed) upload_documents(exec, sequences);
+}
+
+// All sequences of the micro-batch are one row of documents.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenSequence> sequences) {
+  const auto [batch, seq] = m_options.shape;
+  std::size_t documents = 0;
+  for (std::int64_t i = 0; i < batch; ++i) {
+    std::vector<std::int32_t> starts{0};
+    if (i < std::ssize(sequences) && !sequences[static_cast<std::size_t>(i)].starts.empty())
+      starts = sequences[static_cast<std::size_t>(i)].starts;
+    starts.push_back(static_cast<std::int32_t>(seq));
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+      m_host.starts(documents++) = static_cast<std::int32_t>(i * seq) + starts[d];
+      for (std::int32_t t = starts[d]; t < starts[d + 1]; ++t)
+        m_host.positions(static_cast<std::size_t>(i * seq + t)) = t - starts[d];
+    }
+  }
+  m_host.starts(documents) = static_cast<std::int32_t>(batch * seq);
+  const auto range = std::pair<std::size_t, std::size_t>(0, documents + 1);
+  const auto starts = Kokkos::subview(m_batch.starts, range);
+  Kokkos::deep_copy(exec, starts, Kokkos::subview(m_host.starts, range));
+  Kokkos::deep_copy(exec, m_batch.positions, m_host.positions);
+  m_packed = {starts, m_batch.positions};
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::launch(const Exec& exec, Pass pass) {
+  m_model.forward(exec, m_batch.ids, m_packed);
+  if (pass == Pass::forward)
+    m_model.loss(exec, m_batch.targets, m_batch.loss, m_options.loss);
+  else
+    m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+}
+
+// Over all tokens, in their order.
+template <class Exec, Scalar T>
+double Trainer<Exec, T>::loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass) {
+  const auto batch = static_cast<std::size_t>(m_options.shape.batch);
+  double sum = 0;
+  for (std::size_t first = 0; first < sequences.size(); first += batch) {
+    const auto part = sequences.subspan(first, std::min(batch, sequences.size() - first));
+    upload(exec, part);
+    launch(exec, pass);
+    Kokkos::deep_copy(exec, m_host.loss, m_batch.loss);
+    exec.fence("kformer::Trainer: losses of a micro-batch");
+    const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
+    for (std::size_t i = 0; i < tokens; ++i) sum += static_cast<double>(m_host.loss(i));
+  }
+  return sum;
+}
+
+template <class Exec, Scalar T>
+StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequence> sequences) {
+  StepReport report{.step = m_steps,
+                    .loss = std::numeric_limits<double>::quiet_NaN(),
+                    .learning_rate = m_options.schedule.at(m_steps),
+                    .loss_scale = m_optimizer.scaler().scale(),
+                    .tokens = checked_targets("step", sequences)};
+  ++m_steps;
+  if (report.tokens == 0) {
+    report.skipped = true;
+    return report;
+  }
+  m_model.zero_gradients(exec);
+  const double count = static_cast<double>(report.tokens);
+  Kokkos::deep_copy(exec, m_dloss, static_cast<C>(report.loss_scale / count));
+  report.loss = loss_sum(exec, sequences, Pass::forward_and_backward) / count;
+  report.gradient_norm = m_optimizer.measure(exec);
+  if (std::isfinite(report.gradient_norm) && !m_spikes.accept(report.loss, report.gradient_norm)) {
+    m_optimizer.skip();
+    report.skipped = true;
+  } else {
+    report.skipped = !m_optimizer.update(exec, report.learning_rate);
+  }
+  return report;
+}
+
+template <class Exec, Scalar T>
+double Trainer<Exec, T>::evaluate(const Exec& exec, std::span<const TokenSequence> sequences) {
+  const std::int64_t targets = checked_targets("evaluate", sequences);
+  return loss_sum(exec, sequences, Pass::forward) / static_cast<double>(targets);
+}
+
+template <class Exec, Scalar T>
+std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
+  std::vector<NamedArray> all;
+  const auto add = [&](const char* prefix, const AdamWParameter& parameter, const TensorRef& array) {
+    if (array.present()) all.push_back({prefix + parameter.name, array});
+  };
+  for (const AdamWParameter& p : m_optimizer.parameters()) {
+    add("", p, p.weight);
+    add("optimizer.master.", p, p.master);
+    add("optimizer.m.", p, p.m);
+    add("optimizer.v.", p, p.v);
+    add("optimizer.m_scale.", p, p.m_scale);
+    add("optimizer.v_scale.", p, p.v_scale);
+  }
+  return all;
+}
+
+template <class Exec, Scalar T>
+TrainerState Trainer<Exec, T>::state() const {
+  return {m_steps, m_optimizer.state(), m_spikes.losses(), m_spikes.norms()};
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::restore(const TrainerState& state) {
+  if (state.steps < 0)
+    throw NotSupported("kformer::Trainer::restore: expected no negative number of steps, got " +
+                       std::to_string(state.steps));
+  m_optimizer.restore(state.optimizer);
+  m_spikes.restore(state.spike_losses, state.spike_norms);
+  m_steps = state.steps;
+}
+
+}  // namespace kformer

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// Tokenised once: what the cache finds, what it does not trust, and who may share it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include "data_case.hpp"
+#include "text/tokenizer_files.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// A text, a conversation and a cache.
+struct CacheCase {
+  ScratchDirectory folder, cache;
+  std::filesystem::path text = folder / "a.txt", chat = folder / "a.jsonl";
+
+  CacheCase() {
+    put_contents(text, "It was a dark and stormy night\xFF");
+    put_contents(chat, R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Yo"}]})");
+  }
+
+  DataOptions options(DataFormat format = DataFormat::text) const {
+    auto options = options_of(format, {format == DataFormat::chat ? chat : text}, Packing::pad, 64);
+    options.chat = ChatTemplate{};
+    options.cache = cache.path();
+    return options;
+  }
+
+  std::vector<std::filesystem::path> cached() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(cache.path())) files.push_back(entry.path());
+    return files;
+  }
+};
+
+bool is_cached(const DataOptions& options, const Tokenizer& tokenizer) {
+  const auto data = TokenDataset::open(options, tokenizer);
+  auto without = options;
+  without.cache = "";
+  const auto expected = TokenDataset::open(without, tokenizer);
+  BOOST_TEST(data.fingerprint() == expected.fingerprint());
+  BOOST_TEST(data.size() == expected.size());
+  for (std::int64_t i = 0; i < expected.size(); ++i) {
+    BOOST_TEST(sequence_of(data, i).ids == sequence_of(expected, i).ids);
+    BOOST_TEST(sequence_of(data, i).targets == sequence_of(expected, i).targets);
+  }
+  BOOST_TEST(data.report().malformed == expected.report().malformed);
+  BOOST_TEST(expected.report().cached_files == 0);
+  return data.report().cached_files == 1;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(token_cache)
+
+BOOST_AUTO_TEST_CASE(a_file_is_tokenised_once) {
+  const CacheCase c;
+  for (const DataFormat format : {DataFormat::text, DataFormat::chat}) {
+    BOOST_TEST(!is_cached(c.options(format), *bytes()));
+    BOOST_TEST(is_cached(c.options(format), *bytes()));
+  }
+  BOOST_TEST(c.cached().size() == 2u);
+  // Packing is not cached, and the name of the file does not matter.
+  auto options = c.options();
+  options.packing = Packing::stream;
+  options.seq_len = 5;
+  std::filesystem::rename(c.text, c.folder / "b.txt");
+  options.files = {c.folder / "b.txt"};
+  BOOST_TEST(is_cached(options, *bytes()));
+}
+
+BOOST_AUTO_TEST_CASE(whatever_changes_the_tokens_changes_the_key) {
+  const CacheCase c;
+  const auto other = open_json(byte_level().text()), another = open_json(byte_level({"ab"}).text());
+  for (const auto* tokenizer : {&other, &another}) {
+    BOOST_TEST(!is_cached(c.options(), **tokenizer));
+    BOOST_TEST(!is_cached(c.options(DataFormat::chat), **tokenizer));
+  }
+  auto options = c.options(DataFormat::chat);
+  options.chat->style = ChatStyle::zephyr;
+  BOOST_TEST(!is_cached(options, *other));
+  options.chat->eos = "</end>";
+  BOOST_TEST(!is_cached(options, *other));
+  options.chat->default_system = "Be brief.";
+  BOOST_TEST(!is_cached(options, *other));
+  put_contents(c.text, "It was a dark and stormy nighu\xFF");
+  BOOST_TEST(!is_cached(c.options(), *other));
+  BOOST_TEST(c.cached().size() == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_file_is_made_anew) {
+  const CacheCase c;
+  BOOST_TEST(!is_cached(c.options(DataFormat::chat), *bytes()));
+  const auto path = c.cached().at(0);
+  const std::string good = contents_of(path);
+  std::vector<std::string> damaged{"", good + "x", std::string(good.size(), '\0'), std::string(1000, '\xFF')};
+  for (const std::size_t size : {1, 71, 72, 100}) damaged.push_back(good.substr(0, size));
+  damaged.push_back(good.substr(0, good.size() - 1));
+  for (std::size_t at = 0; at < good.size(); at += at < 80 ? 1 : 7) {
+    damaged.push_back(good);
+    damaged.back()[at] = static_cast<char>(damaged.back()[at] ^ 0x10);
+  }
+  for (const std::string& contents : damaged) {
+    put_contents(path, contents);
+    BOOST_TEST(!is_cached(c.options(DataFormat::chat), *bytes()));
+    BOOST_REQUIRE(contents_of(path) == good);
+  }
+  BOOST_TEST(is_cached(c.options(DataFormat::chat), *bytes()));
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_cannot_be_written_is_no_obstacle) {
+  const CacheCase c;
+  put_contents(c.folder / "file", "");
+  auto options = c.options();
+  options.cache = c.folder / "file/cache";
+  const auto data = TokenDataset::open(options, *bytes());
+  BOOST_TEST(data.report().notes.size() == 2u);
+  BOOST_TEST(
+      data.report().notes.at(0).starts_with("the tokens of '" + c.text.string() + "' are not in the cache: "));
+  BOOST_TEST(!is_cached(options, *bytes()));
+}
+
+BOOST_AUTO_TEST_CASE(processes_share_a_cache) {
+  const CacheCase c;
+  for (int round = 0; round < 5; ++round) {
+    put_contents(c.text, "round " + std::to_string(round) + std::string(200000, 'x'));
+    const std::string expected = TokenDataset::open(
+                                     [&] {
+                                       auto options = c.options();
+                                       options.cache = "";
+                                       return options;
+                                     }(),
+                                     *bytes())
+                                     .fingerprint();
+    std::vector<pid_t> children;
+    for (int child = 0; child < 4; ++child) {
+      children.push_back(fork());
+      if (children.back() == 0)
+        _exit(TokenDataset::open(c.options(), *bytes()).fingerprint() == expected ? 0 : 1);
+    }
+    for (const pid_t child : children) {
+      int status = 1;
+      waitpid(child, &status, 0);
+      BOOST_TEST(status == 0);
+    }
+    BOOST_TEST(is_cached(c.options(), *bytes()));
+  }
+  BOOST_TEST(c.cached().size() == 5u);  // and no files on their way
+}
+
+BOOST_AUTO_TEST_CASE(the_default_folder_is_that_of_the_desktop_standard) {
+  const auto with = [](const char* cache, const char* home) {
+    const std::string old_home = std::getenv("HOME") ? std::getenv("HOME") : "";
+    cache ? setenv("XDG_CACHE_HOME", cache, 1) : unsetenv("XDG_CACHE_HOME");
+    home ? setenv("HOME", home, 1) : unsetenv("HOME");
+    const auto folder = default_cache_folder();
+    setenv("HOME", old_home.c_str(), 1);
+    unsetenv("XDG_CACHE_HOME");
+    return folder.string();
+  };
+  BOOST_TEST(with("/tmp/c", "/home/me") == "/tmp/c/kformer");
+  BOOST_TEST(with(nullptr, "/home/me") == "/home/me/.cache/kformer");
+  BOOST_TEST(with("", "/home/me") == "/home/me/.cache/kformer");
+  BOOST_TEST(with(nullptr, nullptr) == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

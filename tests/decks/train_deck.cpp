@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+#include "decks/train/train_deck.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+#include "deck_case.hpp"
+
+namespace {
+
+using namespace kformer;
+using namespace kformer::Testing;
+
+const std::string header = "schema = 1\nkind = \"train\"\n";
+const std::string model =
+    "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
+    "num_hidden_layers = 3\nvocab_size = 300\n";
+const std::string rest =
+    "[data]\nformat = \"synthetic\"\n[batch]\nseq_len = 16\n[schedule]\nsteps = 10\n"
+    "[output]\nmodel = \"out\"\n";
+const std::string good = header + model + rest;
+
+struct TrainDecks : DeckCase<load_train_deck> {
+  // Both texts are of files below the folder of the deck.
+  void put_files() const {
+    put_contents(directory / "a.txt", "a");
+    put_contents(directory / "b.txt", "b");
+  }
+};
+
+// The deck of the issue, with every table.
+const std::string full =
+    header +
+    "[run]\nname = \"r\"\nseed = 7\nthreads = 2\nwalltime_s = 5\nexecution_space = \"serial\"\n"
+    "[output]\nfile = \"{name}.h5\"\noverwrite = true\nmodel = \"folder\"\n"
+    "[weights]\npath = \"w\"\n[tokenizer]\nformat = \"byte\"\n"
+    "[data]\nformat = \"text\"\ntrain = [\"a.txt\", \"b.txt\", \"a.txt\"]\n"
+    "validation = \"b.txt\"\npacking = \"best_fit\"\nshuffle = true\ncache = \"c\"\n"
+    "[batch]\nseq_len = 64\nmicro_batch = 2\nsequences = 4\n"
+    "[precision]\nstorage = \"bf16\"\ncompute = \"full\"\nloss_scale = \"static\"\n"
+    "initial_loss_scale = 8\n"
+    "[optimizer]\nlr = 1e-2\nbetas = [0.9, 0.9]\neps = 1e-7\nweight_decay = 0.1\nmax_norm = 1\n"
+    "states = \"int8\"\nmaster = \"none\"\n"
+    "[schedule]\nkind = \"wsd\"\nsteps = 40\nwarmup_steps = 5\nmin_lr = 1e-4\ndecay_steps = 10\n"
+    "[memory]\nrecompute = \"auto\"\nbudget = \"1.5 GiB\"\n"
+    "[checkpoint]\nfolder = \"k\"\nevery_steps = 7\nkeep = 2\nbackground = false\nresume = true\n"
+    "[evaluation]\nevery_steps = 9\nsequences = 3\n"
+    "[samples]\nevery_steps = 11\nprompts = [\"x\", \"\", \"x\"]\nmax_new_tokens = 5\n"
+    "temperature = 0.5\n[spikes]\nwindow = 64\nloss_z = 4\nnorm_z = 0\n"
+    "[early_stop]\npatience = 2\nmin_improvement = 0.25\n"
+    "[profile]\nkernels = true\nmachine_limits = false\n";
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(train_deck, TrainDecks)
+
+BOOST_AUTO_TEST_CASE(a_small_deck_has_defaults) {
+  const auto deck = load(good, {"run.seed=5"});
+  BOOST_TEST(deck.run.name == "deck");
+  BOOST_TEST(deck.init->seed == 5);
+  BOOST_TEST((deck.init->scheme == InitScheme::scaled));
+  BOOST_TEST(deck.batch.micro_batch == 1);
+  BOOST_TEST(deck.batch.sequences == 1);
+  BOOST_TEST(deck.model->max_position_embeddings == 16);
+  BOOST_TEST(deck.model->head_dim == 2);
+  BOOST_TEST((deck.precision.loss_scaling == LossScalingRule::none));
+  BOOST_TEST((deck.memory.recompute == Recompute::pointwise));
+  BOOST_TEST(!deck.memory.budget_bytes().has_value());
+  BOOST_TEST(!deck.checkpoint.has_value());
+  BOOST_TEST(!deck.evaluation.has_value());
+  BOOST_TEST(!deck.spikes.has_value());
+  BOOST_TEST(deck.record.warnings.empty());
+}
+
+BOOST_AUTO_TEST_CASE(every_key_is_read) {
+  put_files();
+  const auto deck = load(full);
+  TrainRunTable run;
+  run.name = "r";
+  run.seed = 7;
+  run.threads = 2;
+  run.walltime_s = 5;
+  run.execution_space = "serial";
+  BOOST_TEST((deck.run == run));
+  BOOST_TEST((deck.profile == TrainProfileTable{true, false}));
+  BOOST_TEST(deck.output.model == "folder");
+  BOOST_TEST(deck.weights->path == directory / "w");
+  const auto a = directory / "a.txt", b = directory / "b.txt";
+  BOOST_TEST((deck.data == DataTable{DataFormat::text, {a, b, a}, {b}, Packing::best_fit, true, "c"}));
+  BOOST_TEST((deck.batch == BatchTable{64, 2, 4}));
+  BOOST_TEST(
+      (deck.precision == TrainPrecisionTable{{LossScalingRule::fixed, 8}, DType::bf16, Precision::full}));
+  BOOST_TEST(
+      (deck.optimizer ==
+       TrainOptimizerTable{1e-2, {0.9, 0.9}, 1e-7, 0.1, 1, OptimizerStates::eight_bit, MasterWeights::none}));
+  BOOST_TEST((deck.schedule == ScheduleTable{ScheduleKind::wsd, 40, {}, 5, 1e-4, 10}));
+  BOOST_TEST((deck.memory == MemoryTable{Recompute::automatic, "1.5 GiB"}));
+  BOOST_TEST(deck.memory.budget_bytes().value() == 3ull << 29);
+  BOOST_TEST((*deck.checkpoint == CheckpointTable{"k", 7, 2, false, true}));
+  BOOST_TEST((*deck.evaluation == EvaluationTable{9, 3}));
+  BOOST_TEST((*deck.samples == SamplesTable{11, {"x", "", "x"}, 5, 0.5}));
+  BOOST_TEST((*deck.spikes == SpikesTable{64, 4, 0}));
+  BOOST_TEST((*deck.early_stop == EarlyStopTable{2, 0.25}));
+}
+
+BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
+  put_files();
+  for (const std::string& text : {good, full}) {
+    const auto deck = load(text);
+    const auto again = load(deck.record.resolved);
+    BOOST_TEST(again.record.resolved == deck.record.resolved);
+    BOOST_TEST((again.run == deck.run && again.output == deck.output && again.weights == deck.weights));
+    BOOST_TEST((again.model == deck.model && again.init == deck.init && again.tokenizer == deck.tokenizer));
+    BOOST_TEST((again.data == deck.data && again.batch == deck.batch && again.precision == deck.precision));
+    BOOST_TEST((again.optimizer == deck.optimizer && again.schedule == deck.schedule));
+    BOOST_TEST((again.memory == deck.memory && again.checkpoint == deck.checkpoint));
+    BOOST_TEST((again.evaluation == deck.evaluation && again.samples == deck.samples));
+    BOOST_TEST((again.spikes == deck.spikes && again.early_stop == deck.early_stop));
+    BOOST_TEST((again.profile == deck.profile));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(half_precision_scales_its_loss_unless_it_is_told_not_to) {
+  BOOST_TEST((load(good, {"precision.storage=f16"}).precision.loss_scaling == LossScalingRule::dynamic));
+  BOOST_TEST((load(good, {"precision.storage=bf16"}).precision.loss_scaling == LossScalingRule::none));
+  BOOST_TEST((load(good, {"precision.storage=f16", "precision.loss_scale=none"}).precision.loss_scaling ==
+              LossScalingRule::none));
+}
+
+BOOST_AUTO_TEST_CASE(bytes_have_units) {
+  BOOST_TEST(bytes_in("4096").value() == 4096u);
+  BOOST_TEST(bytes_in("0").value() == 0u);
+  BOOST_TEST(bytes_in("7B").value() == 7u);
+  BOOST_TEST(bytes_in("2KB").value() == 2000u);
+  BOOST_TEST(bytes_in("2KiB").value() == 2048u);
+  BOOST_TEST(bytes_in("3 MB").value() == 3000000u);
+  BOOST_TEST(bytes_in("3MiB").value() == 3u << 20);
+  BOOST_TEST(bytes_in("0.5GB").value() == 500000000u);
+  BOOST_TEST(bytes_in("8GiB").value() == 8ull << 30);
+  BOOST_TEST(bytes_in("1TiB").value() == 1ull << 40);
+  for (const char* text : {"", "GiB", "8 gib", "8GiB ", "-1", "nan", "inf", "1e30", "8 GiB/s", "0x10"})
+    BOOST_TEST(!bytes_in(text).has_value(), text);
+}
+
+BOOST_AUTO_TEST_CASE(there_is_one_model) {
+  BOOST_TEST(
+      contains(faults(header + rest), "deck.toml:1:1: error: no model to train; add [model], or [weights]"));
+  BOOST_TEST(
+      contains(faults(good + "[weights]\npath = \"x\"\n"), "[model] and [weights] both define the model"));
+  BOOST_TEST(contains(faults(header + "[weights]\npath = \"x\"\n" + rest + "[init]\nstd = 1\n"),
+                      "error: [init] makes the weights of [model]"));
+  BOOST_TEST(contains(faults(header + "[model]\nhidden_size = 8\n" + rest),
+                      "deck.toml:3:2: error: missing key 'vocab_size' in [model]"));
+  BOOST_TEST(contains(faults(good, {"model.num_key_value_heads=3"}),
+                      "--set[1]:1:27: error: 'model.num_key_value_heads' = 3 does not divide"));
+}
+
+BOOST_AUTO_TEST_CASE(text_needs_a_tokenizer) {
+  put_files();
+  const std::string text =
+      header + model + "[data]\ntrain = \"a.txt\"\n[batch]\nseq_len = 4\n[schedule]\nepochs = 1\n";
+  BOOST_TEST(contains(faults(text), "data of format \"text\" needs a tokenizer"));
+  BOOST_TEST(faults(text, {"tokenizer.format=byte"}) == "no fault");
+  BOOST_TEST(faults(text, {"tokenizer.path=\"t.json\""}) == "no fault");
+  BOOST_TEST(faults(text, {"data.format=tokens"}) == "no fault");
+  BOOST_TEST(
+      contains(faults(text, {"data.format=tokens", "samples.prompts=a"}), "[samples] needs a tokenizer"));
+}
+
+BOOST_AUTO_TEST_CASE(data_are_there_and_of_their_format) {
+  put_files();
+  const std::string text =
+      header + model + "[tokenizer]\nformat = \"byte\"\n[batch]\nseq_len = 4\n[schedule]\nsteps = 1\n";
+  BOOST_TEST(contains(faults(text), "missing table [data]"));
+  BOOST_TEST(contains(faults(text + "[data]\n"), "missing key 'train' in [data]"));
+  BOOST_TEST(contains(faults(text + "[data]\ntrain = [\"a.txt\", \"none.txt\"]\n"),
+                      "deck.toml:17:19: error: cannot read 'none.txt': No such file"));
+  BOOST_TEST(contains(faults(text + "[data]\ntrain = \"a.txt\"\nvalidation = \".\"\n"),
+                      "deck.toml:18:14: error: cannot read"));
+  BOOST_TEST(contains(faults(text + "[data]\ntrain = \"a.txt\"\ntask = \"copy\"\n"),
+                      "'data.task' is for synthetic data, but 'data.format' = \"text\""));
+  BOOST_TEST(contains(faults(good, {"data.train=\"a.txt\""}), "synthetic data have none"));
+  BOOST_TEST(contains(faults(good, {"data.task=sum", "data.length=19"}), "at most 18 digits"));
+  BOOST_TEST(
+      contains(faults(good, {"data.task=add"}), "must be one of \"copy\", \"reverse\", \"sort\", \"sum\""));
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
+  BOOST_TEST(contains(faults(good, {"batch.micro_batch=4", "batch.sequences=2"}),
+                      "--set[2]:1:17: error: 'batch.sequences' = 2 is less than batch.micro_batch = 4"));
+  BOOST_TEST(contains(faults(good, {"optimizer.betas=[0.9]"}), "'optimizer.betas' must be two numbers, got 1"));
+  BOOST_TEST(
+      contains(faults(good, {"optimizer.betas=[0.9, 1]"}), "'optimizer.betas' must be less than 1, got 1"));
+  BOOST_TEST(contains(faults(good, {"optimizer.states=int8", "precision.storage=f64"}),
+                      "'optimizer.states' = \"int8\" is not for 'precision.storage' = \"f64\""));
+  BOOST_TEST(
+      contains(faults(good, {"precision.backoff_factor=1"}), "'precision.backoff_factor' must be less than 1"));
+  BOOST_TEST(contains(faults(good, {"schedule.epochs=1"}), "both end the training; remove one"));
+  BOOST_TEST(contains(faults(header + model + "[data]\nformat = \"synthetic\"\n[batch]\nseq_len = 16\n"),
+                      "the training has no end; set 'schedule.steps' or 'schedule.epochs'"));
+  BOOST_TEST(contains(faults(good, {"schedule.warmup_steps=11"}),
+                      "'schedule.warmup_steps' = 11 is more than schedule.steps = 10"));
+  BOOST_TEST(contains(faults(good, {"schedule.kind=wsd", "schedule.warmup_steps=6", "schedule.decay_steps=5"}),
+                      "'schedule.warmup_steps' + decay_steps = 11 is more than schedule.steps = 10"));
+  BOOST_TEST(
+      contains(faults(good, {"schedule.decay_steps=5"}), "is for 'schedule.kind' = \"wsd\", not \"constant\""));
+  BOOST_TEST(contains(faults(good, {"schedule.min_lr=0.1"}),
+                      "'schedule.min_lr' = 0.1 is more than optimizer.lr = 0.001"));
+  BOOST_TEST(contains(faults(good, {"memory.budget=\"8 gib\""}),
+                      "--set[1]:1:15: error: 'memory.budget' must be a number of bytes"));
+  BOOST_TEST(contains(faults(good, {"memory.budget=8"}), "'memory.budget' must be a string, got integer 8"));
+  BOOST_TEST(contains(faults(good, {"checkpoint.keep=2"}), "missing key 'folder' in [checkpoint]"));
+  BOOST_TEST(contains(faults(good, {"early_stop.patience=2"}), "[early_stop] needs [evaluation]"));
+  BOOST_TEST(contains(faults(good, {"early_stop.patience=2", "evaluation.sequences=2"}),
+                      "[early_stop] needs 'evaluation.every_steps' > 0"));
+  BOOST_TEST(contains(faults(good, {"data.pack=stream"}), "unknown key 'pack' in [data]"));
+}
+
+BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
+  const std::string text =
+      faults(good, {"batch.seq_len=0", "optimizer.lr=-1", "memory.budget=x", "sampels.prompts=a"});
+  for (const char* part : {"'batch.seq_len' must be", "'optimizer.lr' must be", "'memory.budget' must be",
+                           "unknown table [sampels]", "did you mean 'samples'?"})
+    BOOST_TEST(contains(text, part), part);
+}
+
+BOOST_AUTO_TEST_CASE(lost_weights_and_long_sequences_are_warned_of) {
+  const auto lost =
+      load(header + model + "[data]\nformat = \"synthetic\"\n[batch]\nseq_len = 16\n[schedule]\nsteps = 1\n");
+  BOOST_TEST_REQUIRE(lost.record.warnings.size() == 1u);
+  BOOST_TEST(contains(lost.record.warnings[0], "the trained weights are lost"));
+  const auto longer = load(good, {"model.max_position_embeddings=8"});
+  BOOST_TEST_REQUIRE(longer.record.warnings.size() == 1u);
+  BOOST_TEST(contains(longer.record.warnings[0],
+                      "'batch.seq_len' = 16 is more than model.max_position_embeddings = 8"));
+}
+
+BOOST_AUTO_TEST_CASE(a_space_must_be_built) {
+  BOOST_TEST(execution_space_of(load(good).run, built) == "openmp");
+  BOOST_TEST(execution_space_of(load(good, {"run.execution_space=serial"}).run, built) == "serial");
+  BOOST_CHECK_THROW(execution_space_of(load(good, {"run.execution_space=cuda"}).run, built), DeckError);
+}
+
+BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
+  check_documentation("kformer-train", describe_deck_markdown<TrainDeck>());
+}
+
+BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_tables) {
+  const auto schema = nlohmann::json::parse(describe_deck_json_schema<TrainDeck>());
+  const auto& tables = schema.at("properties");
+  BOOST_TEST(tables.at("batch").at("properties").at("seq_len").at("minimum") == 1);
+  BOOST_TEST(tables.at("checkpoint").at("required").at(0) == "folder");
+  BOOST_TEST(tables.at("memory").at("properties").at("recompute").at("enum").at(5) == "auto");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

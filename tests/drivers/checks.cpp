@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+
+#include "sweep/judge.hpp"
+#include "sweep/reference_runs.hpp"
+
+namespace {
+
+using namespace kformer::drivers;
+using kformer::measure::HostArray;
+using kformer::measure::HostArrays;
+
+HostArray matrix(std::size_t rows, std::size_t cols) {
+  HostArray array{{rows, cols}, std::vector<double>(rows * cols)};
+  for (std::size_t i = 0; i < array.values.size(); ++i) array.values[i] = static_cast<double>(i / cols);
+  return array;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checks)
+
+BOOST_AUTO_TEST_CASE(the_reference_runs_portable_kernels_unless_the_case_did) {
+  const std::string tuned = reference_kernels("linear_forward:simd_avx2 rope_tables:kokkos");
+  BOOST_TEST(tuned.find(",linear_forward:kokkos") != tuned.npos);
+  BOOST_TEST(tuned.find(",rope_tables:reference") != tuned.npos);
+  const std::string portable = reference_kernels("linear_forward:kokkos linear_backward_bias:kokkos");
+  BOOST_TEST(portable.find("linear_forward") == portable.npos);
+  BOOST_TEST(portable.find(",linear_backward_bias:reference") != portable.npos);
+  // The usual choice would multiply as the fused kernel does.
+  const std::string mixed = reference_kernels("linear_forward:kokkos linear_swiglu_forward:simd_avx2");
+  BOOST_TEST(mixed.find(",linear_forward:reference") != mixed.npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_kernel_on_both_sides_is_named) {
+  BOOST_TEST(shared_kernels("a:x b:kokkos c:separate", "a:y b:kokkos c:separate") == "b:kokkos");
+  BOOST_TEST(shared_kernels("a:xy", "a:x") == "");
+  Measurement m;
+  m.kernels = m.check_kernels = "a:x";
+  BOOST_TEST(!independent(m));
+  BOOST_TEST(m.message == "not checked: the reference would run kernels of the case: a:x");
+}
+
+BOOST_AUTO_TEST_CASE(a_check_without_memory_says_what_it_needs) {
+  Measurement m;
+  m.check_bytes = std::size_t(1) << 60;
+  BOOST_TEST(!fits_check("serial", m));
+  BOOST_TEST(m.message.find("not checked: the check needs 1048576.00 TiB, but only ") == 0u, m.message);
+}
+
+BOOST_AUTO_TEST_CASE(of_large_tensors_every_31st_row_is_judged) {
+  BOOST_TEST(judged_part(matrix(1024, 1024)).values.size() == 1024u * 1024);
+  const HostArray part = judged_part(matrix(1025, 1024));
+  BOOST_TEST(part.shape == (std::vector<std::size_t>{34, 1024}), boost::test_tools::per_element());
+  BOOST_TEST(part.values[0] == 0);
+  BOOST_TEST(part.values[1024] == 31);
+  BOOST_TEST(part.values.back() == 33 * 31);
+}
+
+BOOST_AUTO_TEST_CASE(two_kernels_in_double_agree_to_the_precision_of_float) {
+  HostArrays one{{"out", matrix(4, 4)}}, other = one;
+  BOOST_TEST(disagreement(one, other) == "");
+  for (double& value : other["out"].values) value *= 1 + 0x1p-26;
+  BOOST_TEST(disagreement(one, other) == "");
+  other["out"].values[3] += 1e-3;
+  BOOST_TEST(disagreement(one, other).find("out differs between two kernels in double") == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

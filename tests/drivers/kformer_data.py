@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""The driver kformer-data from outside.
+
+ctest runs this with the program in KFORMER_DATA_PROGRAM and the sources in KFORMER_SOURCE.
+"""
+
+import json
+import os
+import re
+import unittest
+
+from driver_case import SOURCE, DriverTest
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo\n"}]}
+
+
+class DataTest(DriverTest):
+    NAME = "kformer-data"
+    PROGRAM = os.environ["KFORMER_DATA_PROGRAM"]
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "a.txt").write_text("Once upon a time")
+        (self.folder / "b.txt").write_text("there was")
+        (self.folder / "c.jsonl").write_text(json.dumps(CHAT) + "\n")
+
+    def data(self, command, *arguments, expect=0):
+        return self.run_driver(command, "--tokenizer-format", "byte", "--cache", "cache", *arguments, expect=expect)
+
+    def facts(self, done):
+        return dict(re.findall(r"^([a-z ]+?) {2,}(.*)$", done.stdout, flags=re.M))
+
+
+class CommandLine(DataTest):
+    def test_help_names_options_and_exit_codes(self):
+        for command in ([], ["prepare"], ["inspect"]):
+            self.assertIn("4 file error", self.run_driver(*command, "--help").stdout)
+        text = self.run_driver("inspect", "--help").stdout
+        for word in ["FILES", "--format", "text, tokens, chat, synthetic", "--tokenizer", "--packing", "NAME=stream", "best_fit",
+                     "--seq-len", "--chat-style", "--cache", "--no-cache", "--task", "--samples", "--sequence"]:
+            self.assertIn(word, text)
+
+    def test_version(self):
+        self.assertRegex(self.run_driver("--version").stdout, r"^kformer-data \d+\.\d+\.\d+ ")
+
+    def test_usage_errors(self):
+        self.run_driver(expect=2)
+        self.assertIn("FILES", self.run_driver("prepare", expect=2).stderr)
+        self.assertIn("--tokenizer", self.run_driver("prepare", "a.txt", expect=2).stderr)
+        self.assertIn("FILES", self.data("prepare", "-f", "synthetic", "a.txt", expect=2).stderr)
+        self.assertIn("seq-len", self.data("prepare", "a.txt", "-s", "0", expect=2).stderr)
+        self.assertIn("novel", self.data("prepare", "a.txt", "-f", "novel", expect=2).stderr)
+        self.data("prepare", "a.txt", "--no-cache", expect=2)
+        self.assertNotIn("cache", self.files())
+
+    def test_the_page_names_every_option(self):
+        page = (SOURCE / "docs/data.md").read_text()
+        for option in set(re.findall(r"--[a-z-]+", self.run_driver("inspect", "--help").stdout)) - {"--help"}:
+            self.assertIn(f"`{option}`", page)
+
+
+class Data(DataTest):
+    def test_preparing_fills_the_cache(self):
+        facts = self.facts(self.data("prepare", "a.txt", "b.txt", "-s", "8"))
+        self.assertEqual(facts["documents"], "2")
+        self.assertEqual(facts["tokens"], "27, 17 in the longest document")
+        self.assertEqual(facts["sequences"], "3 of 8 tokens, stream, 100.00 % full")
+        self.assertEqual(facts["target tokens"], "24")
+        self.assertEqual(facts["dropped tokens"], "2, at the end")
+        self.assertEqual(facts["from the cache"], "0 of 2 files")
+        self.assertEqual(facts["cache"], "cache")
+        self.assertEqual(len(list((self.folder / "cache").iterdir())), 2)
+        again = self.facts(self.data("prepare", "a.txt", "b.txt", "-s", "8"))
+        self.assertEqual(again["from the cache"], "2 of 2 files")
+        self.assertEqual(again["fingerprint"], facts["fingerprint"])
+
+    def test_the_default_cache(self):
+        os.environ["XDG_CACHE_HOME"] = str(self.folder / "xdg")
+        self.addCleanup(os.environ.pop, "XDG_CACHE_HOME")
+        self.run_driver("prepare", "a.txt", "--tokenizer-format", "byte", "-s", "8")
+        self.assertEqual(len(list((self.folder / "xdg/kformer").iterdir())), 1)
+        facts = self.facts(self.run_driver("prepare", "b.txt", "--tokenizer-format", "byte", "-s", "8", "--no-cache"))
+        self.assertEqual(facts["cache"], "none")
+        self.assertEqual(len(list((self.folder / "xdg/kformer").iterdir())), 1)
+
+    def test_a_conversation_with_its_mask(self):
+        text = self.data("inspect", "c.jsonl", "-f", "chat", "--chat-style", "chatml", "-p", "best_fit", "-s", "80").stdout
+        self.assertIn("sequence 0: 13 targets, 13 padding\n tokens 0 to 66\n"
+                      "  | <s><|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n\n"
+                      "  > Yo\\n<|im_end|>\n"
+                      "  | \\n\n", text)
+        self.assertIn("document lengths\n", text)
+        self.assertRegex(text, r"\n +64 to +127 +1  #{40}\n")
+
+    def test_packed_documents_and_chosen_sequences(self):
+        text = self.data("inspect", "a.txt", "b.txt", "-p", "best_fit", "-s", "16", "-n", "0", "1").stdout
+        self.assertIn("sequence 0: 16 targets, 0 padding\n tokens 0 to 15\n  | <s>\n  > Once upon a tim\n", text)
+        self.assertIn("sequence 1: 9 targets, 5 padding\n tokens 0 to 0\n  | e\n tokens 1 to 10\n  | <s>\n  > there was\n",
+                      text)
+        self.assertIn("sequence 2 of 2", self.data("inspect", "a.txt", "b.txt", "-p", "best_fit", "-s", "16", "-n", "2",
+                                                   expect=1).stderr)
+
+    def test_samples_need_nothing(self):
+        text = self.run_driver("inspect", "-f", "synthetic", "--task", "sum", "--samples", "5", "-p", "pad", "-s", "40").stdout
+        prompt, answer = re.search(r"  \| <s>(.*)=\n  > (.*)</s>\n", text).groups()
+        self.assertEqual(sum(map(int, prompt.split("+"))), int(answer))
+        self.assertNotIn("cache", text)
+
+    def test_token_files_need_no_tokenizer(self):
+        data = b"".join(token.to_bytes(2, "little") for token in (3, 1, 4, 1, 5))
+        header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }\n"
+        (self.folder / "t.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
+        text = self.run_driver("inspect", "t.npy", "-f", "tokens", "-s", "4").stdout
+        self.assertIn("  | 3\n  > 1 4 1\n", text)
+        self.assertIn("token 4 is 5", self.run_driver("prepare", "t.npy", "-f", "tokens", "-s", "4", "--vocab-size", "5",
+                                                      expect=4).stderr)
+
+    def test_data_that_is_wrong(self):
+        self.assertIn("nowhere.txt", self.data("prepare", "nowhere.txt", expect=4).stderr)
+        self.assertIn("needs 1025", self.data("prepare", "a.txt", expect=4).stderr)
+        (self.folder / "c.jsonl").write_text("{}\n")
+        self.assertIn("'c.jsonl', line 1: the line is not a conversation",
+                      self.data("prepare", "c.jsonl", "-f", "chat", "--chat-style", "chatml", expect=4).stderr)
+        self.assertIn("no chat template", self.data("prepare", "c.jsonl", "-f", "chat", expect=1).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

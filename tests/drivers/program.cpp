@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// What every program does with errors and signals that the tests of single drivers cannot bring about.
+#include "app/program.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "io/scratch_directory.hpp"
+#include "kformer/io/safetensors.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// How a program ends that runs `run`, and what it prints to standard error.
+struct Ended {
+  int status = 0;
+  std::string said;
+
+  Ended(const ScratchDirectory& folder, const std::function<int()>& run) {
+    const auto path = folder / "stderr";
+    const pid_t child = ::fork();
+    BOOST_REQUIRE(child >= 0);
+    if (child == 0) {
+      if (std::freopen(path.c_str(), "w", stderr) == nullptr) ::_exit(99);
+      const int code = drivers::guarded(run);
+      std::fflush(stderr);
+      ::_exit(code);
+    }
+    ::waitpid(child, &status, 0);
+    said = contents_of(path);
+  }
+
+  bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(program)
+
+BOOST_AUTO_TEST_CASE(a_file_that_becomes_shorter_while_it_is_read_is_a_file_error) {
+  const ScratchDirectory folder;
+  const auto path = folder / "weights.safetensors";
+  const std::vector<double> values(100'000, 1.0);
+  SafetensorsWriter writer;
+  writer.add("a", "F64", {values.size()}, values.data());
+  writer.write(path);
+  const Ended ended(folder, [&] {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    std::filesystem::resize_file(path, 0);
+    return file.read_f64("a").empty() ? 0 : 1;
+  });
+  BOOST_TEST(ended.exited_with(drivers::exit_io));
+  BOOST_TEST(
+      ended.said ==
+      "error: a file became shorter while it was read, or its disk failed; are the weights being replaced?\n");
+}
+
+BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {
+  const ScratchDirectory folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  const Ended ended(folder, [&] { return std::filesystem::is_directory(folder / "loop") ? 0 : 1; });
+  BOOST_TEST(ended.exited_with(drivers::exit_io));
+  BOOST_TEST(ended.said ==
+             "error: cannot use '" + (folder / "loop").string() + "': Too many levels of symbolic links\n");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kformer/core/error.hpp"
+#include "kformer/model/flops.hpp"
+#include "train/checkpoint_record.hpp"
+#include "train/progress.hpp"
+
+namespace {
+
+using namespace kformer;
+using namespace kformer::drivers;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+
+StepRecord step_record(std::int64_t step, double loss, double norm) {
+  StepRecord s;
+  s.step = step;
+  s.loss = loss;
+  s.learning_rate = 1e-3 / 3;
+  s.gradient_norm = norm;
+  s.loss_scale = 65536;
+  s.tokens = 100;
+  s.skipped = !std::isfinite(norm);
+  s.time = 0.1;
+  return s;
+}
+
+std::vector<EvaluationRecord> evaluations(const std::vector<double>& losses) {
+  std::vector<EvaluationRecord> all;
+  for (const double loss : losses) all.push_back({std::ssize(all), loss, 0});
+  return all;
+}
+
+std::string error_of(const auto& call) {
+  try {
+    call();
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(training)
+
+BOOST_AUTO_TEST_CASE(a_record_reads_back_to_the_same_bits) {
+  CheckpointRecord record;
+  record.run = {{"model", "a \"model\""}, {"data", "0123"}};
+  record.state = {7, {5, 2, 1024.0, 3}, {1.0 / 3, 2.5}, {0.1, infinity}};
+  record.history.steps = {step_record(0, 1.0 / 3, 0.1), step_record(1, no_number, infinity)};
+  record.history.evaluations = {{2, 0.7, 1e-300}};
+  record.history.samples = {{2, "Once\n", "upon \xe2\x82\xac \xff"}};
+  const CheckpointRecord again = checkpoint_record(checkpoint_text(record), "file");
+  BOOST_TEST((again.run == record.run));
+  BOOST_TEST(again.state.steps == 7);
+  BOOST_TEST(again.state.optimizer.steps == 5);
+  BOOST_TEST(again.state.optimizer.skipped == 2);
+  BOOST_TEST(again.state.optimizer.loss_scale == 1024);
+  BOOST_TEST(again.state.optimizer.good_steps == 3);
+  BOOST_TEST((again.state.spike_losses == record.state.spike_losses));
+  BOOST_TEST((again.state.spike_norms == record.state.spike_norms));
+  BOOST_TEST_REQUIRE(again.history.steps.size() == 2u);
+  const StepRecord &first = again.history.steps[0], &second = again.history.steps[1];
+  BOOST_TEST(first.loss == 1.0 / 3);
+  BOOST_TEST(first.learning_rate == 1e-3 / 3);
+  BOOST_TEST(first.gradient_norm == 0.1);
+  BOOST_TEST((first.tokens == 100 && !first.skipped && first.time == 0.1 && first.loss_scale == 65536));
+  BOOST_TEST(
+      (second.step == 1 && std::isnan(second.loss) && second.gradient_norm == infinity && second.skipped));
+  BOOST_TEST(again.history.evaluations[0].loss == 0.7);
+  BOOST_TEST(again.history.evaluations[0].time == 1e-300);
+  BOOST_TEST(again.history.samples[0].prompt == "Once\n");
+  BOOST_TEST(again.history.samples[0].text == "upon \xe2\x82\xac \xef\xbf\xbd");
+}
+
+BOOST_AUTO_TEST_CASE(another_text_is_no_record) {
+  for (const char* text : {"", "{}", "[1]", "{\"run\": 3}"})
+    BOOST_TEST(error_of([&] { checkpoint_record(text, "x.safetensors"); }).starts_with("x.safetensors: "),
+               text);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_continues_only_itself) {
+  const std::map<std::string, std::string> run{{"batch.seq_len", "16"}, {"data", "a"}};
+  BOOST_TEST(error_of([&] { require_same_run(run, run, "file"); }) == "no error");
+  const std::string text = error_of([&] { require_same_run(run, {{"data", "b"}}, "file"); });
+  BOOST_TEST(text.find("batch.seq_len: nothing in the checkpoint, 16 in this run") != text.npos);
+  BOOST_TEST(text.find("data: b in the checkpoint, a in this run") != text.npos);
+}
+
+BOOST_AUTO_TEST_CASE(patience_counts_evaluations_without_a_better_loss) {
+  const EarlyStopTable two{2, 0};
+  BOOST_TEST(!stops_early(two, {}));
+  BOOST_TEST(!stops_early(two, evaluations({3, 2, 1})));
+  BOOST_TEST(!stops_early(two, evaluations({3, 2, 2})));
+  BOOST_TEST(stops_early(two, evaluations({3, 2, 2, 2.5})));
+  BOOST_TEST(!stops_early(two, evaluations({3, 2, 2, 1.9})));
+  BOOST_TEST(stops_early(two, evaluations({3, no_number, no_number})));
+  BOOST_TEST(!stops_early(EarlyStopTable{2, 0.5}, evaluations({3, 2.6, 2.4})));
+  BOOST_TEST(stops_early(EarlyStopTable{2, 0.5}, evaluations({3, 2.9, 2.6})));
+}
+
+BOOST_AUTO_TEST_CASE(a_line_of_progress) {
+  const ProgressScale scale{100, 1000, 2e6, 1e10, "1.50 GiB"};
+  StepRecord step = step_record(39, 2.34567, 0.8125);
+  BOOST_TEST(
+      progress_line(scale, step, 0.5) ==
+      "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  scale 65536  2000 tokens/s  MFU 40 %  1.50 GiB  "
+      "ETA 30 s");
+  step.loss_scale = 1;
+  step.skipped = true;
+  const ProgressScale unknown{100, 1000000, 2e6, no_number, "1.50 GiB"};
+  BOOST_TEST(progress_line(unknown, step, 20) ==
+             "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  skipped  50k tokens/s  1.50 GiB  ETA 20 min");
+  BOOST_TEST(progress_line(unknown, step, 0).ends_with("skipped  1.50 GiB"));
+}
+
+BOOST_AUTO_TEST_CASE(flop_of_a_token) {
+  LlamaConfig c;
+  c.hidden_size = 8;
+  c.intermediate_size = 16;
+  c.num_attention_heads = c.num_key_value_heads = 2;
+  c.head_dim = 4;
+  c.num_hidden_layers = 3;
+  c.vocab_size = 10;
+  c.tie_word_embeddings = true;
+  // 4·8·8 + 3·16·8 + 2·8 = 656 in a layer, 8 + 80 outside.
+  BOOST_TEST(training_flops_per_token(c, 5) == 6.0 * (3 * 656 + 88) + 12.0 * 3 * 8 * 5);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

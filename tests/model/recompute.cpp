@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/memory/recompute_schedule.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "kformer/model/recompute_costs.hpp"
+#include "model/mean_share_of_limit.hpp"
+#include "model/model_cases.hpp"
+#include "model/model_run.hpp"
+#include "support/errors.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// Every policy of a model, and mixtures.
+std::vector<std::pair<std::string, RecomputeSchedule>> schedules(std::int64_t layers) {
+  std::vector<std::pair<std::string, RecomputeSchedule>> all;
+  for (const Recompute kind : {Recompute::none, Recompute::pointwise, Recompute::layer})
+    all.emplace_back(name_of(kind), RecomputeSchedule::uniform(kind, layers));
+  for (std::int64_t slots = 1; slots <= layers; ++slots)
+    all.emplace_back("nested, " + std::to_string(slots),
+                     RecomputeSchedule::uniform(Recompute::nested, layers, slots));
+  RecomputeSchedule mixed{.nested_layers = layers - 1, .nested_slots = 1, .kinds = {Recompute::none}};
+  if (layers == 1) mixed.nested_slots = 0;
+  all.emplace_back("nested, then none", mixed);
+  if (layers > 2) {
+    mixed = {.nested_layers = 0, .nested_slots = 0, .kinds = {}};
+    constexpr std::array turns{Recompute::layer, Recompute::none, Recompute::pointwise};
+    for (std::size_t l = 0; l < static_cast<std::size_t>(layers); ++l) mixed.kinds.push_back(turns[l % 3]);
+    all.emplace_back("layer, none, pointwise", mixed);
+  }
+  return all;
+}
+
+template <class T>
+std::map<std::string, std::vector<double>> gradients_of(ModelUnderTest<T>& run) {
+  std::map<std::string, std::vector<double>> all;
+  for (const Parameter& p : run.model().parameters()) all[p.name] = run.template gradient<double>(p).values();
+  return all;
+}
+
+/// Equal, NaN included.
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(recompute)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_schedule_gives_the_same_bits, T, Scalars) {
+  for (ModelCase c : model_cases())
+    for (const AttentionAlgorithm algorithm : {AttentionAlgorithm::flash, AttentionAlgorithm::standard}) {
+      if (c.config.num_hidden_layers == 3) c.config.num_hidden_layers = 5;
+      const ModelInputs inputs = ModelInputs::random(c.config, c.shape);
+      std::map<std::string, std::vector<double>> expected;
+      for (const auto& [name, schedule] : schedules(c.config.num_hidden_layers))
+        BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm) << ", " << name) {
+          ModelUnderTest<T> run(inputs, LayerMode::training, algorithm, schedule);
+          // Twice, because a second step must not find what the first left behind.
+          for (int step = 0; step < 2; ++step) {
+            run.model().zero_gradients(Exec());
+            run.forward();
+            run.backward();
+          }
+          const auto gradients = gradients_of(run);
+          if (expected.empty()) expected = gradients;
+          for (const auto& [parameter, values] : gradients)
+            BOOST_TEST(same_bits(values, expected.at(parameter)), parameter);
+          BOOST_TEST(std::ranges::any_of(gradients.at("model.layers.0.mlp.down_proj.weight"),
+                                         [](double d) { return d != 0; }));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(fewer_bytes_for_each_policy) {
+  LlamaConfig config = small_model();
+  config.num_hidden_layers = 9;
+  const auto bytes = [&](const RecomputeSchedule& schedule) {
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const LlamaModel<Exec, float> model(config, {2, 64}, {}, *ledger, schedule);
+    return ledger->peak(MemoryClass::activations);
+  };
+  const auto uniform = [&](Recompute kind, std::int64_t slots = 0) {
+    return bytes(RecomputeSchedule::uniform(kind, config.num_hidden_layers, slots));
+  };
+  BOOST_TEST(uniform(Recompute::pointwise) < uniform(Recompute::none));
+  BOOST_TEST(uniform(Recompute::layer) < uniform(Recompute::pointwise));
+  BOOST_TEST(uniform(Recompute::nested) < uniform(Recompute::layer));
+  BOOST_TEST(uniform(Recompute::nested, 1) < uniform(Recompute::nested));
+  // One input less is one array of rows × hidden less.
+  BOOST_TEST(uniform(Recompute::nested, 3) - uniform(Recompute::nested, 2) ==
+             2u * 64u * static_cast<std::size_t>(config.hidden_size) * sizeof(float));
+}
+
+BOOST_AUTO_TEST_CASE(forecast_and_ledger_agree) {
+  for (const ModelCase& c : model_cases())
+    for (const auto& [name, schedule] : schedules(c.config.num_hidden_layers)) {
+      const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);
+      const LlamaModel<Exec, bf16> counted(c.config, c.shape, {}, *forecast, schedule);
+      const LlamaModel<Exec, bf16> model(c.config, c.shape, {}, *ledger, schedule);
+      BOOST_TEST(forecast->peak_total() == ledger->peak_total(), c.name << ", " << name);
+    }
+}
+
+// Documents packed into one row give what each gives alone.
+BOOST_AUTO_TEST_CASE_TEMPLATE(packed_documents_do_not_see_each_other, T, Scalars) {
+  using Oracle = oracle_t<T>;
+  constexpr DType stored = dtype_of<T>, summed = dtype_of<compute_t<T>>;
+  const std::vector<std::int64_t> lengths{9, 1, 14, 8};
+  const LayerShape shape{2, 16};
+  for (const ModelCase& c : model_cases()) {
+    std::map<std::string, MeanShareOfLimit> share;
+    for (unsigned seed = 1; seed <= 12; ++seed) {
+      const ModelInputs inputs = ModelInputs::random(c.config, shape, seed).template rounded<T>();
+      ModelUnderTest<T> run(inputs, LayerMode::training, AttentionAlgorithm::flash,
+                            RecomputeSchedule::uniform(Recompute::layer, c.config.num_hidden_layers), lengths);
+      run.forward();
+      run.backward();
+      const auto expected = documents_reference<Oracle, Oracle>(inputs, lengths);
+      const auto naive = documents_reference<compute_t<T>, T>(inputs, lengths);
+      share["logits"].add(stored, run.logits().template read<Oracle>(), expected.logits, naive.logits);
+      for (const Parameter& p : run.model().parameters())
+        share[p.name].add(summed, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
+                          naive.gradients.at(p.name));
+    }
+    for (const auto& [name, used] : share)
+      BOOST_TEST((used.max() <= 1 && used.rms() <= 1),
+                 c.name << ", " << name << ": " << used.max() << ", " << used.rms());
+  }
+}
+
+// A plan says what the model books.
+BOOST_AUTO_TEST_CASE_TEMPLATE(plans_and_models_agree, T, Scalars) {
+  LlamaConfig config = small_model();
+  config.num_hidden_layers = 6;
+  const LayerShape shape{2, 33};
+  const MachineRates rates{.flops = 1e12, .bytes = 1e10};
+  const auto front =
+      recompute_front(config.num_hidden_layers, recompute_costs<Exec, T>(config, shape, {}, rates));
+  BOOST_TEST(front.size() > 5u);
+  const auto activations = [&](const RecomputeSchedule& schedule) {
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const LlamaModel<Exec, T> model(config, shape, {}, *ledger, schedule);
+    return ledger->peak(MemoryClass::activations);
+  };
+  const std::size_t others = activations(front.front().schedule) - front.front().bytes;
+  for (const RecomputePlan& plan : front) BOOST_TEST(activations(plan.schedule) - plan.bytes == others);
+  BOOST_TEST(front.front().seconds > front.back().seconds);
+  BOOST_TEST(front.back().seconds == 0);
+}
+
+BOOST_AUTO_TEST_CASE(errors) {
+  const auto ledger = Ledger::create();
+  const auto make = [&](const LayerOptions& options, const RecomputeSchedule& schedule) {
+    return [&ledger, options, schedule] {
+      const LlamaModel<Exec, float> model(small_model(), {1, 3}, options, *ledger, schedule);
+    };
+  };
+  check_error<DimensionMismatch>(make({}, RecomputeSchedule::uniform(Recompute::layer, 2)),
+                                 "kformer::LlamaModel: the recomputation schedule is for 2 layers, expected 3 "
+                                 "(num_hidden_layers)");
+  check_error<NotSupported>(
+      make({}, {.nested_layers = 0, .nested_slots = 0, .kinds = std::vector(3, Recompute::nested)}),
+      "kformer::LlamaModel: a layer of a recomputation schedule keeps none, pointwise, "
+      "layer or offload, not nested");
+  check_error<NotSupported>(
+      make({.attention = AttentionAlgorithm::standard, .packed = true},
+           RecomputeSchedule::uniform(Recompute::layer, 3)),
+      "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "
+      "AttentionAlgorithm::flash");
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible)
+    check_error<NotSupported>(make({}, RecomputeSchedule::uniform(Recompute::offload, 3)),
+                              std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to "
+                                          "host memory, but ") +
+                                  Exec::name() + " computes there already; choose layer or nested");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/ops/linear.hpp"
+#include "ops/linear/reference.hpp"
+#include "support/every_kernel.hpp"
+
+/// \file
+/// Products with weights for tests, with their checks. `test(problem, outputs, verify)` runs the kernels in
+/// question, as `test_every_kernel` does.
+
+namespace kformer::Testing::linear_cases {
+namespace ref = kformer::Impl::reference;
+
+struct Shape {
+  std::int64_t rows, in, out, batch = -1;  ///< without a batch the operands are matrices
+};
+
+enum class Added { nothing, bias, residual, to_y };
+constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
+
+/// The gradient added to what the output had.
+template <class Real, class S>
+HostTensor<Real> sum_of(HostTensor<Real> gradient, const TestTensor<Exec, S>& initial) {
+  const auto start = initial.template read<Real>();
+  for (std::size_t i = 0; i < start.values().size(); ++i) gradient.values()[i] += start.values()[i];
+  return gradient;
+}
+
+template <class T>
+struct Tensors {
+  TestTensor<Exec, T> x, weight, bias, residual, y, dy, dx;
+  TestTensor<Exec, compute_t<T>> dweight, dbias;
+
+  Tensors(Shape s, Rows rows, Rows residual_rows, unsigned seed) {
+    std::mt19937 generator(seed);
+    const auto tensor = [&]<class S = T>(std::int64_t r, std::int64_t c, Rows stored) {
+      return s.batch < 0 ? TestTensor<Exec, S>({r, c}, stored) : TestTensor<Exec, S>({s.batch, r, c}, stored);
+    };
+    x = tensor(s.rows, s.in, rows).random(generator);
+    weight = tensor(s.out, s.in, rows).random(generator, 0.5);
+    bias = TestTensor<Exec, T>({s.out}).random(generator, 3.0);
+    residual = tensor(s.rows, s.out, residual_rows).random(generator, 3.0);
+    y = tensor(s.rows, s.out, rows);
+    dy = tensor(s.rows, s.out, rows).random(generator);
+    dx = tensor(s.rows, s.in, rows);
+    dweight = tensor.template operator()<compute_t<T>>(s.out, s.in, rows).random(generator);
+    dbias = TestTensor<Exec, compute_t<T>>({s.out}).random(generator);
+  }
+  explicit Tensors(Shape s, Rows rows = Rows::strided, unsigned seed = 20260103)
+      : Tensors(s, rows, rows, seed) {}
+
+  /// With what dweight had.
+  template <class Real>
+  HostTensor<Real> backward_weight(double scale) const {
+    return sum_of(ref::linear_backward_weight(x.template read<Real>(), dy.template read<Real>(), Real(scale)),
+                  dweight);
+  }
+};
+
+template <class T, class Test>
+void test_forward(Tensors<T> t, Added added, double scale, Test test) {
+  std::mt19937 generator(11);
+  if (added == Added::to_y) t.y.random(generator, 3.0);
+  Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref(), {scale}};
+  if (added == Added::bias) problem.bias = t.bias.ref();
+  if (added == Added::residual) problem.residual = t.residual.ref();
+  if (added == Added::to_y) problem.residual = t.y.ref();
+  const auto forward = [&]<class Real, class Store>() {
+    return ref::linear_forward<Real, Store>(
+        Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
+        Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual), Real(scale));
+  };
+  const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
+  const auto naive = forward.template operator()<compute_t<T>, T>();
+  problem.check();
+  test(problem, std::vector<Output*>{&t.y},
+       [&](const std::string&) { check_close("y", t.y, expected, naive); });
+}
+
+template <class T, class Test>
+void test_backward_input(Tensors<T> t, double scale, Test test) {
+  const auto gradient = [&]<class Real, class Store>() {
+    return ref::linear_backward_input<Real, Store>(t.weight.template read<Real>(), t.dy.template read<Real>(),
+                                                   Real(scale));
+  };
+  const auto expected = gradient.template operator()<oracle_t<T>, oracle_t<T>>();
+  const auto naive = gradient.template operator()<compute_t<T>, T>();
+  const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale}};
+  problem.check();
+  test(problem, std::vector<Output*>{&t.dx},
+       [&](const std::string&) { check_close("dx", t.dx, expected, naive); });
+}
+
+template <class T, class Test>
+void test_backward_weight(Tensors<T> t, double scale, Test test) {
+  const auto expected = t.template backward_weight<oracle_t<T>>(scale);
+  const auto naive = t.template backward_weight<compute_t<T>>(scale);
+  const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale}};
+  problem.check();
+  test(problem, std::vector<Output*>{&t.dweight},
+       [&](const std::string&) { check_close("dweight", t.dweight, expected, naive); });
+}
+
+}  // namespace kformer::Testing::linear_cases
