@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include <array>
+
+#include "decks/attention_deck.hpp"
+#include "decks/generate_deck.hpp"
+#include "decks/layer_deck.hpp"
+#include "decks/memory/memory_plan_deck.hpp"
+#include "decks/train/train_deck.hpp"
+#include "fuzz/input_folder.hpp"
+#include "fuzz/targets.hpp"
+
+namespace kformer::Testing {
+
+namespace {
+
+template <auto load_deck>
+void read_deck(std::string_view bytes) {
+  static InputFolder folder("deck.toml");
+  load_deck({folder.put(bytes), {}});
+}
+
+}  // namespace
+
+std::span<const FuzzTarget> deck_targets() {
+  static constexpr std::array<FuzzTarget, 5> targets{{{"layer_deck", read_deck<load_layer_deck>},
+                                                      {"attention_deck", read_deck<load_attention_deck>},
+                                                      {"generate_deck", read_deck<load_generate_deck>},
+                                                      {"memory_deck", read_deck<load_memory_plan_deck>},
+                                                      {"train_deck", read_deck<load_train_deck>}}};
+  return targets;
+}
+
+}  // namespace kformer::Testing

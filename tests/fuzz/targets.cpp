@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#include "fuzz/targets.hpp"
+
+#include "kformer/core/error.hpp"
+
+namespace kformer::Testing {
+
+const FuzzTarget* find_fuzz_target(std::string_view name) {
+  for (const auto& targets : {checkpoint_targets(), text_targets(), data_targets(), deck_targets()})
+    for (const FuzzTarget& target : targets)
+      if (target.name == name) return &target;
+  return nullptr;
+}
+
+void run_fuzz_target(const FuzzTarget& target, std::string_view bytes) {
+  try {
+    target.read(bytes);
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace kformer::Testing

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+#include <string_view>
+
+/// \file
+/// Readers of foreign bytes as functions of these bytes. A reader may refuse them with a `kformer::Error`. Any other
+/// exception is a fault, and so is what a sanitizer finds.
+
+namespace kformer::Testing {
+
+/// A reader under test.
+struct FuzzTarget {
+  std::string_view name;
+  void (*read)(std::string_view bytes);
+};
+
+std::span<const FuzzTarget> checkpoint_targets();  ///< safetensors, GGUF, index of shards, config.json
+std::span<const FuzzTarget> text_targets();        ///< tokenizers, chat templates
+std::span<const FuzzTarget> data_targets();        ///< training data
+std::span<const FuzzTarget> deck_targets();        ///< decks of every kind
+
+/// The target of this name, or nothing.
+const FuzzTarget* find_fuzz_target(std::string_view name);
+
+/// Reads `bytes`; an error of the library is a proper answer.
+void run_fuzz_target(const FuzzTarget& target, std::string_view bytes);
+
+}  // namespace kformer::Testing

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include "fuzz/input_folder.hpp"
+#include "fuzz/targets.hpp"
+#include "kformer/text/chat_template.hpp"
+#include "kformer/text/tokenizer.hpp"
+
+namespace kformer::Testing {
+
+namespace {
+
+// Texts with what tokenizers treat in their own ways: spaces, digits, accents, bytes that are no UTF-8.
+void tokenise(const Tokenizer& tokenizer) {
+  for (const std::string_view text :
+       {std::string_view("Once  upon 123\t a time\n"), std::string_view("\xC3\xA9\xE2\x82\xAC <|x|><s>\xFF\xC3"),
+        std::string_view("a\0b", 3)}) {
+    const auto ids = tokenizer.encode_with_special(text);
+    for (const std::int32_t id : ids)
+      if (id < 0 || id >= tokenizer.vocab_size()) throw std::logic_error("a token outside the vocabulary");
+    tokenizer.decode(ids);
+    for (std::int32_t id = 0; id < std::min<std::int64_t>(tokenizer.vocab_size(), 8); ++id) tokenizer.piece(id);
+  }
+}
+
+void read_tokenizer_json(std::string_view bytes) {
+  static InputFolder folder("tokenizer.json");
+  folder.put(bytes);
+  tokenise(*open_tokenizer(TokenizerFormat::hf, folder.folder()));
+}
+
+void read_sentencepiece(std::string_view bytes) {
+  static InputFolder folder("tokenizer.model");
+  tokenise(*open_tokenizer(TokenizerFormat::sentencepiece, folder.put(bytes)));
+}
+
+void read_gguf_vocabulary(std::string_view bytes) {
+  static InputFolder folder("model.gguf");
+  tokenise(*open_tokenizer(TokenizerFormat::gguf, folder.put(bytes)));
+}
+
+void read_chat_template(std::string_view bytes) {
+  const std::vector<ChatMessage> messages{
+      {"system", "Be brief."}, {"user", "<|im_end|>"}, {"assistant", ""}, {"user", std::string(bytes.substr(0, 64))}};
+  const auto chat = ChatTemplate::recognise(bytes);
+  apply_chat(chat, messages);
+  for (const ChatPiece& piece : chat_prompt(chat, messages))
+    if (piece.text.empty()) throw std::logic_error("an empty piece");
+}
+
+}  // namespace
+
+std::span<const FuzzTarget> text_targets() {
+  static constexpr std::array<FuzzTarget, 4> targets{{{"tokenizer_json", read_tokenizer_json},
+                                                      {"sentencepiece", read_sentencepiece},
+                                                      {"gguf_vocabulary", read_gguf_vocabulary},
+                                                      {"chat_template", read_chat_template}}};
+  return targets;
+}
+
+}  // namespace kformer::Testing
