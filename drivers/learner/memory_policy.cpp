@@ -48,24 +48,6 @@ MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRa
   return {front.front().schedule, forecasts.of(front.front().schedule), front.front().seconds};
 }
 
-// As the planner counts: the activations of the layer that ran last are still there.
-double extra_seconds(Forecasts& forecasts, Recompute recompute, const MachineRates& rates) {
-  const RecomputeCosts costs = forecasts.costs(rates);
-  const std::int64_t layers = forecasts.layers();
-  switch (recompute) {
-    case Recompute::none:
-      return 0;
-    case Recompute::pointwise:
-      return static_cast<double>(layers) * costs.pointwise_seconds;
-    case Recompute::nested: {
-      const auto slots = RecomputeSchedule::uniform(recompute, layers).nested_slots;
-      return static_cast<double>(layers - 1 + revolve_forwards(layers - 1, slots)) * costs.forward_seconds;
-    }
-    default:
-      return static_cast<double>(layers - 1) * costs.forward_seconds;
-  }
-}
-
 }  // namespace
 
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
@@ -76,7 +58,7 @@ MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recom
   MemoryDecision decision;
   decision.schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
   decision.forecast = forecasts.of(decision.schedule);
-  decision.extra_seconds = extra_seconds(forecasts, recompute, rates);
+  decision.extra_seconds = recompute_seconds(decision.schedule, forecasts.costs(rates));
   return decision;
 }
 

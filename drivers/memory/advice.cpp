@@ -58,9 +58,7 @@ std::string advice(const std::vector<PlannedCase>& cases) {
 
 std::string not_counted(bool training) {
   return fmt::format("not counted: the program's code, Kokkos, buffers of the libraries below{}\n",
-                     training ? ", data on the host, and what [checkpoint], [samples] and packing = "
-                                "\"best_fit\" add in kformer-train"
-                              : "");
+                     training ? ", data on the host" : "");
 }
 
 }  // namespace kformer::drivers

@@ -64,6 +64,11 @@ class DeckPlanner final : public MemoryPlanner {
     task.trainer.shape = {point.batch, point.context};
     task.trainer.optimizer.states = m_deck.optimizer.states;
     task.trainer.optimizer.master = m_deck.optimizer.master == MasterWeights::f32;
+    const PlanTrainingTable& t = m_deck.training;
+    task.trainer.layer.packed = t.packing == Packing::best_fit;
+    task.trainer.layer.compute = t.compute;
+    task.logits = t.samples;
+    if (t.checkpoint) task.checkpoints.emplace();
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
     const MemoryDecision decision =
         forecast_memory(point.execution_space, task, point.recompute, limit, rates_not_measured);

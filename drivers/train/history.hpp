@@ -34,6 +34,12 @@ struct SampleRecord {
   std::string text;       ///< what follows
 };
 
+/// A checkpoint, and how long the training stood still for it.
+struct CheckpointWait {
+  std::int64_t step = 0;  ///< steps done before
+  double waited = 0;      ///< s, until the next step could begin
+};
+
 /// The past of a training.
 struct TrainingHistory {
   std::vector<StepRecord> steps;

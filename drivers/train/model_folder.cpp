@@ -34,11 +34,16 @@ fs::path beside(const fs::path& path, const char* suffix) {
 
 ModelFolder::ModelFolder(fs::path path, bool replace) : m_path(fs::absolute(path).lexically_normal()) {
   if (!m_path.has_filename()) m_path = m_path.parent_path();
-  std::error_code ignored;
-  if (!fs::exists(m_path, ignored)) return;
-  if (!fs::is_directory(m_path, ignored)) refuse(m_path, "is not a folder");
-  if (!replace && !fs::is_empty(m_path, ignored))
-    refuse(m_path, "exists and is not empty; output.overwrite = true replaces it");
+  std::error_code error;
+  if (fs::exists(m_path, error)) {
+    if (!fs::is_directory(m_path, error)) refuse(m_path, "is not a folder");
+    if (!replace && !fs::is_empty(m_path, error))
+      refuse(m_path, "exists and is not empty; output.overwrite = true replaces it");
+  }
+  const fs::path part = beside(m_path, ".part");
+  fs::create_directories(part, error);
+  if (error) refuse(m_path, "cannot be written: " + error.message());
+  fs::remove_all(part, error);
 }
 
 void ModelFolder::write(Learner& learner, const LanguageModelTable& model, const fs::path& tokenizer) const {

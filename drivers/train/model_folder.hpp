@@ -11,7 +11,8 @@ namespace kformer::drivers {
 /// The folder of the trained model, in the layout of published checkpoints. It appears complete or not at all.
 class ModelFolder {
  public:
-  /// Checks that `path` is usable; makes nothing.
+  /// Checks that `path` is usable, before a training relies on it: a folder is made beside it and removed. Missing
+  /// folders above it are made.
   /// \param replace whether an existing model there may be replaced
   /// \throws FileError naming the path and the reason
   ModelFolder(std::filesystem::path path, bool replace);

@@ -25,6 +25,9 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02} h", s / 3600, s / 60 % 60);
 }
 
+// Without the sign of a NaN.
+double shown(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 std::string rate(double value) {
   if (value >= 1e6) return fmt::format("{:.3g}M", 1e-6 * value);
   return value >= 1e4 ? fmt::format("{:.3g}k", 1e-3 * value) : fmt::format("{:.4g}", value);
@@ -40,7 +43,7 @@ std::string bar(std::int64_t done, std::int64_t all) {
 
 std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  norm {:.3g}", step.step + 1, scale.steps,
-                                 step.loss, step.learning_rate, step.gradient_norm);
+                                 shown(step.loss), step.learning_rate, shown(step.gradient_norm));
   if (step.loss_scale != 1) line += fmt::format("  scale {:g}", step.loss_scale);
   if (step.skipped) line += "  skipped";
   if (seconds > 0) {

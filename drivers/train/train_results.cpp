@@ -26,6 +26,8 @@ Table& declare_cases(ResultFile& file) {
   t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
   t.column(
       {"share_of_limit", f64, "1", "flops_per_token * token_rate over the machine's matrix product (MFU)"});
+  t.column({"checkpoint_wait", f64, "s", "that the steps of this run waited for checkpoints"});
+  t.column({"last_checkpoint_wait", f64, "s", "from the last step to the end of the last checkpoint"});
   declare_peak_columns(t);
   t.column({"process_peak_bytes", u64, "byte", "most bytes of the process in memory, as the system counts"});
   declare_outcome_columns(t, "training");
@@ -64,6 +66,15 @@ Table& declare_samples(ResultFile& file) {
   return t;
 }
 
+Table& declare_checkpoints(ResultFile& file) {
+  Table& t = file.table("checkpoints", "checkpoint", "files of this run from which it can continue");
+  t.column({"step", i64, "1", "steps done before"});
+  t.column({"waited", f64, "s",
+            "until the next step could begin: the end of the checkpoint before, the copy, and without "
+            "checkpoint.background the file"});
+  return t;
+}
+
 Table& declare_timeline(ResultFile& file) {
   Table& t = file.table("memory/timeline", "entry", "memory at a moment of the training");
   std::vector<std::string> names;
@@ -86,6 +97,7 @@ TrainResults::TrainResults(ResultFile& file, std::string space)
       m_steps(declare_steps(file)),
       m_evaluations(declare_evaluations(file)),
       m_samples(declare_samples(file)),
+      m_checkpoints(declare_checkpoints(file)),
       m_timeline(declare_timeline(file)),
       m_measurements(file) {}
 
@@ -106,6 +118,10 @@ void TrainResults::add(const EvaluationRecord& e) {
 
 void TrainResults::add(const SampleRecord& s) {
   m_samples.append({{"step", s.step}, {"prompt", s.prompt}, {"text", s.text}});
+}
+
+void TrainResults::add(const CheckpointWait& w) {
+  m_checkpoints.append({{"step", w.step}, {"waited", w.waited}});
 }
 
 void TrainResults::add(const TrainingHistory& history) {
@@ -137,6 +153,8 @@ void TrainResults::add(const TrainSummary& s) {
                              {"tokens", s.tokens},
                              {"time", s.seconds},
                              {"token_rate", rate},
+                             {"checkpoint_wait", s.checkpoint_wait},
+                             {"last_checkpoint_wait", s.last_checkpoint_wait},
                              {"flops_per_token", s.flops_per_token},
                              {"share_of_limit", s.flops_per_token * rate / s.flop_rate_limit},
                              {"process_peak_bytes", measure::process_memory().peak}});

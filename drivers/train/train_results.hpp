@@ -11,14 +11,16 @@ namespace kformer::drivers {
 
 /// What a result file says of a training as a whole.
 struct TrainSummary {
-  std::string dtype;            ///< storage type
-  std::int64_t parameters = 0;  ///< of the model
-  std::int64_t tokens = 0;      ///< read in all steps of this run, with those that have no loss
-  double seconds = 0;           ///< of these steps
-  double flops_per_token = 0;   ///< see `training_flops_per_token`
-  double flop_rate_limit = 0;   ///< FLOP/s of the machine in this type; NaN if unknown
-  std::string recompute;        ///< policy in words
-  Measurement measurement;      ///< kernels, memory, profile, how it ended
+  std::string dtype;                ///< storage type
+  std::int64_t parameters = 0;      ///< of the model
+  std::int64_t tokens = 0;          ///< read in all steps of this run, with those that have no loss
+  double seconds = 0;               ///< of these steps
+  double flops_per_token = 0;       ///< see `training_flops_per_token`
+  double checkpoint_wait = 0;       ///< s, that these steps waited for checkpoints
+  double last_checkpoint_wait = 0;  ///< s, from the end of the last step to the end of the last checkpoint
+  double flop_rate_limit = 0;       ///< FLOP/s of the machine in this type; NaN if unknown
+  std::string recompute;            ///< policy in words
+  Measurement measurement;          ///< kernels, memory, profile, how it ended
 };
 
 /// The tables of a training in its result file.
@@ -36,6 +38,8 @@ class TrainResults {
   void add(const EvaluationRecord& evaluation);
   /// A row of /samples.
   void add(const SampleRecord& sample);
+  /// A row of /checkpoints.
+  void add(const CheckpointWait& wait);
   /// All rows of an earlier run.
   void add(const TrainingHistory& history);
   /// A row of /memory/timeline: what is booked and resident now.
@@ -56,6 +60,7 @@ class TrainResults {
   Table& m_steps;
   Table& m_evaluations;
   Table& m_samples;
+  Table& m_checkpoints;
   Table& m_timeline;
   MeasurementTables m_measurements;
 };

@@ -137,6 +137,11 @@ class Training {
     const std::string source = checkpoint->path().string();
     CheckpointRecord record = checkpoint_record(checkpoint->metadata(), source);
     require_same_run(identity_of(m_deck, m_plan), record.run, source);
+    if (checkpoint->step() > m_plan.steps)
+      throw FileError(
+          fmt::format("'{}' is of step {}, but this training has {} steps; set schedule.steps to at "
+                      "least that many, or name another checkpoint.folder",
+                      source, checkpoint->step(), m_plan.steps));
     m_learner->restore(*checkpoint, record.state);
     m_history = std::move(record.history);
     m_results.add(m_history);
@@ -163,6 +168,8 @@ class Training {
     m_summary.parameters = m_plan.task.config.model_parameter_count();
     m_summary.tokens = end.tokens;
     m_summary.seconds = end.seconds;
+    m_summary.checkpoint_wait = end.checkpoint_wait;
+    m_summary.last_checkpoint_wait = end.last_checkpoint_wait;
     m_summary.flops_per_token = scale().flops_per_token;
     m_summary.flop_rate_limit = flop_rate_limit();
     m_summary.recompute = schedule_text(m_memory.schedule);
@@ -185,6 +192,14 @@ class Training {
     fmt::print("{} tokens in {:.3g} s; memory {} at most, forecast {}, process {}\n", end.tokens, end.seconds,
                format_bytes(m_summary.measurement.peak_total), format_bytes(m_summary.measurement.predicted),
                format_bytes(measure::process_memory().peak));
+    if (end.skipped > 0)
+      fmt::print("{} of {} steps were skipped: /steps/skipped says which; the weights stayed as they were\n",
+                 end.skipped, end.steps);
+    if (end.checkpoints > 0)
+      fmt::print(
+          "{} checkpoints; the steps waited {:.3g} s for them ({:.2g} % of their time), and the end {:.3g} s\n",
+          end.checkpoints, end.checkpoint_wait, end.seconds > 0 ? 100 * end.checkpoint_wait / end.seconds : 0,
+          end.last_checkpoint_wait);
     ResultFile& file = m_results.file();
     if (!end.stopped) {
       file.finish();

@@ -37,14 +37,16 @@ class TrainingRun {
       if (last || due(m_deck.evaluation)) evaluate();
       early = stops_early();
       if (last || early || due(m_deck.samples)) write_texts();
-      if (due(m_deck.checkpoint) && !last && !early) save();
+      if (due(m_deck.checkpoint) && !last && !early) m_end.checkpoint_wait += save();
       if (seconds_since(m_written) > result_interval_s) write_results();
     }
     m_loop.progress->finish();
     if (early)
       m_loop.progress->say(fmt::format("early stop after step {}: the evaluations no longer improve", done()));
+    const auto end = Clock::now();
     if (m_deck.checkpoint && done() > m_saved) save();
     if (m_deck.checkpoint) m_loop.learner->finish_checkpoints();
+    m_end.last_checkpoint_wait = seconds_since(end);
     m_loop.results->add_memory(*m_loop.ledger, done(), "end");
     return m_end;
   }
@@ -75,6 +77,8 @@ class TrainingRun {
     record.time = seconds_since(begin);
     m_end.tokens += sequences * m_deck.batch.seq_len;
     m_end.seconds += record.time;
+    ++m_end.steps;
+    m_end.skipped += record.skipped;
     m_history.steps.push_back(record);
     m_loop.results->add(record);
     m_loop.progress->step(record);
@@ -124,10 +128,16 @@ class TrainingRun {
     return !records.empty() && records.back().step == done();
   }
 
-  void save() {
+  // Returns the seconds until the next step can begin.
+  double save() {
+    const auto begin = Clock::now();
     m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.learner->state(), m_history}));
     m_saved = done();
+    const CheckpointWait wait{done(), seconds_since(begin)};
+    ++m_end.checkpoints;
+    m_loop.results->add(wait);
     m_loop.results->add_memory(*m_loop.ledger, done(), "checkpoint");
+    return wait.waited;
   }
 
   void write_results() {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 
 #include "kformer/load/llama_config.hpp"
@@ -57,6 +59,11 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   if (deck.spikes)
     options.spikes = {
         .loss_z = deck.spikes->loss_z, .norm_z = deck.spikes->norm_z, .window = deck.spikes->window};
+  if (deck.schedule.epochs && options.schedule.warmup_steps > steps)
+    throw NotSupported(fmt::format(
+        "kformer-train: schedule.warmup_steps = {} is more than the {} steps that schedule.epochs = {} "
+        "makes; set a smaller one, or more epochs",
+        options.schedule.warmup_steps, steps, *deck.schedule.epochs));
   options.schedule.check();
   return options;
 }
@@ -75,6 +82,9 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
   plan.data = open_training_data(deck, plan.model.vocab_size, tokenizer.get());
+  if (tokenizer && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
+    plan.note = fmt::format("the tokenizer knows {} tokens, the model of [weights] {}; is it that model's own?",
+                            tokenizer->vocab_size(), plan.model.vocab_size);
   if (tokenizer)
     plan.encoder = std::make_unique<PromptEncoder>(std::move(tokenizer), deck.tokenizer, plan.model);
   plan.steps = steps_of(deck, *plan.data.train);
@@ -91,15 +101,21 @@ TrainingPlan plan_training(const TrainDeck& deck) {
 }
 
 std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan) {
-  return {{"model", model_text(plan.model)},
-          {"precision.storage", std::string(name_of(deck.precision.storage))},
-          {"optimizer.states", std::string(name_of(deck.optimizer.states))},
-          {"optimizer.master", std::string(name_of(deck.optimizer.master))},
-          {"batch.seq_len", std::to_string(deck.batch.seq_len)},
-          {"batch.sequences", std::to_string(deck.batch.sequences)},
-          {"data", plan.data.train->fingerprint()},
-          {"data.shuffle", deck.data.shuffle ? "true" : "false"},
-          {"run.seed", std::to_string(deck.run.seed)}};
+  std::map<std::string, std::string> identity{
+      {"precision.storage", std::string(name_of(deck.precision.storage))},
+      {"optimizer.states", std::string(name_of(deck.optimizer.states))},
+      {"optimizer.master", std::string(name_of(deck.optimizer.master))},
+      {"batch.seq_len", std::to_string(deck.batch.seq_len)},
+      {"batch.sequences", std::to_string(deck.batch.sequences)},
+      {"data", plan.data.train->fingerprint()},
+      {"data.shuffle", deck.data.shuffle ? "true" : "false"},
+      {"run.seed", std::to_string(deck.run.seed)}};
+  // The others do not change numbers.
+  const auto config = nlohmann::json::parse(model_config_json(plan.model));
+  for (const auto& [key, value] : config.items())
+    if (key != "max_position_embeddings" && !key.ends_with("_token_id"))
+      identity["model." + key] = value.dump();
+  return identity;
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -113,6 +129,7 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                                               : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
                                                             deck.init->std, deck.init->seed));
   text += fmt::format("data        {}\n", plan.data.train->description());
+  if (!plan.note.empty()) text += fmt::format("  note: {}\n", plan.note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());
   text +=
       fmt::format("steps       {} of {} sequences of {} tokens, {:.3g} epochs, {:.4g} tokens\n", plan.steps,

@@ -22,8 +22,9 @@ struct TrainingPlan {
   LanguageModelTable model;                ///< of [weights] or [model]
   std::unique_ptr<PromptEncoder> encoder;  ///< null if nothing needs a tokenizer
   TrainingData data;                       ///< sequences
-  std::int64_t steps = 0;                  ///< of the training
-  LearnerTask task;                        ///< all but `recompute`
+  std::string note;        ///< on a tokenizer that may be another model's; empty if there is none
+  std::int64_t steps = 0;  ///< of the training
+  LearnerTask task;        ///< all but `recompute`
 };
 
 /// Opens the checkpoint, the tokenizer and the data of a deck.

@@ -78,6 +78,7 @@ lr = {SCHEDULE["lr"]}
 betas = [{ADAMW["betas"][0]}, {ADAMW["betas"][1]}]
 eps = {ADAMW["eps"]}
 weight_decay = {DECAY}
+max_norm = {options.max_norm}
 [schedule]
 kind = "cosine"
 steps = {options.steps}
@@ -137,6 +138,10 @@ def torch_steps(folder, dtype, options, compiled):
             loss.backward()
             total += loss.item()
         norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters()))
+        if 0 < options.max_norm < norm:
+            # Not clip_grad_norm_, which divides by norm + 1e-6.
+            for p in model.parameters():
+                p.grad *= options.max_norm / norm.item()
         optimizer.step()
         result["loss"].append(total)
         result["gradient_norm"].append(norm.item())
@@ -148,7 +153,7 @@ def torch_process(folder, dtype, options, compiled):
     """Times and peak memory of a process that does nothing else."""
     command = [sys.executable, __file__, "worker", str(folder), "--dtype", dtype, "--steps", str(options.steps),
                "--seq-len", str(options.seq_len), "--micro-batch", str(options.micro_batch), "--sequences",
-               str(options.sequences), "--threads", str(options.threads)] + (["--compiled"] if compiled else [])
+               str(options.sequences), "--threads", str(options.threads), "--max-norm", str(options.max_norm)] + (["--compiled"] if compiled else [])
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -219,6 +224,7 @@ def main():
     parser.add_argument("--micro-batch", type=int, default=2)
     parser.add_argument("--sequences", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--max-norm", type=float, default=0.0, help="clip by min(1, max_norm / norm) on both sides; 0: never")
     parser.add_argument("--recompute", default="none")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--turns", type=int, default=3)

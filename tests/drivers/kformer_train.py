@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 """The driver kformer-train from outside: command line, decks, what it learns against NumPy, and what crashes leave.
 
-ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the sources in KFORMER_SOURCE.
+ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the sources in KFORMER_SOURCE. KFORMER_KILLS is
+the number of random instants at which runs are interrupted in every way there is (5 if it is not set).
 """
 
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -24,6 +27,7 @@ if h5py is not None:
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 TEXT = driver_case.SOURCE / "LICENSE"
 BEGIN_OF_TEXT = 256  # of the byte tokenizer
+KILLS = int(os.environ.get("KFORMER_KILLS", "5"))
 
 
 class TrainTest(DriverTest):
@@ -89,6 +93,40 @@ class Decks(TrainTest):
             self.assertRegex(done.stderr, r"the training needs .* \(weights .*\), but may take 100\.00 KiB")
             self.assertNotIn("step 1/", done.stdout)
 
+    def test_a_place_where_no_model_can_be_is_known_before_the_training(self):
+        for place, reason in (("/proc/none/model", "cannot be written"), ("deck.toml/model", "cannot be written")):
+            done = self.train(f'[schedule]\nsteps = 1\n[output]\nmodel = "{place}"\n', expect=4)
+            self.assertRegex(done.stderr, rf"error: output.model '.*{place}' {reason}: ")
+            self.assertEqual(done.stdout, "")
+        self.assertEqual(self.files(), ["deck.toml"])
+
+    def test_a_warm_up_that_is_longer_than_the_epochs(self):
+        done = self.train("[schedule]\nepochs = 1\nwarmup_steps = 1000\n", expect=1)
+        self.assertRegex(done.stderr, r"schedule.warmup_steps = 1000 is more than the \d+ steps that schedule.epochs = 1 makes")
+
+    def test_a_training_without_targets_says_so(self):
+        self.SMALL = self.SMALL.replace(f'train = ["{TEXT}"]', 'format = "synthetic"\nlength = 300\npacking = "pad"')
+        self.assertIn("\n2 of 2 steps were skipped: ", self.train("[schedule]\nsteps = 2\n").stdout)
+
+    def test_a_tokenizer_of_another_size_is_named(self):
+        (self.folder / "large").mkdir()
+        config = json.loads((TINY / "config.json").read_text()) | {"tie_word_embeddings": True}
+        self.assertNotIn("note: the tokenizer", self.train("[schedule]\nsteps = 1\n", "--dry-run").stdout)
+        deck = self.deck("[schedule]\nsteps = 1\n[output]\nmodel = \"large\"\n")
+        text = deck.read_text().replace(f'[weights]\npath = "{TINY}"', "[model]\n" + "".join(
+            f"{key} = {config[key]}\n" for key in ("hidden_size", "num_attention_heads", "intermediate_size",
+                                                  "num_hidden_layers")) + "vocab_size = 400\n")
+        deck.write_text(text)
+        self.run_driver("deck.toml", "--set", "output.overwrite=true")
+        self.SMALL = self.SMALL.replace(str(TINY), "large")
+        self.assertIn("note: the tokenizer knows 258 tokens, the model of [weights] 400; is it that model's own?",
+                      self.train("[schedule]\nsteps = 1\n", "--dry-run").stdout)
+
+    def test_files_that_are_not_read_are_named(self):
+        deck = f'[data]\ntrain = "{TEXT}"\nvalidation = "{TEXT}"\ncache = ""\n[schedule]\nsteps = 1\n'
+        self.SMALL = self.SMALL.replace(f'[data]\ntrain = ["{TEXT}"]\ncache = ""\n', "")
+        self.assertRegex(self.train(deck, "--dry-run").stderr, r"deck.toml:\d+:\d+: warning: 'data.validation' is not read")
+
     def test_a_model_that_is_there_is_kept(self):
         (self.folder / "out").mkdir()
         (self.folder / "out/mine").write_text("mine")
@@ -102,6 +140,7 @@ class SmokeDeck(TrainTest):
     def test_everything_is_written(self):
         done = self.run_driver(self.SMOKE_DECK, "--set", "profile.kernels=true")
         self.assertIn("step 12/12", done.stdout)
+        self.assertRegex(done.stdout, r"3 checkpoints; the steps waited \S+ s for them \(\S+ % of their time\), and the end \S+ s")
         with h5py.File(self.folder / "train.h5") as file:
             self.assertEqual(file.attrs["complete"], 1)
             self.assertEqual(file["steps/step"][()].tolist(), list(range(12)))
@@ -117,6 +156,11 @@ class SmokeDeck(TrainTest):
             self.assertEqual(words(file["cases/status"]), ["ok"])
             self.assertGreater(file["cases/share_of_limit"][0], 0)
             self.assertIn("begin", texts(file["memory/timeline/event"]))
+            self.assertEqual(file["checkpoints/step"][()].tolist(), [5, 10, 12])
+            waited = file["checkpoints/waited"][()]
+            self.assertTrue((waited > 0).all())
+            self.assertEqual(file["cases/checkpoint_wait"][0], waited[0] + waited[1])
+            self.assertGreaterEqual(file["cases/last_checkpoint_wait"][0], waited[2])
             self.assertIn("attention", texts(file["regions/path"]))
         self.assertEqual(sorted(path.name for path in (self.folder / "train-model").iterdir()),
                          ["config.json", "model.safetensors"])
@@ -276,8 +320,9 @@ class Interruption(TrainTest):
         self.run_driver("deck.toml", "--set", "output.model=whole", "--set", "checkpoint.folder=other", "-o", "whole.h5")
 
     def check_equal(self):
-        self.assertEqual((self.folder / "model/model.safetensors").read_bytes(),
-                         (self.folder / "whole/model.safetensors").read_bytes())
+        models = [{path.name: path.read_bytes() for path in (self.folder / name).iterdir()} for name in ("model", "whole")]
+        self.assertIn("model.safetensors", models[0])
+        self.assertEqual(*models)
         if h5py is None:
             return
         with h5py.File(self.folder / "deck.h5") as a, h5py.File(self.folder / "whole.h5") as b:
@@ -286,16 +331,46 @@ class Interruption(TrainTest):
                 for column in columns:
                     self.assertEqual(a[group][column][()].tolist(), b[group][column][()].tolist(), f"{group}/{column}")
 
-    def test_kills_at_any_moment(self):
-        generator = random.Random(5)
-        for _ in range(5):
-            run = self.start()
-            time.sleep(generator.uniform(0.05, 1.0))
-            run.kill()
-            run.wait()
-        self.run_driver("deck.toml")
+    def interrupt(self, number, codes):
+        """Sends a signal at KILLS instants, drawn from the time of a run. A run that comes to its end is compared with one
+        that was never stopped, and the next one starts from nothing."""
+        begin = time.monotonic()
         self.uninterrupted()
+        whole = time.monotonic() - begin
+        generator = random.Random(number)
+        hits = ends = halves = 0
+        while hits < KILLS:
+            with open(self.folder / "said", "w") as said:
+                run = subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=said, stderr=said)
+            self.addCleanup(run.kill)
+            try:
+                run.wait(generator.uniform(0, whole))
+            except subprocess.TimeoutExpired:
+                run.send_signal(number)
+            code = run.wait()
+            if code == 0:
+                ends += 1
+                self.check_equal()
+                shutil.rmtree(self.folder / "checkpoints")
+                shutil.rmtree(self.folder / "model")
+                (self.folder / "deck.h5").unlink()
+                continue
+            self.assertIn(code, codes, (self.folder / "said").read_text(errors="replace"))
+            hits += 1
+            halves += bool(list((self.folder / "checkpoints").glob("*.tmp")))
+        self.run_driver("deck.toml")
         self.check_equal()
+        print(f"{signal.Signals(number).name}: {hits} runs ended by it ({halves} with half a checkpoint), "
+              f"{ends + 1} runs of resumed parts equal the one that was never stopped", file=sys.stderr)
+
+    def test_kills_at_any_moment(self):
+        self.interrupt(signal.SIGKILL, (-signal.SIGKILL,))
+
+    def test_signals_at_any_moment(self):
+        # Before the program listens, a signal ends it as any other.
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            with self.subTest(signal=number):
+                self.interrupt(number, (75, -number))
 
     def test_signals_save_and_end_with_75(self):
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
@@ -340,10 +415,50 @@ class Interruption(TrainTest):
         self.assertRegex(done.stderr, r"error: .*step-\d+\.safetensors")
         self.assertEqual({path.name: path.read_bytes() for path in self.checkpoints()}, before)
 
+    def test_a_disk_that_is_full_until_there_is_more_room(self):
+        """Every size of the disk fails at another place; with enough room the run goes on where it can."""
+        self.uninterrupted()
+        disk = self.folder / "disk"
+        disk.mkdir()
+        generator = random.Random(11)
+        failed = 0
+        for _ in range(KILLS):
+            size = generator.randint(50_000, 3_000_000)
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+            if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+                self.skipTest("no tmpfs may be mounted here")
+            self.addCleanup(subprocess.run, ["umount", disk], capture_output=True)
+            shutil.copy(self.folder / "deck.toml", disk)
+            done = subprocess.run([self.PROGRAM, "deck.toml"], cwd=disk, capture_output=True, text=True, errors="replace")
+            if done.returncode != 0:
+                failed += 1
+                self.assertEqual(done.returncode, 4, f"{size} bytes\n{done.stdout}{done.stderr}")
+                self.assertIn("No space left on device", done.stderr, f"{size} bytes")
+                subprocess.run(["mount", "-o", "remount,size=20000000", disk], check=True)
+                subprocess.run([self.PROGRAM, "deck.toml"], cwd=disk, capture_output=True, check=True)
+            for name in ("model", "deck.h5"):
+                target = self.folder / name
+                shutil.rmtree(target, ignore_errors=True)
+                (shutil.copytree if name == "model" else shutil.copy)(disk / name, target)
+            self.check_equal()
+            subprocess.run(["umount", disk], check=True)
+        self.assertGreater(failed, 0)
+        print(f"{failed} of {KILLS} disks were full, and all runs equal the one that was never stopped", file=sys.stderr)
+
     def test_another_run_is_not_continued(self):
         self.run_driver("deck.toml", "--set", "schedule.steps=2")
         done = self.run_driver("deck.toml", "--set", "batch.seq_len=16", expect=4)
         self.assertIn("batch.seq_len: 24 in the checkpoint, 16 in this run", done.stderr)
+
+    def test_a_model_with_other_numbers_is_not_continued(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=4")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "model.rope_theta=500", expect=4)
+        self.assertIn("\n  model.rope_theta: 10000.0 in the checkpoint, 500.0 in this run\n", done.stderr)
+
+    def test_a_training_is_not_continued_behind_its_end(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=6")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "schedule.steps=4", expect=4)
+        self.assertIn("is of step 6, but this training has 4 steps; set schedule.steps to at least that many", done.stderr)
 
     def test_checkpoints_of_another_run_are_not_mixed_in(self):
         self.run_driver("deck.toml", "--set", "schedule.steps=2")

@@ -94,8 +94,8 @@ BOOST_AUTO_TEST_CASE(advice_is_for_training_that_can_run) {
   PlannedCase generation = trained(Recompute::none, 1, 0, 0);
   generation.point.purpose = PlanPurpose::generate;
   BOOST_TEST(advice({unsupported, generation}) == "");
-  BOOST_TEST(not_counted(true).find("[checkpoint]") != std::string::npos);
-  BOOST_TEST(not_counted(false).find("[checkpoint]") == std::string::npos);
+  BOOST_TEST(not_counted(true).find("data on the host") != std::string::npos);
+  BOOST_TEST(not_counted(false).find("data on the host") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(the_largest_context_is_the_last_that_fits) {

@@ -120,6 +120,8 @@ BOOST_AUTO_TEST_CASE(a_line_of_progress) {
   BOOST_TEST(progress_line(unknown, step, 20) ==
              "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  skipped  50k tokens/s  1.50 GiB  ETA 20 min");
   BOOST_TEST(progress_line(unknown, step, 0).ends_with("skipped  1.50 GiB"));
+  step.loss = step.gradient_norm = std::copysign(no_number, -1);
+  BOOST_TEST(progress_line(unknown, step, 0).find("loss nan  lr 3.33e-04  norm nan") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(flop_of_a_token) {

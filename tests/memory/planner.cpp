@@ -4,8 +4,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <ctime>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -121,6 +123,81 @@ BOOST_AUTO_TEST_CASE(the_front_is_that_of_an_exhaustive_search) {
       BOOST_TEST_CONTEXT(layers << " layers, draw " << draw)
       BOOST_TEST((front == exhaustive_front(layers, costs)));
     }
+}
+
+// A machine's seconds are no whole numbers: sums depend on their order.
+RecomputeCosts random_rates(std::mt19937_64& random) {
+  RecomputeCosts costs = random_costs(random);
+  std::uniform_real_distribution<double> draw(0, 1);
+  costs.pointwise_seconds = 0.1 * draw(random);
+  costs.forward_seconds = draw(random);
+  costs.offload_seconds = draw(random);
+  return costs;
+}
+
+BOOST_AUTO_TEST_CASE(seconds_of_a_schedule_are_those_of_its_plan) {
+  std::mt19937_64 random(19);
+  for (std::int64_t layers = 1; layers <= 40; ++layers) {
+    const RecomputeCosts costs = random_rates(random), whole = random_costs(random);
+    for (const RecomputePlan& plan : recompute_front(layers, costs))
+      BOOST_TEST(recompute_seconds(plan.schedule, costs) == plan.seconds);
+    for (const RecomputePlan& plan : recompute_front(layers, whole))
+      BOOST_TEST(recompute_seconds(plan.schedule, whole) == cost_of(plan.schedule, whole).second);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(seconds_of_uniform_schedules) {
+  const RecomputeCosts costs{.pointwise_seconds = 3, .forward_seconds = 100, .offload_seconds = 7};
+  const auto seconds = [&](Recompute kind, std::int64_t slots = 0) {
+    return recompute_seconds(RecomputeSchedule::uniform(kind, 5, slots), costs);
+  };
+  BOOST_TEST(seconds(Recompute::none) == 0);
+  BOOST_TEST(seconds(Recompute::pointwise) == 15);
+  BOOST_TEST(seconds(Recompute::layer) == 400);
+  BOOST_TEST(seconds(Recompute::offload) == 435);
+  // Without a second slot the four layers before the last run 4 times themselves, and 3 + 2 + 1 + 0 times for others.
+  BOOST_TEST(seconds(Recompute::nested, 1) == 1000);
+  BOOST_TEST(seconds(Recompute::nested, 5) == 400);
+  BOOST_TEST(recompute_seconds({}, costs) == 0);
+  // Behind a nested run another layer is the last.
+  BOOST_TEST(recompute_seconds({2, 2, {Recompute::none, Recompute::layer, Recompute::pointwise}}, costs) ==
+             203);
+  check_error<NotSupported>(
+      [&] { recompute_seconds({0, 0, {Recompute::nested}}, costs); },
+      "kformer::recompute_seconds: 'nested' is no policy of a single layer; expected none, "
+      "pointwise, layer or offload in kinds");
+}
+
+BOOST_AUTO_TEST_CASE(no_policy_that_fits_is_faster_than_the_best_plan) {
+  std::mt19937_64 random(20);
+  int compared = 0;
+  for (int draw = 0; draw < 400; ++draw) {
+    const auto layers = static_cast<std::int64_t>(1 + random() % 40);
+    RecomputeCosts costs = random_rates(random);
+    // A policy that keeps less than another is there because it is smaller.
+    costs.pointwise_bytes = std::min(costs.pointwise_bytes, costs.none_bytes);
+    const auto front = recompute_front(layers, costs);
+    std::vector<Cost> fixed;
+    for (const Recompute kind :
+         {Recompute::none, Recompute::pointwise, Recompute::layer, Recompute::nested, Recompute::offload})
+      if (kind != Recompute::offload || costs.offload) {
+        const auto schedule = RecomputeSchedule::uniform(kind, layers);
+        fixed.emplace_back(cost_of(schedule, costs).first, recompute_seconds(schedule, costs));
+      }
+    const std::size_t most = std::ranges::max(fixed).first + 2;
+    for (int i = 0; i < 50; ++i) {
+      const std::size_t budget = random() % most;
+      double best = std::numeric_limits<double>::infinity();
+      for (const auto& [bytes, seconds] : fixed)
+        if (bytes <= budget) best = std::min(best, seconds);
+      if (std::isinf(best)) continue;
+      ++compared;
+      const RecomputePlan& plan = best_plan(front, budget);
+      BOOST_TEST(plan.bytes <= budget);
+      BOOST_TEST(plan.seconds <= best);
+    }
+  }
+  BOOST_TEST(compared > 5000);
 }
 
 BOOST_AUTO_TEST_CASE(time_falls_as_the_budget_rises) {

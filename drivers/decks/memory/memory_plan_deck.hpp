@@ -8,8 +8,10 @@
 #include "decks/loss_scale_table.hpp"
 #include "decks/sweep/sweep.hpp"
 #include "kformer/core/dtype.hpp"
+#include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/names.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
+#include "kformer/core/types/precision.hpp"
 #include "kformer/core/types/recompute.hpp"
 #include "kformer/io/model_table.hpp"
 
@@ -88,6 +90,15 @@ struct PlanOptimizerTable {
   bool operator==(const PlanOptimizerTable&) const = default;  ///< all keys equal
 };
 
+/// The table [training] of a plan: what else decks of kind "train" say that takes memory.
+struct PlanTrainingTable {
+  Packing packing = Packing::stream;       ///< best_fit keeps the starts of documents
+  Precision compute = Precision::storage;  ///< operands of products that are never stored
+  bool checkpoint = false;                 ///< whether checkpoints are written in the background, from a copy
+  bool samples = false;                    ///< whether the model writes texts on the way
+  bool operator==(const PlanTrainingTable&) const = default;  ///< all keys equal
+};
+
 /// The table [memory] of a plan.
 struct PlanMemoryTable {
   std::string budget;                                 ///< most bytes of a case, "8GiB"; empty: what there is
@@ -104,6 +115,7 @@ struct MemoryPlanDeck {
   MemorySweepTable sweep;                   ///< [sweep]
   PlanTable plan;                           ///< [plan]
   PlanOptimizerTable optimizer;             ///< [optimizer]
+  PlanTrainingTable training;               ///< [training]
   PlanMemoryTable memory;                   ///< [memory]
   DeckRecord record;                        ///< how the deck was read
 };

@@ -81,6 +81,17 @@ void describe(V& v, PlanOptimizerTable& t) {
 }
 
 template <class V>
+void describe(V& v, PlanTrainingTable& t) {
+  v.key({.name = "packing", .help = "as `data.packing`; `best_fit` also keeps the starts of documents"},
+        t.packing);
+  v.key(compute_key(), t.compute);
+  v.key({.name = "checkpoint",
+         .help = "whether there is [checkpoint], with `background = true`: files are written from a copy"},
+        t.checkpoint);
+  v.key({.name = "samples", .help = "whether there is [samples]: a row of logits"}, t.samples);
+}
+
+template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
          .help = "most memory that a case may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
@@ -109,6 +120,7 @@ void describe(V& v, MemoryPlanDeck& d) {
           d.sweep);
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
   v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
+  v.table({.name = "training", .help = "What else decks of kind `train` say that takes memory."}, d.training);
   v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
 }
 

@@ -120,6 +120,8 @@ class TrainCheck {
     if (m_deck.evaluation && m_deck.data.validation.empty() && m_deck.data.format != DataFormat::synthetic &&
         !given({"data", "validation"}))
       error({"evaluation"}, "[evaluation] needs 'data.validation'");
+    if (!m_deck.evaluation && given({"data", "validation"}))
+      warn({"data", "validation"}, "'data.validation' is not read without [evaluation]");
     if (m_deck.early_stop && !m_deck.evaluation) error({"early_stop"}, "[early_stop] needs [evaluation]");
     if (m_deck.early_stop && m_deck.evaluation && m_deck.evaluation->every_steps == 0)
       error({"early_stop"}, "[early_stop] needs 'evaluation.every_steps' > 0");

@@ -158,7 +158,8 @@ void describe(V& v, TrainOptimizerTable& t) {
          .range = {.min = 0}},
         t.weight_decay);
   v.key({.name = "max_norm",
-         .help = "clip the gradients of all parameters to this global norm, 0 = never",
+         .help = "clip the gradients of all parameters to this global norm: they are multiplied by "
+                 "min(1, max_norm / norm), 0 = never",
          .range = {.min = 0}},
         t.max_norm);
   describe_optimizer_storage(v, t);

@@ -56,6 +56,17 @@ struct RecomputePlan {
 /// \param costs   of each of them; bytes are exact in a plan, seconds as good as these
 std::vector<RecomputePlan> recompute_front(std::int64_t layers, const RecomputeCosts& costs);
 
+/// The seconds of a schedule by the rules of `recompute_front`, whose plans have the same bits: the time that
+/// recomputation adds to a step.
+///
+///     pointwise_seconds · layers `pointwise` + offload_seconds · layers `offload` + forward_seconds · forwards
+///
+/// with the forwards of `layer`, `offload` and the nested run, less the one that is free.
+/// \param schedule of all layers, in any order behind the nested run
+/// \param costs    of each layer
+/// \throws NotSupported if `kinds` has a policy that is none of a single layer
+double recompute_seconds(const RecomputeSchedule& schedule, const RecomputeCosts& costs);
+
 /// The fastest plan of `front` that needs at most `budget` bytes; its time does not rise with the budget.
 /// \param front   of recompute_front; the result refers to it
 /// \param budget  bytes for what a plan counts

@@ -17,11 +17,11 @@ namespace kformer {
 
 /// Options of `Optimizer`.
 struct OptimizerOptions {
-  double beta1 = 0.9;                              ///< decay of the running mean of the gradient, in [0, 1)
-  double beta2 = 0.999;                            ///< decay of the running mean of its square, in [0, 1)
-  double eps = 1e-8;                               ///< added to √v̂
-  double weight_decay = 0;                         ///< λ of matrices; norm weights and biases do not decay
-  double max_norm = 0;                             ///< bound of the global gradient norm; 0: none
+  double beta1 = 0.9;       ///< decay of the running mean of the gradient, in [0, 1)
+  double beta2 = 0.999;     ///< decay of the running mean of its square, in [0, 1)
+  double eps = 1e-8;        ///< added to √v̂
+  double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
+  double max_norm = 0;      ///< gradients are multiplied by min(1, max_norm / their global norm); 0: by 1
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
   bool master = true;                       ///< whether 16-bit weights are rounded from float master weights
   std::optional<LossScaling> loss_scaling;  ///< loss scaling; off if empty
