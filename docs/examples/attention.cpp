@@ -6,17 +6,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "dot.hpp"
 #include "kformer/ops/attention.hpp"
 
 using View4 = Kokkos::View<double****, Kokkos::LayoutRight>;
-
-double dot(const View4& a, const View4& b) {
-  const double *x = a.data(), *y = b.data();
-  double sum = 0;
-  Kokkos::parallel_reduce(
-      "dot", a.size(), KOKKOS_LAMBDA(int i, double& partial) { partial += x[i] * y[i]; }, sum);
-  return sum;
-}
 
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);

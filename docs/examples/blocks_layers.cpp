@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "dot.hpp"
 #include "kformer/kformer.hpp"
 
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -18,15 +19,6 @@ template <class V>
 V random(V view) {
   Kokkos::fill_random(view, Kokkos::Random_XorShift64_Pool<>(view.size()), -1.0f, 1.0f);
   return view;
-}
-
-template <class V>
-double dot(const V& a, const V& b) {
-  const float *x = a.data(), *y = b.data();
-  double sum = 0;
-  Kokkos::parallel_reduce(
-      "dot", a.size(), KOKKOS_LAMBDA(int i, double& partial) { partial += double(x[i]) * y[i]; }, sum);
-  return sum;
 }
 
 bool check(const char* what, double value, double expected) {

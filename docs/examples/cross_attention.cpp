@@ -6,18 +6,11 @@
 #include <cmath>
 #include <cstdio>
 
+#include "dot.hpp"
 #include "kformer/model/multi_head_attention.hpp"
 
 using Exec = Kokkos::DefaultExecutionSpace;
 using Matrix = Kokkos::View<double**, Kokkos::LayoutRight>;
-
-double dot(const Matrix& a, const Matrix& b) {
-  const double *x = a.data(), *y = b.data();
-  double sum = 0;
-  Kokkos::parallel_reduce(
-      "dot", a.size(), KOKKOS_LAMBDA(int i, double& partial) { partial += x[i] * y[i]; }, sum);
-  return sum;
-}
 
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);

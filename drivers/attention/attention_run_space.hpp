@@ -8,9 +8,9 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "measure/fill.hpp"
-#include "measure/sampling.hpp"
 #include "measure/transfer.hpp"
 #include "sweep/judge.hpp"
+#include "sweep/run_on.hpp"
 
 /// \file
 /// An attention run on one execution space; compiled once per space.
@@ -19,9 +19,9 @@ namespace kformer::drivers {
 
 /// Shared by both implementations of attention: inputs, outputs, gradients.
 template <class Exec, class T>
-class AttentionRunOn : public Run {
+class AttentionRunOn : public RunOn<Exec> {
  public:
-  explicit AttentionRunOn(const AttentionTask& task) : m_task(task) {}
+  explicit AttentionRunOn(const AttentionTask& task) : RunOn<Exec>("kformer-attention"), m_task(task) {}
 
   void prepare(const std::function<bool()>&) override {
     // Uniform in 2·[−1, 1): variance 4/3, similar to normalised heads.
@@ -30,18 +30,11 @@ class AttentionRunOn : public Run {
     write(m_v, "v", 2, 2);
     if (m_task.tensor("bias")) write(m_bias, "bias", 3, 1);
     if (m_task.backward) write(m_dout, "grad_out", 4, 1);
-    fence();
-  }
-
-  void fence() override { m_exec.fence("kformer-attention"); }
-
-  measure::Samples sample(Direction direction, const measure::SamplingPlan& plan, double warm_seconds,
-                          const std::function<bool()>& stop) override {
-    return measure::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
+    this->fence();
   }
 
   measure::HostArrays results(bool gradients, ResultRows rows) override {
-    fence();
+    this->fence();
     measure::HostArrays all;
     for (const auto& [name, ref] : result_tensors(gradients)) {
       measure::HostArray array = measure::download<Exec>(ref);
@@ -103,8 +96,8 @@ class AttentionRunOn : public Run {
                            measure::mix(m_task.seed) + stream, scale);
   }
 
+  using RunOn<Exec>::m_exec;
   AttentionTask m_task;
-  Exec m_exec;
   MemoryBlock<memory_space> m_block, m_workspace_block;
   Heads m_q, m_k, m_v, m_out, m_bias, m_dout, m_dq, m_dk, m_dv;
   Bytes m_workspace;

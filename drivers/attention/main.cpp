@@ -15,6 +15,9 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-attention";
+constexpr const char* summary =
+    "Compares flash attention with standard attention over a grid of shapes and "
+    "options, and writes time, memory and accuracy to HDF5.";
 
 // The axes, completed from the tensor file.
 AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors) {
@@ -92,8 +95,6 @@ int run(const CommandLine& line, const AttentionCompareDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  return drivers::driver_main(argc, argv, drivers::program,
-                              "Compares flash attention with standard attention over a grid of shapes and "
-                              "options, and writes time, memory and accuracy to HDF5.",
-                              load_attention_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck,
+                              drivers::run);
 }

@@ -67,17 +67,18 @@ Table& declare_generations(ResultFile& file) {
   return t;
 }
 
-Table& declare_tokens(ResultFile& file) {
-  Table& t = file.table("tokens", "token", "token of a sequence, of the prompt or new");
-  t.column({"generation", i32, "1", "row in /generations"});
-  t.column({"position", i64, "1", "place in the sequence"});
-  t.column({"id", i32, "1", "number in the vocabulary"});
-  t.column({"new", flag, "1", "whether it was generated", "", {"no", "yes"}});
-  t.column({"piece", text, "1", "what it adds to the text"});
-  t.column({"log_probability", f64, "1",
-            "natural logarithm of its probability after the previous tokens, from the model alone"});
-  t.column({"time", f64, "s", "from the start of the generation to the end of the token's step"});
-  return t;
+RecordTable<TokenRow> declare_tokens(ResultFile& file) {
+  return {file.table("tokens", "token", "token of a sequence, of the prompt or new"),
+          {{{"generation", i32, "1", "row in /generations"}, &TokenRow::generation},
+           {{"position", i64, "1", "place in the sequence"}, &TokenRow::position},
+           {{"id", i32, "1", "number in the vocabulary"}, &TokenRow::id},
+           {{"new", flag, "1", "whether it was generated", "", {"no", "yes"}}, &TokenRow::is_new},
+           {{"piece", text, "1", "what it adds to the text"}, &TokenRow::bytes},
+           {{"log_probability", f64, "1",
+             "natural logarithm of its probability after the previous tokens, from the model alone"},
+            &TokenRow::log_probability},
+           {{"time", f64, "s", "from the start of the generation to the end of the token's step"},
+            &TokenRow::time}}};
 }
 
 Table& declare_logits(ResultFile& file) {
@@ -178,15 +179,8 @@ void GenerateResults::add_sequence(const GenerationLabel& label, const Sequence&
                         {"text", new_text_of(s)}});
   if (m_logits) m_logits->append({{"last_logits", s.last_logits}});
   for (std::size_t i = 0; i < s.tokens.size(); ++i) {
-    const TokenRecord& token = s.tokens[i];
     const auto position = static_cast<std::int64_t>(i);
-    m_tokens.append({{"generation", generation},
-                     {"position", position},
-                     {"id", token.id},
-                     {"new", position >= s.prompt_tokens},
-                     {"piece", token.bytes},
-                     {"log_probability", token.log_probability},
-                     {"time", token.time}});
+    m_tokens.append({s.tokens[i], generation, position, position >= s.prompt_tokens});
   }
 }
 

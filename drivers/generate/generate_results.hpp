@@ -15,6 +15,13 @@ struct GenerationLabel {
   std::int64_t repeat = 0;  ///< of the prompt, from 0
 };
 
+/// A row of /tokens.
+struct TokenRow : TokenRecord {
+  std::int64_t generation = 0;  ///< row in /generations
+  std::int64_t position = 0;    ///< place in the sequence
+  bool is_new = false;          ///< whether it was generated
+};
+
 /// The tables of a generation in its result file; one call per finished prompt and repeat.
 class GenerateResults {
  public:
@@ -40,7 +47,7 @@ class GenerateResults {
   double m_bandwidth;
   Table& m_cases;
   Table& m_generations;
-  Table& m_tokens;
+  RecordTable<TokenRow> m_tokens;
   Table* m_logits;  // null if they are not wanted
   MeasurementTables m_measurements;
 };

@@ -13,6 +13,8 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-generate";
+constexpr const char* summary =
+    "Continues prompts with a checkpoint, and writes text, log-probabilities, time and memory to HDF5.";
 
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
@@ -40,8 +42,5 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  return drivers::driver_main(
-      argc, argv, drivers::program,
-      "Continues prompts with a checkpoint, and writes text, log-probabilities, time and memory to HDF5.",
-      load_generate_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run);
 }

@@ -6,10 +6,10 @@
 
 #include "layer/layer_run.hpp"
 #include "measure/fill.hpp"
-#include "measure/sampling.hpp"
 #include "measure/transfer.hpp"
 #include "sweep/judge.hpp"
 #include "sweep/measurement.hpp"
+#include "sweep/run_on.hpp"
 
 /// \file
 /// A layer run on one execution space; compiled once per space.
@@ -33,10 +33,11 @@ bool all_finite(const Exec& exec, const V& rows) {
 }
 
 template <class Exec, class T>
-class LayerRunOn final : public Run {
+class LayerRunOn final : public RunOn<Exec> {
  public:
   LayerRunOn(const LayerTask& task, Ledger& ledger)
-      : m_task(task),
+      : RunOn<Exec>("kformer-layer"),
+        m_task(task),
         m_layer(task.config, task.shape,
                 {.attention = task.algorithm, .mode = task.mode(), .compute = task.precision.compute}, ledger) {
     const bool training = task.mode() == LayerMode::training;
@@ -80,7 +81,7 @@ class LayerRunOn final : public Run {
       m_layer.zero_gradients(m_exec);
     }
     if (m_optimizer) m_optimizer->prepare(m_exec);
-    fence();
+    this->fence();
   }
 
   void forward() override { m_layer.forward(m_exec, m_x, m_y); }
@@ -97,15 +98,9 @@ class LayerRunOn final : public Run {
     static_cast<void>(m_optimizer->step(m_exec, m_task.optimizer.learning_rate));
     if (m_scaler->scale() != m_loss_scale) write_output_gradient();
   }
-  void fence() override { m_exec.fence("kformer-layer"); }
-
-  measure::Samples sample(Direction direction, const measure::SamplingPlan& plan, double warm_seconds,
-                          const std::function<bool()>& stop) override {
-    return measure::sample(m_exec, plan, warm_seconds, [=, this] { this->launch(direction); }, stop);
-  }
 
   measure::HostArrays results(bool gradients, ResultRows rows) override {
-    fence();
+    this->fence();
     measure::HostArrays all;
     const auto batch = static_cast<std::size_t>(m_task.shape.batch),
                seq = static_cast<std::size_t>(m_task.shape.seq_len);
@@ -179,8 +174,8 @@ class LayerRunOn final : public Run {
     }
   }
 
+  using RunOn<Exec>::m_exec;
   LayerTask m_task;
-  Exec m_exec;
   DecoderLayer<Exec, T> m_layer;
   MemoryBlock<memory_space> m_block;
   Matrix m_x, m_y, m_dy, m_dx;

@@ -16,6 +16,9 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-layer";
+constexpr const char* summary =
+    "Runs a transformer layer forward, backward and in training steps over a grid of shapes and "
+    "precisions, and writes time, memory and accuracy to HDF5.";
 
 // The cases, with batch and sequence of the tensor file where the deck leaves them open.
 std::vector<LayerCase> cases_of(const LayerSweepDeck& deck, const std::optional<LayerTensors>& tensors) {
@@ -86,9 +89,5 @@ int run(const CommandLine& line, LayerSweepDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  return drivers::driver_main(
-      argc, argv, drivers::program,
-      "Runs a transformer layer forward, backward and in training steps over a grid of shapes and "
-      "precisions, and writes time, memory and accuracy to HDF5.",
-      load_layer_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run);
 }

@@ -14,6 +14,8 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-memory";
+constexpr const char* summary =
+    "Estimates memory use without allocating, over a grid of batches, contexts and types.";
 
 std::string name_of_case(const MemoryCase& c) {
   return fmt::format(
@@ -43,8 +45,6 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  return drivers::driver_main(
-      argc, argv, drivers::program,
-      "Estimates memory use without allocating, over a grid of batches, contexts and types.",
-      load_memory_plan_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_memory_plan_deck,
+                              drivers::run);
 }

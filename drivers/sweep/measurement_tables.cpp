@@ -44,37 +44,38 @@ Table& declare_devices(ResultFile& file) {
   return t;
 }
 
-void note_fences(Table& t) {
+// A table of the profiling pass.
+Table& profile_table(ResultFile& file, const std::string& name, const std::string& dimension,
+                     const std::string& description) {
+  Table& t = file.table(name, dimension, description);
   t.attribute("fenced", std::int8_t(1));
   t.attribute("overhead_note",
               "from a separate pass that fences every kernel; not comparable with /cases/time");
-}
-
-Table& declare_regions(ResultFile& file) {
-  Table& t = declare_table_of_cases(file, "regions", "region", "region of the profiling pass of a case");
-  t.column({"path", text, "1", "names from the outermost region, joined by /"});
-  t.column({"parent", i32, "1", "row of the region around it, -1 for none"});
-  t.column({"depth", i32, "1", "0 for the outermost"});
-  t.column({"count", i64, "1", "visits"});
-  t.column({"inclusive", f64, "s", "time inside, including nested regions"});
-  t.column({"exclusive", f64, "s", "time inside, excluding nested regions"});
-  note_fences(t);
   return t;
 }
 
-Table& declare_kernels(ResultFile& file) {
-  Table& t =
-      declare_table_of_cases(file, "kernels", "kernel", "kernel of the profiling pass of a case, per region");
-  t.column({"name", text, "1", "label"});
-  t.column({"region", text, "1", "path of the region it ran in"});
-  t.column({"kind", text, "1", "for, reduce or scan"});
-  t.column({"execution_space", text, "1", "Kokkos execution space"});
-  t.column({"count", i64, "1", "launches"});
-  t.column({"time_total", f64, "s", "of all launches"});
-  t.column({"time_min", f64, "s", "of the shortest launch"});
-  t.column({"time_max", f64, "s", "of the longest launch"});
-  note_fences(t);
-  return t;
+RecordTable<RegionRow> declare_regions(ResultFile& file) {
+  return {profile_table(file, "regions", "region", "region of the profiling pass of a case"),
+          {{{"case", i32, "1", "row in /cases"}, &RegionRow::row_of_case},
+           {{"path", text, "1", "names from the outermost region, joined by /"}, &RegionRow::path},
+           {{"parent", i32, "1", "row of the region around it, -1 for none"}, &RegionRow::parent},
+           {{"depth", i32, "1", "0 for the outermost"}, &RegionRow::depth},
+           {{"count", i64, "1", "visits"}, &RegionRow::count},
+           {{"inclusive", f64, "s", "time inside, including nested regions"}, &RegionRow::inclusive},
+           {{"exclusive", f64, "s", "time inside, excluding nested regions"}, &RegionRow::exclusive}}};
+}
+
+RecordTable<KernelRow> declare_kernels(ResultFile& file) {
+  return {profile_table(file, "kernels", "kernel", "kernel of the profiling pass of a case, per region"),
+          {{{"case", i32, "1", "row in /cases"}, &KernelRow::row_of_case},
+           {{"name", text, "1", "label"}, &KernelRow::name},
+           {{"region", text, "1", "path of the region it ran in"}, &KernelRow::region},
+           {{"kind", text, "1", "for, reduce or scan"}, &KernelRow::kind},
+           {{"execution_space", text, "1", "Kokkos execution space"}, &KernelRow::execution_space},
+           {{"count", i64, "1", "launches"}, &KernelRow::count},
+           {{"time_total", f64, "s", "of all launches"}, &KernelRow::total},
+           {{"time_min", f64, "s", "of the shortest launch"}, &KernelRow::shortest},
+           {{"time_max", f64, "s", "of the longest launch"}, &KernelRow::longest}}};
 }
 
 using Limits = measure::MachineLimits;
@@ -217,25 +218,13 @@ void MeasurementTables::add_case(const Measurement& m, const std::string& execut
     m_devices.append({{"case", m_next},
                       {"used_bytes", m.on_device->used},
                       {"pool_reserved_bytes", m.on_device->pool_reserved}});
-  const auto first_region = static_cast<std::int32_t>(m_regions.rows());
-  for (const auto& region : m.regions)
-    m_regions.append({{"case", m_next},
-                      {"path", region.path},
-                      {"parent", region.parent < 0 ? -1 : first_region + region.parent},
-                      {"depth", region.depth},
-                      {"count", region.count},
-                      {"inclusive", region.inclusive},
-                      {"exclusive", region.exclusive}});
-  for (const auto& kernel : m.profile)
-    m_kernels.append({{"case", m_next},
-                      {"name", kernel.name},
-                      {"region", kernel.region},
-                      {"kind", kernel.kind},
-                      {"execution_space", execution_space},
-                      {"count", kernel.count},
-                      {"time_total", kernel.total},
-                      {"time_min", kernel.shortest},
-                      {"time_max", kernel.longest}});
+  const auto first_region = static_cast<int>(m_regions.rows());
+  for (const auto& region : m.regions) {
+    RegionRow row{region, m_next};
+    if (row.parent >= 0) row.parent += first_region;
+    m_regions.append(row);
+  }
+  for (const auto& kernel : m.profile) m_kernels.append({kernel, m_next, execution_space});
   ++m_next;
 }
 

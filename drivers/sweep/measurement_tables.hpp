@@ -6,7 +6,9 @@
 
 #include "kformer/io/result_file.hpp"
 #include "measure/machine.hpp"
+#include "measure/profiler.hpp"
 #include "sweep/measurement.hpp"
+#include "sweep/record_table.hpp"
 
 /// \file
 /// The tables that result files of all sweeps have.
@@ -36,6 +38,17 @@ std::vector<Table::Cell> measured_cells(const Measurement& measurement, double s
 /// timed.
 double share_of_limit(const Measurement& measurement, double flop_rate, double bandwidth);
 
+/// A row of /regions.
+struct RegionRow : measure::Profiler::RegionTime {
+  std::int32_t row_of_case = 0;  ///< row in /cases
+};
+
+/// A row of /kernels.
+struct KernelRow : measure::Profiler::KernelTime {
+  std::int32_t row_of_case = 0;  ///< row in /cases
+  std::string execution_space;   ///< of the case
+};
+
 /// The groups /machine, /memory, /regions and /kernels.
 class MeasurementTables {
  public:
@@ -51,8 +64,8 @@ class MeasurementTables {
   Table& m_classes;
   Table& m_spaces;
   Table& m_devices;
-  Table& m_regions;
-  Table& m_kernels;
+  RecordTable<RegionRow> m_regions;
+  RecordTable<KernelRow> m_kernels;
   Table& m_machine;
   std::int32_t m_next = 0;
 };

@@ -11,6 +11,8 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-train";
+constexpr const char* summary =
+    "Trains a model on text, and writes losses, texts, time and memory to HDF5, and the model to a folder.";
 
 int run(const CommandLine& line, const TrainDeck& deck) {
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
@@ -35,8 +37,5 @@ int run(const CommandLine& line, const TrainDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
-  return drivers::driver_main(
-      argc, argv, drivers::program,
-      "Trains a model on text, and writes losses, texts, time and memory to HDF5, and the model to a folder.",
-      load_train_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, drivers::run);
 }

@@ -37,42 +37,41 @@ Table& declare_cases(ResultFile& file) {
   return t;
 }
 
-Table& declare_steps(ResultFile& file) {
-  Table& t = file.table("steps", "step", "step of the training, with those before it was resumed");
-  t.column({"step", i64, "1", "number of the step, from 0"});
-  t.column({"loss", f64, "1", "mean over the target tokens before the update, in nats"});
-  t.column({"learning_rate", f64, "1", "of the update"});
-  t.column({"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"});
-  t.column({"tokens", i64, "1", "target tokens"});
-  t.column({"time", f64, "s", "from reading the sequences to the end of the update"});
-  t.column({"loss_scale", f64, "1", "factor on the loss before backward"});
-  t.column({"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}});
-  return t;
+RecordTable<StepRecord> declare_steps(ResultFile& file) {
+  return {file.table("steps", "step", "step of the training, with those before it was resumed"),
+          {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
+           {{"loss", f64, "1", "mean over the target tokens before the update, in nats"}, &StepRecord::loss},
+           {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
+           {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
+            &StepRecord::gradient_norm},
+           {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
+           {{"time", f64, "s", "from reading the sequences to the end of the update"}, &StepRecord::time},
+           {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
+           {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
+            &StepRecord::skipped}}};
 }
 
-Table& declare_evaluations(ResultFile& file) {
-  Table& t = file.table("evaluations", "evaluation", "loss on the validation data");
-  t.column({"step", i64, "1", "steps done before"});
-  t.column({"loss", f64, "1", "mean over the target tokens, in nats"});
-  t.column({"time", f64, "s", "of the evaluation"});
-  return t;
+RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file) {
+  return {file.table("evaluations", "evaluation", "loss on the validation data"),
+          {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
+           {{"loss", f64, "1", "mean over the target tokens, in nats"}, &EvaluationRecord::loss},
+           {{"time", f64, "s", "of the evaluation"}, &EvaluationRecord::time}}};
 }
 
-Table& declare_samples(ResultFile& file) {
-  Table& t = file.table("samples", "sample", "text that the model wrote on the way");
-  t.column({"step", i64, "1", "steps done before"});
-  t.column({"prompt", text, "1", "beginning of the text"});
-  t.column({"text", text, "1", "what follows"});
-  return t;
+RecordTable<SampleRecord> declare_samples(ResultFile& file) {
+  return {file.table("samples", "sample", "text that the model wrote on the way"),
+          {{{"step", i64, "1", "steps done before"}, &SampleRecord::step},
+           {{"prompt", text, "1", "beginning of the text"}, &SampleRecord::prompt},
+           {{"text", text, "1", "what follows"}, &SampleRecord::text}}};
 }
 
-Table& declare_checkpoints(ResultFile& file) {
-  Table& t = file.table("checkpoints", "checkpoint", "files of this run from which it can continue");
-  t.column({"step", i64, "1", "steps done before"});
-  t.column({"waited", f64, "s",
-            "until the next step could begin: the end of the checkpoint before, the copy, and without "
-            "checkpoint.background the file"});
-  return t;
+RecordTable<CheckpointWait> declare_checkpoints(ResultFile& file) {
+  return {file.table("checkpoints", "checkpoint", "files of this run from which it can continue"),
+          {{{"step", i64, "1", "steps done before"}, &CheckpointWait::step},
+           {{"waited", f64, "s",
+             "until the next step could begin: the end of the checkpoint before, the copy, and without "
+             "checkpoint.background the file"},
+            &CheckpointWait::waited}}};
 }
 
 Table& declare_timeline(ResultFile& file) {
@@ -100,29 +99,6 @@ TrainResults::TrainResults(ResultFile& file, std::string space)
       m_checkpoints(declare_checkpoints(file)),
       m_timeline(declare_timeline(file)),
       m_measurements(file) {}
-
-void TrainResults::add(const StepRecord& s) {
-  m_steps.append({{"step", s.step},
-                  {"loss", s.loss},
-                  {"learning_rate", s.learning_rate},
-                  {"gradient_norm", s.gradient_norm},
-                  {"tokens", s.tokens},
-                  {"time", s.time},
-                  {"loss_scale", s.loss_scale},
-                  {"skipped", s.skipped}});
-}
-
-void TrainResults::add(const EvaluationRecord& e) {
-  m_evaluations.append({{"step", e.step}, {"loss", e.loss}, {"time", e.time}});
-}
-
-void TrainResults::add(const SampleRecord& s) {
-  m_samples.append({{"step", s.step}, {"prompt", s.prompt}, {"text", s.text}});
-}
-
-void TrainResults::add(const CheckpointWait& w) {
-  m_checkpoints.append({{"step", w.step}, {"waited", w.waited}});
-}
 
 void TrainResults::add(const TrainingHistory& history) {
   for (const StepRecord& s : history.steps) add(s);

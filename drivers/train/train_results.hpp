@@ -5,6 +5,7 @@
 
 #include "kformer/io/result_file.hpp"
 #include "sweep/measurement_tables.hpp"
+#include "sweep/record_table.hpp"
 #include "train/history.hpp"
 
 namespace kformer::drivers {
@@ -33,13 +34,13 @@ class TrainResults {
   /// A row of /machine.
   void add_machine(const measure::MachineLimits& limits) { m_measurements.add_machine(m_space, limits); }
   /// A row of /steps.
-  void add(const StepRecord& step);
+  void add(const StepRecord& step) { m_steps.append(step); }
   /// A row of /evaluations.
-  void add(const EvaluationRecord& evaluation);
+  void add(const EvaluationRecord& evaluation) { m_evaluations.append(evaluation); }
   /// A row of /samples.
-  void add(const SampleRecord& sample);
+  void add(const SampleRecord& sample) { m_samples.append(sample); }
   /// A row of /checkpoints.
-  void add(const CheckpointWait& wait);
+  void add(const CheckpointWait& wait) { m_checkpoints.append(wait); }
   /// All rows of an earlier run.
   void add(const TrainingHistory& history);
   /// A row of /memory/timeline: what is booked and resident now.
@@ -57,10 +58,10 @@ class TrainResults {
   ResultFile& m_file;
   std::string m_space;
   Table& m_cases;
-  Table& m_steps;
-  Table& m_evaluations;
-  Table& m_samples;
-  Table& m_checkpoints;
+  RecordTable<StepRecord> m_steps;
+  RecordTable<EvaluationRecord> m_evaluations;
+  RecordTable<SampleRecord> m_samples;
+  RecordTable<CheckpointWait> m_checkpoints;
   Table& m_timeline;
   MeasurementTables m_measurements;
 };

@@ -326,17 +326,17 @@ void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
   if (!m_config.qk_norm && !m_options.packed) {
     const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout};
-    if (m_config.attention_bias)
-      linear_bias_rope_forward(exec,
-                               LinearBiasRopeForwardOperands{.x = m_normed1,
-                                                             .weight = m_weight.qkv,
-                                                             .bias = m_weight.bias,
-                                                             .cos = m_cos,
-                                                             .sin = m_sin,
-                                                             .y = m_qkv},
-                               rotated, m_product_workspace);
-    else
+    if (m_config.attention_bias) {
+      const LinearBiasRopeForwardOperands operands{.x = m_normed1,
+                                                   .weight = m_weight.qkv,
+                                                   .bias = m_weight.bias,
+                                                   .cos = m_cos,
+                                                   .sin = m_sin,
+                                                   .y = m_qkv};
+      linear_bias_rope_forward(exec, operands, rotated, m_product_workspace);
+    } else {
       linear_rope_forward(exec, m_normed1, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
+    }
     return;
   }
   if (m_config.attention_bias)
@@ -399,23 +399,16 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec, const Packed& p
   const auto q = queries(m_rotated), k = keys(m_rotated), v = values(m_qkv), out = queries(m_attention);
   const auto dout = queries(m_d_attention), dq = queries(m_d_qkv), dk = keys(m_d_qkv), dv = values(m_d_qkv);
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
-  if (m_options.attention == AttentionAlgorithm::standard)
-    standard_attention_backward(exec,
-                                StandardAttentionBackwardOperands{.q = q,
-                                                                  .k = k,
-                                                                  .v = v,
-                                                                  .probabilities = m_probabilities,
-                                                                  .dout = dout,
-                                                                  .dq = dq,
-                                                                  .dk = dk,
-                                                                  .dv = dv},
-                                options, m_attention_workspace);
-  else
-    attention_backward(
-        exec,
-        AttentionBackwardOperands{
-            .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv},
-        options, Impl::documents<Exec>(m_options, packed), {}, m_attention_workspace);
+  if (m_options.attention == AttentionAlgorithm::standard) {
+    const StandardAttentionBackwardOperands operands{
+        .q = q, .k = k, .v = v, .probabilities = m_probabilities, .dout = dout, .dq = dq, .dk = dk, .dv = dv};
+    standard_attention_backward(exec, operands, options, m_attention_workspace);
+  } else {
+    const AttentionBackwardOperands operands{
+        .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv};
+    attention_backward(exec, operands, options, Impl::documents<Exec>(m_options, packed), {},
+                       m_attention_workspace);
+  }
 }
 
 template <class Exec, Scalar T>

@@ -3,21 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
-#include "kformer/core/error.hpp"
+#include "train/require.hpp"
 
 namespace kformer {
 
 namespace {
-template <class... Words>
-void require(bool condition, const Words&... words) {
-  if (condition) return;
-  std::ostringstream text;
-  text << "kformer::DynamicLossScale: ";
-  (text << ... << words);
-  throw NotSupported(text.str());
-}
+constexpr Impl::Require require{"DynamicLossScale"};
 }  // namespace
 
 DynamicLossScale::DynamicLossScale(const LossScaling& options) : m_options(options), m_scale(options.initial) {

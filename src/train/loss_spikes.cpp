@@ -3,23 +3,14 @@
 
 #include <cmath>
 #include <numeric>
-#include <sstream>
 #include <utility>
 
-#include "kformer/core/error.hpp"
+#include "train/require.hpp"
 
 namespace kformer {
+
 namespace {
-
-template <class... Words>
-void require(bool condition, const Words&... words) {
-  if (condition) return;
-  std::ostringstream text;
-  text << "kformer::LossSpikes: ";
-  (text << ... << words);
-  throw NotSupported(text.str());
-}
-
+constexpr Impl::Require require{"LossSpikes"};
 }  // namespace
 
 LossSpikes::LossSpikes(const LossSpikeOptions& options) : m_options(options) {

@@ -26,25 +26,17 @@ void test_all(const std::vector<Case>& cases) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
+  test_all<T>(edge_cases());
   test_all<T>({
       Case{8, 1, 1, 1, 1, 8, 8},
       Case{1, 75, 75, 4, 1, 8, 40}.causal(),
       Case{1, 113, 113, 3, 3, 16, 8}.window(20),
-      Case{1, 65, 97, 2, 1, 64, 80}.causal().window(33),
-      Case{1, 113, 75, 1, 1, 80, 64}.causal(),  // the first queries see nothing
-      Case{2, 20, 9, 8, 1, 8, 8}.window(3),     // likewise
+      Case{2, 20, 9, 8, 1, 8, 8}.window(3),
       Case{4, 1, 113, 4, 1, 64, 64},
       Case{4, 75, 1, 2, 1, 8, 8},
-      Case{1, 64, 128, 2, 2, 16, 16},
-      Case{1, 260, 260, 2, 1, 16, 16}.causal(),
       Case{1, 130, 200, 2, 2, 16, 16}.causal().window(70),
       Case{2, 75, 113, 2, 1, 8, 8}.spread(5),
       Case{2, 75, 113, 2, 1, 8, 8}.causal().spread(5),
-      Case{1, 5, 0, 2, 1, 8, 8},
-      Case{1, 0, 5, 2, 1, 8, 8}.causal(),
-      Case{0, 5, 5, 2, 1, 8, 8},
-      Case{1, 5, 5, 0, 0, 8, 8},
-      Case{1, 5, 5, 0, 2, 8, 8},
   });
 }
 

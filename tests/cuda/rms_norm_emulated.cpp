@@ -15,23 +15,23 @@ constexpr auto backward_kernel = Impl::cuda::RmsNormBackwardEntry<Exec>::entry()
 constexpr EmulatedKernels emulated(forward_kernel, backward_kernel);
 
 // Rows of one chunk, of warps and blocks that are not full, and of all sizes; blocks of one row and of several.
-const std::vector<Shape> shapes{{1, 8}, {9, 16}, {75, 120}, {67, 1160}, {2, 8192}, {0, 8}};
+const std::vector<RowShape> shapes{{1, 8}, {9, 16}, {75, 120}, {67, 1160}, {2, 8192}, {0, 8}};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, UpToFloat) {
-  for (const Shape shape : shapes)
+  for (const RowShape shape : shapes)
     for (const bool fused : {false, true}) test_forward<T>(shape, fused, Rows::aligned, emulated);
   test_norm_of_the_stored_sum(8, emulated);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, UpToFloat) {
-  for (const Shape shape : shapes)
+  for (const RowShape shape : shapes)
     for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::aligned, emulated);
   // More rows in a block than it has warps.
   test_backward<T>({2100, 8}, false, Rows::aligned, emulated);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, UpToFloat) {
-  for (const Shape shape : {Shape{9, 16}, Shape{67, 1160}, Shape{2, 8192}}) {
+  for (const RowShape shape : {RowShape{9, 16}, RowShape{67, 1160}, RowShape{2, 8192}}) {
     Tensors<T> plain(shape, false, Rows::aligned), fused(shape, true, Rows::aligned);
     Impl::RmsNormForward forward = plain.forward_problem();
     forward.y = forward.x;

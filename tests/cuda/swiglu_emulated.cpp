@@ -15,18 +15,18 @@ constexpr auto backward_kernel = Impl::cuda::SwigluBackwardEntry<Exec>::entry();
 constexpr EmulatedKernels emulated(forward_kernel, backward_kernel);
 
 // Rows of one chunk and of more than a block has, blocks that are not full.
-const std::vector<Shape> shapes{{1, 8}, {5, 16}, {75, 120}, {3, 4104}, {0, 8}, {3, 0}};
+const std::vector<RowShape> shapes{{1, 8}, {5, 16}, {75, 120}, {3, 4104}, {0, 8}, {3, 0}};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(both_directions_match_the_oracle, T, UpToFloat) {
   for (const double scale : {2.0, 300.0})
-    for (const Shape shape : shapes) {
+    for (const RowShape shape : shapes) {
       test_forward<T>(shape, scale, Rows::aligned, emulated);
       test_backward<T>(shape, scale, Rows::aligned, emulated);
     }
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, UpToFloat) {
-  for (const Shape shape : {Shape{5, 16}, Shape{3, 4104}}) {
+  for (const RowShape shape : {RowShape{5, 16}, RowShape{3, 4104}}) {
     Tensors<T> t(shape, 2.0, Rows::aligned);
     const Impl::SwigluForward forward{t.gate.ref(), t.up.ref(), t.y.ref()};
     for (auto* input : {&t.gate, &t.up}) {
@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_in_its_place, T, UpToFloat) {
 }
 
 BOOST_AUTO_TEST_CASE(refusals_say_why) {
-  const auto refusal = []<class T>(std::type_identity<T>, Shape shape, Rows rows) {
+  const auto refusal = []<class T>(std::type_identity<T>, RowShape shape, Rows rows) {
     const Tensors<T> t(shape, 2.0, rows);
     return backward_kernel.reject({t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()});
   };

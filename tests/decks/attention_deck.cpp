@@ -14,7 +14,7 @@ namespace {
 using namespace kformer;
 using namespace kformer::Testing;
 
-const std::string header = "schema = 1\nkind = \"attention_compare\"\n";
+const std::string header = header_of("attention_compare");
 const std::string sweep = "[sweep]\nnum_attention_heads = 4\nhead_dim = 16\nseq_len = 8\n";
 
 struct AttentionDecks : DeckCase<load_attention_deck> {

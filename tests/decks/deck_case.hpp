@@ -22,6 +22,14 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// The first lines of a deck.
+inline std::string header_of(const std::string& kind) { return "schema = 1\nkind = \"" + kind + "\"\n"; }
+
+/// A model, but for the size of its vocabulary.
+inline const std::string three_layers =
+    "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
+    "num_hidden_layers = 3\n";
+
 /// Decks in a directory of their own, read by `load_deck`.
 template <auto load_deck>
 struct DeckCase {

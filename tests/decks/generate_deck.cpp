@@ -14,7 +14,7 @@ namespace {
 using namespace kformer;
 using namespace kformer::Testing;
 
-const std::string header = "schema = 1\nkind = \"generate\"\n";
+const std::string header = header_of("generate");
 const std::string weights = "[weights]\npath = \"model\"\n";
 const std::string prompt = "[[prompt]]\ntext = \"Once\"\n";
 

@@ -11,7 +11,7 @@
 
 namespace kformer::Testing {
 
-inline const std::string header = "schema = 1\nkind = \"layer_sweep\"\n";
+inline const std::string header = header_of("layer_sweep");
 inline const std::string model = "[model]\nhidden_size = 64\nnum_attention_heads = 4\nintermediate_size = 96\n";
 inline const std::string good = header + model + "[sweep]\nseq_len = 16\n";
 inline const std::string with_tensors = header + "[tensors]\ninput = \"case.safetensors\"\n";

@@ -13,10 +13,8 @@ namespace {
 using namespace kformer;
 using namespace kformer::Testing;
 
-const std::string header = "schema = 1\nkind = \"memory_plan\"\n";
-const std::string model =
-    "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
-    "num_hidden_layers = 3\nvocab_size = 32\nmax_position_embeddings = 64\n";
+const std::string header = header_of("memory_plan");
+const std::string model = three_layers + "vocab_size = 32\nmax_position_embeddings = 64\n";
 
 struct MemoryPlanDecks : DeckCase<load_memory_plan_deck> {
   std::vector<MemoryCase> cases(const std::string& text) const {

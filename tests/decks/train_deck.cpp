@@ -13,10 +13,8 @@ namespace {
 using namespace kformer;
 using namespace kformer::Testing;
 
-const std::string header = "schema = 1\nkind = \"train\"\n";
-const std::string model =
-    "[model]\nhidden_size = 8\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 16\n"
-    "num_hidden_layers = 3\nvocab_size = 300\n";
+const std::string header = header_of("train");
+const std::string model = three_layers + "vocab_size = 300\n";
 const std::string rest =
     "[data]\nformat = \"synthetic\"\n[batch]\nseq_len = 16\n[schedule]\nsteps = 10\n"
     "[output]\nmodel = \"out\"\n";

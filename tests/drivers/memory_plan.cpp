@@ -110,11 +110,11 @@ BOOST_AUTO_TEST_CASE(the_largest_context_is_the_last_that_fits) {
 
 BOOST_AUTO_TEST_CASE(a_context_is_no_longer_than_model_or_case) {
   Counter counter;
-  BOOST_TEST(planned(counter, point(1, 100), 1000000).largest_context == 200);
   BOOST_TEST(planned(counter, point(1, 300), 1000000).largest_context == 300);
-  BOOST_TEST(planned(counter, point(1, 100), 3000).largest_context == 200);
-  BOOST_TEST(planned(counter, point(1, 100), 2999).largest_context == 199);
-  BOOST_TEST(planned(counter, point(1, 100), 10).largest_context == 0);
+  const std::vector<std::pair<std::size_t, std::int64_t>> limits{
+      {1000000, 200}, {3000, 200}, {2999, 199}, {10, 0}};
+  for (const auto& [available, context] : limits)
+    BOOST_TEST(planned(counter, point(1, 100), available).largest_context == context);
 }
 
 BOOST_AUTO_TEST_CASE(without_knowing_what_there_is_nothing_is_said) {

@@ -15,15 +15,8 @@
 
 namespace {
 
-using kformer::ColumnType;
-using kformer::FileError;
-using kformer::ResultFile;
-using kformer::Table;
-using kformer::Testing::contents_of;
-using kformer::Testing::error_text;
-using kformer::Testing::FileSizeLimit;
-using kformer::Testing::Hdf5Reader;
-using kformer::Testing::ScratchDirectory;
+using namespace kformer;
+using namespace kformer::Testing;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -238,7 +231,7 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   BOOST_TEST(Hdf5Reader(path).number_attribute("/", "complete") == 1);
 
   ResultFile slow(scratch / "slow.h5");
-  kformer::Testing::put_contents(slow.path(), "of another run");
+  put_contents(slow.path(), "of another run");
   BOOST_TEST(
       contains(error_text([&] { slow.finish(); }), "whose results are in '" + slow.part_path().string() + "'"));
   BOOST_TEST(contents_of(slow.path()) == "of another run");
@@ -247,7 +240,7 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
 BOOST_AUTO_TEST_CASE(only_result_files_are_replaced) {
   const ScratchDirectory scratch;
   for (const std::string name : {"deck.toml", "other.h5.part"}) {
-    kformer::Testing::put_contents(scratch / name, "schema = 1");
+    put_contents(scratch / name, "schema = 1");
     const auto file = scratch / (name == "deck.toml" ? name : "other.h5");
     BOOST_TEST(error_text([&] { ResultFile(file, {.overwrite = true}); }) ==
                "'" + (scratch / name).string() +
@@ -283,7 +276,7 @@ BOOST_AUTO_TEST_CASE(two_runs_do_not_write_one_file) {
 BOOST_AUTO_TEST_CASE(links_that_somebody_planted_are_not_followed) {
   const ScratchDirectory scratch;
   const auto victim = scratch / "victim";
-  kformer::Testing::put_contents(victim, "precious");
+  put_contents(victim, "precious");
   for (const char* name : {"run.h5.part.tmp", "run.h5.tmp", "run.h5.lock"})
     std::filesystem::create_symlink(victim, scratch / name);
   ResultFile(scratch / "run.h5").finish();
@@ -407,7 +400,7 @@ BOOST_AUTO_TEST_CASE(declarations_are_checked) {
 
 BOOST_AUTO_TEST_CASE(hdf5_errors_carry_the_innermost_reason) {
   const ScratchDirectory scratch;
-  kformer::Testing::put_contents(scratch / "no.h5", "this is no HDF5 file");
+  put_contents(scratch / "no.h5", "this is no HDF5 file");
   BOOST_TEST(error_text([&] { Hdf5Reader{scratch / "no.h5"}; }) ==
              "HDF5 cannot open '" + (scratch / "no.h5").string() + "': file signature not found");
   ResultFile(scratch / "empty.h5").finish();

@@ -14,13 +14,8 @@
 
 namespace {
 
-using kformer::SafetensorsFile;
-using kformer::SafetensorsWriter;
-using kformer::Testing::contents_of;
-using kformer::Testing::error_text;
-using kformer::Testing::put_contents;
-using kformer::Testing::safetensors_bytes;
-using kformer::Testing::ScratchDirectory;
+using namespace kformer;
+using namespace kformer::Testing;
 
 SafetensorsFile parse(const std::string& bytes) {
   return SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "x.safetensors");
@@ -224,7 +219,7 @@ BOOST_AUTO_TEST_CASE(a_wish_that_the_file_cannot_fulfil_names_file_and_tensor) {
 }
 
 BOOST_AUTO_TEST_CASE(pipes_and_devices_are_refused_at_once) {
-  const kformer::Testing::ScratchDirectory scratch;
+  const ScratchDirectory scratch;
   BOOST_REQUIRE(::mkfifo((scratch / "config.json").c_str(), 0600) == 0);
   for (const std::string& path : {(scratch / "config.json").string(), std::string("/dev/zero")}) {
     const std::string expected = "cannot read '" + path + "': it is a pipe, a device or a socket, not a file";

@@ -67,12 +67,18 @@ std::string file_error(F f) {
 }
 
 // Two checkpoints, of steps 1 and 2.
-void write_two(const std::filesystem::path& folder, const Arrays& arrays) {
-  CheckpointWriter<Exec> writer({.folder = folder}, arrays.named(), *Ledger::create());
-  writer.snapshot(Exec(), 1, "one");
-  writer.snapshot(Exec(), 2, "two");
-  writer.finish();
-}
+struct TwoCheckpoints {
+  TwoCheckpoints() {
+    const Arrays arrays(1);
+    CheckpointWriter<Exec> writer({.folder = scratch.path()}, arrays.named(), *Ledger::create());
+    writer.snapshot(Exec(), 1, "one");
+    writer.snapshot(Exec(), 2, "two");
+    writer.finish();
+  }
+
+  ScratchDirectory scratch;
+  std::filesystem::path newest = scratch / "step-00000002.safetensors";
+};
 
 }  // namespace
 
@@ -138,11 +144,7 @@ BOOST_AUTO_TEST_CASE(there_may_be_none) {
   BOOST_TEST(newest_step(scratch / "absent") == -1);
 }
 
-BOOST_AUTO_TEST_CASE(a_truncated_file_is_skipped_at_any_length) {
-  const ScratchDirectory scratch;
-  const Arrays arrays(1);
-  write_two(scratch.path(), arrays);
-  const auto newest = scratch / "step-00000002.safetensors";
+BOOST_FIXTURE_TEST_CASE(a_truncated_file_is_skipped_at_any_length, TwoCheckpoints) {
   const std::string whole = contents_of(newest);
   for (std::size_t length = 0; length < whole.size(); ++length) {
     put_contents(newest, whole.substr(0, length));
@@ -156,11 +158,7 @@ BOOST_AUTO_TEST_CASE(a_truncated_file_is_skipped_at_any_length) {
   BOOST_TEST(newest_step(scratch.path()) == 2);
 }
 
-BOOST_AUTO_TEST_CASE(a_flipped_bit_is_found_wherever_it_is) {
-  const ScratchDirectory scratch;
-  const Arrays arrays(1);
-  write_two(scratch.path(), arrays);
-  const auto newest = scratch / "step-00000002.safetensors";
+BOOST_FIXTURE_TEST_CASE(a_flipped_bit_is_found_wherever_it_is, TwoCheckpoints) {
   const std::string whole = contents_of(newest);
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
@@ -178,10 +176,7 @@ BOOST_AUTO_TEST_CASE(a_flipped_bit_is_found_wherever_it_is) {
       reasons.at(0).starts_with("'" + newest.string() + "' is damaged: the checksum of its contents is "));
 }
 
-BOOST_AUTO_TEST_CASE(foreign_files_are_skipped) {
-  const ScratchDirectory scratch;
-  const Arrays arrays(1);
-  write_two(scratch.path(), arrays);
+BOOST_FIXTURE_TEST_CASE(foreign_files_are_skipped, TwoCheckpoints) {
   const float one = 1;
   SafetensorsWriter weights;
   weights.add("w", "F32", {1}, &one);
@@ -248,14 +243,11 @@ BOOST_AUTO_TEST_CASE(a_folder_that_cannot_be_made_is_an_error) {
                        "' for checkpoints: Not a directory");
 }
 
-BOOST_AUTO_TEST_CASE(arrays_of_another_run_are_refused_and_untouched) {
-  const ScratchDirectory scratch;
-  const Arrays arrays(1);
-  write_two(scratch.path(), arrays);
+BOOST_FIXTURE_TEST_CASE(arrays_of_another_run_are_refused_and_untouched, TwoCheckpoints) {
   const auto found = newest_good_checkpoint(scratch.path());
   Arrays other(2);
   const auto before = other.bits();
-  const std::string path = "'" + (scratch / "step-00000002.safetensors").string() + "' ";
+  const std::string path = "'" + newest.string() + "' ";
   const auto restore = [&](auto change) {
     std::vector<NamedArray> all = other.named();
     change(all);

@@ -56,6 +56,15 @@ struct Projections {
   TestTensor<Exec, S> q, k, v, o, q_bias, k_bias, v_bias, o_bias;
 };
 
+/// Calls `f(name, matrix...)` for each matrix of the projections.
+template <class F, class... P>
+void for_each_matrix(F f, P&... projections) {
+  f("q", projections.q...);
+  f("k", projections.k...);
+  f("v", projections.v...);
+  f("o", projections.o...);
+}
+
 /// A module, its weights and what goes in and out.
 template <class T>
 struct Module {
@@ -171,10 +180,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
       };
       check("x", m.x, m.dx);
       if (c.cross) check("context", m.context, m.dcontext);
-      check("q", m.w.q, m.d.q);
-      check("k", m.w.k, m.d.k);
-      check("v", m.w.v, m.d.v);
-      check("o", m.w.o, m.d.o);
+      for_each_matrix(check, m.w, m.d);
       if (!c.bias) continue;
       check("q_bias", m.w.q_bias, m.d.q_bias);
       check("v_bias", m.w.v_bias, m.d.v_bias);
@@ -260,10 +266,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T,
       check("y", m.y, exact.y);
       check("dx", m.dx, exact.dx);
       if (c.cross) check("dcontext", m.dcontext, exact.dcontext);
-      check("dq", m.d.q, exact.d.q);
-      check("dk", m.d.k, exact.d.k);
-      check("dv", m.d.v, exact.d.v);
-      check("do", m.d.o, exact.d.o);
+      for_each_matrix(check, m.d, exact.d);
       for (const auto* t : {&m.x, &m.y, &m.dx, &m.dcontext}) BOOST_TEST(t->guards_intact());
     }
 }

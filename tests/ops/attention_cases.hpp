@@ -99,6 +99,21 @@ struct AttentionCase {
   }
 };
 
+/// What every kernel has to get right: tiles that are not full, queries that see nothing, and extents of zero.
+inline std::vector<AttentionCase> edge_cases() {
+  return {
+      AttentionCase{1, 65, 97, 2, 1, 64, 80}.causal().window(33),
+      AttentionCase{1, 113, 75, 1, 1, 80, 64}.causal(),  // the first queries see nothing
+      AttentionCase{1, 64, 128, 2, 2, 16, 16},
+      AttentionCase{1, 260, 260, 2, 1, 16, 16}.causal(),
+      AttentionCase{1, 5, 0, 2, 1, 8, 8},
+      AttentionCase{1, 0, 5, 2, 1, 8, 8}.causal(),
+      AttentionCase{0, 5, 5, 2, 1, 8, 8},
+      AttentionCase{1, 5, 5, 0, 0, 8, 8},
+      AttentionCase{1, 5, 5, 0, 2, 8, 8},
+  };
+}
+
 /// The operands of a case, and the results of the references.
 template <class T>
 struct AttentionTensors {

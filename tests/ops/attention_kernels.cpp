@@ -34,25 +34,17 @@ void test_both(const std::vector<Case>& cases) {
 // batches, and sinks with many heads.
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
+  test_both<T>(edge_cases());
   test_both<T>({
       Case{64, 1, 1, 1, 1, 1, 1},
       Case{24, 75, 75, 4, 1, 8, 5}.causal(),
       Case{1, 113, 113, 3, 3, 5, 8}.window(20),
-      Case{1, 65, 97, 2, 1, 64, 80}.causal().window(33),
-      Case{1, 113, 75, 1, 1, 80, 64}.causal(),  // the first queries see nothing
-      Case{4, 20, 9, 8, 1, 8, 8}.window(3),     // likewise
+      Case{4, 20, 9, 8, 1, 8, 8}.window(3),
       Case{32, 1, 113, 4, 1, 64, 64},
       Case{16, 75, 1, 2, 1, 8, 8},
-      Case{1, 64, 128, 2, 2, 16, 16},
-      Case{1, 260, 260, 2, 1, 16, 16}.causal(),
       Case{1, 130, 260, 2, 2, 16, 16}.causal().window(70),
       Case{6, 75, 113, 2, 1, 8, 8}.spread(5),
       Case{6, 75, 113, 2, 1, 8, 8}.causal().spread(5),
-      Case{1, 5, 0, 2, 1, 8, 8},
-      Case{1, 0, 5, 2, 1, 8, 8}.causal(),
-      Case{0, 5, 5, 2, 1, 8, 8},
-      Case{1, 5, 5, 0, 0, 8, 8},
-      Case{1, 5, 5, 0, 2, 8, 8},
       Case{4, 5, 7, 4, 2, 0, 64},
       Case{1, 5, 7, 2, 1, 8, 0},
       Case{1, 1025, 1025, 1, 1, 8, 8}.causal(),

@@ -101,6 +101,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_kernel_of_every_public_function_keeps_it, T,
   }
 }
 
+// Each has an overload for the default instance.
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_public_function_runs_without_an_instance, T, Scalars) {
+  for (const PublicFunction& function : every_public_function<T>())
+    if (function.call_without_instance) BOOST_TEST_CONTEXT(function.name) {
+        BOOST_CHECK_NO_THROW(function.call_without_instance());
+      }
+  BOOST_CHECK_NO_THROW(Kokkos::fence("kformer::Testing::contract"));
+}
+
 /// What `call` lets Kokkos allocate.
 template <class F>
 std::vector<ToolsRecorder::Allocation> allocations_of(F call) {

@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kformer/ops/attention_index.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/sampling.hpp"
 #include "support/every_kernel.hpp"
 
 /// \file
@@ -31,17 +34,43 @@ struct LastThreeKeys {
   KOKKOS_FUNCTION KeyRange keys(AttentionRows rows) const { return {rows.first - 2, rows.end}; }
 };
 
+/// Operands of the functions that tests with and without an instance of the caller's call.
+template <class T>
+auto linear_cross_entropy_operands() {
+  using C = compute_t<T>;
+  return LinearCrossEntropyOperands{.x = Matrix<T>("x", 5, 12),
+                                    .weight = Matrix<T>("weight", 7, 12),
+                                    .targets = Vector<std::int32_t>("targets", 5),
+                                    .dloss = Vector<C>("dloss", 5),
+                                    .loss = Vector<C>("loss", 5),
+                                    .dx = Matrix<T>("dx", 5, 12),
+                                    .dweight = Matrix<C>("dweight", 7, 12)};
+}
+/// \copydoc linear_cross_entropy_operands
+template <class T>
+auto sample_operands() {
+  return SampleOperands{.logits = Matrix<T>("logits", 5, 12),
+                        .history = Matrix<std::int32_t>("history", 5, 3),
+                        .history_lengths = Vector<std::int32_t>("history_lengths", 5),
+                        .positions = Vector<std::int32_t>("positions", 5),
+                        .tokens = Vector<std::int32_t>("tokens", 5),
+                        .log_probabilities = Vector<compute_t<T>>("log_probabilities", 5)};
+}
+
 /// A public function with its operands, and the kernels it chooses from.
 struct PublicFunction {
   const char* name;                  ///< without namespace
   const char* forced_as;             ///< what KFORMER_KERNEL calls it
   std::vector<std::string> kernels;  ///< the entries of its list
   std::function<void(const Exec&)> call;
+  std::function<void()> call_without_instance;  ///< if the default instance is of this space
 };
 
+/// `call` takes an instance or nothing.
 template <class Problem, class F>
 PublicFunction row(const char* name, F call) {
-  PublicFunction function{name, Problem::function, {}, call};
+  PublicFunction function{name, Problem::function, {}, call, {}};
+  if constexpr (std::is_same_v<Exec, Kokkos::DefaultExecutionSpace>) function.call_without_instance = call;
   for (const auto& kernel : kernels<Problem, Exec>()) function.kernels.push_back(kernel.name);
   return function;
 }

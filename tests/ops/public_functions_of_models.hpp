@@ -25,9 +25,9 @@ void add_embedding(std::vector<PublicFunction>& table) {
   const Matrix<T> weight("weight", 7, 12), y("y", 5, 12);
   const Matrix<compute_t<T>> dweight("dweight", 7, 12);
   table.push_back(row<Impl::EmbeddingForward>(
-      "embedding_forward", [=](const Exec& exec) { embedding_forward(exec, ids, weight, y); }));
+      "embedding_forward", [=](const auto&... exec) { embedding_forward(exec..., ids, weight, y); }));
   table.push_back(row<Impl::EmbeddingBackward>(
-      "embedding_backward", [=](const Exec& exec) { embedding_backward(exec, ids, y, dweight); }));
+      "embedding_backward", [=](const auto&... exec) { embedding_backward(exec..., ids, y, dweight); }));
 }
 
 template <class T>
@@ -37,18 +37,19 @@ void add_quantized(std::vector<PublicFunction>& table) {
   const Kokkos::View<std::byte*, Memory> bytes("bytes", quantized_bytes(QuantizedFormat::q4_1, 7, 64));
   // Made in each call: the Views keep the memory, matrices do not.
   const auto matrix = [=] { return QuantizedOutput{QuantizedFormat::q4_1, bytes.data(), 7, 64}; };
-  table.push_back(row<Impl::Quantize>("quantize", [=](const Exec& exec) { quantize(exec, weight, matrix()); }));
   table.push_back(
-      row<Impl::Dequantize>("dequantize", [=](const Exec& exec) { dequantize(exec, matrix(), weight); }));
+      row<Impl::Quantize>("quantize", [=](const auto&... exec) { quantize(exec..., weight, matrix()); }));
+  table.push_back(
+      row<Impl::Dequantize>("dequantize", [=](const auto&... exec) { dequantize(exec..., matrix(), weight); }));
   for (const auto activations : {Activations::full, Activations::int8})
-    table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_forward", [=](const Exec& exec) {
-      quantized_linear_forward(exec, x, matrix(), y, {activations});
+    table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_forward", [=](const auto&... exec) {
+      quantized_linear_forward(exec..., x, matrix(), y, {activations});
     }));
-  table.push_back(row<Impl::QuantizedLinearForward>("quantized_linear_residual_forward", [=](const Exec& exec) {
-    quantized_linear_residual_forward(exec, x, matrix(), y, y);
-  }));
-  table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const Exec& exec) {
-    quantized_embedding_forward(exec, ids, matrix(), rows);
+  table.push_back(row<Impl::QuantizedLinearForward>(
+      "quantized_linear_residual_forward",
+      [=](const auto&... exec) { quantized_linear_residual_forward(exec..., x, matrix(), y, y); }));
+  table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const auto&... exec) {
+    quantized_embedding_forward(exec..., ids, matrix(), rows);
   }));
 }
 
@@ -59,16 +60,16 @@ void add_ternary(std::vector<PublicFunction>& table) {
   const Matrix<compute_t<T>> dweight("dweight", 7, 64);
   const auto bytes = workspace(ternary_linear_backward_workspace_bytes<T>(Exec(), 5, 64, 7));
   const Kokkos::View<std::byte*, Memory> packed("packed", quantized_bytes(QuantizedFormat::tq2_0, 7, 64));
-  table.push_back(row<Impl::TernaryQuantize>("ternary_quantize", [=](const Exec& exec) {
-    ternary_quantize(exec, weight, QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), 7, 64}, bytes);
+  table.push_back(row<Impl::TernaryQuantize>("ternary_quantize", [=](const auto&... exec) {
+    ternary_quantize(exec..., weight, QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), 7, 64}, bytes);
   }));
-  table.push_back(row<Impl::TernaryActivations>("ternary_activations",
-                                                [=](const Exec& exec) { ternary_activations(exec, x, dx); }));
-  table.push_back(row<Impl::TernaryQuantize>("ternary_linear_forward", [=](const Exec& exec) {
-    ternary_linear_forward(exec, x, weight, y, {}, bytes);
+  table.push_back(row<Impl::TernaryActivations>(
+      "ternary_activations", [=](const auto&... exec) { ternary_activations(exec..., x, dx); }));
+  table.push_back(row<Impl::TernaryQuantize>("ternary_linear_forward", [=](const auto&... exec) {
+    ternary_linear_forward(exec..., x, weight, y, {}, bytes);
   }));
-  table.push_back(row<Impl::TernaryActivations>("ternary_linear_backward", [=](const Exec& exec) {
-    ternary_linear_backward(exec, x, weight, y, dx, dweight, {}, bytes);
+  table.push_back(row<Impl::TernaryActivations>("ternary_linear_backward", [=](const auto&... exec) {
+    ternary_linear_backward(exec..., x, weight, y, dx, dweight, {}, bytes);
   }));
 }
 
@@ -77,37 +78,26 @@ void add_cross_entropy(std::vector<PublicFunction>& table) {
   const Matrix<T> logits("logits", 5, 12), dlogits("dlogits", 5, 12);
   const Vector<std::int32_t> targets("targets", 5);
   const Vector<compute_t<T>> loss("loss", 5), lse("lse", 5), dloss("dloss", 5);
-  table.push_back(row<Impl::CrossEntropyForward>("cross_entropy_forward", [=](const Exec& exec) {
-    cross_entropy_forward(exec, logits, targets, loss, lse);
+  table.push_back(row<Impl::CrossEntropyForward>("cross_entropy_forward", [=](const auto&... exec) {
+    cross_entropy_forward(exec..., logits, targets, loss, lse);
   }));
-  table.push_back(row<Impl::CrossEntropyBackward>("cross_entropy_backward", [=](const Exec& exec) {
-    cross_entropy_backward(exec, logits, targets, lse, dloss, dlogits);
+  table.push_back(row<Impl::CrossEntropyBackward>("cross_entropy_backward", [=](const auto&... exec) {
+    cross_entropy_backward(exec..., logits, targets, lse, dloss, dlogits);
   }));
 }
 
 /// Composed of the products and of cross entropy; two chunks.
 template <class T>
 void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
-  using C = compute_t<T>;
-  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), dx("dx", 5, 12);
-  const Vector<std::int32_t> targets("targets", 5);
-  const Vector<C> loss("loss", 5), dloss("dloss", 5);
-  const Matrix<C> dweight("dweight", 7, 12);
+  const auto all = linear_cross_entropy_operands<T>();
   const LinearCrossEntropyOptions options{.chunk_rows = 3};
   const auto bytes = workspace(linear_cross_entropy_workspace_bytes<T>(Exec(), 5, 7, options));
-  table.push_back(row<Impl::CrossEntropyForward>(
-      "linear_cross_entropy of the loss alone",
-      [=](const Exec& exec) { linear_cross_entropy(exec, x, weight, targets, loss, options, bytes); }));
-  table.push_back(row<Impl::CrossEntropyBackward>("linear_cross_entropy", [=](const Exec& exec) {
-    linear_cross_entropy(exec,
-                         LinearCrossEntropyOperands{.x = x,
-                                                    .weight = weight,
-                                                    .targets = targets,
-                                                    .dloss = dloss,
-                                                    .loss = loss,
-                                                    .dx = dx,
-                                                    .dweight = dweight},
-                         options, bytes);
+  table.push_back(
+      row<Impl::CrossEntropyForward>("linear_cross_entropy of the loss alone", [=](const auto&... exec) {
+        linear_cross_entropy(exec..., all.x, all.weight, all.targets, all.loss, options, bytes);
+      }));
+  table.push_back(row<Impl::CrossEntropyBackward>("linear_cross_entropy", [=](const auto&... exec) {
+    linear_cross_entropy(exec..., all, options, bytes);
   }));
 }
 
@@ -134,38 +124,27 @@ void add_adamw(std::vector<PublicFunction>& table) {
   };
   const auto bytes = workspace(gradient_norm_workspace_bytes(Exec(), plain()));
   table.push_back(row<Impl::GradientNorm>(
-      "gradient_norm", [=](const Exec& exec) { gradient_norm(exec, plain(), norm, bytes); }));
-  table.push_back(row<Impl::AdamW>("adamw", [=](const Exec& exec) { adamw(exec, plain()); }));
-  table.push_back(row<Impl::AdamW>("adamw with a norm",
-                                   [=](const Exec& exec) { adamw(exec, plain(), norm, {.max_norm = 1}); }));
+      "gradient_norm", [=](const auto&... exec) { gradient_norm(exec..., plain(), norm, bytes); }));
+  table.push_back(row<Impl::AdamW>("adamw", [=](const auto&... exec) { adamw(exec..., plain()); }));
+  table.push_back(row<Impl::AdamW>(
+      "adamw with a norm", [=](const auto&... exec) { adamw(exec..., plain(), norm, {.max_norm = 1}); }));
   if constexpr (sizeof(T) < 8)
     table.push_back(
-        row<Impl::AdamW>("adamw with 8-bit states", [=](const Exec& exec) { adamw(exec, coded()); }));
+        row<Impl::AdamW>("adamw with 8-bit states", [=](const auto&... exec) { adamw(exec..., coded()); }));
 }
 
 template <class T>
 void add_sampling(std::vector<PublicFunction>& table) {
-  const Matrix<T> logits("logits", 5, 12);
-  const Matrix<std::int32_t> history("history", 5, 3);
-  const Vector<std::int32_t> lengths("lengths", 5), positions("positions", 5), tokens("tokens", 5);
-  const Vector<compute_t<T>> log_probabilities("log_probabilities", 5);
+  const auto all = sample_operands<T>();
   const SamplingOptions options{.top_k = 3, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1};
   const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), 5, 12, true, options));
-  table.push_back(row<Impl::Sampling>("sample", [=](const Exec& exec) {
-    sample(exec,
-           SampleOperands{.logits = logits,
-                          .history = history,
-                          .history_lengths = lengths,
-                          .positions = positions,
-                          .tokens = tokens,
-                          .log_probabilities = log_probabilities},
-           options, bytes);
+  table.push_back(
+      row<Impl::Sampling>("sample", [=](const auto&... exec) { sample(exec..., all, options, bytes); }));
+  table.push_back(row<Impl::Sampling>("sample without a history", [=](const auto&... exec) {
+    sample(exec..., all.logits, all.positions, all.tokens, all.log_probabilities, {.temperature = 0});
   }));
-  table.push_back(row<Impl::Sampling>("sample without a history", [=](const Exec& exec) {
-    sample(exec, logits, positions, tokens, log_probabilities, {.temperature = 0});
-  }));
-  table.push_back(row<Impl::TokenLogProbabilities>("token_log_probabilities", [=](const Exec& exec) {
-    token_log_probabilities(exec, logits, tokens, log_probabilities);
+  table.push_back(row<Impl::TokenLogProbabilities>("token_log_probabilities", [=](const auto&... exec) {
+    token_log_probabilities(exec..., all.logits, all.tokens, all.log_probabilities);
   }));
 }
 
@@ -183,34 +162,34 @@ void add_kv_cache(std::vector<PublicFunction>& table) {
   const Tokens<C> masses("masses", 2, 2, 12);
   const Matrix<std::int32_t> positions("positions", 2, 12);
   table.push_back(row<Impl::KvAppend>(
-      "kv_append", [=](const Exec& exec) { kv_append(exec, k, v, slots, k_cache, v_cache); }));
+      "kv_append", [=](const auto&... exec) { kv_append(exec..., k, v, slots, k_cache, v_cache); }));
   table.push_back(row<Impl::KvGather>(
-      "kv_gather", [=](const Exec& exec) { kv_gather(exec, k_cache, v_cache, slots, k, v, 4); }));
-  table.push_back(row<Impl::KvCopy>("kv_copy", [=](const Exec& exec) { kv_copy(exec, arrays, others); }));
+      "kv_gather", [=](const auto&... exec) { kv_gather(exec..., k_cache, v_cache, slots, k, v, 4); }));
+  table.push_back(row<Impl::KvCopy>("kv_copy", [=](const auto&... exec) { kv_copy(exec..., arrays, others); }));
   table.push_back(
-      row<Impl::KvCompact>("kv_compact", [=](const Exec& exec) { kv_compact(exec, arrays, kept); }));
-  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const Exec& exec) {
-    kv_append_int8(exec, KvAppendInt8Operands{.k = k,
-                                              .v = v,
-                                              .slots = slots,
-                                              .k_codes = k_codes,
-                                              .k_scale = k_scale,
-                                              .v_codes = v_codes,
-                                              .v_scale = v_scale});
+      row<Impl::KvCompact>("kv_compact", [=](const auto&... exec) { kv_compact(exec..., arrays, kept); }));
+  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const auto&... exec) {
+    kv_append_int8(exec..., KvAppendInt8Operands{.k = k,
+                                                 .v = v,
+                                                 .slots = slots,
+                                                 .k_codes = k_codes,
+                                                 .k_scale = k_scale,
+                                                 .v_codes = v_codes,
+                                                 .v_scale = v_scale});
   }));
-  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const Exec& exec) {
+  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const auto&... exec) {
     kv_gather_int8(
-        exec,
+        exec...,
         KvGatherInt8Operands{
             .k_codes = k_codes, .k_scale = k_scale, .v_codes = v_codes, .v_scale = v_scale, .k = k, .v = v});
   }));
-  table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const Exec& exec) {
-    kv_attention_mass(exec, q, k_cache, lse, positions, mass);
+  table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const auto&... exec) {
+    kv_attention_mass(exec..., q, k_cache, lse, positions, mass);
   }));
   table.push_back(row<Impl::KvHeavyHitters>(
-      "kv_heavy_hitters", [=](const Exec& exec) { kv_heavy_hitters(exec, masses, kept, 2); }));
-  table.push_back(
-      row<Impl::KvMask>("kv_mask", [=](const Exec& exec) { kv_mask(exec, positions, bias, {.window = 3}); }));
+      "kv_heavy_hitters", [=](const auto&... exec) { kv_heavy_hitters(exec..., masses, kept, 2); }));
+  table.push_back(row<Impl::KvMask>(
+      "kv_mask", [=](const auto&... exec) { kv_mask(exec..., positions, bias, {.window = 3}); }));
 }
 
 }  // namespace kformer::Testing

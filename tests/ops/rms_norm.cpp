@@ -16,18 +16,18 @@ using namespace rms_norm_cases;
 BOOST_AUTO_TEST_SUITE(rms_norm)
 
 // Odd columns leave a part of a vector; 2100 rows are cut into more blocks than 65.
-const std::vector<Shape> shapes{{1, 1},   {3, 5},  {9, 15},   {20, 17},  {75, 113},
-                                {65, 64}, {6, 71}, {2, 1025}, {2100, 9}, {0, 8}};
+const std::vector<RowShape> shapes{{1, 1},   {3, 5},  {9, 15},   {20, 17},  {75, 113},
+                                   {65, 64}, {6, 71}, {2, 1025}, {2100, 9}, {0, 8}};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
-  for (const Shape shape : shapes)
+  for (const RowShape shape : shapes)
     for (const bool fused : {false, true}) test_forward<T>(shape, fused, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE(the_norm_is_that_of_the_sum_as_stored) { test_norm_of_the_stored_sum(2, every_kernel); }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
-  for (const Shape shape : shapes)
+  for (const RowShape shape : shapes)
     for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::strided, every_kernel);
 }
 
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(statistics_of_heads_are_dense) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {
-  const Shape shape{5, 70};
+  const RowShape shape{5, 70};
   const auto v = [](const TestTensor<Exec, T>& t) { return t.template view<2>(); };
   with_each_kernel(&Impl::RmsNormForward::x, dtype_of<T>, [&] {
     const Tensors<T> apart(shape, true), plain(shape, true);
@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(reference_by_hand) {
 // together.
 BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
   for (const bool fused : {false, true}) {
-    const Shape shape{7, 33};
+    const RowShape shape{7, 33};
     Tensors<double> t(shape, fused), direction(shape, fused, 7);
     const auto x0 = t.x.read<double>(), w0 = t.weight.read<double>(), r0 = t.residual.read<double>();
     const auto ux = direction.x.read<double>(), uw = direction.weight.read<double>(),

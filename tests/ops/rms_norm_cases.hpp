@@ -12,16 +12,12 @@
 namespace kformer::Testing::rms_norm_cases {
 namespace ref = kformer::Impl::reference;
 
-struct Shape {
-  std::int64_t rows, hidden;
-};
-
 template <class T>
 struct Tensors {
   TestTensor<Exec, T> x, residual, weight, sum, y, dy, dsum, dx;
   TestTensor<Exec, compute_t<T>> rstd, dweight;
 
-  Tensors(Shape s, bool fused, unsigned seed = 20260101, Rows rows_lie = Rows::strided) {
+  Tensors(RowShape s, bool fused, unsigned seed = 20260101, Rows rows_lie = Rows::strided) {
     std::mt19937 generator(seed);
     auto rows = [&] { return TestTensor<Exec, T>({s.rows, s.hidden}, rows_lie); };
     x = rows().random(generator);
@@ -37,7 +33,7 @@ struct Tensors {
     rstd = TestTensor<Exec, compute_t<T>>({s.rows});
     dweight = TestTensor<Exec, compute_t<T>>({s.hidden}).random(generator);
   }
-  Tensors(Shape s, bool fused, Rows rows) : Tensors(s, fused, 20260101, rows) {}
+  Tensors(RowShape s, bool fused, Rows rows) : Tensors(s, fused, 20260101, rows) {}
 
   template <class Real, class Store>
   auto forward() const {
@@ -59,7 +55,7 @@ struct Tensors {
 };
 
 template <class T, class Test>
-void test_forward(Shape shape, bool fused, Rows rows, Test test) {
+void test_forward(RowShape shape, bool fused, Rows rows, Test test) {
   Tensors<T> t(shape, fused, rows);
   const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
   const auto naive = t.template forward<compute_t<T>, T>();
@@ -84,7 +80,7 @@ void test_norm_of_the_stored_sum(std::int64_t hidden, Test test) {
 }
 
 template <class T, class Test>
-void test_backward(Shape shape, bool fused, Rows rows, Test test) {
+void test_backward(RowShape shape, bool fused, Rows rows, Test test) {
   Tensors<T> t(shape, fused, rows);
   const auto saved = t.template forward<oracle_t<T>, oracle_t<T>>();
   t.rstd.fill([&](std::size_t i) { return static_cast<compute_t<T>>(saved.rstd.values()[i]); });
@@ -107,7 +103,7 @@ void test_backward(Shape shape, bool fused, Rows rows, Test test) {
 
 /// Rows times 2^exponent, whose squares leave the range of the type of arithmetic.
 template <class T, class Test>
-void test_magnitude(Shape shape, int exponent, bool fused, Rows rows, Test test) {
+void test_magnitude(RowShape shape, int exponent, bool fused, Rows rows, Test test) {
   using Real = oracle_t<T>;
   Tensors<T> t(shape, fused, rows);
   // The textbook has no trouble with the unscaled rows, and a power of two changes no rounding.

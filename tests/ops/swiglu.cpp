@@ -12,17 +12,17 @@ using namespace swiglu_cases;
 BOOST_AUTO_TEST_SUITE(swiglu)
 
 // Odd columns leave a part of a vector; long rows are cut into stretches.
-const std::vector<Shape> shapes{{1, 1},    {3, 5},    {4, 15},    {5, 17}, {7, 33}, {75, 113},
-                                {2, 2048}, {2, 4099}, {2, 33001}, {0, 8},  {3, 0}};
+const std::vector<RowShape> shapes{{1, 1},    {3, 5},    {4, 15},    {5, 17}, {7, 33}, {75, 113},
+                                   {2, 2048}, {2, 4099}, {2, 33001}, {0, 8},  {3, 0}};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
-    for (const Shape shape : shapes) test_forward<T>(shape, scale, Rows::strided, every_kernel);
+    for (const RowShape shape : shapes) test_forward<T>(shape, scale, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
-    for (const Shape shape : shapes) test_backward<T>(shape, scale, Rows::strided, every_kernel);
+    for (const RowShape shape : shapes) test_backward<T>(shape, scale, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_arrays_have_the_bits_of_their_rows, T, Scala
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, Scalars) {
-  const Shape shape{3, 70};
+  const RowShape shape{3, 70};
   const Tensors<T> apart(shape);
   auto bits_of = [](const TestTensor<Exec, T>& t) {
     Exec().fence("kformer::Testing::swiglu");

@@ -12,15 +12,11 @@
 namespace kformer::Testing::swiglu_cases {
 namespace ref = kformer::Impl::reference;
 
-struct Shape {
-  std::int64_t rows, hidden;
-};
-
 template <class T>
 struct Tensors {
   TestTensor<Exec, T> gate, up, y, dy, dgate, dup;
 
-  explicit Tensors(Shape s, double scale = 2.0, Rows rows = Rows::strided) {
+  explicit Tensors(RowShape s, double scale = 2.0, Rows rows = Rows::strided) {
     std::mt19937 generator(20260103);
     auto make = [&] { return TestTensor<Exec, T>({s.rows, s.hidden}, rows); };
     gate = make().random(generator, scale);
@@ -43,7 +39,7 @@ struct Tensors {
 };
 
 template <class T, class Test>
-void test_forward(Shape shape, double scale, Rows rows, Test test) {
+void test_forward(RowShape shape, double scale, Rows rows, Test test) {
   Tensors<T> t(shape, scale, rows);
   const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
   const auto naive = t.template forward<compute_t<T>, T>();
@@ -52,7 +48,7 @@ void test_forward(Shape shape, double scale, Rows rows, Test test) {
 }
 
 template <class T, class Test>
-void test_backward(Shape shape, double scale, Rows rows, Test test) {
+void test_backward(RowShape shape, double scale, Rows rows, Test test) {
   Tensors<T> t(shape, scale, rows);
   const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
   const auto naive = t.template backward<compute_t<T>, T>();
@@ -127,7 +123,7 @@ void test_rounding(int exponents, Test test) {
 
 template <class T, class Test>
 void test_nan(std::int64_t hidden, Rows rows, Test test) {
-  const Shape shape{2, hidden};
+  const RowShape shape{2, hidden};
   const auto is_odd = [n = static_cast<std::size_t>(hidden)](std::size_t i) {
     return i % n == 3 || i % n == n - 1;
   };

@@ -14,6 +14,11 @@
 
 namespace kformer::Testing {
 
+/// Extents of an array of rows.
+struct RowShape {
+  std::int64_t rows, hidden;
+};
+
 using kformer::Impl::for_each_element;
 using kformer::Impl::HostTensor;
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "decks/engine/description.hpp"
 #include "io/schema/key.hpp"
 
 namespace kformer::Impl::schema {
@@ -35,8 +36,10 @@ Json json_of(const std::vector<T>& values) {
 Json json_schema_of(const Key& key, const Type& type);
 
 /// The visitor that describes a deck as a JSON Schema.
-class JsonSchema {
+class JsonSchema : public Description<JsonSchema> {
  public:
+  using Description<JsonSchema>::table;
+
   template <class T>
   void key(const Key& key, const T& member) {
     Json schema = json_schema_of(key, type_of<T>(key));
@@ -52,12 +55,6 @@ class JsonSchema {
     JsonSchema below;
     describe(below, member);
     m_properties[key.name] = below.object(key.help);
-  }
-
-  template <class T>
-  void table(const TableKey& key, std::optional<T>&) {
-    T member;
-    table(key, member);
   }
 
   template <class T>

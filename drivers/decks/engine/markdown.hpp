@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "decks/engine/description.hpp"
 #include "io/schema/key.hpp"
 #include "io/schema/names_in.hpp"
 #include "io/schema/toml_text.hpp"
@@ -21,8 +21,10 @@ std::string markdown_heading(const std::string& name, const char* help);
 std::string markdown_list(const std::string& name, const char* help, const std::vector<std::string>& names);
 
 /// The visitor that documents a deck as Markdown.
-class Markdown {
+class Markdown : public Description<Markdown> {
  public:
+  using Description<Markdown>::table;
+
   /// \param name of the table, empty for the top level
   explicit Markdown(std::string name = {}) : m_name(std::move(name)) {}
 
@@ -36,12 +38,6 @@ class Markdown {
     Markdown below(qualified(key));
     describe(below, member);
     m_sections += markdown_heading(qualified(key), key.help) + below.text();
-  }
-
-  template <class T>
-  void table(const TableKey& key, std::optional<T>&) {
-    T member;
-    table(key, member);
   }
 
   template <class T>

@@ -113,14 +113,9 @@ void linear_forward(const X& x, const W& weight, const Y& y, const LinearOptions
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_forward`. None is
 /// needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_forward_workspace_bytes() {
-  return linear_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// The same with a bias: `y = scale · x Wᵀ + bias`, rounded once.
@@ -153,14 +148,9 @@ void linear_bias_forward(const X& x, const W& weight, const B& bias, const Y& y,
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_bias_forward`.
 /// None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_bias_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_bias_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_bias_forward_workspace_bytes() {
-  return linear_bias_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// The same with the residual addition fused: `y = residual + scale · x Wᵀ`, rounded once.
@@ -194,14 +184,9 @@ void linear_residual_forward(const X& x, const W& weight, const R& residual, con
 
 /// Bytes of workspace that let a library choose among all its algorithms for
 /// `linear_residual_forward`. None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_residual_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_residual_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_residual_forward_workspace_bytes() {
-  return linear_residual_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_forward` and its variants with respect to `x`: `dx = scale · dy W` (overwritten). The
@@ -233,14 +218,9 @@ void linear_backward_input(const W& weight, const DY& dy, const DX& dx, const Li
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_backward_input`.
 /// None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_backward_input_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_backward_input_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_backward_input_workspace_bytes() {
-  return linear_backward_input_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_forward` and its variants with respect to `weight`: `dweight += scale · dyᵀ x`
@@ -272,14 +252,9 @@ void linear_backward_weight(const X& x, const DY& dy, const DW& dweight, const L
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_backward_weight`.
 /// None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_backward_weight_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_backward_weight_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_backward_weight_workspace_bytes() {
-  return linear_backward_weight_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Both gradients of `linear_forward`: `linear_backward_input`, then `linear_backward_weight`.
@@ -316,14 +291,9 @@ void linear_backward(const X& x, const W& weight, const DY& dy, const DX& dx, co
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_backward`. None
 /// is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_backward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_backward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_backward_workspace_bytes() {
-  return linear_backward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// Gradient of `linear_bias_forward` with respect to `bias`: `dbias += Σ_rows dy` (accumulated, in a fixed

@@ -97,14 +97,9 @@ void linear_swiglu_forward(const X& x, const W& weight, const GU& gate_up, const
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_swiglu_forward`.
 /// None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_swiglu_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_swiglu_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_swiglu_forward_workspace_bytes() {
-  return linear_swiglu_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// `y = scale · x · weightᵀ` by `linear_forward`, whose first `options.heads` heads are then rotated as by
@@ -144,14 +139,9 @@ void linear_rope_forward(const X& x, const W& weight, const C& cos, const S& sin
 
 /// Bytes of workspace that let a library choose among all its algorithms for `linear_rope_forward`.
 /// None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_rope_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_rope_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_rope_forward_workspace_bytes() {
-  return linear_rope_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 /// The operands of `linear_bias_rope_forward`.
@@ -196,14 +186,9 @@ void linear_bias_rope_forward(const LinearBiasRopeForwardOperands<V...>& operand
 
 /// Bytes of workspace that let a library choose among all its algorithms for
 /// `linear_bias_rope_forward`. None is needed; two instances must not share one at the same time.
-template <ExecutionSpace Exec>
-std::size_t linear_bias_rope_forward_workspace_bytes(const Exec&) {
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t linear_bias_rope_forward_workspace_bytes(const Exec& = Exec()) {
   return Impl::product_workspace_bytes<Exec>();
-}
-
-/// The same on the default instance.
-inline std::size_t linear_bias_rope_forward_workspace_bytes() {
-  return linear_bias_rope_forward_workspace_bytes(Kokkos::DefaultExecutionSpace());
 }
 
 }  // namespace kformer

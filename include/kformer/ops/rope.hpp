@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "kformer/core/kernel_list.hpp"
@@ -45,13 +46,21 @@ struct RopeBackward : RopeRotation {
   void check() const;
 };
 
+/// Where tokens stand: a View of their positions, or the position of the first one.
+template <class P>
+concept RopePositions = AnyView<P> || std::integral<P>;
+
 /// Runs `Direction`, which is `RopeForward` or `RopeBackward`.
-template <class Direction, class Exec, class Q, class K, class C, class S>
-void rotate(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const TensorRef& positions,
-            std::int64_t first_position, RopeLayout layout) {
+template <class Direction, class Exec, class Q, class K, class C, class S, class P>
+void rotate(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
+            RopeLayout layout) {
   using T = scalar_t<Q>;
-  const Direction problem{{output<Exec, T, 4>(q), output<Exec, T, 4>(k), input<Exec, compute_t<T>, 2>(cos),
-                           input<Exec, compute_t<T>, 2>(sin), positions, first_position, layout}};
+  Direction problem{{output<Exec, T, 4>(q), output<Exec, T, 4>(k), input<Exec, compute_t<T>, 2>(cos),
+                     input<Exec, compute_t<T>, 2>(sin), TensorRef(), 0, layout}};
+  if constexpr (std::integral<P>)
+    problem.first_position = positions;
+  else
+    problem.positions = input<Exec, std::int32_t, 2>(positions);
   call(exec, problem);
 }
 
@@ -91,44 +100,21 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 /// \param k         (batch, seq, kv_heads, head_dim), T, changed in place
 /// \param cos       (table positions, head_dim / 2), compute_t<T>
 /// \param sin       (table positions, head_dim / 2), compute_t<T>
-/// \param positions (batch, seq) or, the same for the whole batch, (1, seq), int32
+/// \param positions (batch, seq) or, the same for the whole batch, (1, seq), int32; or an integer, the position
+///                  of the first element of every sequence, after which positions are consecutive
 /// \param layout    which components form a pair
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
-void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
+void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions = 0,
                   RopeLayout layout = RopeLayout::half_split) {
-  Impl::rotate<Impl::RopeForward>(exec, q, k, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0,
-                                  layout);
+  Impl::rotate<Impl::RopeForward>(exec, q, k, cos, sin, positions, layout);
 }
 
 /// The same on the default instance.
-template <AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
-void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& positions,
+template <AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
+void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& positions = 0,
                   RopeLayout layout = RopeLayout::half_split) {
   rope_forward(Kokkos::DefaultExecutionSpace(), q, k, cos, sin, positions, layout);
-}
-
-/// The same with consecutive positions: element `s` of the sequence has position `first_position + s`.
-///
-/// \param exec           the instance
-/// \param q              (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
-/// \param k              (batch, seq, kv_heads, head_dim), T, changed in place
-/// \param cos            (table positions, head_dim / 2), compute_t<T>
-/// \param sin            (table positions, head_dim / 2), compute_t<T>
-/// \param first_position position of the first element of every sequence
-/// \param layout         which components form a pair
-/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
-void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin,
-                  std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  Impl::rotate<Impl::RopeForward>(exec, q, k, cos, sin, {}, first_position, layout);
-}
-
-/// The same on the default instance.
-template <AnyView Q, AnyView K, AnyView C, AnyView S>
-void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64_t first_position = 0,
-                  RopeLayout layout = RopeLayout::half_split) {
-  rope_forward(Kokkos::DefaultExecutionSpace(), q, k, cos, sin, first_position, layout);
 }
 
 /// Gradients of `rope_forward`, in place: the rotation by the opposite angle, because a rotation's transpose is
@@ -140,44 +126,20 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, std::int64
 /// \param dk        (batch, seq, kv_heads, head_dim), T, changed in place
 /// \param cos       (table positions, head_dim / 2), compute_t<T>
 /// \param sin       (table positions, head_dim / 2), compute_t<T>
-/// \param positions (batch, seq) or (1, seq), int32, as in forward
+/// \param positions (batch, seq) or (1, seq), int32, or the first position, as in forward
 /// \param layout    as in forward
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
-void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
-                   RopeLayout layout = RopeLayout::half_split) {
-  Impl::rotate<Impl::RopeBackward>(exec, dq, dk, cos, sin, Impl::input<Exec, std::int32_t, 2>(positions), 0,
-                                   layout);
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
+void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
+                   const P& positions = 0, RopeLayout layout = RopeLayout::half_split) {
+  Impl::rotate<Impl::RopeBackward>(exec, dq, dk, cos, sin, positions, layout);
 }
 
 /// The same on the default instance.
-template <AnyView Q, AnyView K, AnyView C, AnyView S, AnyView P>
-void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions,
+template <AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
+void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, const P& positions = 0,
                    RopeLayout layout = RopeLayout::half_split) {
   rope_backward(Kokkos::DefaultExecutionSpace(), dq, dk, cos, sin, positions, layout);
-}
-
-/// The same with consecutive positions.
-///
-/// \param exec           the instance
-/// \param dq             (batch, seq, q_heads, head_dim), T, changed in place; head_dim is even
-/// \param dk             (batch, seq, kv_heads, head_dim), T, changed in place
-/// \param cos            (table positions, head_dim / 2), compute_t<T>
-/// \param sin            (table positions, head_dim / 2), compute_t<T>
-/// \param first_position as in forward
-/// \param layout         as in forward
-/// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
-template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S>
-void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
-                   std::int64_t first_position = 0, RopeLayout layout = RopeLayout::half_split) {
-  Impl::rotate<Impl::RopeBackward>(exec, dq, dk, cos, sin, {}, first_position, layout);
-}
-
-/// The same on the default instance.
-template <AnyView Q, AnyView K, AnyView C, AnyView S>
-void rope_backward(const Q& dq, const K& dk, const C& cos, const S& sin, std::int64_t first_position = 0,
-                   RopeLayout layout = RopeLayout::half_split) {
-  rope_backward(Kokkos::DefaultExecutionSpace(), dq, dk, cos, sin, first_position, layout);
 }
 
 }  // namespace kformer

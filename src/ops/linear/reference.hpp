@@ -29,25 +29,35 @@ HostTensor<Real> matrices(const HostTensor<Real>& like, std::int64_t rows, std::
   return HostTensor<Real>({like.extent(0), rows, cols});
 }
 
+/// result(b, row, col) = scale · Σ_i term(b, row, col, i) over `length` terms, rounded to `Store`.
+template <class Store, class Real, class Term>
+HostTensor<Real> sums(HostTensor<Real> result, std::int64_t length, Real scale, Term term) {
+  const MatricesOf y{result};
+  for (std::int64_t b = 0; b < y.count; ++b)
+    for (std::int64_t row = 0; row < y.rows; ++row)
+      for (std::int64_t col = 0; col < y.cols; ++col) {
+        Real sum = 0;
+        for (std::int64_t i = 0; i < length; ++i) sum += term(b, row, col, i);
+        y(b, row, col) = stored<Store>(scale * sum);
+      }
+  return result;
+}
+
 /// y = scale · x Wᵀ [+ bias] [+ residual]; `bias` and `residual` may be absent.
 template <class Real, class Store>
 HostTensor<Real> linear_forward(const HostTensor<Real>& x_, const HostTensor<Real>& weight_,
-                                const HostTensor<Real>& bias, const HostTensor<Real>& residual_,
+                                const HostTensor<Real>& bias, const HostTensor<Real>& residual,
                                 Real scale = 1) {
   const MatricesOf x{x_}, weight{weight_};
-  HostTensor<Real> result = matrices(x_, x.rows, weight.rows);
-  const MatricesOf y{result};
-  for (std::int64_t b = 0; b < y.count; ++b)
-    for (std::int64_t r = 0; r < y.rows; ++r)
-      for (std::int64_t o = 0; o < y.cols; ++o) {
-        Real sum = 0;
-        for (std::int64_t i = 0; i < x.cols; ++i) sum += x(b, r, i) * weight(b, o, i);
-        sum = stored<Store>(scale * sum);
-        if (bias.present()) sum = stored<Store>(sum + bias(o));
-        if (residual_.present()) sum = stored<Store>(MatricesOf{residual_}(b, r, o) + sum);
-        y(b, r, o) = sum;
-      }
-  return result;
+  HostTensor<Real> y =
+      sums<Store>(matrices(x_, x.rows, weight.rows), x.cols, scale,
+                  [&](auto b, auto r, auto o, auto i) { return x(b, r, i) * weight(b, o, i); });
+  for (std::size_t at = 0; at < y.values().size(); ++at) {
+    Real& sum = y.values()[at];
+    if (bias.present()) sum = stored<Store>(sum + bias.values()[at % bias.values().size()]);
+    if (residual.present()) sum = stored<Store>(residual.values()[at] + sum);
+  }
+  return y;
 }
 
 /// dx = scale · dy W.
@@ -55,16 +65,8 @@ template <class Real, class Store>
 HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight_, const HostTensor<Real>& dy_,
                                        Real scale = 1) {
   const MatricesOf weight{weight_}, dy{dy_};
-  HostTensor<Real> result = matrices(dy_, dy.rows, weight.cols);
-  const MatricesOf dx{result};
-  for (std::int64_t b = 0; b < dx.count; ++b)
-    for (std::int64_t r = 0; r < dx.rows; ++r)
-      for (std::int64_t i = 0; i < dx.cols; ++i) {
-        Real sum = 0;
-        for (std::int64_t o = 0; o < dy.cols; ++o) sum += dy(b, r, o) * weight(b, o, i);
-        dx(b, r, i) = stored<Store>(scale * sum);
-      }
-  return result;
+  return sums<Store>(matrices(dy_, dy.rows, weight.cols), dy.cols, scale,
+                     [&](auto b, auto r, auto i, auto o) { return dy(b, r, o) * weight(b, o, i); });
 }
 
 /// dweight = scale · dyᵀ x, kept in the type of arithmetic.
@@ -72,15 +74,8 @@ template <class Real>
 HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x_, const HostTensor<Real>& dy_,
                                         Real scale = 1) {
   const MatricesOf x{x_}, dy{dy_};
-  HostTensor<Real> result = matrices(x_, dy.cols, x.cols);
-  const MatricesOf dweight{result};
-  for (std::int64_t b = 0; b < dweight.count; ++b)
-    for (std::int64_t o = 0; o < dweight.rows; ++o)
-      for (std::int64_t i = 0; i < dweight.cols; ++i) {
-        for (std::int64_t r = 0; r < x.rows; ++r) dweight(b, o, i) += dy(b, r, o) * x(b, r, i);
-        dweight(b, o, i) *= scale;
-      }
-  return result;
+  return sums<Real>(matrices(x_, dy.cols, x.cols), x.rows, scale,
+                    [&](auto b, auto o, auto i, auto r) { return dy(b, r, o) * x(b, r, i); });
 }
 
 /// dbias = Σ_rows dy, kept in the type of arithmetic.

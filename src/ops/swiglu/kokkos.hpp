@@ -31,21 +31,36 @@ struct Silu {
 /// Columns of one team: a row is cut so that few long rows fill a device too.
 inline constexpr std::int64_t swiglu_columns = 2048;
 
+/// Calls `body(team, row, begin, end)` for one stretch of a row per team.
+template <class Exec, class Body>
+struct SwigluStretches {
+  Body body;
+  std::int64_t hidden, blocks;
+
+  KOKKOS_FUNCTION void operator()(const TeamMember<Exec>& team) const {
+    const std::int64_t begin = team.league_rank() % blocks * swiglu_columns;
+    body(team, team.league_rank() / blocks, begin, Kokkos::min(hidden, begin + swiglu_columns));
+  }
+};
+
+template <class Exec, class Body>
+void for_each_swiglu_stretch(const char* label, const Exec& exec, const TensorRef& gate, const Body& body) {
+  const std::int64_t hidden = gate.extent[1], blocks = ceil_div(hidden, swiglu_columns);
+  Kokkos::parallel_for(label, team_policy(exec, gate.extent[0] * blocks, hidden),
+                       SwigluStretches<Exec, Body>{body, hidden, blocks});
+}
+
 template <class T, class Exec>
 void swiglu_forward_kokkos(const Exec& exec, const SwigluForward& p) {
   using C = compute_t<T>;
   const auto gate = p.gate.as<const T, 2>(), up = p.up.as<const T, 2>();
   const auto y = p.y.as<T, 2>();
-  const std::int64_t hidden = p.gate.extent[1], blocks = ceil_div(hidden, swiglu_columns);
-  Kokkos::parallel_for(
-      "kformer::swiglu_forward[kokkos]", team_policy(exec, p.gate.extent[0] * blocks, hidden),
-      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
-        const std::int64_t row = team.league_rank() / blocks;
-        const std::int64_t begin = team.league_rank() % blocks * swiglu_columns;
+  for_each_swiglu_stretch(
+      "kformer::swiglu_forward[kokkos]", exec, p.gate,
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team, std::int64_t row, std::int64_t begin, std::int64_t end) {
         const T* g = gate.data + row * gate.stride[0];
         const T* u = up.data + row * up.stride[0];
         T* out = y.data + row * y.stride[0];
-        const std::int64_t end = Kokkos::min(hidden, begin + swiglu_columns);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, end), [&](std::int64_t h) {
           out[h] = T(Silu<C>(static_cast<C>(g[h])).value * static_cast<C>(u[h]));
         });
@@ -57,18 +72,14 @@ void swiglu_backward_kokkos(const Exec& exec, const SwigluBackward& p) {
   using C = compute_t<T>;
   const auto gate = p.gate.as<const T, 2>(), up = p.up.as<const T, 2>(), dy = p.dy.as<const T, 2>();
   const auto dgate = p.dgate.as<T, 2>(), dup = p.dup.as<T, 2>();
-  const std::int64_t hidden = p.gate.extent[1], blocks = ceil_div(hidden, swiglu_columns);
-  Kokkos::parallel_for(
-      "kformer::swiglu_backward[kokkos]", team_policy(exec, p.gate.extent[0] * blocks, hidden),
-      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
-        const std::int64_t row = team.league_rank() / blocks;
-        const std::int64_t begin = team.league_rank() % blocks * swiglu_columns;
+  for_each_swiglu_stretch(
+      "kformer::swiglu_backward[kokkos]", exec, p.gate,
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team, std::int64_t row, std::int64_t begin, std::int64_t end) {
         const T* g = gate.data + row * gate.stride[0];
         const T* u = up.data + row * up.stride[0];
         const T* d = dy.data + row * dy.stride[0];
         T* dg = dgate.data + row * dgate.stride[0];
         T* du = dup.data + row * dup.stride[0];
-        const std::int64_t end = Kokkos::min(hidden, begin + swiglu_columns);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, end), [&](std::int64_t h) {
           // All is read before anything is written, because outputs may be inputs.
           const Silu<C> silu(static_cast<C>(g[h]));

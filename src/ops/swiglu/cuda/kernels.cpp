@@ -10,8 +10,8 @@ void launch_chunks(const char* label, Stream stream, DType type, const Arguments
                    std::int64_t hidden) {
   with_float_number(type, [&]<class T>() {
     const std::int64_t per_row = hidden / per_chunk<T>, count = rows * per_row;
-    const ChunkGrid grid{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(per_row)};
-    launch(label, stream, (count + ChunkGrid::threads - 1) / ChunkGrid::threads, Kernel<T>{a, grid});
+    const Kernel<T> kernel{{a, static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(per_row)}};
+    launch(label, stream, (count + kernel.threads - 1) / kernel.threads, kernel);
   });
 }
 

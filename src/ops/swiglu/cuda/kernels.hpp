@@ -42,62 +42,57 @@ struct Silu {
   }
 };
 
-/// Which chunk a thread has: all chunks of a row, then those of the next.
-struct ChunkGrid {
-  static constexpr int threads = 256;
+/// What both kernels are: a thread has one chunk. All chunks of a row come before those of the next.
+template <class Arguments>
+struct SwigluKernel {
+  static constexpr int threads = 256, blocks_per_multiprocessor = 4, shared_bytes = 0;
+
+  Arguments a;
   std::uint32_t count, per_row;
 
-  KFORMER_DEVICE std::uint32_t mine() const {
-    return static_cast<std::uint32_t>(block_index()) * threads + static_cast<std::uint32_t>(thread_index());
+  /// Calls `work(row, chunk)` if this thread has a chunk.
+  template <class Work>
+  KFORMER_DEVICE void with_chunk(Work work) const {
+    const std::uint32_t i =
+        static_cast<std::uint32_t>(block_index()) * threads + static_cast<std::uint32_t>(thread_index());
+    if (i < count) work(i / per_row, i % per_row);
   }
 };
 
 template <class T>
-struct SwigluForwardKernel {
-  static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
-  static constexpr int n = per_chunk<T>;
-
-  SwigluForwardArguments a;
-  ChunkGrid grid;
-
+struct SwigluForwardKernel : SwigluKernel<SwigluForwardArguments> {
   KFORMER_DEVICE void operator()() const {
-    const std::uint32_t i = grid.mine();
-    if (i >= grid.count) return;
-    const std::uint32_t row = i / grid.per_row, chunk = i % grid.per_row;
-    float gate[n], up[n];
-    const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk);
-    widen<T>(gates, gate), widen<T>(ups, up);
-    KFORMER_DEVICE_UNROLL
-    for (int k = 0; k < n; ++k) up[k] = Silu<T>(gate[k]).value * up[k];
-    store_row_chunk<T>(a.y, row, chunk, narrowed<T>(up));
+    with_chunk([this](std::uint32_t row, std::uint32_t chunk) {
+      constexpr int n = per_chunk<T>;
+      float gate[n], up[n];
+      const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk);
+      widen<T>(gates, gate), widen<T>(ups, up);
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < n; ++k) up[k] = Silu<T>(gate[k]).value * up[k];
+      store_row_chunk<T>(a.y, row, chunk, narrowed<T>(up));
+    });
   }
 };
 
 template <class T>
-struct SwigluBackwardKernel {
-  static constexpr int threads = ChunkGrid::threads, blocks_per_multiprocessor = 4, shared_bytes = 0;
-  static constexpr int n = per_chunk<T>;
-
-  SwigluBackwardArguments a;
-  ChunkGrid grid;
-
+struct SwigluBackwardKernel : SwigluKernel<SwigluBackwardArguments> {
   KFORMER_DEVICE void operator()() const {
-    const std::uint32_t i = grid.mine();
-    if (i >= grid.count) return;
-    const std::uint32_t row = i / grid.per_row, chunk = i % grid.per_row;
-    // All is read before anything is written, because outputs may be inputs.
-    const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk),
-                dys = load_row_chunk<T>(a.dy, row, chunk);
-    float gate[n], up[n], dy[n];
-    widen<T>(gates, gate), widen<T>(ups, up), widen<T>(dys, dy);
-    KFORMER_DEVICE_UNROLL
-    for (int k = 0; k < n; ++k) {
-      const Silu<T> silu(gate[k]);
-      gate[k] = dy[k] * up[k] * silu.slope;
-      up[k] = dy[k] * silu.value;
-    }
-    store_row_chunk<T>(a.dgate, row, chunk, narrowed<T>(gate));
-    store_row_chunk<T>(a.dup, row, chunk, narrowed<T>(up));
+    with_chunk([this](std::uint32_t row, std::uint32_t chunk) {
+      constexpr int n = per_chunk<T>;
+      // All is read before anything is written, because outputs may be inputs.
+      const Chunk gates = load_row_chunk<T>(a.gate, row, chunk), ups = load_row_chunk<T>(a.up, row, chunk),
+                  dys = load_row_chunk<T>(a.dy, row, chunk);
+      float gate[n], up[n], dy[n];
+      widen<T>(gates, gate), widen<T>(ups, up), widen<T>(dys, dy);
+      KFORMER_DEVICE_UNROLL
+      for (int k = 0; k < n; ++k) {
+        const Silu<T> silu(gate[k]);
+        gate[k] = dy[k] * up[k] * silu.slope;
+        up[k] = dy[k] * silu.value;
+      }
+      store_row_chunk<T>(a.dgate, row, chunk, narrowed<T>(gate));
+      store_row_chunk<T>(a.dup, row, chunk, narrowed<T>(up));
+    });
   }
 };
 
