@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> inputs_of(const FuzzTarget& target) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(KFORMER_SOURCE_DIR) / "tests/fuzz/corpus" / target.name))
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(KFORMER_SOURCE_DIR) / "tests/fuzz/corpus" / target.name))
     files.push_back(entry.path());
   std::ranges::sort(files);
   return files;
@@ -36,7 +37,8 @@ bool is_read(const FuzzTarget& target, const std::string& bytes) {
 
 void read_all(std::span<const FuzzTarget> targets) {
   constexpr int changes = 300;
-  const std::vector<std::string> pieces = json_pieces({std::string(8, '\xFF'), std::string(8, '\0'), "[[", "=", "\n"});
+  const std::vector<std::string> pieces =
+      json_pieces({std::string(8, '\xFF'), std::string(8, '\0'), "[[", "=", "\n"});
   for (const FuzzTarget& target : targets) {
     const auto files = inputs_of(target);
     BOOST_TEST(!files.empty(), "no input for " << target.name);

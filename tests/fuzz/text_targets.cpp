@@ -15,8 +15,8 @@ namespace {
 // Texts with what tokenizers treat in their own ways: spaces, digits, accents, bytes that are no UTF-8.
 void tokenise(const Tokenizer& tokenizer) {
   for (const std::string_view text :
-       {std::string_view("Once  upon 123\t a time\n"), std::string_view("\xC3\xA9\xE2\x82\xAC <|x|><s>\xFF\xC3"),
-        std::string_view("a\0b", 3)}) {
+       {std::string_view("Once  upon 123\t a time\n"),
+        std::string_view("\xC3\xA9\xE2\x82\xAC <|x|><s>\xFF\xC3"), std::string_view("a\0b", 3)}) {
     const auto ids = tokenizer.encode_with_special(text);
     for (const std::int32_t id : ids)
       if (id < 0 || id >= tokenizer.vocab_size()) throw std::logic_error("a token outside the vocabulary");
@@ -42,8 +42,10 @@ void read_gguf_vocabulary(std::string_view bytes) {
 }
 
 void read_chat_template(std::string_view bytes) {
-  const std::vector<ChatMessage> messages{
-      {"system", "Be brief."}, {"user", "<|im_end|>"}, {"assistant", ""}, {"user", std::string(bytes.substr(0, 64))}};
+  const std::vector<ChatMessage> messages{{"system", "Be brief."},
+                                          {"user", "<|im_end|>"},
+                                          {"assistant", ""},
+                                          {"user", std::string(bytes.substr(0, 64))}};
   const auto chat = ChatTemplate::recognise(bytes);
   apply_chat(chat, messages);
   for (const ChatPiece& piece : chat_prompt(chat, messages))
