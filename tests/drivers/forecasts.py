@@ -64,7 +64,6 @@ class Case:
         self.seq_len = random.randint(1, 70) if not large else random.choice((128, 256))
         self.micro_batch = random.randint(1, 4)
         self.run = {"threads": random.choice((1, 2))}
-        self.space = random.choice(("serial", "openmp"))
         self.storage = random.choice(("f64", "f32", "bf16", "f16"))
         self.optimizer = {"states": random.choice(("full", "int8") if self.storage != "f64" else ("full",)),
                           "master": random.choice(("f32", "none"))}
@@ -86,14 +85,14 @@ class Case:
         return {} if self.budget is None else {"budget": str(self.budget)}
 
     def plan(self, policies):
-        axes = toml({"sweep": {"execution_space": self.space, "purpose": "train", "dtype": self.storage,
+        axes = toml({"sweep": {"execution_space": "default", "purpose": "train", "dtype": self.storage,
                                "batch": self.micro_batch, "context": self.seq_len}})
         return toml({"": {"schema": 1, "kind": "memory_plan"}, "run": self.run, "output": {"overwrite": True}, **self.model,
                      "optimizer": self.optimizer, "training": self.training, "memory": self.memory()}) \
             + axes + f"recompute = {list(policies)}\n"
 
     def train(self):
-        tables = {"": {"schema": 1, "kind": "train"}, "run": self.run | {"execution_space": self.space},
+        tables = {"": {"schema": 1, "kind": "train"}, "run": self.run,
                   "profile": {"machine_limits": False}, "output": {"overwrite": True}, **self.model,
                   "tokenizer": {"format": "byte"},
                   "data": {"packing": self.training["packing"], "cache": ""},
