@@ -18,7 +18,7 @@ from pathlib import Path
 
 from driver_case import SOURCE, h5py, needs_h5py, texts
 
-OPTIONS = argparse.Namespace(decks=40, seed=1, large=0)
+OPTIONS = argparse.Namespace(decks=20, seed=1, large=0)
 TEXT = (SOURCE / "LICENSE").read_bytes()
 FIXED = ("none", "pointwise", "layer", "nested")
 
