@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "kformer/core/error.hpp"
+#include "kformer/io/gguf.hpp"
 
 /// \file
 /// GGUF files byte by byte, well formed or not.
@@ -122,6 +126,31 @@ inline GgufImage small_gguf_model(const std::string& architecture = "llama") {
   add("blk.0.ffn_up.weight", {32, 48});
   add("blk.0.ffn_down.weight", {48, 32});
   return image;
+}
+
+/// Touches every byte of every tensor and every value, and returns how many bytes there are.
+inline std::size_t read_everything(const GgufFile& file) {
+  std::size_t count = 0;
+  for (const auto& name : file.names()) {
+    const auto bytes = file.find(name)->bytes;
+    count += std::vector<std::byte>(bytes.begin(), bytes.end()).size();
+  }
+  const auto attempt = [](auto&& read) {
+    try {
+      read();
+    } catch (const FileError&) {
+    }
+  };
+  for (const auto& key : file.keys()) {
+    attempt([&] { file.find_string(key); });
+    attempt([&] { file.find_integer(key); });
+    attempt([&] { file.find_number(key); });
+    attempt([&] { file.find_bool(key); });
+    attempt([&] { file.find_strings(key); });
+    attempt([&] { file.find_integers(key); });
+    attempt([&] { file.find_numbers(key); });
+  }
+  return count;
 }
 
 }  // namespace kformer::Testing

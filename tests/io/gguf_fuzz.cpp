@@ -49,31 +49,6 @@ std::string mutated_file(Random& random) {
   return bytes;
 }
 
-/// Touches every byte of every tensor and every value, and returns how many bytes there are.
-std::size_t read_everything(const GgufFile& file) {
-  std::size_t count = 0;
-  for (const auto& name : file.names()) {
-    const auto bytes = file.find(name)->bytes;
-    count += std::vector<std::byte>(bytes.begin(), bytes.end()).size();
-  }
-  const auto attempt = [](auto&& read) {
-    try {
-      read();
-    } catch (const FileError&) {
-    }
-  };
-  for (const auto& key : file.keys()) {
-    attempt([&] { file.find_string(key); });
-    attempt([&] { file.find_integer(key); });
-    attempt([&] { file.find_number(key); });
-    attempt([&] { file.find_bool(key); });
-    attempt([&] { file.find_strings(key); });
-    attempt([&] { file.find_integers(key); });
-    attempt([&] { file.find_numbers(key); });
-  }
-  return count;
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(gguf_fuzz)
