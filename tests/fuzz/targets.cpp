@@ -12,10 +12,12 @@ const FuzzTarget* find_fuzz_target(std::string_view name) {
   return nullptr;
 }
 
-void run_fuzz_target(const FuzzTarget& target, std::string_view bytes) {
+bool is_read(const FuzzTarget& target, std::string_view bytes) {
   try {
     target.read(bytes);
+    return true;
   } catch (const Error&) {
+    return false;
   }
 }
 

@@ -24,7 +24,7 @@ std::span<const FuzzTarget> deck_targets();        ///< decks of every kind
 /// The target of this name, or nothing.
 const FuzzTarget* find_fuzz_target(std::string_view name);
 
-/// Reads `bytes`; an error of the library is a proper answer.
-void run_fuzz_target(const FuzzTarget& target, std::string_view bytes);
+/// Reads `bytes`. Returns false where the reader refused them with an error of the library.
+bool is_read(const FuzzTarget& target, std::string_view bytes);
 
 }  // namespace kformer::Testing

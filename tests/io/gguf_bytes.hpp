@@ -128,7 +128,7 @@ inline GgufImage small_gguf_model(const std::string& architecture = "llama") {
   return image;
 }
 
-/// Touches every byte of every tensor and every value, and returns how many bytes there are.
+/// Touches every byte of every tensor and reads every value as every type. Returns how many bytes the tensors have.
 inline std::size_t read_everything(const GgufFile& file) {
   std::size_t count = 0;
   for (const auto& name : file.names()) {
@@ -138,7 +138,9 @@ inline std::size_t read_everything(const GgufFile& file) {
   const auto attempt = [](auto&& read) {
     try {
       read();
+      return true;
     } catch (const FileError&) {
+      return false;  // the value has another type
     }
   };
   for (const auto& key : file.keys()) {
