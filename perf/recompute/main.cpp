@@ -18,6 +18,7 @@
 #include "kformer/train/trainer.hpp"
 #include "measure/fill.hpp"
 #include "measure/machine.hpp"
+#include "measure/samples.hpp"
 
 namespace {
 
@@ -128,12 +129,6 @@ std::vector<TokenSequence> draw(std::mt19937& random, const LlamaConfig& config,
   return batch;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 void print(const std::vector<Run>& runs) {
   const auto activations = [](const Run& run) { return run.ledger->peak(MemoryClass::activations); };
   fmt::print("{:10} {:>7} {:>15} {:>12} {:>8} {:>12}\n", "policy", "time", "quartiles", "activations", "",
@@ -142,11 +137,10 @@ void print(const std::vector<Run>& runs) {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < run.seconds.size(); ++i)
       ratios.push_back(run.seconds[i] / runs.front().seconds[i]);
-    std::ranges::sort(ratios);
     const double change =
         100 * (static_cast<double>(activations(run)) / static_cast<double>(activations(runs.front())) - 1);
-    fmt::print("{:10} {:7.3f} {:7.3f} {:7.3f} {:>12} {:+7.1f}% {:>12}\n", run.name, median(ratios),
-               ratios[ratios.size() / 4], ratios[ratios.size() - 1 - ratios.size() / 4],
+    fmt::print("{:10} {:7.3f} {:7.3f} {:7.3f} {:>12} {:+7.1f}% {:>12}\n", run.name,
+               measure::quantile(ratios, 0.5), measure::quantile(ratios, 0.25), measure::quantile(ratios, 0.75),
                format_bytes(activations(run)), change, format_bytes(run.ledger->peak_total()));
   }
 }
@@ -180,8 +174,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app(
       "Training steps in float under every policy of recomputation, which take turns. Times are those of a "
-      "round against `none` in "
-      "the same round: their median and quartiles.");
+      "round against `none` in the same round: their median and quartiles.");
   std::vector<std::string> names;
   for (const auto& [name, config] : shapes) names.push_back(name);
   app.add_option("shape", options.shape, "of the model")->check(CLI::IsMember(names))->capture_default_str();
