@@ -19,8 +19,8 @@ double seconds_of(const Exec& exec, Launch& launch, std::int64_t count = 1) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Takes samples of `launch` (which the caller has warmed up, in `warm_seconds`): the only place where time is
-/// measured. `stop()` is called between samples.
+/// Takes samples of `launch`, which the caller has warmed up, in `warm_seconds`. `stop()` is called between
+/// samples.
 template <class Exec, class Launch, class Stop>
 Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, Launch launch, Stop stop) {
   Samples samples;
