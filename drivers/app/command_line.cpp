@@ -45,7 +45,7 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
-  app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, list the cases, and stop");
+  app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, print what would run, and stop");
   app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
   app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
   app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");

@@ -24,7 +24,7 @@ struct DriverInfo {
 /// A parsed command line.
 struct CommandLine {
   DeckSource deck;                  ///< deck and overrides; --output is the last override
-  bool dry_run = false;             ///< list the cases and stop
+  bool dry_run = false;             ///< print what would run and stop
   bool print_deck = false;          ///< print the resolved deck and stop
   std::vector<std::string> kokkos;  ///< arguments for Kokkos::initialize
   std::vector<std::string> all;     ///< the whole command line

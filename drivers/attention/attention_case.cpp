@@ -71,7 +71,7 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
   if (const auto limit = m_deck.limits.device_bytes;
       limit > 0 && result.predicted > static_cast<std::size_t>(limit)) {
     result.status = CaseStatus::skipped_memory;
-    result.message = fmt::format("the case needs {}, 'limits.device_bytes' allows {}",
+    result.message = fmt::format("the case needs {}, but limits.device_bytes is {}",
                                  format_bytes(result.predicted), format_bytes(static_cast<std::size_t>(limit)));
     return;
   }

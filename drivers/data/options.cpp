@@ -56,7 +56,8 @@ struct Shared {
     app.add_option("-s,--seq-len", data.seq_len, "Tokens of a sequence")
         ->capture_default_str()
         ->check(positive);
-    app.add_option("--vocab-size", data.vocab_size, "Refuse tokens that are not below; 0: any")
+    app.add_option("--vocab-size", data.vocab_size,
+                   "Vocabulary size: reject token ids at or above it; 0 = no limit")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     add_choice(app, "--chat-style", style, "How conversations are written; without it as the tokenizer says")
@@ -71,7 +72,7 @@ struct Shared {
     app.add_option("--max-length", data.synthetic.max_length, "Letters of a text, or digits of a summand")
         ->capture_default_str()
         ->check(positive);
-    app.add_option("--seed", data.synthetic.seed, "Of what is generated")->capture_default_str();
+    app.add_option("--seed", data.synthetic.seed, "Seed of the generated data")->capture_default_str();
   }
 
   /// What the options of a command that was chosen mean together.

@@ -30,12 +30,13 @@ class Forecasts {
 };
 
 [[noreturn]] void refuse(const Ledger& forecast, std::size_t limit, Recompute recompute) {
-  const char* policy = recompute == Recompute::automatic ? "no policy of recomputation needs less"
-                                                         : "memory.recompute = \"auto\" finds what fits";
-  throw OutOfMemory(fmt::format(
-      "kformer-train: the training needs {} ({}), but may take {}; {}, a smaller batch.micro_batch or "
-      "batch.seq_len does, and so does optimizer.states = \"int8\"",
-      format_bytes(forecast.peak_total()), bytes_by_class(forecast), format_bytes(limit), policy));
+  const char* policy = recompute == Recompute::automatic
+                           ? "no policy of recomputation needs less"
+                           : "memory.recompute = \"auto\" looks for a schedule that fits";
+  throw OutOfMemory(
+      fmt::format("kformer-train: training needs {} ({}) but the limit is {}; {}; to save memory, reduce "
+                  "batch.micro_batch or batch.seq_len, or set optimizer.states = \"int8\"",
+                  format_bytes(forecast.peak_total()), bytes_by_class(forecast), format_bytes(limit), policy));
 }
 
 MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRates& rates) {

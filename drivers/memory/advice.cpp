@@ -57,7 +57,7 @@ std::string advice(const std::vector<PlannedCase>& cases) {
 }
 
 std::string not_counted(bool training) {
-  return fmt::format("not counted: the program's code, Kokkos, buffers of the libraries below{}\n",
+  return fmt::format("not counted: the program's code, Kokkos, buffers of underlying libraries{}\n",
                      training ? ", data on the host" : "");
 }
 

@@ -109,7 +109,7 @@ CheckpointRecord checkpoint_record(const std::string& text, const std::string& s
       record.history.evaluations.push_back({e.at(0), number_of(e.at(1)), number_of(e.at(2))});
     for (const Json& s : all.at("samples")) record.history.samples.push_back({s.at(0), s.at(1), s.at(2)});
   } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: its metadata are not those of kformer-train: {}", source, error.what()));
+    throw FileError(fmt::format("{}: not written by kformer-train: {}", source, error.what()));
   }
   return record;
 }

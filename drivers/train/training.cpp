@@ -139,9 +139,9 @@ class Training {
     require_same_run(identity_of(m_deck, m_plan), record.run, source);
     if (checkpoint->step() > m_plan.steps)
       throw FileError(
-          fmt::format("'{}' is of step {}, but this training has {} steps; set schedule.steps to at "
-                      "least that many, or name another checkpoint.folder",
-                      source, checkpoint->step(), m_plan.steps));
+          fmt::format("'{}' was saved at step {}, but this run has only {} steps; set schedule.steps to at "
+                      "least {}, or name another checkpoint.folder",
+                      source, checkpoint->step(), m_plan.steps, checkpoint->step()));
     m_learner->restore(*checkpoint, record.state);
     m_history = std::move(record.history);
     m_results.add(m_history);

@@ -30,8 +30,8 @@ std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
   const std::int64_t steps = *deck.schedule.epochs * data.size() / deck.batch.sequences;
   if (steps == 0)
     throw NotSupported(
-        fmt::format("kformer-train: {} epochs of {} sequences are no step of {}; set schedule.steps, "
-                    "or a smaller batch.sequences",
+        fmt::format("kformer-train: {} epochs of {} sequences do not fill one step of {} sequences; set "
+                    "schedule.steps, or a smaller batch.sequences",
                     *deck.schedule.epochs, data.size(), deck.batch.sequences));
   return steps;
 }

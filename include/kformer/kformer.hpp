@@ -4,7 +4,8 @@
 /// \file
 /// Everything that needs only Kokkos: the blocks, memory, models and training. Link with `Kformer::kformer`.
 ///
-/// Files, tokenizers and checkpoints need other libraries and are not included here: see `kformer/io/`.
+/// Files, tokenizers, training data and checkpoints need other libraries and are not included here: see `kformer/io/`,
+/// `kformer/text/`, `kformer/data/` and `kformer/load/`.
 
 #include "kformer/core/arguments.hpp"
 #include "kformer/core/device.hpp"

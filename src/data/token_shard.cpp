@@ -59,9 +59,9 @@ void check_ids(const TokenShard& shard, std::int64_t vocab_size) {
   read(shard, [&](auto token) {
     for (std::int64_t i = 0; i < shard.size(); ++i)
       if (token(i) < 0 || token(i) >= end)
-        throw FileError(
-            fmt::format("'{}': token {} is {}; expected 0 to {}{}", shard.source, i, token(i), end - 1,
-                        vocab_size > 0 ? ", the vocabulary; does the data belong to this tokenizer?" : ""));
+        throw FileError(fmt::format(
+            "'{}': token {} is {}; expected 0 to {}{}", shard.source, i, token(i), end - 1,
+            vocab_size > 0 ? " (the vocabulary); check that the data was made with this tokenizer" : ""));
   });
 }
 

@@ -126,13 +126,12 @@ TrainingCheckpoint::TrainingCheckpoint(std::filesystem::path path, SafetensorsFi
   const auto text = [&](const char* key) -> const std::string& {
     const auto place = m_file.metadata().find(key);
     if (place == m_file.metadata().end())
-      refuse(m_path, fmt::format("is no checkpoint of a training run: its metadata have no '{}'", key));
+      refuse(m_path, fmt::format("is not a training checkpoint: its metadata have no '{}'", key));
     return place->second;
   };
   if (text("format") != format_name)
-    refuse(m_path,
-           fmt::format("is no checkpoint of a training run that can be read: its format is '{}', expected '{}'",
-                       text("format"), format_name));
+    refuse(m_path, fmt::format("is not a training checkpoint: its format is '{}', expected '{}'",
+                               text("format"), format_name));
   const std::string& step = text("step");
   std::from_chars(step.data(), step.data() + step.size(), m_step);
   Entries entries;

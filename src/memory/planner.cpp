@@ -139,9 +139,8 @@ double recompute_seconds(const RecomputeSchedule& schedule, const RecomputeCosts
   for (const Recompute kind : schedule.kinds) {
     const auto policy = std::ranges::find(names, kind);
     if (policy == names.end())
-      throw NotSupported(
-          "kformer::recompute_seconds: '" + std::string(name_of(kind)) +
-          "' is no policy of a single layer; expected none, pointwise, layer or offload in kinds");
+      throw NotSupported("kformer::recompute_seconds: '" + std::string(name_of(kind)) +
+                         "' is not a per-layer policy; expected none, pointwise, layer or offload in kinds");
     ++layers[static_cast<std::size_t>(policy - names.begin())];
   }
   // The own forward of the last layer that is recomputed is free.

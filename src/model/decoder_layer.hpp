@@ -27,7 +27,7 @@ inline void check_layer_options(const LayerOptions& options) {
   if (options.recompute > Recompute::layer)
     throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
                        std::string(name_of(options.recompute)) +
-                       "`; the other policies are those of a whole model, by its RecomputeSchedule");
+                       "`; other policies need a RecomputeSchedule on the LlamaModel");
   if (options.packed && options.attention == AttentionAlgorithm::standard)
     throw NotSupported(
         "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "

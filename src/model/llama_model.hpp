@@ -164,8 +164,8 @@ void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const
                        ": the model was made for inference and keeps nothing for backward; "
                        "construct it with LayerMode::training");
   if (m_saved != saved)
-    throw NotSupported(std::string("kformer::LlamaModel::") + function + ": it belongs to " + forward +
-                       ", once for each call; call " + forward + " first");
+    throw NotSupported(std::string("kformer::LlamaModel::") + function + ": each " + forward + " allows one " +
+                       function + "; call " + forward + " first");
 }
 
 template <class Exec, Scalar T>

@@ -95,7 +95,7 @@ void Trainer<Exec, T>::check_starts(const std::string& sequence,
                                     const std::vector<std::int32_t>& starts) const {
   if (starts.size() > 1 && !m_options.layer.packed)
     throw NotSupported(sequence + std::to_string(starts.size()) +
-                       " documents, which attention would not keep apart; set layer.packed");
+                       " documents, but attention would mix them; set layer.packed");
   const bool ascend = std::ranges::adjacent_find(starts, std::greater_equal<>()) == starts.end();
   if (!starts.empty() && (starts.front() != 0 || !ascend || starts.back() >= m_options.shape.seq_len))
     throw DimensionMismatch(sequence + "documents whose starts do not ascend from 0 to less than " +

@@ -113,9 +113,9 @@ BOOST_AUTO_TEST_CASE(npy_that_is_none) {
   BOOST_TEST(error(npy(">i4", "(3,)", data)).find("its elements are '>i4'") != std::string::npos);
   BOOST_TEST(error(npy("<i4", "(1, 3)", data)) == none + "its shape is (1, 3); expected one extent");
   BOOST_TEST(error(npy("<i4", "()", data)) == none + "its shape is (); expected one extent");
-  BOOST_TEST(
-      error(npy("<i4", "(3,)", data), 3) ==
-      "'tokens.npy': token 2 is 3; expected 0 to 2, the vocabulary; does the data belong to this tokenizer?");
+  BOOST_TEST(error(npy("<i4", "(3,)", data), 3) ==
+             "'tokens.npy': token 2 is 3; expected 0 to 2 (the vocabulary); check that the data was made with "
+             "this tokenizer");
   BOOST_TEST(error(npy("<i4", "(3,)", data), 4) == "no error");
   BOOST_TEST(error(npy("<i4", "(2,)", raw<std::int32_t>({1, -1}))) ==
              "'tokens.npy': token 1 is -1; expected 0 to 2147483647");

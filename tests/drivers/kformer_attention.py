@@ -192,7 +192,7 @@ seq_len = 65536
                               words(file["cases/status"])))
             self.assertEqual(status, {("standard", 4): "ok", ("flash", 4): "ok", ("standard", 512): "skipped_memory",
                                       ("flash", 512): "ok"})
-            self.assertIn("'limits.device_bytes' allows 976.56 KiB", "".join(texts(file["cases/message"])))
+            self.assertIn("but limits.device_bytes is 976.56 KiB", "".join(texts(file["cases/message"])))
 
     def test_a_case_that_does_not_fit_is_recorded_or_aborts(self):
         self.deck('seq_len = [4194304, 4]\nexecution_space = "default"\ndirection = "forward"\nimpl = "standard"\n')

@@ -90,7 +90,7 @@ class Decks(TrainTest):
     def test_a_budget_that_does_not_suffice_is_refused_before_anything_is_trained(self):
         for policy in ("pointwise", "auto"):
             done = self.train(f'[schedule]\nsteps = 1\n[memory]\nrecompute = "{policy}"\nbudget = "100KiB"\n', expect=6)
-            self.assertRegex(done.stderr, r"the training needs .* \(weights .*\), but may take 100\.00 KiB")
+            self.assertRegex(done.stderr, r"training needs .* \(weights .*\) but the limit is 100\.00 KiB")
             self.assertNotIn("step 1/", done.stdout)
 
     def test_a_place_where_no_model_can_be_is_known_before_the_training(self):
@@ -458,7 +458,7 @@ class Interruption(TrainTest):
     def test_a_training_is_not_continued_behind_its_end(self):
         self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=6")
         done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "schedule.steps=4", expect=4)
-        self.assertIn("is of step 6, but this training has 4 steps; set schedule.steps to at least that many", done.stderr)
+        self.assertIn("was saved at step 6, but this run has only 4 steps; set schedule.steps to at least 6", done.stderr)
 
     def test_checkpoints_of_another_run_are_not_mixed_in(self):
         self.run_driver("deck.toml", "--set", "schedule.steps=2")

@@ -186,12 +186,11 @@ BOOST_FIXTURE_TEST_CASE(foreign_files_are_skipped, TwoCheckpoints) {
   std::vector<std::string> reasons;
   BOOST_TEST(newest_step(scratch.path(), &reasons) == 2);
   BOOST_TEST(
-      reasons == (std::vector<std::string>{
-                     "'" + (scratch / "step-4.safetensors").string() +
-                         "' is no checkpoint of a training run: its metadata have no 'format'",
-                     "'" + (scratch / "step-3.safetensors").string() +
-                         "' is no checkpoint of a training run that can be read: its format is 'pt', expected "
-                         "'kformer training checkpoint 1'"}),
+      reasons == (std::vector<std::string>{"'" + (scratch / "step-4.safetensors").string() +
+                                               "' is not a training checkpoint: its metadata have no 'format'",
+                                           "'" + (scratch / "step-3.safetensors").string() +
+                                               "' is not a training checkpoint: its format is 'pt', expected "
+                                               "'kformer training checkpoint 1'"}),
       boost::test_tools::per_element());
 }
 

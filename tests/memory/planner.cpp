@@ -162,10 +162,9 @@ BOOST_AUTO_TEST_CASE(seconds_of_uniform_schedules) {
   // Behind a nested run another layer is the last.
   BOOST_TEST(recompute_seconds({2, 2, {Recompute::none, Recompute::layer, Recompute::pointwise}}, costs) ==
              203);
-  check_error<NotSupported>(
-      [&] { recompute_seconds({0, 0, {Recompute::nested}}, costs); },
-      "kformer::recompute_seconds: 'nested' is no policy of a single layer; expected none, "
-      "pointwise, layer or offload in kinds");
+  check_error<NotSupported>([&] { recompute_seconds({0, 0, {Recompute::nested}}, costs); },
+                            "kformer::recompute_seconds: 'nested' is not a per-layer policy; expected none, "
+                            "pointwise, layer or offload in kinds");
 }
 
 BOOST_AUTO_TEST_CASE(no_policy_that_fits_is_faster_than_the_best_plan) {

@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(one_policy_for_all_layers) {
   }
   check_error<NotSupported>(
       [] { RecomputeSchedule::uniform(automatic, 3); },
-      "kformer::RecomputeSchedule::uniform: 'auto' is no policy of a layer; ask kformer::recompute_front for "
+      "kformer::RecomputeSchedule::uniform: 'auto' is not a per-layer policy; ask kformer::recompute_front for "
       "the schedules and kformer::best_plan for the one that fits a budget");
 }
 

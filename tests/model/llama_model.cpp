@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   fresh.prepare(Exec());
   refused([&] { fresh.loss(Exec(), ids.view<1>(), loss.view<1>()); },
           "loss: there are no hidden states; call forward(exec, ids) first");
-  const std::string once = "backward: it belongs to forward, once for each call; call forward first";
+  const std::string once = "backward: each forward allows one backward; call forward first";
   refused(backward, once);
   forward();
   backward();
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   refused(backward, once);
   forward();
   refused([&] { fresh.backward_embedded(Exec(), ids.view<1>(), dloss.view<1>(), loss.view<1>(), x.view<2>()); },
-          "backward_embedded: it belongs to forward_embedded, once for each call; call forward_embedded first");
+          "backward_embedded: each forward_embedded allows one backward_embedded; call forward_embedded first");
   const TestTensor<Exec, float> wrong({4, small_model().hidden_size});
   const std::string columns = std::to_string(small_model().hidden_size);
   check_error<DimensionMismatch>([&] { fresh.forward_embedded(Exec(), wrong.view<2>()); },

@@ -84,7 +84,7 @@ void describe(V& v, DataTable& t) {
          .default_text = "`$XDG_CACHE_HOME/kformer` or `~/.cache/kformer`"},
         t.cache);
   v.key({.name = "task",
-         .help = "of synthetic data: a text is repeated, turned round or sorted, or a sum is found",
+         .help = "synthetic task: copy, reverse or sort a string, or add two numbers",
          .default_text = "`\"copy\"`"},
         t.task);
   v.key({.name = "length",

@@ -18,8 +18,8 @@
 /// * `KFORMER_KERNEL=attention:kokkos` (several separated by commas) forces the entry of that name for every
 ///   function of an op, and throws if it refuses. A function whose list lacks the name, where another function
 ///   of the op has it, makes its usual choice: `linear:simd_avx2` leaves `linear_backward_bias` alone. One
-///   function is forced by its own name, `attention_forward:kokkos`, and this goes before its op. An op that
-///   does not exist, and a name in no list of its op, are errors that list what there is.
+///   function is forced by its own name, `attention_forward:kokkos`, which takes precedence over the op's
+///   name. An op that does not exist, and a name in no list of its op, are errors that list what there is.
 /// * `KFORMER_VERBOSE=1` prints each choice and each refusal to standard error.
 
 namespace kformer {

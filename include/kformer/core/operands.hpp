@@ -26,7 +26,7 @@ struct Operand {
 /// The operands of one call, and the checks every public function makes before any work.
 class Operands {
  public:
-  /// `function` is the public function's name without namespace; the first operand sets the storage type.
+  /// `function` is the public function's name without namespace. Error texts list the operands in this order.
   Operands(const char* function, std::initializer_list<Operand> operands);
 
   /// Requires unit stride along the last extent of every operand (the stride of an extent below 2 does not

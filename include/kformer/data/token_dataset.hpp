@@ -73,7 +73,7 @@ class TokenDataset {
   /// \param options   format, files, packing
   /// \param tokenizer of text, conversations and samples. Not kept
   /// \throws FileError naming the file, the line and what was expected; or if there are no documents, no target
-  /// tokens, or fewer tokens than a sequence needs
+  ///         tokens, or fewer tokens than a sequence needs
   /// \throws NotSupported if a conversation has no template, or the tokenizer refuses a text
   /// \throws Error if an option is out of range
   static TokenDataset open(const DataOptions& options, const Tokenizer& tokenizer);

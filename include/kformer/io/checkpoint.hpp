@@ -87,12 +87,12 @@ class PackedCheckpointWriter {
   /// Adds a tensor, quantised or not. Its bytes are read by write(), not now: they, and their checkpoint,
   /// must stay valid until then.
   /// \throws Error if the name is taken, the type is unknown, a quantised tensor is not a matrix, or the number
-  /// of bytes does not match the type and shape
+  ///         of bytes does not match the type and shape
   void add(const std::string& name, const CheckpointTensor& tensor);
 
   /// Writes model.safetensors, config.json and copies of the tokenizer's files, making the folder if needed.
   /// \throws FileError naming the file and the reason; Error if `folder` is the source folder
-  /// and its files would be overwritten
+  ///         and its files would be overwritten
   void write(const std::filesystem::path& folder) const;
 
   /// The names of all files that write() can make, whatever the source.

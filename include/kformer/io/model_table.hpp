@@ -30,8 +30,8 @@ enum class HiddenAct { silu };
 template <>
 inline constexpr std::array<std::string_view, 1> names_of<HiddenAct> = {"silu"};
 
-/// A layer as a config.json or a deck's table [model] says it: `LlamaConfig`, where 0 stands for a value that is
-/// yet to be derived, and what a file says besides.
+/// A layer as described by config.json or the [model] table of a deck: a `LlamaConfig`, in which 0 stands for a
+/// value that is still to be derived, and the other facts of the file.
 struct ModelTable : LlamaConfig {
   std::filesystem::path config;             ///< absolute path of the config.json that was read; empty if none
   ModelType model_type = ModelType::llama;  ///< family

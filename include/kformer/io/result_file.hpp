@@ -27,7 +27,7 @@ class ResultFile {
   /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any
   /// work.
   /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, if one of them is not a
-  /// result file, if another run writes it, or if it cannot be written
+  ///         result file, if another run writes it, or if it cannot be written
   explicit ResultFile(std::filesystem::path path, ResultFileOptions options = {});
   ~ResultFile();
   /// Moves the contents.

@@ -79,8 +79,8 @@ void copy_array(const Exec& exec, const TensorRef& to, const void* from) {
 ///     …
 ///     writer.finish();
 ///
-/// A file is complete before it has its name: it is written under another one, synchronised with the disk and renamed.
-/// Only then the oldest are deleted. Whatever happens on the way, the files that were there before are intact.
+/// A file gets its final name only when it is complete: it is written under another one, synchronised with the disk
+/// and renamed. Only then are the oldest deleted. If a write fails, the earlier files stay intact.
 template <class Exec>
 class CheckpointWriter {
  public:
@@ -118,7 +118,7 @@ class CheckpointWriter {
 class TrainingCheckpoint {
  public:
   /// Reads and checks a file.
-  /// \throws FileError if it is no checkpoint of a training run, or damaged
+  /// \throws FileError if it is not a training checkpoint, or damaged
   static TrainingCheckpoint open(const std::filesystem::path& path);
 
   /// The file.

@@ -64,7 +64,7 @@ std::vector<RecomputePlan> recompute_front(std::int64_t layers, const RecomputeC
 /// with the forwards of `layer`, `offload` and the nested run, less the one that is free.
 /// \param schedule of all layers, in any order behind the nested run
 /// \param costs    of each layer
-/// \throws NotSupported if `kinds` has a policy that is none of a single layer
+/// \throws NotSupported if `kinds` has a policy that does not apply to a single layer
 double recompute_seconds(const RecomputeSchedule& schedule, const RecomputeCosts& costs);
 
 /// The fastest plan of `front` that needs at most `budget` bytes; its time does not rise with the budget.

@@ -27,7 +27,7 @@ struct RecomputeSchedule {
   /// \param kind    any policy but `automatic`
   /// \param layers  of the model
   /// \param slots   of `nested`: inputs kept at a time, at most one per layer; 0: ⌈√layers⌉
-  /// \throws NotSupported for `automatic`, which is a question to the planner
+  /// \throws NotSupported for `automatic`, which only the planner can resolve
   static RecomputeSchedule uniform(Recompute kind, std::int64_t layers, std::int64_t slots = 0);
 };
 

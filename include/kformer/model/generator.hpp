@@ -24,7 +24,7 @@ struct GeneratorOptions {
   std::int64_t batch = 1;                   ///< sequences
   std::int64_t max_new_tokens = 256;        ///< of a sequence
   std::int64_t prefill_chunk = 512;         ///< most tokens of a prompt in one step
-  bool share_prefix = true;                 ///< prompts that begin alike are computed once as far as they do
+  bool share_prefix = true;                 ///< compute a common prefix of prompts once
   bool score_prompt = false;                ///< log-probabilities of the prompts' tokens too
   bool recompute = false;                   ///< keep nothing between tokens: the oracle of every cache
   std::vector<std::int32_t> end_of_text{};  ///< tokens that end a sequence
@@ -66,7 +66,7 @@ class Generator {
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
   /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one has more tokens than the
-  /// decoder has positions
+  ///         decoder has positions
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
              const std::function<bool()>& stop = {});
 

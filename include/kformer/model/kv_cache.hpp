@@ -143,7 +143,7 @@ class KvCache {
 
   /// Forgets the tokens of `sequence` from position `length` on.
   /// \throws NotSupported if a step is open, there are fewer tokens, or keys that would be visible then are no
-  /// longer kept
+  ///         longer kept
   void truncate(std::int64_t sequence, std::int64_t length);
 
   /// Forgets all tokens of `sequence`.

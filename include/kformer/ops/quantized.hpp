@@ -177,7 +177,7 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
-/// workspace is too small
+///         workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
@@ -205,7 +205,7 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param options   `activations`, `scale`
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
-/// workspace is too small
+///         workspace is too small
 /// \throws NotSupported if `scale` is not finite
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,

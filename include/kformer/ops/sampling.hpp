@@ -16,13 +16,14 @@ namespace kformer {
 
 /// Options of `sample`. The defaults draw from the softmax of the logits.
 struct SamplingOptions {
-  double temperature = 1;         ///< logits are divided by it; 0: greedy, and the other filters mean nothing
-  std::int64_t top_k = 0;         ///< keep this many of the most probable tokens; 0: all
-  double top_p = 1;               ///< in (0, 1]: the most probable tokens stay that together have this share
-  double min_p = 0;               ///< in [0, 1]: tokens stay that have this share of the largest probability
+  double temperature = 1;  ///< logits are divided by it; 0: greedy, and the other filters mean nothing
+  std::int64_t top_k = 0;  ///< keep this many of the most probable tokens; 0: all
+  double top_p = 1;        ///< in (0, 1]: keep the smallest set of most probable tokens with at least
+                           ///< this total probability
+  double min_p = 0;        ///< in [0, 1]: keep tokens with at least this fraction of the largest probability
   double repetition_penalty = 1;  ///< > 0: a positive logit of a token in the history is divided by it, a
                                   ///< negative one multiplied
-  std::uint64_t seed = 0;         ///< of the random numbers
+  std::uint64_t seed = 0;         ///< seed of the random numbers
   std::int64_t first_stream = 0;  ///< row r draws from the stream `first_stream + r` of random numbers
 };
 

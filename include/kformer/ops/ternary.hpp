@@ -46,7 +46,7 @@ struct TernaryLinear {
 
 /// The layout of the workspace of a ternary linear map.
 struct TernaryWorkspace {
-  std::size_t packed = 0;   ///< bytes of the quantised weight, at the begin
+  std::size_t packed = 0;   ///< bytes of the quantised weight, at the beginning
   std::size_t numbers = 0;  ///< behind it: the weight as numbers, backward only
   std::size_t inputs = 0;   ///< behind that: x as numbers of 8 bits, backward only
   std::size_t rest = 0;     ///< behind that: of the functions that are called

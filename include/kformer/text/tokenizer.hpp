@@ -92,7 +92,7 @@ class Tokenizer {
 ///               `generation_config.json` beside the file are read where they exist.
 /// \throws FileError naming the file and what is wrong with it
 /// \throws NotSupported naming the component of the tokenizer that is unsupported or that this build
-/// lacks
+///         lacks
 std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const std::filesystem::path& path);
 
 /// Text that grows token by token, as it is generated. It always returns whole characters: the bytes of

@@ -17,8 +17,8 @@ void require_moderate_growth(std::size_t before, std::size_t now) {
   constexpr std::size_t most_growth = 64, always_allowed = std::size_t{1} << 16;
   if (now <= always_allowed || now / most_growth <= before) return;
   throw NotSupported("kformer::Tokenizer::encode: the tokenizer's normalizer makes " + std::to_string(now) +
-                     " bytes or more of " + std::to_string(before) + ", at most " +
-                     std::to_string(most_growth) + " times as many are supported; is its file damaged?");
+                     " bytes or more of " + std::to_string(before) + ", more than the " +
+                     std::to_string(most_growth) + "-fold growth allowed; the tokenizer file may be damaged");
 }
 
 }  // namespace kformer::Impl::tokenizers
