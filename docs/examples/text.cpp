@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Text to tokens and back, and a conversation as a chat model wants it. Checks the round trip, and the conversation
-// against the published form. Uses the tokenizer of bytes, which needs no file.
+// Text to tokens and back, and a conversation as a chat model wants it. Checks the round trip, the conversation
+// against the published form, and that a message cannot become a control token. Uses the tokenizer of bytes, which
+// needs no file.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -28,13 +30,15 @@ int main() {
   // Published with the model: tokenizer->chat_template().
   const auto chat =
       kformer::ChatTemplate::recognise("{% for message in messages %}{{'<|im_start|>' + message['role']}}");
-  const std::vector<kformer::ChatMessage> messages{{"user", "Why is the sky blue?"}};
-  const std::string conversation = kformer::apply_chat(chat, messages);
-  const std::vector<std::int32_t> ids = tokenizer->encode_with_special(conversation);
+  // The user spells out the end of a text. It stays text: only the template writes control tokens.
+  const std::vector<kformer::ChatMessage> messages{{"user", "What does </s> mean?"}};
+  const std::vector<std::int32_t> ids = tokenizer->encode_chat(kformer::chat_prompt(chat, messages));
   // [chat]
+  const std::string conversation = tokenizer->decode(ids);
   std::cout << conversation << "\n" << ids.size() << " tokens\n";
 
-  const bool good = text == " a time there was a naïve café" && !ids.empty() &&
-                    conversation == "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n";
+  const bool good = text == " a time there was a naïve café" &&
+                    std::ranges::count(ids, tokenizer->eos().front()) == 0 &&
+                    conversation == "<|im_start|>user\nWhat does </s> mean?<|im_end|>\n<|im_start|>assistant\n";
   return good ? 0 : 1;
 }

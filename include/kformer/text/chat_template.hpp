@@ -45,8 +45,8 @@ struct ChatTemplate {
   static ChatTemplate recognise(std::string_view text);
 };
 
-/// The conversation as text, up to the next turn of the assistant; pass it to
-/// `Tokenizer::encode_with_special`. It does not contain the beginning-of-text token (`adds_bos`).
+/// The conversation as text, up to the next turn of the assistant, without the beginning-of-text token (`adds_bos`).
+/// The text does not tell control tokens from what messages spell out: for tokens, use `chat_prompt`.
 /// \param chat     how it is written
 /// \param messages at most one system message, first; then user and assistant alternate, and a user message is
 ///                 last
@@ -56,10 +56,9 @@ std::string apply_chat(const ChatTemplate& chat, std::span<const ChatMessage> me
 /// A part of a conversation's text.
 struct ChatPiece {
   std::string text;      ///< not empty
-  bool control = false;  ///< the template's spelling of a token, such as `<|im_end|>`, for
-                         ///< `Tokenizer::encode_with_special`. Everything else is for `Tokenizer::encode`: what
-  ///< messages spell out never becomes a control token. `Tokenizer::encode_chat` takes all
-  bool answer = false;  ///< what a model learns to say: an answer of the assistant, and the token that ends it
+  bool control = false;  ///< the template's spelling of a token, such as `<|im_end|>`; `Tokenizer::encode_chat`
+                         ///< reads special tokens only there
+  bool answer = false;   ///< what a model learns to say: an answer of the assistant, and the token that ends it
 };
 
 /// A finished conversation, for training; joined, the pieces are its text without the beginning-of-text token.

@@ -69,7 +69,7 @@ class Tokenizer {
   /// Whether the published tokenizer puts `bos()` before a text: a prompt should then begin with it.
   bool adds_bos() const { return m_adds_bos; }
   /// The chat template that was published with the tokenizer, or an empty string
-  /// (kformer/io/chat_template.hpp).
+  /// (kformer/text/chat_template.hpp).
   const std::string& chat_template() const { return m_chat_template; }
   /// Identifies the vocabulary and its rules, of tokenizers from `open_tokenizer` and `make_tokenizer`: a hash
   /// of what they were read from. Empty for others.
