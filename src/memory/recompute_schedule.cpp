@@ -39,8 +39,7 @@ RecomputeSchedule RecomputeSchedule::uniform(Recompute kind, std::int64_t layers
   if (kind == Recompute::automatic)
     throw NotSupported(
         "kformer::RecomputeSchedule::uniform: 'auto' is not a per-layer policy; ask kformer::recompute_front "
-        "for "
-        "the schedules and kformer::best_plan for the one that fits a budget");
+        "for the schedules and kformer::best_plan for the one that fits a budget");
   if (kind != Recompute::nested) {
     schedule.kinds.assign(static_cast<std::size_t>(layers), kind);
     return schedule;
