@@ -20,6 +20,8 @@ void remember(int signal) {
 
 StopRequest::StopRequest(double walltime_s) : m_walltime_s(walltime_s) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, remember);
+  // nohup ignores it.
+  if (std::signal(SIGHUP, remember) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }
 
 std::optional<std::string> StopRequest::reason() const {

@@ -7,7 +7,7 @@
 
 namespace kformer::drivers {
 
-/// Requests to end a run: SIGINT, SIGTERM, SIGUSR1, or the wall-clock limit. The first signal lets the run
+/// Requests to end a run: SIGINT, SIGTERM, SIGHUP, SIGUSR1, or the wall-clock limit. The first signal lets the run
 /// finish its current case and write its results; a second one ends it at once.
 class StopRequest {
  public:

@@ -15,6 +15,9 @@ namespace {
 
 using hdf5::check;
 
+// Deflate makes at most 1032 bytes of one.
+constexpr std::uint64_t most_per_byte = 1032;
+
 /// An HDF5 file with a dataset of tokens.
 class TokenHdf5 {
  public:
@@ -37,9 +40,7 @@ class TokenHdf5 {
     const hdf5::PropertyList made(check(H5Dget_create_plist(m_tokens.get()), "read", "tokens"));
     const haddr_t begin = H5Dget_offset(m_tokens.get());
     const auto type = stored_type();
-    const bool as_they_are =
-        H5Pget_layout(made.get()) == H5D_CONTIGUOUS && H5Pget_external_count(made.get()) == 0;
-    if (!as_they_are || begin == HADDR_UNDEF || !type) return {};
+    if (H5Pget_layout(made.get()) != H5D_CONTIGUOUS || begin == HADDR_UNDEF || !type) return {};
     return Place{*type, static_cast<std::size_t>(begin)};
   }
 
@@ -65,12 +66,20 @@ class TokenHdf5 {
     return hdf5::Dataset(check(H5Dopen2(m_file.get(), name, H5P_DEFAULT), "open dataset", name, m_file.get()));
   }
 
+  // A few bytes can declare any number of tokens, and lay them into another file.
   std::int64_t length_of(const hdf5::Dataset& dataset, const char* name) const {
     const hdf5::Dataspace space(check(H5Dget_space(dataset.get()), "read", name));
     const hdf5::Datatype type(check(H5Dget_type(dataset.get()), "read", name));
     if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse(fmt::format("{} does not have one extent", name));
     if (H5Tget_class(type.get()) != H5T_INTEGER) refuse(fmt::format("{} are not integers", name));
-    return H5Sget_simple_extent_npoints(space.get());
+    const hdf5::PropertyList made(check(H5Dget_create_plist(dataset.get()), "read", name));
+    if (H5Pget_layout(made.get()) == H5D_VIRTUAL || H5Pget_external_count(made.get()) != 0)
+      refuse(fmt::format("{} lie in another file", name));
+    const auto count = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space.get()));
+    const std::uint64_t stored = H5Dget_storage_size(dataset.get());
+    if (count / most_per_byte > stored)
+      refuse(fmt::format("{} has {} values in {} bytes", name, count, stored));
+    return static_cast<std::int64_t>(count);
   }
 
   std::vector<std::int64_t> numbers(const hdf5::Dataset& dataset, std::int64_t count, const char* name) const {

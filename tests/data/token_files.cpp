@@ -194,6 +194,20 @@ BOOST_AUTO_TEST_CASE(hdf5_that_is_none) {
   BOOST_TEST(with_offsets({0, 3}) == "no error");
   BOOST_TEST(error([](hid_t file) { put_dataset(file, "tokens", {1, -2}, H5T_STD_I32LE, 2); }) ==
              none + "tokens has -2, no id of a token");
+  const auto declared = [](hid_t file, hsize_t extent, const hdf5::PropertyList& made) {
+    const hdf5::Dataspace space(H5Screate_simple(1, &extent, nullptr));
+    const hdf5::Dataset dataset(
+        H5Dcreate2(file, "tokens", H5T_STD_I32LE, space.get(), H5P_DEFAULT, made.get(), H5P_DEFAULT));
+  };
+  BOOST_TEST(error([&](hid_t file) {
+               declared(file, hsize_t{1} << 40, hdf5::PropertyList(H5Pcreate(H5P_DATASET_CREATE)));
+             }) == none + "tokens has 1099511627776 values in 0 bytes");
+  put_contents(folder / "other", std::string(16, '\1'));
+  BOOST_TEST(error([&](hid_t file) {
+               const hdf5::PropertyList made(H5Pcreate(H5P_DATASET_CREATE));
+               H5Pset_external(made.get(), (folder / "other").c_str(), 0, 16);
+               declared(file, 4, made);
+             }) == none + "tokens lie in another file");
   put_contents(path, "no HDF5");
   BOOST_TEST(tokens_error(path).starts_with("HDF5 cannot read 'tokens.h5'"));
 }

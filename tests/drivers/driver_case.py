@@ -244,14 +244,17 @@ class Interruption:
         self.check_part()
 
     def test_a_request_to_stop_leaves_the_finished_cases_and_says_where(self):
-        run = self.start()
-        begin = time.monotonic()
-        run.send_signal(signal.SIGTERM)
-        rest = run.stdout.read()
-        self.assertEqual(run.wait(), 75)
-        self.assertLess(time.monotonic() - begin, 10)
-        part = self.check_part()
-        self.assertIn(f"the finished cases are in {part}", rest)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            with self.subTest(number=number):
+                run = self.start()
+                begin = time.monotonic()
+                run.send_signal(number)
+                rest = run.stdout.read()
+                self.assertEqual(run.wait(), 75)
+                self.assertLess(time.monotonic() - begin, 10)
+                part = self.check_part()
+                self.assertIn(f"the finished cases are in {part}", rest)
+                (self.folder / part).unlink()
 
     def test_the_time_limit_stops(self):
         self.deck("seq_len = [4, 5, 6, 7]\n")

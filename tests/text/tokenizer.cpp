@@ -123,6 +123,9 @@ BOOST_AUTO_TEST_CASE(hostile_sentencepiece_models_are_refused) {
              damaged + "a text lies outside of it");
   BOOST_TEST(refusal(small_model + normalizer(0, "x")) == damaged + "its last text has no end");
   BOOST_TEST(refusal(small_model + field(3, field(2, "abcdef"))) == damaged + "its length is wrong");
+  // A field's number in five bytes, of which the library takes 32 bits.
+  BOOST_TEST(refusal(small_model + "\x9A\x80\x80\x80\x10" + normalizer(0, "x").substr(1)) ==
+             begin + "it is not a SentencePiece model: the number of a field has more than 32 bits");
   for (std::size_t size = 1; size < small_model.size(); ++size) refusal(small_model.substr(0, size));
   BOOST_TEST(refusal(small_model.substr(0, small_model.size() - 1)) ==
              begin + "it is not a SentencePiece model, or is cut off");

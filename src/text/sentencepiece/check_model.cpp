@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "text/base/file.hpp"
 
@@ -24,6 +25,9 @@ class Message {
   void for_each_delimited(F f) {
     while (!m_bytes.empty()) {
       const std::uint64_t key = take_varint();
+      // Readers differ in what they make of longer ones.
+      if (key > std::numeric_limits<std::uint32_t>::max())
+        refuse(m_file, "it is not a SentencePiece model: the number of a field has more than 32 bits");
       switch (key & 7) {
         case varint:
           take_varint();

@@ -52,8 +52,12 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
-    const MarkedText marked = marked_text(pieces);
-    return encode_segments(m_special.split(marked.text, marked.plain));
+    std::vector<std::int32_t> ids;
+    for (const MarkedText& part : marked_parts(pieces)) {
+      const auto more = encode_segments(m_special.split(part.text, part.plain));
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    return ids;
   }
   std::string token_bytes(std::int32_t id, bool at_start) const override {
     if (!has(id) || m_model.IsControl(id)) return {};

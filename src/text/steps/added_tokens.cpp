@@ -2,6 +2,7 @@
 #include "text/steps/added_tokens.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "io/utf8.hpp"
@@ -42,14 +43,41 @@ std::string_view last_of(std::string_view text) {
 
 }  // namespace
 
-MarkedText marked_text(std::span<const ChatPiece> pieces) {
-  MarkedText marked;
+std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces) {
+  MarkedText all;
+  std::set<std::string> controls;
   for (const ChatPiece& piece : pieces) {
-    const std::size_t begin = marked.text.size();
-    marked.text += repair_utf8(piece.text);
-    if (!piece.control) marked.plain.push_back({begin, marked.text.size()});
+    const std::size_t begin = all.text.size();
+    all.text += repair_utf8(piece.text);
+    if (piece.control)
+      controls.insert(all.text.substr(begin));
+    else
+      all.plain.push_back({begin, all.text.size()});
   }
-  return marked;
+
+  std::set<std::size_t> cuts{all.text.size()};
+  controls.erase("");
+  for (const std::string& control : controls) {
+    auto plain = all.plain.begin();
+    for (std::size_t at = all.text.find(control); at != all.text.npos; at = all.text.find(control, at + 1)) {
+      plain = std::find_if(plain, all.plain.end(), [&](const TextRange& range) { return range.end > at; });
+      if (plain == all.plain.end()) break;
+      if (plain->begin < at + control.size())
+        cuts.insert(std::max(plain->begin, at + first_character(control).bytes));
+    }
+  }
+
+  std::vector<MarkedText> parts;
+  std::size_t begin = 0;
+  for (const std::size_t end : cuts) {
+    MarkedText part{all.text.substr(begin, end - begin), {}};
+    for (const TextRange& range : all.plain)
+      if (range.begin < end && range.end > begin)
+        part.plain.push_back({std::max(range.begin, begin) - begin, std::min(range.end, end) - begin});
+    parts.push_back(std::move(part));
+    begin = end;
+  }
+  return parts;
 }
 
 void AddedTokens::add(AddedToken token, const std::string& file) {

@@ -42,8 +42,10 @@ struct MarkedText {
   std::vector<TextRange> plain;
 };
 
-/// The text of a conversation, with broken characters replaced. Everything but control pieces is plain.
-MarkedText marked_text(std::span<const ChatPiece> pieces);
+/// The text of a conversation, with broken characters replaced. Everything but control pieces is plain. The text
+/// is cut inside whatever else spells one of these control pieces: no tokenizer can find it in a part, neither as
+/// an added token nor by merging.
+std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces);
 
 /// Finds added tokens: the leftmost, and of those that begin at the same place the longest.
 class AddedTokens {
