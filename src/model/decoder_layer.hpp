@@ -15,6 +15,8 @@
 #include "kformer/ops/swiglu.hpp"
 #include "model/head_views.hpp"
 #include "model/memory.hpp"
+#include "model/module_tools.hpp"
+#include "model/packed_tokens.hpp"
 
 /// \file
 /// Definitions of DecoderLayer's members.
@@ -36,23 +38,6 @@ inline void check_layer_options(const LayerOptions& options) {
 
 inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
   return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
-}
-
-/// A vector as the one row of a matrix.
-template <class Space>
-auto one_row(const StridedVector<Space, const std::int32_t>& v) {
-  using Row =
-      Kokkos::View<const std::int32_t**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  return Row(v.data(), Kokkos::LayoutStride(1, v.extent(0) * v.stride(0), v.extent(0), v.stride(0)));
-}
-
-/// The borders of packed documents, where there are any.
-template <class Exec>
-AttentionExtras<Exec> documents(const LayerOptions& options,
-                                const PackedTokens<typename Exec::memory_space>& packed) {
-  AttentionExtras<Exec> extras;
-  if (options.packed) extras.sequences(packed.starts, packed.starts);
-  return extras;
 }
 
 }  // namespace Impl
@@ -198,6 +183,10 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
     throw NotSupported(
         "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
         "first forward");
+  Impl::require_views("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
+                      {m_shape.rows(), m_config.hidden_size});
+  Operands("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}}).require_disjoint("y");
+  Impl::require_packed("DecoderLayer::forward", m_options, m_shape.rows(), packed);
   save(exec, x, packed);
   {
     Region region("down");
@@ -239,6 +228,12 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
         "construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported("kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
+  Impl::require_views("DecoderLayer::backward",
+                      {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
+                      {m_shape.rows(), m_config.hidden_size});
+  Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
+      .require_disjoint("dx");
+  Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
   const bool again = keeps_nothing() && m_shared->computed != this;
   if (again) save(exec, x, packed);
   mlp_gradient(exec, dy, !again && !keeps_pointwise());

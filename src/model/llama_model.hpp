@@ -10,6 +10,8 @@
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "model/memory.hpp"
+#include "model/module_tools.hpp"
+#include "model/packed_tokens.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members.
@@ -181,22 +183,11 @@ void LlamaModel<Exec, T>::require_states(const char* function, const char* role,
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::require_packed(const char* function, const PackedTokens<memory_space>& packed) const {
-  if (!m_options.packed) return;
-  const std::string name = std::string("LlamaModel::") + function;
-  const std::string rows = std::to_string(m_shape.rows());
-  Operands(name.c_str(), {{"starts", tensor_ref(packed.starts)}, {"positions", tensor_ref(packed.positions)}})
-      .require_extents(
-          packed.starts.extent(0) > 1 && tensor_ref(packed.positions).has_extents({m_shape.rows()}),
-          "starts of at least one document and the end of the last, and positions of " + rows +
-              " tokens (batch x seq_len)");
-}
-
-template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
                                   const PackedTokens<memory_space>& packed) {
   require_prepared("forward");
-  require_packed("forward", packed);
+  Impl::require_view("LlamaModel::forward", "ids", ids, {m_shape.rows()});
+  Impl::require_packed("LlamaModel::forward", m_options, m_shape.rows(), packed);
   {
     Region region("embedding");
     embedding_forward(exec, ids, m_weight.embedding, m_kept.front());
@@ -209,7 +200,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& x,
                                            const PackedTokens<memory_space>& packed) {
   require_prepared("forward_embedded");
-  require_packed("forward_embedded", packed);
+  Impl::require_packed("LlamaModel::forward_embedded", m_options, m_shape.rows(), packed);
   require_states("forward_embedded", "x", tensor_ref(x));
   Kokkos::deep_copy(exec, m_kept.front(), x);
   run_layers(exec, packed);
@@ -250,6 +241,7 @@ void LlamaModel<Exec, T>::run_layers(const Exec& exec, const PackedTokens<memory
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
   require_forward("logits");
+  Impl::require_view("LlamaModel::logits", "logits", logits, {m_shape.rows(), m_config.vocab_size});
   linear_forward(exec, m_hidden, head(), logits);
 }
 
@@ -259,6 +251,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Mat
   if (token < 0 || token >= m_shape.rows())
     throw DimensionMismatch("kformer::LlamaModel::logits: token " + std::to_string(token) + " is not one of " +
                             std::to_string(m_shape.rows()));
+  Impl::require_view("LlamaModel::logits", "logits", logits, {1, m_config.vocab_size});
   const auto row = static_cast<std::size_t>(token);
   const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
   linear_forward(exec, hidden, head(), logits);
@@ -268,6 +261,8 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
                                const CrossEntropyOptions& options) {
   require_forward("loss");
+  Impl::require_views("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
+                      {m_shape.rows()});
   linear_cross_entropy(exec, m_hidden, head(), targets, loss, {.cross_entropy = options}, m_loss_workspace);
 }
 
@@ -276,6 +271,12 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
                                    const ConstTokenNumbers& dloss, const TokenNumbers& loss,
                                    const CrossEntropyOptions& options) {
   require_saved(Saved::forward, "backward", "forward");
+  Impl::require_views("LlamaModel::backward",
+                      {{"ids", tensor_ref(ids)},
+                       {"targets", tensor_ref(targets)},
+                       {"dloss", tensor_ref(dloss)},
+                       {"loss", tensor_ref(loss)}},
+                      {m_shape.rows()});
   const Matrix dx = layer_gradients(exec, targets, dloss, loss, options, nullptr);
   Region region("embedding");
   embedding_backward(exec, ids, dx, m_gradient.embedding);
@@ -287,6 +288,10 @@ void LlamaModel<Exec, T>::backward_embedded(const Exec& exec, const Tokens& targ
                                             const Matrix& dx, const CrossEntropyOptions& options) {
   require_saved(Saved::forward_embedded, "backward_embedded", "forward_embedded");
   require_states("backward_embedded", "dx", tensor_ref(dx));
+  Impl::require_views(
+      "LlamaModel::backward_embedded",
+      {{"targets", tensor_ref(targets)}, {"dloss", tensor_ref(dloss)}, {"loss", tensor_ref(loss)}},
+      {m_shape.rows()});
   layer_gradients(exec, targets, dloss, loss, options, &dx);
 }
 

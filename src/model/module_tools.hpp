@@ -3,7 +3,8 @@
 
 #include <initializer_list>
 
-#include "kformer/core/error.hpp"
+#include "kformer/core/operands.hpp"
+#include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/ops/linear.hpp"
 
@@ -12,18 +13,38 @@
 
 namespace kformer::Impl {
 
+/// Requires that each of these has these extents.
+/// \throws DimensionMismatch naming the module and the View
+inline void require_views(const char* function, std::initializer_list<Operand> views,
+                          std::initializer_list<std::int64_t> extents) {
+  for (const auto& [name, ref] : views) {
+    TensorRef expected = ref;
+    int r = 0;
+    for (const std::int64_t extent : extents) expected.extent[r++] = extent;
+    Operands(function, {{name, ref}})
+        .require_extents(ref.has_extents(extents), Operands(function, {{name, expected}}).describe())
+        .require_unit_stride();
+  }
+}
+
 /// Requires that a View has these extents.
 /// \throws DimensionMismatch naming the module and the View
 template <class V>
 void require_view(const char* function, const char* name, const V& view,
                   std::initializer_list<std::int64_t> extents) {
-  const TensorRef ref = tensor_ref(view);
-  TensorRef expected = ref;
-  int r = 0;
-  for (const std::int64_t extent : extents) expected.extent[r++] = extent;
-  Operands(function, {{name, ref}})
-      .require_extents(ref.has_extents(extents), Operands(function, {{name, expected}}).describe())
-      .require_unit_stride();
+  require_views(function, {{name, tensor_ref(view)}}, extents);
+}
+
+/// Requires that the output of a forward shares no memory with what it reads. In training backward reads the inputs
+/// again; in inference the output may be one of them itself. `context` may be absent.
+/// \throws DimensionMismatch
+template <class X, class Y>
+void require_output(const char* function, LayerMode mode, const X& x, const TensorRef& context, const Y& y) {
+  const Operands all(function, {{"x", tensor_ref(x)}, {"context", context}, {"y", tensor_ref(y)}});
+  if (mode == LayerMode::training)
+    all.require_disjoint("y");
+  else
+    all.require_disjoint("y", {"x", "context"});
 }
 
 /// Whether a bias was given.

@@ -118,7 +118,7 @@ void MultiHeadAttention<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                           const Matrix& y) {
-  project(exec, x, context);
+  project(exec, x, context, y);
   attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, m_config.attention);
   finish(exec, y);
 }
@@ -132,7 +132,8 @@ void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const Con
 
 // Queries of x, keys and values of the context.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context) {
+void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
+                                          const Matrix& y) {
   if (m_config.rope && !m_prepared)
     throw NotSupported(
         "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before "
@@ -143,6 +144,10 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
         std::to_string(m_shape.context_len) + " and " + std::to_string(m_shape.seq_len) +
         " tokens; leave `rope` out for cross-attention");
   require_tokens("MultiHeadAttention::forward", x, context);
+  Impl::require_view("MultiHeadAttention::forward", "y", y, {m_shape.rows(), m_config.hidden_size});
+  const bool own_context = context.data() == x.data();
+  Impl::require_output("MultiHeadAttention::forward", m_config.mode, x,
+                       own_context ? TensorRef{} : tensor_ref(context), y);
   Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
   Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
   Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);
@@ -158,7 +163,7 @@ void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const Matrix& y) {
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                            const Matrix& dx, const Gradients& gradients) {
-  begin_backward(exec, dy, gradients);
+  begin_backward(exec, x, x, dy, dx, m_d_keys, gradients);
   attention_gradient(exec);
   finish_backward(exec, x, x, dx, m_d_keys, gradients);
   Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dx, m_d_keys);
@@ -168,14 +173,37 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                            const ConstMatrix& dy, const Matrix& dx, const Matrix& dcontext,
                                            const Gradients& gradients) {
-  begin_backward(exec, dy, gradients);
+  begin_backward(exec, x, context, dy, dx, dcontext, gradients);
   attention_gradient(exec);
   finish_backward(exec, x, context, dx, dcontext, gradients);
 }
 
+// Before the first launch: what is accumulated cannot be taken back.
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::require_gradients(const ConstMatrix& x, const ConstMatrix& context,
+                                                    const ConstMatrix& dy, const Matrix& dx,
+                                                    const Matrix& dcontext, const Gradients& gradients) const {
+  const char* function = "MultiHeadAttention::backward";
+  require_tokens(function, x, context);
+  Impl::require_views(function, {{"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
+                      {m_shape.rows(), m_config.hidden_size});
+  Impl::require_view(function, "dcontext", dcontext, {m_shape.context_rows(), m_config.context_size});
+  check_views(function, gradients);
+  const bool self = dcontext.data() == m_d_keys.data();
+  Operands(function, {{"x", tensor_ref(x)},
+                      {"context", self ? TensorRef{} : tensor_ref(context)},
+                      {"dy", tensor_ref(dy)},
+                      {"dx", tensor_ref(dx)},
+                      {"dcontext", self ? TensorRef{} : tensor_ref(dcontext)}})
+      .require_disjoint("dx")
+      .require_disjoint("dcontext");
+}
+
 // From dy to the gradient of what attention returned.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMatrix& dy,
+void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMatrix& x,
+                                                 const ConstMatrix& context, const ConstMatrix& dy,
+                                                 const Matrix& dx, const Matrix& dcontext,
                                                  const Gradients& gradients) {
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
@@ -184,7 +212,7 @@ void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMa
   if (!m_ran_forward)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: there was no forward; call forward(exec, x, y) first");
-  check_views("MultiHeadAttention::backward", gradients);
+  require_gradients(x, context, dy, dx, dcontext, gradients);
   Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), dy, gradients.o, gradients.o_bias,
                          m_product_workspace);
   linear_backward_input(exec, m_weight.o, dy, Impl::rows_of_heads(m_d_attended), {}, m_product_workspace);
@@ -195,7 +223,6 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::finish_backward(const Exec& exec, const ConstMatrix& x,
                                                   const ConstMatrix& context, const Matrix& dx,
                                                   const Matrix& dcontext, const Gradients& gradients) {
-  require_tokens("MultiHeadAttention::backward", x, context);
   if (m_config.rope) rope_backward(exec, m_dq, m_dk, m_cos, m_sin, 0, m_config.rope->layout);
   const Matrix dq = Impl::rows_of_heads(m_dq), dk = Impl::rows_of_heads(m_dk), dv = Impl::rows_of_heads(m_dv);
   Impl::affine_gradients(exec, x, dq, gradients.q, gradients.q_bias, m_product_workspace);

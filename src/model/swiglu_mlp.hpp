@@ -11,6 +11,19 @@
 
 namespace kformer {
 
+namespace Impl {
+
+/// Weights or gradients.
+template <class Space, class U>
+void require_weights(const char* function, const SwigluMlpConfig& config,
+                     const SwigluMlpViews<Space, U>& views) {
+  require_view(function, "gate", views.gate, {config.intermediate_size, config.hidden_size});
+  require_view(function, "up", views.up, {config.intermediate_size, config.hidden_size});
+  require_view(function, "down", views.down, {config.hidden_size, config.intermediate_size});
+}
+
+}  // namespace Impl
+
 template <class Exec, Scalar T>
 SwigluMlp<Exec, T>::SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, const Weights& weights,
                               Ledger& ledger)
@@ -23,9 +36,7 @@ SwigluMlp<Exec, T>::SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, 
   require("hidden_size", config.hidden_size, 1);
   require("intermediate_size", config.intermediate_size, 1);
   require("rows", rows, 0);
-  Impl::require_view("SwigluMlp", "gate", weights.gate, {config.intermediate_size, config.hidden_size});
-  Impl::require_view("SwigluMlp", "up", weights.up, {config.intermediate_size, config.hidden_size});
-  Impl::require_view("SwigluMlp", "down", weights.down, {config.hidden_size, config.intermediate_size});
+  Impl::require_weights("SwigluMlp", config, weights);
   place(ledger);
 }
 
@@ -51,7 +62,9 @@ void SwigluMlp<Exec, T>::place(Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) {
-  Impl::require_view("SwigluMlp::forward", "x", x, {m_rows, m_config.hidden_size});
+  Impl::require_views("SwigluMlp::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
+                      {m_rows, m_config.hidden_size});
+  Impl::require_output("SwigluMlp::forward", m_config.mode, x, {}, y);
   linear_forward(exec, x, m_weight.gate, m_gate, {}, m_product_workspace);
   linear_forward(exec, x, m_weight.up, m_up, {}, m_product_workspace);
   swiglu_forward(exec, m_gate, m_up, m_product);
@@ -68,7 +81,12 @@ void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const 
         "construct it with LayerMode::training");
   if (!m_ran_forward)
     throw NotSupported("kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");
-  Impl::require_view("SwigluMlp::backward", "x", x, {m_rows, m_config.hidden_size});
+  Impl::require_views("SwigluMlp::backward",
+                      {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
+                      {m_rows, m_config.hidden_size});
+  Operands("SwigluMlp::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
+      .require_disjoint("dx");
+  Impl::require_weights("SwigluMlp::backward", m_config, gradients);
   swiglu_forward(exec, m_gate, m_up, m_product);
   linear_backward_weight(exec, m_product, dy, gradients.down, {}, m_product_workspace);
   linear_backward_input(exec, m_weight.down, dy, m_d_product, {}, m_product_workspace);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/touch.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/gguf.hpp"
 
@@ -131,10 +132,7 @@ inline GgufImage small_gguf_model(const std::string& architecture = "llama") {
 /// Touches every byte of every tensor and reads every value as every type. Returns how many bytes the tensors have.
 inline std::size_t read_everything(const GgufFile& file) {
   std::size_t count = 0;
-  for (const auto& name : file.names()) {
-    const auto bytes = file.find(name)->bytes;
-    count += std::vector<std::byte>(bytes.begin(), bytes.end()).size();
-  }
+  for (const auto& name : file.names()) count += touch(file.find(name)->bytes);
   const auto attempt = [](auto&& read) {
     try {
       read();

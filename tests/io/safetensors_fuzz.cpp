@@ -45,20 +45,6 @@ std::string mutated_file(Random& random) {
   return bytes;
 }
 
-/// Touches every byte of every tensor, and returns how many there are.
-std::size_t read_everything(const kformer::SafetensorsFile& file) {
-  std::size_t count = 0;
-  for (const auto& name : file.names()) {
-    const auto& entry = file.at(name);
-    count += entry.bytes.size();
-    const std::vector<std::byte> copy(entry.bytes.begin(), entry.bytes.end());
-    if (entry.dtype == "F64" || entry.dtype == "F32" || entry.dtype == "F16" || entry.dtype == "BF16") {
-      BOOST_REQUIRE(file.read_f64(name).size() == entry.size());
-    }
-  }
-  return count;
-}
-
 std::size_t size_of_data(const std::string& bytes) {
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof(header));

@@ -266,9 +266,11 @@ BOOST_AUTO_TEST_CASE(errors) {
       "for backward; construct it with LayerMode::training");
   const TestTensor<Exec, float> x({13, 56}), y({14, 56});
   check_error<DimensionMismatch>([&] { run.layer().forward(Exec(), x.view<2>(), y.view<2>()); },
-                                 "kformer::rms_norm_forward: extents do not match: x[13,56] weight[56] "
-                                 "y[14,56] rstd[14]; expected y to have "
-                                 "the extents of x");
+                                 "kformer::DecoderLayer::forward: extents do not match: x[13,56]; expected "
+                                 "x[14,56]");
+  check_error<DimensionMismatch>([&] { run.layer().forward(Exec(), y.view<2>(), x.view<2>()); },
+                                 "kformer::DecoderLayer::forward: extents do not match: y[13,56]; expected "
+                                 "y[14,56]");
   const auto ledger = Ledger::create();
   DecoderLayer<Exec, float> fresh(small_config(), {2, 7}, {}, *ledger);
   const TestTensor<Exec, float> x14({14, 56});
@@ -284,6 +286,61 @@ BOOST_AUTO_TEST_CASE(errors) {
       "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
       "that "
       "share with the same ones");
+}
+
+BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
+  const LayerInputs inputs = LayerInputs::random(small_config(), {2, 7});
+  const TestTensor<Exec, float> x({14, 56}), dy({14, 56});
+  const auto shares = [](auto call, const std::string& sentence) {
+    check_error<DimensionMismatch>(call, "kformer::DecoderLayer::" + sentence);
+  };
+  for (const LayerMode mode : {LayerMode::training, LayerMode::inference}) {
+    LayerUnderTest<float> run(inputs, AttentionAlgorithm::flash, mode);
+    shares([&] { run.layer().forward(Exec(), x.view<2>(), x.view<2>()); },
+           "forward: y shares memory with x; pass a separate View: x[14,56] y[14,56]");
+  }
+  LayerUnderTest<float> run(inputs, AttentionAlgorithm::flash);
+  run.forward();
+  const auto backward = [&](const auto& dx) {
+    return [&] { run.layer().backward(Exec(), x.view<2>(), dy.view<2>(), dx.template view<2>()); };
+  };
+  const std::string operands = "; pass a separate View: x[14,56] dy[14,56] dx[14,56]";
+  shares(backward(x), "backward: dx shares memory with x" + operands);
+  shares(backward(dy), "backward: dx shares memory with dy" + operands);
+}
+
+// A gradient that was accumulated cannot be taken back.
+BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
+  LayerUnderTest<float> run(LayerInputs::random(small_config(), {2, 7}), AttentionAlgorithm::flash);
+  run.forward();
+  const auto before = run.bits();
+  const TestTensor<Exec, float> t({14, 56}), dx({14, 56}), wrong({13, 56});
+  const auto refused = [&](const auto& x, const auto& dy, const auto& gradient, const std::string& role) {
+    check_error<DimensionMismatch>(
+        [&] {
+          run.layer().backward(Exec(), x.template view<2>(), dy.template view<2>(),
+                               gradient.template view<2>());
+        },
+        "kformer::DecoderLayer::backward: extents do not match: " + role + "[13,56]; expected " + role +
+            "[14,56]");
+    Exec().fence("kformer::Testing::layer");
+    BOOST_TEST((run.bits() == before), role);
+  };
+  refused(wrong, t, dx, "x");
+  refused(t, wrong, dx, "dy");
+  refused(t, t, wrong, "dx");
+}
+
+BOOST_AUTO_TEST_CASE(documents_that_do_not_fit_are_refused) {
+  const auto ledger = Ledger::create();
+  DecoderLayer<Exec, float> layer(small_config(), {2, 7}, {.packed = true}, *ledger);
+  layer.prepare(Exec());
+  const TestTensor<Exec, float> x({14, 56}), y({14, 56});
+  TestTensor<Exec, std::int32_t> starts({2}), positions({13});
+  check_error<DimensionMismatch>(
+      [&] { layer.forward(Exec(), x.view<2>(), y.view<2>(), {starts.view<1>(), positions.view<1>()}); },
+      "kformer::DecoderLayer::forward: extents do not match: starts[2] positions[13]; expected starts of at "
+      "least one document and the end of the last, and positions of 14 tokens (batch x seq_len)");
 }
 
 BOOST_AUTO_TEST_CASE(an_invalid_layer_books_nothing) {

@@ -190,6 +190,41 @@ BOOST_AUTO_TEST_CASE(errors) {
                                      " columns (hidden_size)");
 }
 
+BOOST_AUTO_TEST_CASE(extents_that_do_not_match_are_refused) {
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> model(small_model(), {1, 3}, {}, *ledger);
+  model.prepare(Exec());
+  const std::int64_t vocabulary = small_model().vocab_size;
+  TestTensor<Exec, std::int32_t> three({3}), four({4});
+  for (auto* ids : {&three, &four}) ids->fill([](std::size_t) { return 0; });
+  const TestTensor<Exec, float> loss({3}), dloss({3}), long_loss({4}), logits({4, vocabulary}),
+      x({3, small_model().hidden_size});
+  const auto i = three.view<1>(), wrong = four.view<1>();
+  const auto l = loss.view<1>(), d = dloss.view<1>(), wrong_loss = long_loss.view<1>();
+  const auto refused = [&](auto call, const std::string& function, const std::string& role) {
+    check_error<DimensionMismatch>(call, "kformer::LlamaModel::" + function + ": extents do not match: " +
+                                             role + "[4]; expected " + role + "[3]");
+  };
+  refused([&] { model.forward(Exec(), wrong); }, "forward", "ids");
+  model.forward(Exec(), i);
+  const std::string words = "," + std::to_string(vocabulary) + "]";
+  const auto refused_logits = [&](auto call, const std::string& rows) {
+    check_error<DimensionMismatch>(call, "kformer::LlamaModel::logits: extents do not match: logits[4" + words +
+                                             "; expected logits[" + rows + words);
+  };
+  refused_logits([&] { model.logits(Exec(), logits.view<2>()); }, "3");
+  refused_logits([&] { model.logits(Exec(), 1, logits.view<2>()); }, "1");
+  refused([&] { model.loss(Exec(), wrong, l); }, "loss", "targets");
+  refused([&] { model.loss(Exec(), i, wrong_loss); }, "loss", "loss");
+  refused([&] { model.backward(Exec(), wrong, i, d, l); }, "backward", "ids");
+  refused([&] { model.backward(Exec(), i, wrong, d, l); }, "backward", "targets");
+  refused([&] { model.backward(Exec(), i, i, wrong_loss, l); }, "backward", "dloss");
+  refused([&] { model.backward(Exec(), i, i, d, wrong_loss); }, "backward", "loss");
+  BOOST_CHECK_NO_THROW(model.backward(Exec(), i, i, d, l));  // what was refused has used nothing up
+  model.forward_embedded(Exec(), x.view<2>());
+  refused([&] { model.backward_embedded(Exec(), i, d, wrong_loss, x.view<2>()); }, "backward_embedded", "loss");
+}
+
 BOOST_AUTO_TEST_CASE(an_invalid_model_books_nothing) {
   LlamaConfig config = small_model();
   config.vocab_size = 0;

@@ -4,168 +4,17 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/attention_functors.hpp"
 #include "kformer/ops/linear.hpp"
+#include "model/multi_head_attention_case.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
 
 namespace kformer::Testing {
-namespace {
-
-struct Case {
-  const char* name;
-  MultiHeadAttentionConfig config;
-  MultiHeadAttentionShape shape;
-  bool bias = false, cross = false;
-};
-
-std::vector<Case> cases() {
-  const AttentionOptions causal{.causal = true};
-  return {
-      {"self, odd sizes", {.hidden_size = 21, .num_attention_heads = 3}, {2, 5}},
-      {"causal, grouped heads, biases",
-       {.hidden_size = 19,
-        .num_attention_heads = 4,
-        .num_key_value_heads = 2,
-        .head_dim = 5,
-        .attention = causal},
-       {1, 9},
-       true},
-      {"window, rotary embedding",
-       {.hidden_size = 24,
-        .num_attention_heads = 3,
-        .attention = {.window = 3},
-        .rope = RopeOptions{.theta = 100}},
-       {2, 7}},
-      {"cross-attention, other lengths and features, biases",
-       {.hidden_size = 18, .num_attention_heads = 2, .context_size = 13},
-       {2, 5, 11},
-       true,
-       true},
-      {"cross-attention to fewer tokens",
-       {.hidden_size = 12, .num_attention_heads = 4},
-       {3, 7, 2},
-       false,
-       true},
-  };
-}
-
-/// The weights of a module, or their gradients.
-template <class S>
-struct Projections {
-  TestTensor<Exec, S> q, k, v, o, q_bias, k_bias, v_bias, o_bias;
-};
-
-/// Calls `f(name, matrix...)` for each matrix of the projections.
-template <class F, class... P>
-void for_each_matrix(F f, P&... projections) {
-  f("q", projections.q...);
-  f("k", projections.k...);
-  f("v", projections.v...);
-  f("o", projections.o...);
-}
-
-/// A module, its weights and what goes in and out.
-template <class T>
-struct Module {
-  using C = compute_t<T>;
-  using Tensor = TestTensor<Exec, T>;
-  using Gradient = TestTensor<Exec, C>;
-
-  Case c;
-  std::mt19937 generator{20261122};
-  Projections<T> w;
-  Projections<C> d;
-  Tensor x, context, y, dy, dx, dcontext;
-  std::shared_ptr<Ledger> ledger = Ledger::create();
-  MultiHeadAttention<Exec, T> module;
-
-  explicit Module(const Case& given) : c(complete(given)), module(make()) { module.prepare(Exec()); }
-
-  void forward() {
-    if (c.cross)
-      module.forward(Exec(), x.template view<2>(), context.template view<2>(), y.template view<2>());
-    else
-      module.forward(Exec(), x.template view<2>(), y.template view<2>());
-    Exec().fence("kformer::Testing::module");
-  }
-  void backward() {
-    if (c.cross)
-      module.backward(Exec(), x.template view<2>(), context.template view<2>(), dy.template view<2>(),
-                      dx.template view<2>(), dcontext.template view<2>(), gradients());
-    else
-      module.backward(Exec(), x.template view<2>(), dy.template view<2>(), dx.template view<2>(), gradients());
-    Exec().fence("kformer::Testing::module");
-  }
-  typename MultiHeadAttention<Exec, T>::Gradients gradients() const {
-    return views_of<typename MultiHeadAttention<Exec, T>::Gradients>(d);
-  }
-  typename MultiHeadAttention<Exec, T>::Weights weights() const {
-    return views_of<typename MultiHeadAttention<Exec, T>::Weights>(w);
-  }
-
- private:
-  template <class Views, class S>
-  Views views_of(const Projections<S>& p) const {
-    Views all{.q = p.q.template view<2>(),
-              .k = p.k.template view<2>(),
-              .v = p.v.template view<2>(),
-              .o = p.o.template view<2>()};
-    if (!c.bias) return all;
-    all.q_bias = p.q_bias.template view<1>();
-    all.k_bias = p.k_bias.template view<1>();
-    all.v_bias = p.v_bias.template view<1>();
-    all.o_bias = p.o_bias.template view<1>();
-    return all;
-  }
-  static Case complete(Case c) {
-    c.config = c.config.checked();
-    return c;
-  }
-  MultiHeadAttention<Exec, T> make() {
-    const auto& f = c.config;
-    const std::int64_t queries = f.num_attention_heads * f.head_dim, keys = f.num_key_value_heads * f.head_dim;
-    const auto random = [&](std::vector<std::int64_t> extents, double scale) {
-      return Tensor(extents).random(generator, scale);
-    };
-    const auto zero = [](std::vector<std::int64_t> extents) {
-      return Gradient(extents).fill([](std::size_t) { return C(0); });
-    };
-    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
-      return random({rows, columns}, 1 / std::sqrt(static_cast<double>(columns)));
-    };
-    w.q = matrix(queries, f.hidden_size);
-    w.k = matrix(keys, f.context_size);
-    w.v = matrix(keys, f.context_size);
-    w.o = matrix(f.hidden_size, queries);
-    w.q_bias = random({queries}, 0.5);
-    w.k_bias = random({keys}, 0.5);
-    w.v_bias = random({keys}, 0.5);
-    w.o_bias = random({f.hidden_size}, 0.5);
-    x = random({c.shape.rows(), f.hidden_size}, 1);
-    context = random({c.shape.context_rows(), f.context_size}, 1);
-    dy = random({c.shape.rows(), f.hidden_size}, 1);
-    y = Tensor({c.shape.rows(), f.hidden_size});
-    dx = Tensor({c.shape.rows(), f.hidden_size});
-    dcontext = Tensor({c.shape.context_rows(), f.context_size});
-    d.q = zero({queries, f.hidden_size});
-    d.k = zero({keys, f.context_size});
-    d.v = zero({keys, f.context_size});
-    d.o = zero({f.hidden_size, queries});
-    d.q_bias = zero({queries});
-    d.k_bias = zero({keys});
-    d.v_bias = zero({keys});
-    d.o_bias = zero({f.hidden_size});
-    return MultiHeadAttention<Exec, T>(c.config, c.shape, weights(), *ledger);
-  }
-};
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(multi_head_attention)
 
 BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
-  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+  for (const MultiHeadAttentionCase& c : cases()) BOOST_TEST_CONTEXT(c.name) {
       Module<double> m(c);
       m.forward();
       m.backward();
@@ -193,7 +42,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {
 
 // The bits of the same blocks, called one after the other.
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_made_of_public_blocks, T, Scalars) {
-  for (const Case& c : cases()) {
+  for (const MultiHeadAttentionCase& c : cases()) {
     if (c.config.rope) continue;
     Module<T> m(c);
     m.forward();
@@ -240,7 +89,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_made_of_public_blocks, T, Scalars) {
 
 // The gradients in T against those in double, of the same rounded operands.
 BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_are_those_in_double_but_for_rounding, T, UpToFloat) {
-  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+  for (const MultiHeadAttentionCase& c : cases()) BOOST_TEST_CONTEXT(c.name) {
       Module<T> m(c);
       Module<double> exact(c);
       const auto copy = [](const TestTensor<Exec, T>& from, TestTensor<Exec, double>& to) {
@@ -279,8 +128,9 @@ struct Near {
 };
 
 BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
-  Case windowed{"window", {.hidden_size = 24, .num_attention_heads = 3, .attention = {.window = 3}}, {2, 17}};
-  Case free = windowed;
+  MultiHeadAttentionCase windowed{
+      "window", {.hidden_size = 24, .num_attention_heads = 3, .attention = {.window = 3}}, {2, 17}};
+  MultiHeadAttentionCase free = windowed;
   free.config.attention.window = 0;
   Module<double> by_option(windowed), by_functor(free);
   by_option.forward();
@@ -320,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_module_on_plain_views) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_booked_when_the_module_is_made) {
-  for (const Case& c : cases()) {
+  for (const MultiHeadAttentionCase& c : cases()) {
     Module<float> m(c);
     m.forward();
     m.backward();
@@ -384,6 +234,71 @@ BOOST_AUTO_TEST_CASE(errors) {
         ": num_key_value_heads 2 does not divide num_attention_heads 3");
   wrong(make({.hidden_size = 6, .num_attention_heads = 2, .rope = RopeOptions{}}),
         ": a rotary embedding needs an even head_dim, got 3");
+}
+
+BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
+  const auto shares = [](auto call, const std::string& sentence) {
+    check_error<DimensionMismatch>(call, "kformer::MultiHeadAttention::" + sentence);
+  };
+  const std::string separate = "; pass a separate View: ";
+  Module<float> self(cases()[0]);
+  self.forward();
+  const auto x = self.x.view<2>(), dy = self.dy.view<2>();
+  shares([&] { self.module.forward(Exec(), x, x); },
+         "forward: y shares memory with x" + separate + "x[10,21] y[10,21]");
+  const std::string operands = separate + "x[10,21] dy[10,21] dx[10,21]";
+  shares([&] { self.module.backward(Exec(), x, dy, x, self.gradients()); },
+         "backward: dx shares memory with x" + operands);
+  shares([&] { self.module.backward(Exec(), x, dy, dy, self.gradients()); },
+         "backward: dx shares memory with dy" + operands);
+  // A context of as many tokens and features as x.
+  Module<float> cross({"cross", {.hidden_size = 12, .num_attention_heads = 4}, {3, 7, 7}, false, true});
+  cross.forward();
+  const auto qx = cross.x.view<2>(), context = cross.context.view<2>(), dout = cross.dy.view<2>(),
+             dx = cross.dx.view<2>();
+  shares([&] { cross.module.forward(Exec(), qx, context, context); },
+         "forward: y shares memory with context" + separate + "x[21,12] context[21,12] y[21,12]");
+  const std::string all = separate + "x[21,12] context[21,12] dy[21,12] dx[21,12] dcontext[21,12]";
+  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, dx, cross.gradients()); },
+         "backward: dx shares memory with dcontext" + all);
+  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, context, cross.gradients()); },
+         "backward: dcontext shares memory with context" + all);
+  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, dx, cross.gradients(), Near{}); },
+         "backward: dx shares memory with dcontext" + all);
+  const auto ledger = Ledger::create();
+  MultiHeadAttentionConfig config = self.c.config;
+  config.mode = LayerMode::inference;
+  MultiHeadAttention<Exec, float> inference(config, self.c.shape, self.weights(), *ledger);
+  inference.forward(Exec(), x, x);
+  Exec().fence("kformer::Testing::module");
+  BOOST_TEST((self.x.bits() == self.y.bits()));
+}
+
+// A gradient that was accumulated cannot be taken back.
+BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
+  Module<float> m(cases()[3]);
+  m.forward();
+  const auto before = m.d.o.bits();
+  const auto x = m.x.view<2>(), context = m.context.view<2>(), dy = m.dy.view<2>(), dx = m.dx.view<2>(),
+             dcontext = m.dcontext.view<2>();
+  const auto refused = [&](auto call, const std::string& sentence) {
+    check_error<DimensionMismatch>(call, "kformer::MultiHeadAttention::" + sentence);
+    Exec().fence("kformer::Testing::module");
+    BOOST_TEST((m.d.o.bits() == before), sentence);
+  };
+  const auto gradients = m.gradients();
+  refused([&] { m.module.backward(Exec(), context, context, dy, dx, dcontext, gradients); },
+          "backward: extents do not match: x[22,13]; expected x[10,18]");
+  refused([&] { m.module.backward(Exec(), x, x, dy, dx, dcontext, gradients); },
+          "backward: extents do not match: context[10,18]; expected context[22,13]");
+  refused([&] { m.module.backward(Exec(), x, context, context, dx, dcontext, gradients); },
+          "backward: extents do not match: dy[22,13]; expected dy[10,18]");
+  refused([&] { m.module.backward(Exec(), x, context, dy, dcontext, dcontext, gradients); },
+          "backward: extents do not match: dx[22,13]; expected dx[10,18]");
+  refused([&] { m.module.backward(Exec(), x, context, dy, dx, dx, gradients); },
+          "backward: extents do not match: dcontext[10,18]; expected dcontext[22,13]");
+  refused([&] { m.module.forward(Exec(), x, context, dcontext); },
+          "forward: extents do not match: y[22,13]; expected y[10,18]");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

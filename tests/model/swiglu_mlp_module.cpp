@@ -127,5 +127,48 @@ BOOST_AUTO_TEST_CASE(errors) {
       "kformer::SwigluMlp: extents do not match: gate[8,5]; expected gate[5,8]");
 }
 
+BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
+  Module<float> m(3, 8, 5), inference(3, 8, 5, LayerMode::inference);
+  const auto x = m.x.view<2>(), dy = m.dy.view<2>();
+  check_error<DimensionMismatch>([&] { m.module.forward(Exec(), x, x); },
+                                 "kformer::SwigluMlp::forward: y shares memory with x; pass a separate View: "
+                                 "x[3,8] y[3,8]");
+  m.forward();
+  const SwigluMlp<Exec, float>::Gradients none;
+  check_error<DimensionMismatch>([&] { m.module.backward(Exec(), x, dy, x, none); },
+                                 "kformer::SwigluMlp::backward: dx shares memory with x; pass a separate View: "
+                                 "x[3,8] dy[3,8] dx[3,8]");
+  check_error<DimensionMismatch>(
+      [&] { m.module.backward(Exec(), x, dy, dy, none); },
+      "kformer::SwigluMlp::backward: dx shares memory with dy; pass a separate View: "
+      "x[3,8] dy[3,8] dx[3,8]");
+  inference.forward();
+  inference.module.forward(Exec(), inference.x.view<2>(), inference.x.view<2>());
+  Exec().fence("kformer::Testing::module");
+  BOOST_TEST((inference.x.bits() == inference.y.bits()));
+}
+
+// A gradient that was accumulated cannot be taken back.
+BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
+  Module<float> m(3, 8, 5);
+  m.forward();
+  const auto before = m.d_down.bits();
+  const auto x = m.x.view<2>(), dy = m.dy.view<2>(), dx = m.dx.view<2>(), d = m.d_gate_up.view<2>();
+  const auto gate = m.half(d, 0);
+  const auto down = m.d_down.view<2>();
+  const auto refused = [&](auto call, const std::string& sentence) {
+    check_error<DimensionMismatch>(call, "kformer::SwigluMlp::" + sentence);
+    Exec().fence("kformer::Testing::module");
+    BOOST_TEST((m.d_down.bits() == before), sentence);
+  };
+  refused([&] { m.module.backward(Exec(), x, dy, dx, {.gate = gate, .up = down, .down = down}); },
+          "backward: extents do not match: up[8,5]; expected up[5,8]");
+  refused([&] { m.module.backward(Exec(), x, dy, d, {.gate = gate, .up = gate, .down = down}); },
+          "backward: extents do not match: dx[10,8]; expected dx[3,8]");
+  refused([&] { m.module.backward(Exec(), x, d, dx, {.gate = gate, .up = gate, .down = down}); },
+          "backward: extents do not match: dy[10,8]; expected dy[3,8]");
+  refused([&] { m.module.forward(Exec(), x, d); }, "forward: extents do not match: y[10,8]; expected y[3,8]");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing

@@ -180,5 +180,16 @@ BOOST_AUTO_TEST_CASE(a_workspace_that_is_not_aligned_is_refused_and_errors_name_
     BOOST_TEST((called.contains(twin) || twin == "kformer::linear_backward"), twin << " is not called here");
 }
 
+BOOST_AUTO_TEST_CASE(workspaces_are_asked_for_without_an_instance) {
+  const Kokkos::DefaultExecutionSpace exec;
+  BOOST_TEST(rms_norm_backward_workspace_bytes<float>(100, 64) ==
+             rms_norm_backward_workspace_bytes<float>(exec, 100, 64));
+  BOOST_TEST(rms_norm_backward_workspace_bytes<float>(100, 8, 64) ==
+             rms_norm_backward_workspace_bytes<float>(exec, 100, 8, 64));
+  BOOST_TEST(rms_norm_residual_backward_workspace_bytes<float>(100, 64) ==
+             rms_norm_residual_backward_workspace_bytes<float>(exec, 100, 64));
+  BOOST_TEST(rms_norm_backward_workspace_bytes<float>(100, 8, 64) > 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing

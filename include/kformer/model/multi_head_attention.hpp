@@ -114,7 +114,7 @@ class MultiHeadAttention {
   /// \param exec    the instance
   /// \param x       (batch · seq_len, hidden), T
   /// \param context (batch · context_len, context_size), T
-  /// \param y       (batch · seq_len, hidden), T, overwritten
+  /// \param y       (batch · seq_len, hidden), T, overwritten; may be `x` or `context` itself in inference
   /// \throws NotSupported if `prepare` is needed and was not called, or with `rope` if the context has another
   ///                      length
   /// \throws DimensionMismatch if extents do not match
@@ -127,7 +127,7 @@ class MultiHeadAttention {
   template <class F>
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y,
                const F& functor) {
-    project(exec, x, context);
+    project(exec, x, context, y);
     attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, functor, m_config.attention);
     finish(exec, y);
   }
@@ -137,8 +137,8 @@ class MultiHeadAttention {
   /// \param exec      the instance
   /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
   /// \param dy        (batch · seq_len, hidden), T
-  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not
-  ///                  `dy`
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not `x`
+  ///                  or `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
@@ -150,8 +150,8 @@ class MultiHeadAttention {
   /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
   /// \param context   (batch · context_len, context_size), T, as passed to `forward`
   /// \param dy        (batch · seq_len, hidden), T
-  /// \param dx        (batch · seq_len, hidden), T, overwritten; not `dy`
-  /// \param dcontext  (batch · context_len, context_size), T, overwritten; not `dx`
+  /// \param dx        (batch · seq_len, hidden), T, overwritten; shares no memory with the others
+  /// \param dcontext  (batch · context_len, context_size), T, overwritten; shares no memory with the others
   /// \param gradients of the weights, compute_t<T>, accumulated
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
@@ -164,7 +164,7 @@ class MultiHeadAttention {
   template <class F>
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
                 const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
-    begin_backward(exec, dy, gradients);
+    begin_backward(exec, x, context, dy, dx, dcontext, gradients);
     attention_gradient(exec, functor);
     finish_backward(exec, x, context, dx, dcontext, gradients);
   }
@@ -182,9 +182,12 @@ class MultiHeadAttention {
   void require_tokens(const char* function, const ConstMatrix& x, const ConstMatrix& context) const;
   void place(Ledger& ledger);
   std::size_t attention_workspace_bytes() const;
-  void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context);
+  void require_gradients(const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
+                         const Matrix& dx, const Matrix& dcontext, const Gradients& gradients) const;
+  void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
   void finish(const Exec& exec, const Matrix& y);
-  void begin_backward(const Exec& exec, const ConstMatrix& dy, const Gradients& gradients);
+  void begin_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
+                      const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
   // With a functor or without.
   template <class... F>
   void attention_gradient(const Exec& exec, const F&... functor) {

@@ -79,7 +79,7 @@ class SwigluMlp {
   /// \param exec      the instance
   /// \param x         (rows, hidden), T, as passed to `forward`
   /// \param dy        (rows, hidden), T
-  /// \param dx        (rows, hidden), T, overwritten; not `x`
+  /// \param dx        (rows, hidden), T, overwritten; not `x` or `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match

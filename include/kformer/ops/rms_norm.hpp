@@ -203,6 +203,12 @@ std::size_t rms_norm_backward_workspace_bytes(const Exec&, std::int64_t tokens, 
   return Impl::best_workspace_bytes<Exec>(problem);
 }
 
+/// The same on the default instance.
+template <Scalar T>
+std::size_t rms_norm_backward_workspace_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t head_dim) {
+  return rms_norm_backward_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), tokens, heads, head_dim);
+}
+
 /// The operands of `rms_norm_backward`.
 template <AnyView X, AnyView W, AnyView R, AnyView DY, AnyView DX, AnyView DW>
 struct RmsNormBackwardOperands {
