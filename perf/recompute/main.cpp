@@ -5,10 +5,12 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "measure/fill.hpp"
 #include "measure/machine.hpp"
 #include "measure/samples.hpp"
+#include "measure/sampling.hpp"
 
 namespace {
 
@@ -158,11 +161,13 @@ void measure_policies(const Options& options) {
     const auto batch = draw(random, config, options);
     for (std::size_t turn = 0; turn < runs.size(); ++turn) {
       Run& run = runs[(turn + static_cast<std::size_t>(round)) % runs.size()];
-      const auto begin = std::chrono::steady_clock::now();
-      run.model->step(exec, batch);
-      exec.fence("kformer-perf-recompute: step");
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      if (round > 0) run.seconds.push_back(seconds.count());
+      StepReport report;
+      const auto step = [&] { report = run.model->step(exec, batch); };
+      const double seconds = measure::seconds_of(exec, step);
+      if (report.skipped)  // it did less than the others
+        throw std::runtime_error(
+            fmt::format("a step of {} was skipped: its gradients are not finite", run.name));
+      if (round > 0) run.seconds.push_back(seconds);
     }
   }
   print(runs);
@@ -188,5 +193,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   const Kokkos::ScopeGuard kokkos(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  measure_policies(options);
+  try {
+    measure_policies(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kformer-perf-recompute: {}\n", error.what());
+    return 1;
+  }
 }

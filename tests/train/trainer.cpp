@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
     return "kformer::Trainer::" + name +
            ": the states are undefined; call prepare(exec) once, after the weights were written";
   };
-  check_error<NotSupported>([&] { raw.step(Exec(), {}); }, unprepared("step"));
+  check_error<NotSupported>([&] { static_cast<void>(raw.step(Exec(), {})); }, unprepared("step"));
   check_error<NotSupported>([&] { raw.evaluate(Exec(), {}); }, unprepared("evaluate"));
   check_error<NotSupported>(
       [&] { raw.restore({}); },

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kformer/core/scalar.hpp"
 #include "kformer/core/views.hpp"
 
 /// \file

@@ -6,10 +6,8 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "kformer/core/scalar.hpp"
-
 /// \file
-/// What a View must be to be an operand, and Views of LayoutLeft arrays as row-major ones.
+/// Concepts of Views and instances, and Views of LayoutLeft arrays as row-major ones.
 
 namespace kformer {
 
@@ -41,15 +39,6 @@ struct Pointers<T, 0> {
   using type = T;
 };
 }  // namespace Impl
-
-/// A View of numbers that functions read: of rank `Rank`, of a storage type of the library, not LayoutLeft
-/// (`as_row_major` makes one of it).
-template <class V, int Rank>
-concept InputView = ViewOf<V, Rank> && Scalar<typename V::value_type> && !Impl::is_column_major<V>;
-
-/// A View of numbers that functions write: an `InputView` whose values are not const.
-template <class V, int Rank>
-concept OutputView = InputView<V, Rank> && !std::is_const_v<typename V::value_type>;
 
 /// The same memory, read row by row: `as_row_major(view)(l, k, j, i)` is `view(i, j, k, l)`. So a LayoutLeft
 /// array (head_dim, heads, seq, batch), as Fortran has it, is the operand (batch, seq, heads, head_dim).

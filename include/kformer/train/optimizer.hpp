@@ -73,7 +73,7 @@ class Optimizer {
   /// The first half of a step for callers that decide by the norm: waits for the norm of the gradients. `update`
   /// or `skip` follows.
   /// \returns the norm without the loss scale, before it is clipped
-  double measure(const Exec& exec);
+  [[nodiscard]] double measure(const Exec& exec);
 
   /// The second half of `step`, with the norm of the last `measure`.
   /// \throws NotSupported if `prepare` was not called

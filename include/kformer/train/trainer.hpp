@@ -88,7 +88,8 @@ class Trainer {
   /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
   ///                      `layer.packed`
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
-  StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
+  /// \returns what became of the step; a step that was skipped wrote nothing
+  [[nodiscard]] StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
 
   /// The mean loss over the targets of some sequences, in nats; NaN if there is none. Leaves the trainer as it is.
   /// Waits for the result.
