@@ -46,6 +46,7 @@ int guarded(const std::function<int()>& run) {
   std::signal(SIGBUS, end_for_lost_file);
   std::signal(SIGXFSZ, SIG_IGN);  // writing then fails, and says why
   const auto fail = [](const std::exception& error, int code) {
+    std::fflush(stdout);  // Both may go to one file.
     fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
     return code;
   };
@@ -56,6 +57,7 @@ int guarded(const std::function<int()>& run) {
   } catch (const FileError& error) {
     return fail(error, exit_io);
   } catch (const std::filesystem::filesystem_error& error) {
+    std::fflush(stdout);
     fmt::print(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
     return exit_io;
   } catch (const OutOfMemory& error) {

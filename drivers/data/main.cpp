@@ -7,6 +7,7 @@
 #include "app/program.hpp"
 #include "data/options.hpp"
 #include "data/report.hpp"
+#include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -17,9 +18,19 @@ std::unique_ptr<const Tokenizer> tokenizer_of(const DataCommand& command) {
   return nullptr;
 }
 
+ChatTemplate chat_template(const Tokenizer& tokenizer) {
+  try {
+    return ChatTemplate::recognise(tokenizer.chat_template());
+  } catch (const NotSupported& error) {
+    throw NotSupported(fmt::format("{}; --chat-style says how conversations are written", error.what()));
+  }
+}
+
 int run(const DataCommand& command) {
   const auto tokenizer = tokenizer_of(command);
-  const DataOptions& options = command.data;
+  DataOptions options = command.data;
+  if (options.format == DataFormat::chat && tokenizer && !options.chat)
+    options.chat = chat_template(*tokenizer);
   const TokenDataset data = tokenizer ? TokenDataset::open(options, *tokenizer) : TokenDataset::open(options);
   fmt::print("{}", report_text(data, options));
   if (!command.inspect) {

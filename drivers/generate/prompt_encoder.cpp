@@ -22,6 +22,14 @@ PromptEncoder::PromptEncoder(std::unique_ptr<const Tokenizer> tokenizer, const T
     if (std::ranges::count(m_end_of_text, id) == 0) m_end_of_text.push_back(static_cast<std::int32_t>(id));
 }
 
+ChatTemplate PromptEncoder::chat_template() const {
+  try {
+    return ChatTemplate::recognise(m_tokenizer->chat_template());
+  } catch (const NotSupported& error) {
+    throw NotSupported(fmt::format("{}; write the prompt out instead", error.what()));
+  }
+}
+
 std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const {
   const std::string text = prompt_text(prompt);
   std::vector<std::int32_t> ids;
@@ -29,7 +37,7 @@ std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const
     std::vector<ChatMessage> messages;
     if (prompt.system) messages.push_back({"system", *prompt.system});
     messages.push_back({"user", text});
-    const auto chat = ChatTemplate::recognise(m_tokenizer->chat_template());
+    const ChatTemplate chat = chat_template();
     ids = prompt.special_tokens ? m_tokenizer->encode_with_special(apply_chat(chat, messages))
                                 : m_tokenizer->encode_chat(chat_prompt(chat, messages));
   } else {

@@ -28,6 +28,8 @@ class PromptEncoder {
   const Tokenizer& tokenizer() const { return *m_tokenizer; }
 
  private:
+  ChatTemplate chat_template() const;
+
   std::unique_ptr<const Tokenizer> m_tokenizer;
   std::optional<std::int32_t> m_begin;
   bool m_adds_begin;

@@ -51,7 +51,7 @@ class Learner {
   /// The numbers of the trainer, for checkpoints.
   virtual TrainerState state() const = 0;
   /// Writes a checkpoint, as `CheckpointWriter::snapshot`.
-  virtual void save_checkpoint(const std::string& text) = 0;
+  virtual void save_checkpoint(const std::string& text, CheckpointColumns columns) = 0;
   /// Waits for the last checkpoint.
   virtual void finish_checkpoints() = 0;
   /// Continues from a checkpoint, after `prepare`.

@@ -88,8 +88,8 @@ class LearnerOn final : public Learner {
   }
 
   TrainerState state() const override { return m_trainer.state(); }
-  void save_checkpoint(const std::string& text) override {
-    m_checkpoints->snapshot(m_exec, m_trainer.steps_done(), text);
+  void save_checkpoint(const std::string& text, CheckpointColumns columns) override {
+    m_checkpoints->snapshot(m_exec, m_trainer.steps_done(), text, std::move(columns));
   }
   void finish_checkpoints() override { m_checkpoints->finish(); }
   void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) override {

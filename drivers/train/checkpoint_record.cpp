@@ -6,6 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
 
 #include "kformer/core/error.hpp"
 
@@ -62,56 +66,145 @@ TrainerState state_of(const Json& json) {
   return s;
 }
 
-// Steps are lists: there are many of them.
-Json json_of(const StepRecord& s) {
-  return {s.step,   json_of(s.loss), json_of(s.learning_rate), json_of(s.gradient_norm), json_of(s.loss_scale),
-          s.tokens, s.skipped,       json_of(s.time)};
+// How values are in a file.
+template <class T>
+struct Stored {
+  using Type = T;
+};
+template <>
+struct Stored<bool> {
+  using Type = std::uint8_t;
+};
+
+template <class T>
+constexpr const char* type_name = sizeof(T) == 1                ? "U8"
+                                  : std::is_floating_point_v<T> ? "F64"
+                                                                : "I64";
+
+// A column for each number of a record.
+template <class Visitor, class History>
+void visit_columns(Visitor& v, History& h) {
+  v("steps.step", h.steps, &StepRecord::step);
+  v("steps.loss", h.steps, &StepRecord::loss);
+  v("steps.learning_rate", h.steps, &StepRecord::learning_rate);
+  v("steps.gradient_norm", h.steps, &StepRecord::gradient_norm);
+  v("steps.loss_scale", h.steps, &StepRecord::loss_scale);
+  v("steps.tokens", h.steps, &StepRecord::tokens);
+  v("steps.skipped", h.steps, &StepRecord::skipped);
+  v("steps.time", h.steps, &StepRecord::time);
+  v("evaluations.step", h.evaluations, &EvaluationRecord::step);
+  v("evaluations.loss", h.evaluations, &EvaluationRecord::loss);
+  v("evaluations.time", h.evaluations, &EvaluationRecord::time);
+  v("samples.step", h.samples, &SampleRecord::step);
 }
 
-StepRecord step_of(const Json& json) {
-  StepRecord s;
-  s.step = json.at(0);
-  s.loss = number_of(json.at(1));
-  s.learning_rate = number_of(json.at(2));
-  s.gradient_norm = number_of(json.at(3));
-  s.loss_scale = number_of(json.at(4));
-  s.tokens = json.at(5);
-  s.skipped = json.at(6);
-  s.time = number_of(json.at(7));
-  return s;
+constexpr const char* sample_texts = "samples.texts";
+
+struct ColumnWriter {
+  CheckpointColumns& columns;
+
+  template <class Record, class Base, class T>
+  void operator()(const char* name, const std::vector<Record>& records, T Base::* member) {
+    using Number = typename Stored<T>::Type;
+    CheckpointColumn column{type_name<Number>, std::vector<std::byte>(records.size() * sizeof(Number))};
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const auto number = static_cast<Number>(records[i].*member);
+      std::memcpy(column.bytes.data() + i * sizeof number, &number, sizeof number);
+    }
+    columns.emplace(name, std::move(column));
+  }
+};
+
+const CheckpointColumn& column_of(const CheckpointColumns& columns, const char* name) {
+  const auto column = columns.find(name);
+  if (column == columns.end())
+    throw FileError(
+        fmt::format("it has no column '{}'; an earlier version of the program may have written it", name));
+  return column->second;
+}
+
+struct ColumnReader {
+  const CheckpointColumns& columns;
+
+  // The first column of a table has its length.
+  template <class Record, class Base, class T>
+  void operator()(const char* name, std::vector<Record>& records, T Base::* member) {
+    using Number = typename Stored<T>::Type;
+    const CheckpointColumn& column = column_of(columns, name);
+    const std::size_t count = column.bytes.size() / sizeof(Number);
+    if (std::string_view(name).ends_with(".step")) records.resize(count);
+    if (column.dtype != type_name<Number> || count != records.size())
+      throw FileError(fmt::format("its column '{}' has {} numbers of type {}, expected {} of type {}", name,
+                                  count, column.dtype, records.size(), type_name<Number>));
+    for (std::size_t i = 0; i < count; ++i) {
+      Number number;
+      std::memcpy(&number, column.bytes.data() + i * sizeof number, sizeof number);
+      records[i].*member = static_cast<T>(number);
+    }
+  }
+};
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+TrainingHistory history_of(const CheckpointColumns& columns) {
+  TrainingHistory history;
+  ColumnReader reader{columns};
+  visit_columns(reader, history);
+  const CheckpointColumn& texts = column_of(columns, sample_texts);
+  const auto* begin = reinterpret_cast<const char*>(texts.bytes.data());
+  const Json all = Json::parse(begin, begin + texts.bytes.size());
+  for (std::size_t i = 0; i < history.samples.size(); ++i) {
+    history.samples[i].prompt = all.at(i).at(0);
+    history.samples[i].text = all.at(i).at(1);
+  }
+  return history;
 }
 
 }  // namespace
 
 std::string checkpoint_text(const CheckpointRecord& record) {
-  Json steps = Json::array(), evaluations = Json::array(), samples = Json::array();
-  for (const StepRecord& s : record.history.steps) steps.push_back(json_of(s));
-  for (const EvaluationRecord& e : record.history.evaluations)
-    evaluations.push_back(Json::array({e.step, json_of(e.loss), json_of(e.time)}));
-  for (const SampleRecord& s : record.history.samples)
-    samples.push_back(Json::array({s.step, s.prompt, s.text}));
-  const Json all{{"run", record.run},
-                 {"state", json_of(record.state)},
-                 {"steps", std::move(steps)},
-                 {"evaluations", std::move(evaluations)},
-                 {"samples", std::move(samples)}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump({{"run", record.run}, {"settings", record.settings}, {"state", json_of(record.state)}});
 }
 
-CheckpointRecord checkpoint_record(const std::string& text, const std::string& source) {
+CheckpointColumns checkpoint_columns(const TrainingHistory& history) {
+  CheckpointColumns columns;
+  ColumnWriter writer{columns};
+  visit_columns(writer, history);
+  Json samples = Json::array();
+  for (const SampleRecord& s : history.samples) samples.push_back(Json::array({s.prompt, s.text}));
+  const std::string text = dump(samples);
+  const auto bytes = std::as_bytes(std::span(text));
+  columns[sample_texts] = {"U8", {bytes.begin(), bytes.end()}};
+  return columns;
+}
+
+CheckpointRecord checkpoint_record(const std::string& text, const CheckpointColumns& columns,
+                                   const std::string& source) {
   CheckpointRecord record;
+  const auto refuse = [&](const std::exception& error) {
+    throw FileError(fmt::format("{}: not written by kformer-train: {}", source, error.what()));
+  };
   try {
     const Json all = Json::parse(text);
     record.run = all.at("run").get<std::map<std::string, std::string>>();
+    record.settings = all.at("settings").get<std::map<std::string, std::string>>();
     record.state = state_of(all.at("state"));
-    for (const Json& s : all.at("steps")) record.history.steps.push_back(step_of(s));
-    for (const Json& e : all.at("evaluations"))
-      record.history.evaluations.push_back({e.at(0), number_of(e.at(1)), number_of(e.at(2))});
-    for (const Json& s : all.at("samples")) record.history.samples.push_back({s.at(0), s.at(1), s.at(2)});
+    record.history = history_of(columns);
   } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: not written by kformer-train: {}", source, error.what()));
+    refuse(error);
+  } catch (const FileError& error) {
+    refuse(error);
   }
   return record;
+}
+
+std::string changes_text(const std::map<std::string, std::string>& now,
+                         const std::map<std::string, std::string>& then) {
+  std::string changes;
+  for (const auto& [key, value] : now)
+    if (const auto before = then.find(key); before != then.end() && before->second != value)
+      changes += fmt::format("{}{} was {} and is {}", changes.empty() ? "" : ", ", key, before->second, value);
+  return changes;
 }
 
 void require_same_run(const std::map<std::string, std::string>& now,

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "kformer/load/training_checkpoint.hpp"
 #include "train/history.hpp"
 
 /// \file
@@ -13,18 +14,27 @@ namespace kformer::drivers {
 
 /// The text of a checkpoint.
 struct CheckpointRecord {
-  std::map<std::string, std::string> run;  ///< what a run must have in common with the one it continues
-  TrainerState state;                      ///< numbers of the trainer
-  TrainingHistory history;                 ///< all steps so far
+  std::map<std::string, std::string> run;       ///< what a run must have in common with the one it continues
+  std::map<std::string, std::string> settings;  ///< what a run that continues it may change
+  TrainerState state;                           ///< numbers of the trainer
+  TrainingHistory history;                      ///< all steps so far
 };
 
-/// The record as JSON: numbers read back to the same bits.
+/// The record without its history as JSON: numbers read back to the same bits.
 std::string checkpoint_text(const CheckpointRecord& record);
 
-/// The record of a text.
+/// The history, a column for each of its numbers.
+CheckpointColumns checkpoint_columns(const TrainingHistory& history);
+
+/// The record of a text and columns.
 /// \param source name of the file in error texts
-/// \throws FileError if the text is not from checkpoint_text()
-CheckpointRecord checkpoint_record(const std::string& text, const std::string& source);
+/// \throws FileError if they are not from checkpoint_text() and checkpoint_columns()
+CheckpointRecord checkpoint_record(const std::string& text, const CheckpointColumns& columns,
+                                   const std::string& source);
+
+/// The keys of both with different values, in words: "optimizer.lr was 0.1 and is 0.2, ..."; empty if there is none.
+std::string changes_text(const std::map<std::string, std::string>& now,
+                         const std::map<std::string, std::string>& then);
 
 /// Checks that a run can continue another one.
 /// \throws FileError naming what differs

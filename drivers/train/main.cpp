@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 // kformer-train: a model learns from a data set.
+#include <fmt/format.h>
+
+#include <filesystem>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
@@ -14,8 +19,30 @@ constexpr const char* program = "kformer-train";
 constexpr const char* summary =
     "Trains a model on text, and writes losses, texts, time and memory to HDF5, and the model to a folder.";
 
+// Nothing, if the run starts from its beginning.
+std::optional<TrainingCheckpoint> checkpoint_to_continue(const TrainDeck& deck) {
+  if (!deck.checkpoint || !deck.checkpoint->resume) return {};
+  return newest_good_checkpoint(deck.checkpoint->folder,
+                                [](const std::string& reason) { fmt::print(stderr, "warning: {}\n", reason); });
+}
+
+std::optional<ModelFolder> model_folder(const CommandLine& line, const TrainDeck& deck, bool replace) {
+  if (deck.output.model.empty()) return {};
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::vector<std::pair<std::filesystem::path, std::string>> others{
+      {std::filesystem::absolute(line.deck.path).parent_path(), "the folder of the deck"},
+      {here, "the working directory"}};
+  if (deck.checkpoint) others.emplace_back(here / deck.checkpoint->folder, "the folder of the checkpoints");
+  return ModelFolder(deck.output.model, replace, others);
+}
+
 int run(const CommandLine& line, const TrainDeck& deck) {
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
+  // A run that continues another one replaces what that one left.
+  auto checkpoint = checkpoint_to_continue(deck);
+  OutputTable output = deck.output;
+  output.overwrite |= checkpoint.has_value();
+  const auto folder = model_folder(line, deck, output.overwrite);
   if (line.dry_run) {
     // Memory is counted by the code that runs, which asks its space for sizes of workspaces.
     require_device();
@@ -23,13 +50,9 @@ int run(const CommandLine& line, const TrainDeck& deck) {
     print_training_plan(deck, space);
     return exit_ok;
   }
-  // A run that continues another one replaces what that one left.
-  OutputTable output = deck.output;
-  output.overwrite |= deck.checkpoint && deck.checkpoint->resume;
-  std::optional<ModelFolder> folder;
-  if (!deck.output.model.empty()) folder.emplace(deck.output.model, output.overwrite);
+  if (folder) folder->try_out();
   Session session(line, program, "train", deck.run, output, deck.record);
-  return train(deck, space, folder ? &*folder : nullptr, session.file());
+  return train(deck, space, folder ? &*folder : nullptr, std::move(checkpoint), session.file());
 }
 
 }  // namespace

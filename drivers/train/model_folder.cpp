@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
 
+#include "io/atomic_file.hpp"
+#include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
-#include "kformer/io/checkpoint.hpp"
 
 namespace kformer::drivers {
 
@@ -14,55 +18,113 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *staging_name = ".kformer-train.part", *config_name = "config.json",
+                     *weights_name = "model.safetensors";
+
 [[noreturn]] void refuse(const fs::path& path, const std::string& reason) {
   throw FileError(fmt::format("output.model '{}' {}", path.string(), reason));
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw FileError(fmt::format("cannot write '{}'", path.string()));
+void write_file(const fs::path& path, std::span<const std::byte> bytes) {
+  Impl::replace_file(path, std::span(&bytes, 1));
 }
 
-// Beside the folder, so that a rename suffices.
-fs::path beside(const fs::path& path, const char* suffix) {
-  return path.parent_path() / ("." + path.filename().string() + suffix);
+// Remains of a killed run do not count.
+bool holds_nothing(const fs::path& folder) {
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return entry.path().filename() == staging_name;
+  });
+}
+
+fs::path resolved(const fs::path& path) {
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+bool is_or_contains(const fs::path& folder, const fs::path& other) {
+  const fs::path inner = resolved(other);
+  return std::ranges::mismatch(folder, inner).in1 == folder.end();
+}
+
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    default:
+      return "float32";
+  }
+}
+
+std::string config_text(const LanguageModelTable& model, DType dtype) {
+  auto config = nlohmann::ordered_json::parse(model_config_json(model));
+  config["torch_dtype"] = torch_name(dtype);
+  return config.dump(2) + "\n";
 }
 
 }  // namespace
 
-ModelFolder::ModelFolder(fs::path path, bool replace) : m_path(fs::absolute(path).lexically_normal()) {
-  if (!m_path.has_filename()) m_path = m_path.parent_path();
-  std::error_code error;
-  if (fs::exists(m_path, error)) {
-    if (!fs::is_directory(m_path, error)) refuse(m_path, "is not a folder");
-    if (!replace && !fs::is_empty(m_path, error))
-      refuse(m_path, "exists and is not empty; output.overwrite = true replaces it");
+ModelFolder::ModelFolder(fs::path path, bool replace,
+                         const std::vector<std::pair<fs::path, std::string>>& others) {
+  try {
+    m_path = resolved(path);
+    for (const auto& [folder, name] : others)
+      if (is_or_contains(m_path, folder))
+        refuse(m_path, fmt::format("is or contains {}, '{}'; name a folder of its own", name, folder.string()));
+    if (!fs::exists(m_path)) return;
+    if (!fs::is_directory(m_path)) refuse(m_path, "is not a folder");
+    if (!replace && !holds_nothing(m_path))
+      refuse(m_path,
+             "exists and is not empty; output.overwrite = true replaces a model there and leaves other files");
+  } catch (const fs::filesystem_error& error) {
+    refuse(path, "cannot be written: " + error.code().message());
   }
-  const fs::path part = beside(m_path, ".part");
-  fs::create_directories(part, error);
-  if (error) refuse(m_path, "cannot be written: " + error.message());
-  fs::remove_all(part, error);
 }
 
-void ModelFolder::write(Learner& learner, const LanguageModelTable& model, const fs::path& tokenizer) const {
-  const fs::path part = beside(m_path, ".part"), old = beside(m_path, ".old");
+fs::path ModelFolder::staging() const { return m_path / staging_name; }
+
+void ModelFolder::try_out() const {
+  std::error_code error, ignored;
+  const bool made = !fs::exists(m_path, ignored);
+  fs::create_directories(staging(), error);
+  if (error) refuse(m_path, "cannot be written: " + error.message());
+  fs::remove_all(staging(), ignored);
+  if (made) fs::remove(m_path, ignored);
+}
+
+void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType dtype,
+                        const TokenizerFiles& tokenizer) const {
+  const std::string config = config_text(model, dtype);
+  std::error_code ignored;
   try {
-    fs::remove_all(part);
-    fs::create_directories(part);
-    learner.save_weights(part / "model.safetensors");
-    write_text(part / "config.json", model_config_json(model));
-    for (const std::string_view name : PackedCheckpointWriter::file_names())
-      if (!tokenizer.empty() && !fs::exists(part / name) && fs::is_regular_file(tokenizer / name))
-        fs::copy_file(tokenizer / name, part / name);
-    fs::remove_all(old);
-    if (fs::exists(m_path)) fs::rename(m_path, old);
-    fs::rename(part, m_path);
-    fs::remove_all(old);
+    fs::remove_all(staging());
+    fs::create_directories(staging());
+    learner.save_weights(staging() / weights_name);
+    write_file(staging() / config_name, std::as_bytes(std::span(config)));
+    for (const auto& [name, from] : tokenizer.files) write_file(staging() / name, Impl::map_file(from).bytes());
+    install(tokenizer);
   } catch (const fs::filesystem_error& error) {
+    fs::remove_all(staging(), ignored);
     refuse(m_path, "cannot be written: " + error.code().message());
+  } catch (const FileError&) {
+    fs::remove_all(staging(), ignored);
+    throw;
   }
+}
+
+void ModelFolder::install(const TokenizerFiles& tokenizer) const {
+  fs::remove(m_path / config_name);
+  // Two tokenizers in one folder would be a mixture.
+  if (!tokenizer.files.empty())
+    for (const std::string_view name : PackedCheckpointWriter::file_names())
+      if (!fs::exists(staging() / name)) fs::remove(m_path / name);
+  fs::rename(staging() / weights_name, m_path / weights_name);
+  for (const auto& [name, from] : tokenizer.files) fs::rename(staging() / name, m_path / name);
+  fs::rename(staging() / config_name, m_path / config_name);
+  fs::remove_all(staging());
 }
 
 }  // namespace kformer::drivers

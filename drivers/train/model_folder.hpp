@@ -2,29 +2,45 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kformer/io/model_table.hpp"
 #include "learner/learner.hpp"
+#include "train/tokenizer_files.hpp"
 
 namespace kformer::drivers {
 
-/// The folder of the trained model, in the layout of published checkpoints. It appears complete or not at all.
+/// The folder of the trained model, in the layout of published checkpoints. Files that are not the model's stay as
+/// they are.
 class ModelFolder {
  public:
-  /// Checks that `path` is usable, before a training relies on it: a folder is made beside it and removed. Missing
-  /// folders above it are made.
-  /// \param replace whether an existing model there may be replaced
+  /// Checks that the model may be there. Writes nothing.
+  /// \param path    the folder; it need not exist
+  /// \param replace whether it may have a model, or other files, already
+  /// \param others  folders that it must neither be nor contain, each with what it is called
   /// \throws FileError naming the path and the reason
-  ModelFolder(std::filesystem::path path, bool replace);
+  ModelFolder(std::filesystem::path path, bool replace,
+              const std::vector<std::pair<std::filesystem::path, std::string>>& others);
 
-  /// Writes config.json, model.safetensors and copies of the tokenizer's files.
-  /// \param tokenizer folder that the tokenizer came from; empty if it has no files
-  /// \throws FileError naming the file and the reason; an existing model is then as it was
-  void write(Learner& learner, const LanguageModelTable& model, const std::filesystem::path& tokenizer) const;
+  /// Checks that files can be made there, before a training relies on it; removes what it made, except for folders
+  /// above it.
+  /// \throws FileError naming the path and the reason
+  void try_out() const;
+
+  /// Writes config.json, model.safetensors and the tokenizer's files, each atomically. All of them are complete before
+  /// the first takes its place, and config.json is absent while they do: half a model is not taken for one.
+  /// \throws FileError naming the file and the reason; if a file cannot be made, an existing model is as it was
+  void write(Learner& learner, const LanguageModelTable& model, DType dtype,
+             const TokenizerFiles& tokenizer) const;
 
   const std::filesystem::path& path() const { return m_path; }
 
  private:
+  void install(const TokenizerFiles& tokenizer) const;
+  std::filesystem::path staging() const;
+
   std::filesystem::path m_path;
 };
 

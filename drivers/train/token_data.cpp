@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "kformer/core/error.hpp"
 #include "kformer/data/token_dataset.hpp"
 #include "train/sequence_source.hpp"
 
@@ -45,6 +46,15 @@ DataOptions data_options(const TrainDeck& deck, std::int64_t vocab_size) {
   return options;
 }
 
+ChatTemplate chat_template(const DataTable& table, const Tokenizer& tokenizer) {
+  if (table.chat_style) return {.style = *table.chat_style};
+  try {
+    return ChatTemplate::recognise(tokenizer.chat_template());
+  } catch (const NotSupported& error) {
+    throw NotSupported(fmt::format("{}; data.chat_style says how conversations are written", error.what()));
+  }
+}
+
 std::unique_ptr<SequenceSource> open(const DataOptions& options, const Tokenizer* tokenizer) {
   return std::make_unique<TokenData>(tokenizer != nullptr ? TokenDataset::open(options, *tokenizer)
                                                           : TokenDataset::open(options));
@@ -59,6 +69,8 @@ TrainingData open_training_data(const TrainDeck& deck, std::int64_t vocab_size, 
   TrainingData data;
   DataOptions options = data_options(deck, vocab_size);
   options.files = deck.data.train;
+  if (options.format == DataFormat::chat && tokenizer != nullptr)
+    options.chat = chat_template(deck.data, *tokenizer);
   data.train = open(options, tokenizer);
   if (!deck.evaluation) return data;
   options.files = deck.data.validation;

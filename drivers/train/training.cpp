@@ -27,58 +27,50 @@ std::optional<std::size_t> smaller(std::optional<std::size_t> a, std::optional<s
 
 std::optional<std::size_t> budget_of(const TrainDeck& deck) { return deck.memory.budget_bytes(); }
 
-// Where the files of the tokenizer are; empty if it has none.
-fs::path tokenizer_folder(const TrainDeck& deck, const TrainingPlan& plan) {
-  if (!deck.tokenizer.path.empty())
-    return fs::is_directory(deck.tokenizer.path) ? deck.tokenizer.path : deck.tokenizer.path.parent_path();
-  if (deck.tokenizer.format == TokenizerFormat::byte || !plan.checkpoint || plan.checkpoint->gguf() != nullptr)
-    return {};
-  return plan.checkpoint->folder();
-}
-
-bool is_checkpoint(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  return name.starts_with("step-") && name.ends_with(".safetensors");
+// What the run may take: its budget, and what is free.
+std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& space) {
+  return smaller(budget_of(deck), measure::memory_available(space));
 }
 
 // Checkpoints of another run would be taken for those of this one.
-void clear_checkpoints(const TrainDeck& deck) {
-  const fs::path folder = deck.checkpoint->folder;
-  std::error_code ignored;
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-    if (is_checkpoint(entry)) files.push_back(entry.path());
+std::vector<fs::path> checkpoints_of_another_run(const TrainDeck& deck) {
+  if (!deck.checkpoint || deck.checkpoint->resume) return {};
+  auto files = training_checkpoints_in(deck.checkpoint->folder);
   if (!files.empty() && !deck.output.overwrite)
     throw FileError(
         fmt::format("'{}' has checkpoints of an earlier run; checkpoint.resume = true continues it, "
                     "output.overwrite = true removes them",
-                    folder.string()));
-  for (const fs::path& file : files) fs::remove(file, ignored);
+                    deck.checkpoint->folder));
+  return files;
 }
 
 /// A training with its result file.
 class Training {
  public:
-  Training(const TrainDeck& deck, const std::string& space, ResultFile& file)
+  Training(const TrainDeck& deck, const std::string& space, std::optional<TrainingCheckpoint> checkpoint,
+           ResultFile& file)
       : m_deck(deck), m_space(space), m_stop(deck.run.walltime_s), m_results(file, space) {
+    checkpoints_of_another_run(deck);
     measure_machine();
-    if (deck.checkpoint && !deck.checkpoint->resume) clear_checkpoints(deck);
     m_plan = plan_training(deck);
     fmt::print("{}", plan_text(deck, m_plan));
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
     decide();
     measure::reset_process_peak();
     measure::AllocationWitness::install();
-    begin();
+    begin(std::move(checkpoint));
   }
 
   int run(const ModelFolder* folder) {
+    // Now nothing can refuse the training any more.
+    for (const fs::path& file : checkpoints_of_another_run(m_deck)) fs::remove(file);
     const measure::KernelNames names;
     Progress progress(scale(), stdout);
     TrainingLoop loop{.deck = &m_deck,
                       .data = &m_plan.data,
                       .steps = m_plan.steps,
                       .run = identity_of(m_deck, m_plan),
+                      .settings = settings_of(m_deck),
                       .learner = m_learner.get(),
                       .texts = m_texts.get(),
                       .ledger = m_ledger.get(),
@@ -88,8 +80,10 @@ class Training {
                       .profile = {}};
     if (m_deck.profile.kernels) loop.profile = [&](const auto& step) { profile(step); };
     const TrainingEnd end = run_training(loop, std::move(m_history));
+    if (m_deck.profile.kernels && !m_profiled)
+      fmt::print("note: no step was profiled: the run ended before the second one\n");
     if (folder != nullptr && !end.stopped) {
-      folder->write(*m_learner, m_plan.model, m_tokenizer_folder);
+      folder->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
       fmt::print("model: {}\n", folder->path().string());
     }
     summarise(end, names.text());
@@ -111,7 +105,7 @@ class Training {
   void decide() {
     MachineRates rates = rates_not_measured;
     if (m_limits) rates = {flop_rate_limit(), m_limits->copy_bandwidth};
-    const auto limit = smaller(budget_of(m_deck), measure::memory_available(m_space));
+    const auto limit = limit_of(m_deck, m_space);
     m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, limit, rates);
     m_plan.task.trainer.recompute = m_memory.schedule;
     fmt::print("{}", memory_text(m_deck, m_memory, limit));
@@ -119,15 +113,9 @@ class Training {
   }
 
   // The weights to start from: those of a checkpoint of this run, of another model, or new ones.
-  void begin() {
+  void begin(std::optional<TrainingCheckpoint> checkpoint) {
     m_ledger = Ledger::create(Ledger::Mode::allocate, budget_of(m_deck).value_or(Ledger::no_limit));
     m_learner = make_learner(m_space, m_plan.task, m_ledger);
-    std::optional<TrainingCheckpoint> checkpoint;
-    if (m_deck.checkpoint && m_deck.checkpoint->resume)
-      checkpoint = newest_good_checkpoint(m_plan.task.checkpoints->folder, [](const std::string& reason) {
-        fmt::print(stderr, "warning: {}\n", reason);
-      });
-    m_tokenizer_folder = tokenizer_folder(m_deck, m_plan);
     if (!checkpoint && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
     if (!checkpoint && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
     // Its files are mapped, and what was read of them counts as memory of the process.
@@ -135,7 +123,7 @@ class Training {
     m_learner->prepare();
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();
-    CheckpointRecord record = checkpoint_record(checkpoint->metadata(), source);
+    CheckpointRecord record = checkpoint_record(checkpoint->metadata(), checkpoint->columns(), source);
     require_same_run(identity_of(m_deck, m_plan), record.run, source);
     if (checkpoint->step() > m_plan.steps)
       throw FileError(
@@ -146,6 +134,8 @@ class Training {
     m_history = std::move(record.history);
     m_results.add(m_history);
     fmt::print("resumed after step {} from {}\n", checkpoint->step(), source);
+    if (const auto changes = changes_text(settings_of(m_deck), record.settings); !changes.empty())
+      fmt::print("note: this run differs from the one it continues: {}\n", changes);
   }
 
   ProgressScale scale() const {
@@ -159,6 +149,7 @@ class Training {
   void profile(const std::function<void()>& step) {
     measure::Profiler profiler;
     step();
+    m_profiled = true;
     m_summary.measurement.regions = profiler.regions();
     m_summary.measurement.profile = profiler.kernels();
   }
@@ -224,24 +215,26 @@ class Training {
   std::unique_ptr<TextWriter> m_texts;
   MemoryDecision m_memory;
   std::unique_ptr<Learner> m_learner;
-  fs::path m_tokenizer_folder;  // whose files belong to the trained model; empty if there is none
   TrainingHistory m_history;
   TrainSummary m_summary;
+  bool m_profiled = false;  // whether a step was
 };
 
 }  // namespace
 
 void print_training_plan(const TrainDeck& deck, const std::string& space) {
+  checkpoints_of_another_run(deck);
   const TrainingPlan plan = plan_training(deck);
-  const auto limit = budget_of(deck);
   fmt::print("{}", plan_text(deck, plan));
-  fmt::print(
-      "{}", memory_text(deck, decide_memory(space, plan.task, deck.memory.recompute, limit, rates_not_measured),
-                        limit));
+  const auto memory =
+      decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space), rates_not_measured);
+  // What is free at this moment says little of a later one.
+  fmt::print("{}", memory_text(deck, memory, budget_of(deck)));
 }
 
-int train(const TrainDeck& deck, const std::string& space, const ModelFolder* folder, ResultFile& file) {
-  return Training(deck, space, file).run(folder);
+int train(const TrainDeck& deck, const std::string& space, const ModelFolder* folder,
+          std::optional<TrainingCheckpoint> checkpoint, ResultFile& file) {
+  return Training(deck, space, std::move(checkpoint), file).run(folder);
 }
 
 }  // namespace kformer::drivers

@@ -38,7 +38,8 @@ class TrainingRun {
       early = stops_early();
       if (last || early || due(m_deck.samples)) write_texts();
       if (due(m_deck.checkpoint) && !last && !early) m_end.checkpoint_wait += save();
-      if (seconds_since(m_written) > result_interval_s) write_results();
+      // After the first step there is something to read.
+      if (m_end.steps == 1 || seconds_since(m_written) > result_interval_s) write_results();
     }
     m_loop.progress->finish();
     if (early)
@@ -69,8 +70,8 @@ class TrainingRun {
       m_loop.data->train->read(m_order.at(first + i), m_batch[static_cast<std::size_t>(i)]);
     StepRecord record;
     const auto run = [&] { static_cast<StepReport&>(record) = m_loop.learner->step(m_batch); };
-    // The first step of a run also does what is done once.
-    if (m_loop.profile && done() == m_first + 1)
+    // The first step of a run also does what is done once; a single one is better than none.
+    if (m_loop.profile && done() == std::min(m_first + 1, m_loop.steps - 1))
       m_loop.profile(run);
     else
       run();
@@ -131,7 +132,8 @@ class TrainingRun {
   // Returns the seconds until the next step can begin.
   double save() {
     const auto begin = Clock::now();
-    m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.learner->state(), m_history}));
+    m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state(), {}}),
+                                    checkpoint_columns(m_history));
     m_saved = done();
     const CheckpointWait wait{done(), seconds_since(begin)};
     ++m_end.checkpoints;

@@ -18,15 +18,16 @@ namespace kformer::drivers {
 
 /// What the main loop works with.
 struct TrainingLoop {
-  const TrainDeck* deck;                   ///< how often to evaluate, …
-  const TrainingData* data;                ///< sequences
-  std::int64_t steps;                      ///< of the training
-  std::map<std::string, std::string> run;  ///< see `CheckpointRecord`
-  Learner* learner;                        ///< prepared, or restored
-  const TextWriter* texts;                 ///< null without [samples]
-  const Ledger* ledger;                    ///< its memory
-  TrainResults* results;                   ///< where everything is written down
-  Progress* progress;                      ///< what a user sees
+  const TrainDeck* deck;                        ///< how often to evaluate, …
+  const TrainingData* data;                     ///< sequences
+  std::int64_t steps;                           ///< of the training
+  std::map<std::string, std::string> run;       ///< see `CheckpointRecord`
+  std::map<std::string, std::string> settings;  ///< see `CheckpointRecord`
+  Learner* learner;                             ///< prepared, or restored
+  const TextWriter* texts;                      ///< null without [samples]
+  const Ledger* ledger;                         ///< its memory
+  TrainResults* results;                        ///< where everything is written down
+  Progress* progress;                           ///< what a user sees
   /// Why the run should stop, if it should; called between steps.
   std::function<std::optional<std::string>()> stop;
   /// Called around a step that the deck wants to be profiled.

@@ -68,6 +68,21 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   return options;
 }
 
+std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& plan, const Tokenizer* tokenizer) {
+  std::vector<std::string> notes;
+  if (tokenizer != nullptr && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
+    notes.push_back(
+        fmt::format("the tokenizer knows {} tokens, the model of [weights] {}; is it that model's own?",
+                    tokenizer->vocab_size(), plan.model.vocab_size));
+  if (plan.checkpoint && plan.model.max_position_embeddings < deck.batch.seq_len)
+    notes.push_back(
+        fmt::format("batch.seq_len = {} is more than max_position_embeddings = {} of the model of [weights]",
+                    deck.batch.seq_len, plan.model.max_position_embeddings));
+  if (!deck.output.model.empty() && !plan.tokenizer_files.note.empty())
+    notes.push_back(plan.tokenizer_files.note);
+  return notes;
+}
+
 std::string model_text(const LanguageModelTable& model) {
   return fmt::format("{} layers of {}, {} heads, {} kv heads, intermediate {}, vocabulary {}",
                      model.num_hidden_layers, model.hidden_size, model.num_attention_heads,
@@ -82,9 +97,8 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
   plan.data = open_training_data(deck, plan.model.vocab_size, tokenizer.get());
-  if (tokenizer && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
-    plan.note = fmt::format("the tokenizer knows {} tokens, the model of [weights] {}; is it that model's own?",
-                            tokenizer->vocab_size(), plan.model.vocab_size);
+  plan.tokenizer_files = tokenizer_files(deck.tokenizer, plan.checkpoint ? &*plan.checkpoint : nullptr);
+  plan.notes = notes_on(deck, plan, tokenizer.get());
   if (tokenizer)
     plan.encoder = std::make_unique<PromptEncoder>(std::move(tokenizer), deck.tokenizer, plan.model);
   plan.steps = steps_of(deck, *plan.data.train);
@@ -113,9 +127,30 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
   // The others do not change numbers.
   const auto config = nlohmann::json::parse(model_config_json(plan.model));
   for (const auto& [key, value] : config.items())
-    if (key != "max_position_embeddings" && !key.ends_with("_token_id"))
+    if (key != "architectures" && key != "max_position_embeddings" && !key.ends_with("_token_id"))
       identity["model." + key] = value.dump();
   return identity;
+}
+
+std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
+  const TrainOptimizerTable& o = deck.optimizer;
+  const ScheduleTable& s = deck.schedule;
+  const auto text = [](const auto& value) { return value ? std::to_string(*value) : "none"; };
+  const SpikesTable spikes = deck.spikes.value_or(SpikesTable{.loss_z = 0, .norm_z = 0});
+  return {{"optimizer.lr", fmt::format("{}", o.lr)},
+          {"optimizer.betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
+          {"optimizer.eps", fmt::format("{}", o.eps)},
+          {"optimizer.weight_decay", fmt::format("{}", o.weight_decay)},
+          {"optimizer.max_norm", fmt::format("{}", o.max_norm)},
+          {"schedule.kind", std::string(name_of(s.kind))},
+          {"schedule.steps", text(s.steps)},
+          {"schedule.epochs", text(s.epochs)},
+          {"schedule.warmup_steps", std::to_string(s.warmup_steps)},
+          {"schedule.min_lr", fmt::format("{}", s.min_lr)},
+          {"schedule.decay_steps", text(s.decay_steps)},
+          {"spikes.loss_z", fmt::format("{}", spikes.loss_z)},
+          {"spikes.norm_z", fmt::format("{}", spikes.norm_z)},
+          {"precision.compute", std::string(name_of(deck.precision.compute))}};
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -129,7 +164,7 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                                               : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
                                                             deck.init->std, deck.init->seed));
   text += fmt::format("data        {}\n", plan.data.train->description());
-  if (!plan.note.empty()) text += fmt::format("  note: {}\n", plan.note);
+  for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());
   text +=
       fmt::format("steps       {} of {} sequences of {} tokens, {:.3g} epochs, {:.4g} tokens\n", plan.steps,

@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "generate/prompt_encoder.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "learner/memory_policy.hpp"
 #include "train/sequence_source.hpp"
+#include "train/tokenizer_files.hpp"
 
 /// \file
 /// All that is known of a training before it starts.
@@ -22,9 +24,10 @@ struct TrainingPlan {
   LanguageModelTable model;                ///< of [weights] or [model]
   std::unique_ptr<PromptEncoder> encoder;  ///< null if nothing needs a tokenizer
   TrainingData data;                       ///< sequences
-  std::string note;        ///< on a tokenizer that may be another model's; empty if there is none
-  std::int64_t steps = 0;  ///< of the training
-  LearnerTask task;        ///< all but `recompute`
+  TokenizerFiles tokenizer_files;          ///< those that belong to the trained model
+  std::vector<std::string> notes;          ///< what a user should know, a sentence each
+  std::int64_t steps = 0;                  ///< of the training
+  LearnerTask task;                        ///< all but `recompute`
 };
 
 /// Opens the checkpoint, the tokenizer and the data of a deck.
@@ -34,6 +37,9 @@ TrainingPlan plan_training(const TrainDeck& deck);
 
 /// What a run must have in common with the one it continues: names and values.
 std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan);
+
+/// What a run may change when it continues another one, although it changes the numbers: names and values.
+std::map<std::string, std::string> settings_of(const TrainDeck& deck);
 
 /// The plan as lines of text: parameters, data, steps.
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan);

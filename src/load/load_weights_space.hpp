@@ -77,6 +77,8 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   exec.fence("kformer::save_weights");
   std::vector<std::vector<std::byte>> host;
   SafetensorsWriter file;
+  // Older releases of transformers refuse a file without it.
+  file.metadata("format", "pt");
   for (const auto& [name, weight, gradient] : parameters) {
     const void* data = weight.data;
     if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {

@@ -20,6 +20,7 @@ using Entries = std::map<std::string, TensorEntry>;
 
 constexpr const char* format_name = "kformer training checkpoint 1";
 constexpr std::string_view prefix = "step-", suffix = ".safetensors";
+constexpr std::string_view column_prefix = "columns/";
 
 /// The step in the name of a checkpoint, or nothing for other names.
 std::optional<std::int64_t> step_in(std::string_view name, std::string_view ending = suffix) {
@@ -77,13 +78,15 @@ void CheckpointFolder::wait() {
   if (m_pending.valid()) m_pending.get();
 }
 
-void CheckpointFolder::write(std::int64_t step, const std::string& metadata,
+void CheckpointFolder::write(std::int64_t step, const std::string& metadata, CheckpointColumns columns,
                              const std::vector<NamedArray>& arrays) {
-  if (!m_options.background) return replace(step, metadata, arrays);
-  m_pending = std::async(std::launch::async, [=, this, &arrays] { replace(step, metadata, arrays); });
+  if (!m_options.background) return replace(step, metadata, columns, arrays);
+  m_pending = std::async(std::launch::async, [this, step, metadata, columns = std::move(columns), &arrays] {
+    replace(step, metadata, columns, arrays);
+  });
 }
 
-void CheckpointFolder::replace(std::int64_t step, const std::string& metadata,
+void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, const CheckpointColumns& columns,
                                const std::vector<NamedArray>& arrays) const {
   Entries entries;
   SafetensorsWriter file;
@@ -92,6 +95,12 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata,
     const std::size_t bytes = static_cast<std::size_t>(array.size()) * size_of(array.dtype);
     entries.emplace(name, TensorEntry{safetensors_name(array.dtype), shape_of(array), {data, bytes}});
     file.add(name, safetensors_name(array.dtype), shape_of(array), data);
+  }
+  for (const auto& [name, column] : columns) {
+    const std::string full = std::string(column_prefix) + name;
+    const std::size_t count = column.bytes.size() / (column.dtype == "U8" ? 1 : sizeof(double));
+    entries.emplace(full, TensorEntry{column.dtype, {count}, column.bytes});
+    file.add(full, column.dtype, {count}, column.bytes.data());
   }
   file.metadata("format", format_name);
   file.metadata("step", std::to_string(step));
@@ -156,8 +165,33 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const
                                  entry.dtype, entry.shape, type, shape));
   }
   for (const std::string& name : m_file.names())
-    if (std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
+    if (!name.starts_with(column_prefix) &&
+        std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
       refuse(m_path, fmt::format("is of another run: this one has no array '{}'", name));
+}
+
+CheckpointColumns TrainingCheckpoint::columns() const {
+  CheckpointColumns columns;
+  for (const std::string& name : m_file.names())
+    if (name.starts_with(column_prefix)) {
+      const TensorEntry& entry = m_file.at(name);
+      columns[name.substr(column_prefix.size())] = {entry.dtype, {entry.bytes.begin(), entry.bytes.end()}};
+    }
+  return columns;
+}
+
+std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& [step, path] : files_in(folder)) {
+    try {
+      const SafetensorsFile file = SafetensorsFile::open(path);
+      const auto format = file.metadata().find("format");
+      if (format != file.metadata().end() && format->second == format_name) found.push_back(path);
+    } catch (const FileError&) {
+      continue;  // Nobody can say whose it is.
+    }
+  }
+  return found;
 }
 
 std::optional<TrainingCheckpoint> newest_good_checkpoint(

@@ -201,7 +201,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
     const std::string found =
         text.empty() ? "the model has no chat template" : "the chat template has an unknown style";
     throw NotSupported("kformer::ChatTemplate::recognise: " + found +
-                       "; supported: chatml, llama3, llama2, mistral, zephyr; write the prompt out instead");
+                       "; supported: chatml, llama3, llama2, mistral, zephyr");
   }
   return chat;
 }

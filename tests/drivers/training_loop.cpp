@@ -52,7 +52,7 @@ class Diary final : public Learner {
   std::string log;
   std::vector<std::int32_t> read;                // first token of every sequence of a step
   std::vector<double> losses{9, 8, 7, 6, 5, 4};  // of the evaluations, in turn
-  std::vector<std::string> saved;
+  std::vector<std::pair<std::string, CheckpointColumns>> saved;
   std::int64_t steps = 0;
   std::int64_t skips = -1;  // this step
   bool disk_is_full = false;
@@ -87,10 +87,10 @@ class Diary final : public Learner {
     logits['x'] = 1;
     return logits;
   }
-  void save_checkpoint(const std::string& text) override {
+  void save_checkpoint(const std::string& text, CheckpointColumns columns) override {
     if (disk_is_full) throw FileError("no space");
     note(fmt::format("c{}", steps));
-    saved.push_back(text);
+    saved.emplace_back(text, std::move(columns));
     std::this_thread::sleep_for(time_to_save);
   }
   void finish_checkpoints() override { note("f"); }
@@ -140,6 +140,7 @@ struct LoopCase {
         .data = &data,
         .steps = steps,
         .run = {},
+        .settings = {},
         .learner = &learner,
         .texts = texts.get(),
         .ledger = ledger.get(),
@@ -221,7 +222,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_knows_the_past) {
   save_every(4);
   run();
   BOOST_TEST_REQUIRE(learner.saved.size() == 2u);
-  const CheckpointRecord record = checkpoint_record(learner.saved[0], "record");
+  const CheckpointRecord record = checkpoint_record(learner.saved[0].first, learner.saved[0].second, "record");
   BOOST_TEST(record.state.steps == 4);
   BOOST_TEST(record.history.steps.size() == 4u);
   BOOST_TEST(record.history.evaluations.size() == 2u);
@@ -331,9 +332,17 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_reads_what_comes_next) {
   std::vector<std::int32_t> expected;
   for (std::int64_t i = 6; i < 12; ++i) expected.push_back(static_cast<std::int32_t>(order.at(i)));
   BOOST_TEST(learner.read == expected, boost::test_tools::per_element());
-  BOOST_TEST(checkpoint_record(learner.saved[1], "record").history.steps.size() == 6u);
+  BOOST_TEST(
+      checkpoint_record(learner.saved[1].first, learner.saved[1].second, "record").history.steps.size() == 6u);
   // The second of this run.
   BOOST_TEST(profiled == std::vector<std::int64_t>{4}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_single_step_is_profiled) {
+  deck.profile.kernels = true;
+  learner.steps = 5;
+  run(past(5));
+  BOOST_TEST(profiled == std::vector<std::int64_t>{5}, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_resumed_at_its_end_repeats_nothing) {

@@ -191,4 +191,17 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_is_written_names_the_class_of_other_programs) {
+  for (const auto& [type, name] : {std::pair{ModelType::llama, "LlamaForCausalLM"},
+                                   {ModelType::mistral, "MistralForCausalLM"},
+                                   {ModelType::qwen2, "Qwen2ForCausalLM"},
+                                   {ModelType::qwen3, "Qwen3ForCausalLM"}}) {
+    LanguageModelTable model;
+    model.model_type = type;
+    BOOST_TEST(model_config_json(model).find(std::string("\"architectures\": [\n    \"") + name + "\"\n  ]") !=
+                   std::string::npos,
+               name);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

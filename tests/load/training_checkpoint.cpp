@@ -118,6 +118,31 @@ BOOST_AUTO_TEST_CASE(what_was_written_is_restored) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(columns_are_kept_beside_the_arrays) {
+  for (const bool background : {true, false}) {
+    const ScratchDirectory scratch;
+    Arrays arrays(1);
+    const auto written = arrays.bits();
+    const std::vector<std::byte> bytes{std::byte{1}, std::byte{255}, std::byte{3}, std::byte{4},
+                                       std::byte{5}, std::byte{6},   std::byte{7}, std::byte{8}};
+    const CheckpointColumns columns{{"b", {"F64", bytes}}, {"none", {"I64", {}}}, {"text", {"U8", bytes}}};
+    CheckpointWriter<Exec> writer({.folder = scratch.path(), .background = background}, arrays.named(),
+                                  *Ledger::create());
+    writer.snapshot(Exec(), 1, "", columns);
+    writer.finish();
+    arrays.fill(2);
+    const auto found = newest_good_checkpoint(scratch.path());
+    found->restore(Exec(), arrays.named());
+    BOOST_TEST((arrays.bits() == written));
+    const CheckpointColumns again = found->columns();
+    BOOST_TEST_REQUIRE(again.size() == 3u);
+    for (const auto& [name, column] : columns) {
+      BOOST_TEST(again.at(name).dtype == column.dtype, name);
+      BOOST_TEST((again.at(name).bytes == column.bytes), name);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_newest_files_stay) {
   for (const std::int64_t keep : {0, 1, 3}) {
     const ScratchDirectory scratch;
@@ -183,6 +208,12 @@ BOOST_FIXTURE_TEST_CASE(foreign_files_are_skipped, TwoCheckpoints) {
   weights.write(scratch / "step-4.safetensors");
   weights.metadata("format", "pt");
   weights.write(scratch / "step-3.safetensors");
+  put_contents(scratch / "step-5.safetensors", "mine");
+  const auto ours = training_checkpoints_in(scratch.path());
+  BOOST_TEST_REQUIRE(ours.size() == 2u);
+  BOOST_TEST(ours.back().string() == newest.string());
+  BOOST_TEST(training_checkpoints_in(scratch / "absent").empty());
+  std::filesystem::remove(scratch / "step-5.safetensors");
   std::vector<std::string> reasons;
   BOOST_TEST(newest_step(scratch.path(), &reasons) == 2);
   BOOST_TEST(

@@ -355,10 +355,9 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
       "(shape.seq_len)");
   sequences = random_sequences(3, seq_len);
   sequences[2].starts = {0, 4};
-  check_error<NotSupported>(
-      [&] { run.step(sequences); },
-      "kformer::Trainer::step: sequence 2 has 2 documents, which attention would not keep "
-      "apart; set layer.packed");
+  check_error<NotSupported>([&] { run.step(sequences); },
+                            "kformer::Trainer::step: sequence 2 has 2 documents, but attention would mix them; "
+                            "set layer.packed");
   TrainerOptions documents = some_trainer_options();
   documents.layer.packed = true;
   TrainingRun<float> packed(documents);

@@ -67,6 +67,10 @@ class TrainCheck {
       if (!synthetic && given({"data", key}))
         error({"data", key}, fmt::format("'data.{0}' is for synthetic data, but 'data.format' = \"{1}\"", key,
                                          name_of(t.format)));
+    if (t.format != DataFormat::chat && given({"data", "chat_style"}))
+      error(
+          {"data", "chat_style"},
+          fmt::format("'data.chat_style' is for conversations, but 'data.format' = \"{}\"", name_of(t.format)));
     if (synthetic && t.task == SyntheticTask::sum && *t.length > 18)
       error({"data", "length"},
             fmt::format("'data.length' = {} is too much for sums; at most 18 digits", *t.length));

@@ -11,6 +11,7 @@
 #include "kformer/core/types/recompute.hpp"
 #include "kformer/core/types/schedule_kind.hpp"
 #include "kformer/io/model_table.hpp"
+#include "kformer/text/chat_template.hpp"
 
 /// \file
 /// Decks of kind "train": a model learns from a data set.
@@ -51,8 +52,9 @@ struct DataTable {
   DataFormat format = DataFormat::text;           ///< of the files
   std::vector<std::filesystem::path> train;       ///< files, absolute
   std::vector<std::filesystem::path> validation;  ///< files, absolute
-  Packing packing = Packing::stream;              ///< how documents fill sequences
-  bool shuffle = false;                           ///< another order of sequences in each epoch
+  std::optional<ChatStyle> chat_style;  ///< how conversations are written; empty: as the tokenizer says
+  Packing packing = Packing::stream;    ///< how documents fill sequences
+  bool shuffle = false;                 ///< another order of sequences in each epoch
   std::optional<std::string>
       cache;  ///< folder of tokenised files, relative to the working directory; empty: none
   std::optional<SyntheticTask> task;                  ///< of synthetic data

@@ -25,9 +25,12 @@ void describe(V& v, TrainRunTable& t) {
 
 template <class V>
 void describe(V& v, TrainProfileTable& t) {
-  v.key({.name = "kernels",
-         .help = "time every kernel and region of the second step of the run, with a fence around each"},
-        t.kernels);
+  v.key(
+      {.name = "kernels",
+       .help =
+           "time every kernel and region of the second step of the run (of its only one), with a fence around "
+           "each"},
+      t.kernels);
   v.key({.name = "machine_limits",
          .help = "measure before the first step what the machine can do; `false` saves its seconds, and no "
                  "share of the limit is shown"},
@@ -38,8 +41,10 @@ template <class V>
 void describe(V& v, TrainOutputTable& t) {
   describe(v, static_cast<OutputTable&>(t));
   v.key({.name = "model",
-         .help = "folder for the trained model in the published layout, relative to the working directory; "
-                 "with `overwrite` an existing one is replaced",
+         .help =
+             "folder for the trained model in the published layout, relative to the working directory; it is "
+             "absent or empty, unless `overwrite` or a checkpoint to resume from allows to replace its model; "
+             "other files in it stay",
          .default_text = "none: the model is not saved"},
         t.model);
 }
@@ -71,6 +76,10 @@ void describe(V& v, DataTable& t) {
          .default_text = "none",
          .repeatable = true},
         t.validation);
+  v.key({.name = "chat_style",
+         .help = "how conversations of `chat` are written",
+         .default_text = "as the chat template of the tokenizer says"},
+        t.chat_style);
   v.key({.name = "packing",
          .help = "how documents fill sequences: `stream`: one after another, cut where a sequence is full; "
                  "`best_fit`: several whole ones in a sequence, separated in attention; `pad`: one in each"},
@@ -229,9 +238,9 @@ void describe(V& v, CheckpointTable& t) {
              "and the training waits"},
         t.background);
   v.key({.name = "resume",
-         .help =
-             "continue from the newest good checkpoint in the folder, or start if there is none; the files of "
-             "[output] that the earlier run left are replaced"},
+         .help = "continue from the newest good checkpoint in the folder, or start if there is none; with a "
+                 "checkpoint, "
+                 "the files of [output] that the earlier run left are replaced"},
         t.resume);
 }
 

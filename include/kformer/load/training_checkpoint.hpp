@@ -4,10 +4,12 @@
 #include <Kokkos_Core.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,9 +23,9 @@
 /// \file
 /// The state of a training run on disk: written while training goes on, found again after a crash.
 ///
-/// A checkpoint is a safetensors file `step-00000040.safetensors` with the arrays of the run. Its metadata are
-/// "format", "step", "metadata", a text of the caller's, and "checksum", XXH64 of the rest of the metadata and of
-/// names, types, extents and bytes of all arrays.
+/// A checkpoint is a safetensors file `step-00000040.safetensors` with the arrays of the run, and the caller's columns
+/// as `columns/NAME`. Its metadata are "format", "step", "metadata", a text of the caller's, and "checksum", XXH64 of
+/// the rest of the metadata and of names, types, extents and bytes of all arrays.
 
 namespace kformer {
 
@@ -35,6 +37,16 @@ struct CheckpointOptions {
       true;  ///< whether a thread writes a copy while training goes on. Otherwise `snapshot` writes,
              ///< and arrays that the host can read need no copy.
 };
+
+/// A column of the caller's in a checkpoint: what grows with the run, for the text of a checkpoint is part of its
+/// header, which the format limits to 100 MB.
+struct CheckpointColumn {
+  std::string dtype;             ///< "F64", "I64" or "U8"
+  std::vector<std::byte> bytes;  ///< its elements
+};
+
+/// Columns by name.
+using CheckpointColumns = std::map<std::string, CheckpointColumn>;
 
 namespace Impl {
 
@@ -49,10 +61,12 @@ class CheckpointFolder {
   /// Waits for the last file, and throws what went wrong with it.
   void wait();
   /// Writes arrays in memory of the host, and deletes the oldest files.
-  void write(std::int64_t step, const std::string& metadata, const std::vector<NamedArray>& arrays);
+  void write(std::int64_t step, const std::string& metadata, CheckpointColumns columns,
+             const std::vector<NamedArray>& arrays);
 
  private:
-  void replace(std::int64_t step, const std::string& metadata, const std::vector<NamedArray>& arrays) const;
+  void replace(std::int64_t step, const std::string& metadata, const CheckpointColumns& columns,
+               const std::vector<NamedArray>& arrays) const;
   void rotate(std::int64_t step) const;
 
   CheckpointOptions m_options;
@@ -98,9 +112,11 @@ class CheckpointWriter {
   /// \param exec     the instance
   /// \param step     the steps that were done
   /// \param metadata a text in UTF-8, such as JSON
+  /// \param columns  what else is to be in the file
   /// \returns the seconds that the caller waited
   /// \throws FileError if this file, or in the background the last one, could not be written
-  double snapshot(const Exec& exec, std::int64_t step, const std::string& metadata);
+  double snapshot(const Exec& exec, std::int64_t step, const std::string& metadata,
+                  CheckpointColumns columns = {});
 
   /// Waits for the last file. Without it, the destructor waits and says nothing.
   /// \throws FileError if the file could not be written
@@ -127,6 +143,8 @@ class TrainingCheckpoint {
   std::int64_t step() const { return m_step; }
   /// The text that was given to `snapshot`.
   const std::string& metadata() const { return m_file.metadata().at("metadata"); }
+  /// A copy of the columns that were given to `snapshot`.
+  CheckpointColumns columns() const;
 
   /// Copies the file's contents to the arrays. Returns when they have arrived.
   /// \param exec   the instance
@@ -149,6 +167,11 @@ class TrainingCheckpoint {
   SafetensorsFile m_file;
   std::int64_t m_step = 0;
 };
+
+/// The files in a folder that have the name of a checkpoint and say that they are one, by step; they may be damaged
+/// behind that.
+/// \param folder where they are; it may be absent
+std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder);
 
 /// The checkpoint of the latest step that can be read, or nothing.
 /// \param folder  where they are; it may be absent
@@ -175,14 +198,15 @@ CheckpointWriter<Exec>::CheckpointWriter(const CheckpointOptions& options, std::
 }
 
 template <class Exec>
-double CheckpointWriter<Exec>::snapshot(const Exec& exec, std::int64_t step, const std::string& metadata) {
+double CheckpointWriter<Exec>::snapshot(const Exec& exec, std::int64_t step, const std::string& metadata,
+                                        CheckpointColumns columns) {
   const auto begin = std::chrono::steady_clock::now();
   m_files.wait();
   if (m_block.data())
     for (std::size_t i = 0; i < m_arrays.size(); ++i)
       Impl::copy_array<Exec, Kokkos::HostSpace, memory_space>(exec, m_copies[i].array, m_arrays[i].array.data);
   exec.fence("kformer::CheckpointWriter::snapshot");
-  m_files.write(step, metadata, m_copies);
+  m_files.write(step, metadata, std::move(columns), m_copies);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -9,6 +9,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The class of a family in transformers.
+const char* architecture(ModelType type) {
+  switch (type) {
+    case ModelType::mistral:
+      return "MistralForCausalLM";
+    case ModelType::qwen2:
+      return "Qwen2ForCausalLM";
+    case ModelType::qwen3:
+      return "Qwen3ForCausalLM";
+    case ModelType::llama:
+      break;
+  }
+  return "LlamaForCausalLM";
+}
+
 Json ids(const std::vector<std::int64_t>& tokens) {
   if (tokens.empty()) return nullptr;
   return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
@@ -26,7 +41,8 @@ Json rope_scaling(const RopeScaling& scaling) {
 }  // namespace
 
 std::string model_config_json(const LanguageModelTable& model) {
-  const Json config{{"model_type", name_of(model.model_type)},
+  const Json config{{"architectures", Json::array({architecture(model.model_type)})},
+                    {"model_type", name_of(model.model_type)},
                     {"hidden_size", model.hidden_size},
                     {"intermediate_size", model.intermediate_size},
                     {"num_hidden_layers", model.num_hidden_layers},

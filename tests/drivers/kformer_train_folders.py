@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""What kformer-train writes into folders, and what it must leave there; what it says before a training and after.
+
+ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the sources in KFORMER_SOURCE.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import driver_case
+from driver_case import DriverTest, h5py, needs_h5py
+
+if h5py is not None:
+    import numpy as np
+
+    from packed_weights import random_model, write_gguf
+
+TINY = driver_case.SOURCE / "inputs/tiny-llama"
+TEXT = driver_case.SOURCE / "LICENSE"
+CORPUS = driver_case.SOURCE / "tests/fuzz/corpus"
+
+
+class FolderTest(DriverTest):
+    NAME = "kformer-train"
+    PROGRAM = os.environ["KFORMER_TRAIN"]
+    SMALL = f"""schema = 1
+kind = "train"
+[profile]
+machine_limits = false
+[weights]
+path = "{TINY}"
+[tokenizer]
+format = "byte"
+[data]
+train = ["{TEXT}"]
+cache = ""
+[batch]
+seq_len = 24
+[schedule]
+steps = 2
+"""
+
+    def train(self, *settings, expect=0, arguments=()):
+        if not (self.folder / "deck.toml").exists():
+            self.deck("")
+        sets = [word for setting in settings for word in ("--set", setting)]
+        return self.run_driver("deck.toml", *sets, *arguments, expect=expect)
+
+    def contents(self, folder):
+        return {path.name: path.read_bytes() for path in (self.folder / folder).iterdir() if path.is_file()}
+
+    def header(self, path):
+        data = (self.folder / path).read_bytes()
+        return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+
+
+class ForeignFiles(FolderTest):
+    """Whatever is told to replace, files of others stay."""
+
+    def put_note(self, folder):
+        (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        (self.folder / folder / "notes.txt").write_text("mine")
+
+    def check_note(self, folder):
+        self.assertEqual((self.folder / folder / "notes.txt").read_text(), "mine")
+
+    def test_they_stay_beside_a_model_that_is_replaced(self):
+        self.put_note("out")
+        (self.folder / "out/config.json").write_text("an old model")
+        done = self.train("output.model=out", expect=4)
+        self.assertIn("exists and is not empty; output.overwrite = true replaces a model there and leaves other files",
+                      done.stderr)
+        self.assertEqual((self.folder / "out/config.json").read_text(), "an old model")
+        self.train("output.model=out", "output.overwrite=true")
+        self.check_note("out")
+        self.assertEqual(sorted(self.contents("out")), ["config.json", "model.safetensors", "notes.txt"])
+        self.assertEqual(self.files(), ["deck.h5", "deck.toml", "out"])
+
+    def test_a_first_run_that_may_resume_replaces_nothing(self):
+        self.put_note("out")
+        self.train()
+        keys = ("output.model=out", "checkpoint.folder=ck", "checkpoint.resume=true")
+        self.assertIn("output.model", self.train(*keys, expect=4).stderr)
+        self.check_note("out")
+        self.assertIn("'deck.h5' exists already", self.train(*keys, "output.model=new", expect=4).stderr)
+
+    def test_a_run_that_resumes_replaces_its_model_alone(self):
+        keys = ("output.model=out", "checkpoint.folder=ck", "checkpoint.resume=true")
+        self.train(*keys)
+        before = self.contents("out")
+        self.put_note("out")
+        self.train(*keys, "schedule.steps=4")
+        self.check_note("out")
+        self.assertNotEqual(self.contents("out")["model.safetensors"], before["model.safetensors"])
+
+    def test_a_folder_that_holds_more_than_the_model_is_refused_before_the_training(self):
+        self.deck("")
+        for settings, reason in (
+                (("output.model=run", "checkpoint.folder=run/ck"), "is or contains the folder of the checkpoints, "),
+                (("output.model=ck", "checkpoint.folder=ck"), "is or contains the folder of the checkpoints, "),
+                (("output.model=.",), "is or contains the folder of the deck, "),
+                (("output.model=..",), "is or contains the folder of the deck, ")):
+            for more in ((), ("output.overwrite=true",), ("output.overwrite=true", "--dry-run")):
+                sets = [word for s in (*settings, *more) for word in ((s,) if s.startswith("--") else ("--set", s))]
+                done = self.run_driver("deck.toml", *sets, expect=4)
+                self.assertIn(reason, done.stderr)
+                self.assertEqual(done.stdout, "")
+        with tempfile.TemporaryDirectory() as elsewhere:
+            shutil.move(self.folder / "deck.toml", elsewhere)
+            done = self.run_driver(f"{elsewhere}/deck.toml", "--set", f"output.model={self.folder}", expect=4)
+            self.assertIn("is or contains the working directory, ", done.stderr)
+        self.assertEqual(self.files(), [])
+
+    def test_checkpoints_survive_a_run_that_is_refused(self):
+        keys = ("checkpoint.folder=ck", "output.overwrite=true")
+        self.train(*keys)
+        (self.folder / "ck/step-0.safetensors").write_bytes(b"no checkpoint of a training run")
+        before = self.contents("ck")
+        for setting, code in (("memory.budget=100KiB", 6), ("data.train=none.txt", 3), ("batch.seq_len=100000", 4)):
+            self.train(*keys, setting, expect=code)
+            self.assertEqual(self.contents("ck"), before, setting)
+        self.train(*keys, "schedule.steps=1")
+        self.assertNotIn("step-00000002.safetensors", self.contents("ck"))
+
+
+class Model(FolderTest):
+    """The files of the trained model."""
+
+    def generates(self):
+        (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[weights]\npath = "out"\n[output]\noverwrite = true\n[generate]\n'
+                                              'max_new_tokens = 2\n[[prompt]]\ntext = "a"\n')
+        done = subprocess.run([os.environ["KFORMER_GENERATE"], "say.toml"], cwd=self.folder, capture_output=True, text=True,
+                              errors="replace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_tokenizer_of_any_name_is_saved_under_the_published_one(self):
+        for number, (source, published, other) in enumerate((
+                ("sentencepiece/bpe.model", "tokenizer.model", "tokenizer.json"),
+                ("tokenizer_json/byte_level.json", "tokenizer.json", "tokenizer.model"))):
+            with self.subTest(published=published):
+                suffix = source.rsplit(".")[-1]
+                place = self.folder / f"tokenizers{number}"
+                place.mkdir()
+                shutil.copy(CORPUS / source, place / f"my-tok.{suffix}")
+                for name in ("tokenizer.json", "tokenizer.model", "vocab.json"):
+                    (place / name).write_text("of another tokenizer")
+                (place / "special_tokens_map.json").write_text("{}")
+                self.SMALL = FolderTest.SMALL.replace('format = "byte"', f'path = "{place}/my-tok.{suffix}"').replace(
+                    f'[weights]\npath = "{TINY}"', "[model]\nhidden_size = 32\nnum_attention_heads = 4\nvocab_size = 600\n"
+                    "intermediate_size = 64\nnum_hidden_layers = 1")
+                self.deck("")
+                done = self.train("output.model=out", "output.overwrite=true")
+                self.assertNotIn("the tokenizer is inside", done.stdout)
+                files = self.contents("out")
+                self.assertEqual(sorted(files), ["config.json", "model.safetensors", "special_tokens_map.json", published])
+                self.assertEqual(files[published], (CORPUS / source).read_bytes())
+                self.assertNotIn(other, files)
+                self.generates()
+
+    @needs_h5py
+    def test_a_tokenizer_inside_gguf_weights_is_said_not_to_be_saved(self):
+        write_gguf(self.folder / "start.gguf", random_model())
+        np.save(self.folder / "tokens.npy", np.arange(200, dtype=np.uint16) % 40)
+        self.SMALL = FolderTest.SMALL.replace(str(TINY), "start.gguf").replace('[tokenizer]\nformat = "byte"\n', "")
+        self.SMALL = self.SMALL.replace(f'train = ["{TEXT}"]', 'train = ["tokens.npy"]\nformat = "tokens"')
+        note = "note: the tokenizer is inside 'start.gguf' and is not written to output.model"
+        self.assertNotIn(note, self.train(arguments=["--dry-run"]).stdout)
+        self.assertIn(note, self.train("output.model=out", arguments=["--dry-run"]).stdout)
+        self.assertIn(note, self.train("output.model=out").stdout)
+        self.assertEqual(sorted(self.contents("out")), ["config.json", "model.safetensors"])
+
+    def test_other_programs_find_what_they_look_for(self):
+        for storage, name in (("f32", "float32"), ("bf16", "bfloat16"), ("f16", "float16"), ("f64", "float64")):
+            self.train("output.model=out", "output.overwrite=true", f"precision.storage={storage}")
+            self.assertEqual(self.header("out/model.safetensors")["__metadata__"], {"format": "pt"})
+            config = json.loads((self.folder / "out/config.json").read_text())
+            self.assertEqual((config["architectures"], config["torch_dtype"]), (["LlamaForCausalLM"], name))
+
+
+class Chats(FolderTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "chats.jsonl").write_text(json.dumps({"messages": [
+            {"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A test of a conversation."}]}) + "\n")
+        self.SMALL = self.SMALL.replace(f'train = ["{TEXT}"]', 'train = ["chats.jsonl"]\nformat = "chat"\npacking = "pad"')
+        self.SMALL = self.SMALL.replace("seq_len = 24", "seq_len = 200")
+
+    def test_the_deck_names_the_template(self):
+        targets = []
+        for style in ("chatml", "llama3", "llama2", "mistral", "zephyr"):
+            plan = self.train(f"data.chat_style={style}", arguments=["--dry-run"]).stdout
+            targets.append(plan.split("data        ")[1].split("\n")[0])
+        self.assertGreater(len(set(targets)), 1, targets)
+        self.train("data.chat_style=chatml")
+
+    def test_without_it_the_tokenizer_must_have_one_that_is_known(self):
+        self.assertRegex(self.train(expect=1).stderr, r"error: .*the model has no chat template; supported: chatml, llama3, "
+                         r"llama2, mistral, zephyr; data\.chat_style says how conversations are written")
+        self.assertIn('must be one of "chatml", ', self.train("data.chat_style=other", expect=3).stderr)
+
+    def test_it_is_for_conversations(self):
+        self.assertIn("'data.chat_style' is for conversations, but 'data.format' = \"text\"",
+                      self.train("data.format=text", "data.chat_style=chatml", expect=3).stderr)
+
+
+class Checkpoints(FolderTest):
+    def test_their_header_does_not_grow_with_the_steps(self):
+        lengths = []
+        for steps in (10, 60):
+            self.train("checkpoint.folder=ck", f"schedule.steps={steps}", "output.overwrite=true")
+            path = f"ck/step-{steps:08}.safetensors"
+            lengths.append(len(self.header(path)["__metadata__"]["metadata"]))
+            self.assertEqual(self.header(path)["columns/steps.loss"]["shape"], [steps])
+        self.assertLess(abs(lengths[1] - lengths[0]), 10)
+
+    def test_what_changed_is_named_when_a_run_is_continued(self):
+        keys = ("checkpoint.folder=ck", "checkpoint.resume=true")
+        self.train(*keys)
+        self.assertNotIn("differs", self.train(*keys).stdout)
+        said = self.train(*keys, "schedule.steps=3", "optimizer.lr=0.5", "optimizer.max_norm=1").stdout
+        self.assertIn("note: this run differs from the one it continues: optimizer.lr was 0.001 and is 0.5, "
+                      "optimizer.max_norm was 0 and is 1, schedule.steps was 2 and is 3\n", said)
+
+
+class Words(FolderTest):
+    """What is said before, during and after."""
+
+    def test_what_is_more_than_free_is_refused_by_a_dry_run_too(self):
+        (self.folder / "large.toml").write_text(
+            'schema = 1\nkind = "train"\n[profile]\nmachine_limits = false\n[model]\nhidden_size = 16384\n'
+            "num_attention_heads = 128\nintermediate_size = 65536\nnum_hidden_layers = 80\nvocab_size = 258\n"
+            f'[tokenizer]\nformat = "byte"\n[data]\ntrain = ["{TEXT}"]\ncache = ""\n[batch]\nseq_len = 24\n[schedule]\nsteps = 1\n')
+        for policy in ("pointwise", "auto"):
+            for arguments in ([], ["--dry-run"]):
+                done = self.run_driver("large.toml", "--set", f"memory.recompute={policy}", *arguments, expect=6)
+                self.assertRegex(done.stderr, "the training needs .* but may take ")
+
+    def test_an_error_stands_behind_the_plan(self):
+        self.deck("")
+        done = subprocess.run([self.PROGRAM, "deck.toml", "--set", "memory.budget=100KiB"], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 6)
+        self.assertLess(done.stdout.index("optimizer   lr"), done.stdout.index("error: "))
+
+    @needs_h5py
+    def test_a_training_of_one_step_profiles_that_step(self):
+        self.train("schedule.steps=1", "profile.kernels=true")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertIn("attention", driver_case.texts(file["regions/path"]))
+
+    def test_a_run_that_ends_before_the_step_that_is_profiled_says_so(self):
+        note = "note: no step was profiled: the run ended before the second one"
+        said = self.train("profile.kernels=true", "run.walltime_s=1e-9", expect=75).stdout
+        self.assertIn(note, said)
+        self.assertNotIn(note, self.train("profile.kernels=true", "output.overwrite=true").stdout)
+
+    def test_a_sequence_that_is_longer_than_the_model_of_the_weights_knows(self):
+        note = "note: batch.seq_len = 600 is more than max_position_embeddings = 512 of the model of [weights]"
+        self.assertIn(note, self.train("batch.seq_len=600", arguments=["--dry-run"]).stdout)
+        self.assertNotIn("max_position_embeddings", self.train("batch.seq_len=512", arguments=["--dry-run"]).stdout)
+
+    @needs_h5py
+    def test_a_training_that_runs_can_be_read_after_its_first_step(self):
+        self.deck("")
+        run = subprocess.Popen([self.PROGRAM, "deck.toml", "--set", "schedule.steps=100000"], cwd=self.folder,
+                               stdout=subprocess.PIPE, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        begin = time.monotonic()
+        for line in run.stdout:
+            if "step " in line and "/100000" in line and "step 1/" not in line:
+                break
+        with h5py.File(self.folder / "deck.h5.part") as file:
+            self.assertGreaterEqual(len(file["steps/step"]), 1)
+            self.assertIn("first step", driver_case.texts(file["memory/timeline/event"]))
+        self.assertLess(time.monotonic() - begin, 25, "later than the next time that it is written")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
