@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+"""What crashes, signals and full disks leave of a run of kformer-train.
+
+ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE. KFORMER_KILLS is the number of random
+instants at which runs are interrupted in every way there is (5 if it is not set).
+"""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from driver_case import h5py
+from train_case import TEXT, TrainTest
+
+KILLS = int(os.environ.get("KFORMER_KILLS", "5"))
+
+
+class Interruption(TrainTest):
+    """A run that is interrupted and resumed gives the files of one that was not."""
+
+    KEYS = ('sequences = 2\n[optimizer]\nlr = 1e-3\nmax_norm = 1\n[schedule]\nkind = "cosine"\nsteps = 300\n'
+            '[data]\ntrain = ["%s"]\ncache = ""\nshuffle = true\n[output]\nmodel = "model"\n'
+            '[checkpoint]\nfolder = "checkpoints"\nevery_steps = 7\nresume = true\n'
+            '[evaluation]\nevery_steps = 50\nsequences = 4\n[samples]\nevery_steps = 100\nprompts = ["The "]\n'
+            'max_new_tokens = 4\ntemperature = 1\n' % TEXT)
+
+    def setUp(self):
+        super().setUp()
+        # The table [data] comes with the keys.
+        self.SMALL = self.SMALL.replace(f'[data]\ntrain = ["{TEXT}"]\ncache = ""\n', "")
+        keys = self.KEYS.replace('cache = ""', f'cache = ""\nvalidation = "{TEXT}"')
+        self.deck(keys)
+
+    def start(self):
+        run = subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, errors="replace")
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        return run
+
+    def checkpoints(self):
+        return sorted((self.folder / "checkpoints").glob("step-*.safetensors"))
+
+    def wait_for_checkpoint(self, run):
+        before = len(self.checkpoints()) and self.checkpoints()[-1].name
+        end = time.monotonic() + 60
+        while time.monotonic() < end and run.poll() is None:
+            if self.checkpoints() and self.checkpoints()[-1].name != before:
+                return
+            time.sleep(0.01)
+
+    def uninterrupted(self):
+        self.run_driver("deck.toml", "--set", "output.model=whole", "--set", "checkpoint.folder=other", "-o", "whole.h5")
+
+    def check_equal(self):
+        models = [{path.name: path.read_bytes() for path in (self.folder / name).iterdir()} for name in ("model", "whole")]
+        self.assertIn("model.safetensors", models[0])
+        self.assertEqual(*models)
+        if h5py is None:
+            return
+        with h5py.File(self.folder / "deck.h5") as a, h5py.File(self.folder / "whole.h5") as b:
+            for group, columns in (("steps", ("step", "loss", "learning_rate", "gradient_norm", "tokens", "skipped")),
+                                   ("evaluations", ("step", "loss")), ("samples", ("step", "prompt", "text"))):
+                for column in columns:
+                    self.assertEqual(a[group][column][()].tolist(), b[group][column][()].tolist(), f"{group}/{column}")
+
+    def interrupt(self, number, codes):
+        """Sends a signal at KILLS instants, drawn from the time of a run. A run that comes to its end is compared with one
+        that was never stopped, and the next one starts from nothing."""
+        begin = time.monotonic()
+        self.uninterrupted()
+        whole = time.monotonic() - begin
+        generator = random.Random(number)
+        hits = ends = halves = 0
+        while hits < KILLS:
+            with open(self.folder / "said", "w") as said:
+                run = subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=said, stderr=said)
+            self.addCleanup(run.kill)
+            try:
+                run.wait(generator.uniform(0, whole))
+            except subprocess.TimeoutExpired:
+                run.send_signal(number)
+            code = run.wait()
+            if code == 0:
+                ends += 1
+                self.check_equal()
+                shutil.rmtree(self.folder / "checkpoints")
+                shutil.rmtree(self.folder / "model")
+                (self.folder / "deck.h5").unlink()
+                continue
+            self.assertIn(code, codes, (self.folder / "said").read_text(errors="replace"))
+            hits += 1
+            halves += bool(list((self.folder / "checkpoints").glob("*.tmp")))
+        self.run_driver("deck.toml")
+        self.check_equal()
+        print(f"{signal.Signals(number).name}: {hits} runs ended by it ({halves} with half a checkpoint), "
+              f"{ends + 1} runs of resumed parts equal the one that was never stopped", file=sys.stderr)
+
+    def test_kills_at_any_moment(self):
+        self.interrupt(signal.SIGKILL, (-signal.SIGKILL,))
+
+    def test_signals_at_any_moment(self):
+        # Before the program listens, a signal ends it as any other.
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
+            with self.subTest(signal=number):
+                self.interrupt(number, (75, -number))
+
+    def test_signals_save_and_end_with_75(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
+            run = self.start()
+            self.wait_for_checkpoint(run)
+            run.send_signal(number)
+            rest = run.stdout.read()
+            self.assertEqual(run.wait(), 75, rest)
+            self.assertIn("checkpoint.resume = true continues it", rest)
+            step = int(rest.split("stopped after step ")[1].split(":")[0])
+            self.assertEqual(self.checkpoints()[-1].name, f"step-{step:08}.safetensors")
+        self.run_driver("deck.toml")
+        self.uninterrupted()
+        self.check_equal()
+
+    def test_the_time_limit_saves(self):
+        done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-3", expect=75)
+        self.assertIn("walltime_s", done.stdout)
+
+    def test_a_damaged_checkpoint_is_passed_over(self):
+        self.run_driver("deck.toml")
+        with open(self.checkpoints()[-1], "r+b") as file:
+            file.seek(-100, os.SEEK_END)
+            file.write(b"damaged")
+        done = self.run_driver("deck.toml")
+        self.assertIn(self.checkpoints()[-1].name, done.stderr)
+        self.assertIn(f"resumed after step {int(self.checkpoints()[-2].name[5:13])}", done.stdout)
+        self.uninterrupted()
+        self.check_equal()
+
+    def test_a_full_disk_ends_the_run_and_leaves_the_last_good_checkpoint(self):
+        self.run_driver("deck.toml", "--set", "schedule.kind=constant", "--set", "schedule.steps=10")
+        before = {path.name: path.read_bytes() for path in self.checkpoints()}
+        limit = 300_000  # less than a checkpoint, more than results
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = subprocess.run([self.PROGRAM, "deck.toml", "--set", "schedule.kind=constant"], cwd=self.folder,
+                              capture_output=True, text=True, errors="replace", preexec_fn=small_files)
+        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"error: .*step-\d+\.safetensors")
+        self.assertEqual({path.name: path.read_bytes() for path in self.checkpoints()}, before)
+
+    def test_a_disk_that_is_full_until_there_is_more_room(self):
+        """Every size of the disk fails at another place; with enough room the run goes on where it can."""
+        self.uninterrupted()
+        disk = self.folder / "disk"
+        disk.mkdir()
+        generator = random.Random(11)
+        failed = 0
+        for _ in range(KILLS):
+            size = generator.randint(50_000, 3_000_000)
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+            if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+                self.skipTest("no tmpfs may be mounted here")
+            self.addCleanup(subprocess.run, ["umount", disk], capture_output=True)
+            shutil.copy(self.folder / "deck.toml", disk)
+            done = subprocess.run([self.PROGRAM, "deck.toml"], cwd=disk, capture_output=True, text=True, errors="replace")
+            if done.returncode != 0:
+                failed += 1
+                self.assertEqual(done.returncode, 4, f"{size} bytes\n{done.stdout}{done.stderr}")
+                self.assertIn("No space left on device", done.stderr, f"{size} bytes")
+                subprocess.run(["mount", "-o", "remount,size=20000000", disk], check=True)
+                subprocess.run([self.PROGRAM, "deck.toml"], cwd=disk, capture_output=True, check=True)
+            for name in ("model", "deck.h5"):
+                target = self.folder / name
+                shutil.rmtree(target, ignore_errors=True)
+                (shutil.copytree if name == "model" else shutil.copy)(disk / name, target)
+            self.check_equal()
+            subprocess.run(["umount", disk], check=True)
+        self.assertGreater(failed, 0)
+        print(f"{failed} of {KILLS} disks were full, and all runs equal the one that was never stopped", file=sys.stderr)
+
+    def test_another_run_is_not_continued(self):
+        self.run_driver("deck.toml", "--set", "schedule.steps=2")
+        done = self.run_driver("deck.toml", "--set", "batch.seq_len=16", expect=4)
+        self.assertIn("batch.seq_len: 24 in the checkpoint, 16 in this run", done.stderr)
+
+    def test_a_model_with_other_numbers_is_not_continued(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=4")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "model.rope_theta=500", expect=4)
+        self.assertIn("\n  model.rope_theta: 10000.0 in the checkpoint, 500.0 in this run\n", done.stderr)
+
+    def test_a_training_is_not_continued_behind_its_end(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=6")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "schedule.steps=4", expect=4)
+        self.assertIn("was saved at step 6, but this run has only 4 steps; set schedule.steps to at least 6", done.stderr)
+
+    def test_checkpoints_of_another_run_are_not_mixed_in(self):
+        self.run_driver("deck.toml", "--set", "schedule.steps=2")
+        done = self.run_driver("deck.toml", "--set", "checkpoint.resume=false", "--set", "output.model=new", "-o", "new.h5",
+                               expect=4)
+        self.assertIn("has checkpoints of an earlier run", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
