@@ -238,7 +238,7 @@ class Words(FolderTest):
         for policy in ("pointwise", "auto"):
             for arguments in ([], ["--dry-run"]):
                 done = self.run_driver("large.toml", "--set", f"memory.recompute={policy}", *arguments, expect=6)
-                self.assertRegex(done.stderr, "the training needs .* but may take ")
+                self.assertRegex(done.stderr, "training needs .* but the limit is ")
 
     def test_an_error_stands_behind_the_plan(self):
         self.deck("")
