@@ -46,21 +46,10 @@ def stage_top_level_pages(root, stage):
         write(stage / name.lower(), (root / name).read_text().replace("](docs/", "](").replace("](CHANGELOG", "](changelog"))
 
 
-def split_decks(root, stage):
-    """docs/decks.md has the keys of every kind of deck, as --describe-deck prints them: a page for each."""
-    guide, *tables = re.split(r"^(?=## .*`\w+`\n(?:(?!^## ).*\n)*?<!-- begin )", (root / "docs/decks.md").read_text(), flags=re.M)
-    kinds = []
-    for table in tables:
-        heading, program = re.search(r"^## (.*)\n", table).group(1), re.search(r"<!-- begin ([\w-]+)", table).group(1)
-        kind = re.search(r"`(\w+)`", heading).group(1)
-        body = re.sub(r"^<!--.*-->\n", "", table.split("\n", 1)[1], flags=re.M).replace("\n### ", "\n## ")
-        write(stage / f"decks/{kind}.md", f"# Keys of `{kind}`\n\nA deck of `{program}`; see [Input decks](../decks.md).\n{body}")
-        kinds.append(f"decks/{kind}")
-    if not kinds:
-        sys.exit("stage.py: docs/decks.md has no table that begins with <!-- begin PROGRAM --describe-deck -->")
-    links = "\n".join(f"* [Keys of `{Path(kind).name}`]({kind}.md)" for kind in kinds)
-    toctree = "```{toctree}\n:hidden:\n\n" + "\n".join(kinds) + "\n```\n"
-    write(stage / "decks.md", f"{guide}\n## Keys\n\nEvery key of every kind of deck, as `--describe-deck` prints them:\n\n{links}\n\n{toctree}")
+def stage_decks(root, stage):
+    """The tables of docs/decks/ are what --describe-deck prints; on a page of the site they are one level higher."""
+    for page in (root / "docs/decks").glob("*.md"):
+        write(stage / "decks" / page.name, page.read_text().replace("\n### ", "\n## "))
 
 
 def program_of(source):
@@ -159,7 +148,7 @@ def main():
     drop_private_members(xml)
     link_documents(root / "docs", stage)
     stage_top_level_pages(root, stage)
-    split_decks(root, stage)
+    stage_decks(root, stage)
     stage_reference(root, stage)
     link_blocks_to_reference(root, stage)
     stage_examples(root, stage)

@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  check_documentation("kformer-attention", describe_deck_markdown<AttentionCompareDeck>());
+  check_documentation("attention_compare", "kformer-attention", describe_deck_markdown<AttentionCompareDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_axes) {

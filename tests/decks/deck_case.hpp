@@ -58,14 +58,16 @@ struct DeckCase {
   }
 };
 
-/// docs/decks.md describes the decks of `program` as `description` does.
-inline void check_documentation(const std::string& program, const std::string& description) {
-  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks.md");
+/// docs/decks/`kind`.md describes the decks of `program` as `description` does.
+inline void check_documentation(const std::string& kind, const std::string& program,
+                                const std::string& description) {
+  const std::string page = contents_of(KFORMER_SOURCE_DIR "/docs/decks/" + kind + ".md");
   const std::string begin = "<!-- begin " + program + " --describe-deck -->\n";
   const auto from = page.find(begin), to = page.find("<!-- end " + program + " --describe-deck -->\n");
   BOOST_TEST_REQUIRE((from != std::string::npos && to != std::string::npos));
   BOOST_TEST(page.substr(from + begin.size(), to - from - begin.size()) == description,
-             "put the output of " << program << " --describe-deck between the markers of docs/decks.md");
+             "put the output of " << program << " --describe-deck between the markers of docs/decks/" << kind
+                                  << ".md");
 }
 
 }  // namespace kformer::Testing

@@ -280,7 +280,7 @@ BOOST_AUTO_TEST_CASE(the_decks_of_the_project_are_good) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  check_documentation("kformer-generate", describe_deck_markdown<GenerateDeck>());
+  check_documentation("generate", "kformer-generate", describe_deck_markdown<GenerateDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_prompts) {

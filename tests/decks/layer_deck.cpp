@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  check_documentation("kformer-layer", describe_deck_markdown<LayerSweepDeck>());
+  check_documentation("layer_sweep", "kformer-layer", describe_deck_markdown<LayerSweepDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_has_every_key_of_the_resolved_deck) {

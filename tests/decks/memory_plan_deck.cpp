@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(the_deck_of_the_project_is_good) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  check_documentation("kformer-memory", describe_deck_markdown<MemoryPlanDeck>());
+  check_documentation("memory_plan", "kformer-memory", describe_deck_markdown<MemoryPlanDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_model_and_axes) {

@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(a_space_must_be_built) {
 }
 
 BOOST_AUTO_TEST_CASE(the_documentation_is_current) {
-  check_documentation("kformer-train", describe_deck_markdown<TrainDeck>());
+  check_documentation("train", "kformer-train", describe_deck_markdown<TrainDeck>());
 }
 
 BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_tables) {
