@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
   BOOST_TEST(deck.output.model == "folder");
   BOOST_TEST(deck.weights->path == directory / "w");
   const auto a = directory / "a.txt", b = directory / "b.txt";
-  BOOST_TEST((deck.data == DataTable{DataFormat::text, {a, b, a}, {b}, Packing::best_fit, true, "c"}));
+  BOOST_TEST((deck.data == DataTable{DataFormat::text, {a, b, a}, {b}, {}, Packing::best_fit, true, "c"}));
   BOOST_TEST((deck.batch == BatchTable{64, 2, 4}));
   BOOST_TEST(
       (deck.precision == TrainPrecisionTable{{LossScalingRule::fixed, 8}, DType::bf16, Precision::full}));
