@@ -13,37 +13,19 @@ import time
 import unittest
 
 import driver_case
-from driver_case import DriverTest, h5py, needs_h5py
+from driver_case import h5py, needs_h5py
+from train_case import TEXT, TINY, TrainTest
 
 if h5py is not None:
     import numpy as np
 
     from packed_weights import random_model, write_gguf
 
-TINY = driver_case.SOURCE / "inputs/tiny-llama"
-TEXT = driver_case.SOURCE / "LICENSE"
 CORPUS = driver_case.SOURCE / "tests/fuzz/corpus"
 
 
-class FolderTest(DriverTest):
-    NAME = "kformer-train"
-    PROGRAM = os.environ["KFORMER_TRAIN"]
-    SMALL = f"""schema = 1
-kind = "train"
-[profile]
-machine_limits = false
-[weights]
-path = "{TINY}"
-[tokenizer]
-format = "byte"
-[data]
-train = ["{TEXT}"]
-cache = ""
-[batch]
-seq_len = 24
-[schedule]
-steps = 2
-"""
+class FolderTest(TrainTest):
+    SMALL = TrainTest.SMALL + "[schedule]\nsteps = 2\n"
 
     def train(self, *settings, expect=0, arguments=()):
         if not (self.folder / "deck.toml").exists():
