@@ -44,7 +44,12 @@ int main(int argc, char* argv[]) {
                                                  {batch, length, context_length},
                                                  {.q = w_q, .k = w_k, .v = w_v, .o = w_o}, *ledger);
   cross.forward(exec, x, context, y);
-  cross.backward(exec, x, context, dy, dx, dcontext, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
+  cross.backward(exec, {.x = x,
+                        .context = context,
+                        .dy = dy,
+                        .dx = dx,
+                        .dcontext = dcontext,
+                        .gradients = {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o}});
   // [cross]
   const double other = dot(dw_o, w_o), other_expected = dot(dy, y);
 

@@ -32,7 +32,12 @@ int main(int argc, char* argv[]) {
       {.batch = 1, .seq_len = length, .context_len = context_length}, {.q = w_q, .k = w_k, .v = w_v, .o = w_o},
       *ledger);
   attention.forward(exec, x, context, y);
-  attention.backward(exec, x, context, dy, dx, dcontext, {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o});
+  attention.backward(exec, {.x = x,
+                            .context = context,
+                            .dy = dy,
+                            .dx = dx,
+                            .dcontext = dcontext,
+                            .gradients = {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o}});
   // [module]
   const double gradient = dot(dw_o, w_o), expected = dot(dy, y);
 

@@ -163,26 +163,24 @@ void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const Matrix& y) {
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                            const Matrix& dx, const Gradients& gradients) {
-  begin_backward(exec, x, x, dy, dx, m_d_keys, gradients);
+  const BackwardOperands operands{x, x, dy, dx, m_d_keys, gradients};
+  begin_backward(exec, operands);
   attention_gradient(exec);
-  finish_backward(exec, x, x, dx, m_d_keys, gradients);
+  finish_backward(exec, operands);
   Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dx, m_d_keys);
 }
 
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
-                                           const ConstMatrix& dy, const Matrix& dx, const Matrix& dcontext,
-                                           const Gradients& gradients) {
-  begin_backward(exec, x, context, dy, dx, dcontext, gradients);
+void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const BackwardOperands& operands) {
+  begin_backward(exec, operands);
   attention_gradient(exec);
-  finish_backward(exec, x, context, dx, dcontext, gradients);
+  finish_backward(exec, operands);
 }
 
 // Before the first launch: what is accumulated cannot be taken back.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::require_gradients(const ConstMatrix& x, const ConstMatrix& context,
-                                                    const ConstMatrix& dy, const Matrix& dx,
-                                                    const Matrix& dcontext, const Gradients& gradients) const {
+void MultiHeadAttention<Exec, T>::require_gradients(const BackwardOperands& operands) const {
+  const auto& [x, context, dy, dx, dcontext, gradients] = operands;
   const char* function = "MultiHeadAttention::backward";
   require_tokens(function, x, context);
   Impl::require_views(function, {{"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
@@ -201,10 +199,7 @@ void MultiHeadAttention<Exec, T>::require_gradients(const ConstMatrix& x, const 
 
 // From dy to the gradient of what attention returned.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMatrix& x,
-                                                 const ConstMatrix& context, const ConstMatrix& dy,
-                                                 const Matrix& dx, const Matrix& dcontext,
-                                                 const Gradients& gradients) {
+void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const BackwardOperands& operands) {
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for "
@@ -212,17 +207,17 @@ void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const ConstMa
   if (!m_ran_forward)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: there was no forward; call forward(exec, x, y) first");
-  require_gradients(x, context, dy, dx, dcontext, gradients);
-  Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), dy, gradients.o, gradients.o_bias,
-                         m_product_workspace);
-  linear_backward_input(exec, m_weight.o, dy, Impl::rows_of_heads(m_d_attended), {}, m_product_workspace);
+  require_gradients(operands);
+  Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), operands.dy, operands.gradients.o,
+                         operands.gradients.o_bias, m_product_workspace);
+  linear_backward_input(exec, m_weight.o, operands.dy, Impl::rows_of_heads(m_d_attended), {},
+                        m_product_workspace);
 }
 
 // From the gradients of queries, keys and values to those of x and of the context.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::finish_backward(const Exec& exec, const ConstMatrix& x,
-                                                  const ConstMatrix& context, const Matrix& dx,
-                                                  const Matrix& dcontext, const Gradients& gradients) {
+void MultiHeadAttention<Exec, T>::finish_backward(const Exec& exec, const BackwardOperands& operands) {
+  const auto& [x, context, dy, dx, dcontext, gradients] = operands;
   if (m_config.rope) rope_backward(exec, m_dq, m_dk, m_cos, m_sin, 0, m_config.rope->layout);
   const Matrix dq = Impl::rows_of_heads(m_dq), dk = Impl::rows_of_heads(m_dk), dv = Impl::rows_of_heads(m_dv);
   Impl::affine_gradients(exec, x, dq, gradients.q, gradients.q_bias, m_product_workspace);

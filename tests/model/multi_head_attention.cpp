@@ -137,8 +137,9 @@ BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
   by_option.backward();
   const auto x = by_functor.x.view<2>();
   by_functor.module.forward(Exec(), x, x, by_functor.y.view<2>(), Near{});
-  by_functor.module.backward(Exec(), x, x, by_functor.dy.view<2>(), by_functor.dx.view<2>(),
-                             by_functor.dcontext.view<2>(), by_functor.gradients(), Near{});
+  auto operands = by_functor.operands();
+  operands.context = x;
+  by_functor.module.backward(Exec(), operands, Near{});
   Exec().fence("kformer::Testing::module");
   const auto agree = [](const TestTensor<Exec, double>& a, const TestTensor<Exec, double>& b) {
     const auto one = a.read<double>().values(), two = b.read<double>().values();
@@ -259,11 +260,11 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   shares([&] { cross.module.forward(Exec(), qx, context, context); },
          "forward: y shares memory with context" + separate + "x[21,12] context[21,12] y[21,12]");
   const std::string all = separate + "x[21,12] context[21,12] dy[21,12] dx[21,12] dcontext[21,12]";
-  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, dx, cross.gradients()); },
+  shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, dx, cross.gradients()}); },
          "backward: dx shares memory with dcontext" + all);
-  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, context, cross.gradients()); },
+  shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, context, cross.gradients()}); },
          "backward: dcontext shares memory with context" + all);
-  shares([&] { cross.module.backward(Exec(), qx, context, dout, dx, dx, cross.gradients(), Near{}); },
+  shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, dx, cross.gradients()}, Near{}); },
          "backward: dx shares memory with dcontext" + all);
   const auto ledger = Ledger::create();
   MultiHeadAttentionConfig config = self.c.config;
@@ -287,15 +288,15 @@ BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
     BOOST_TEST((m.d.o.bits() == before), sentence);
   };
   const auto gradients = m.gradients();
-  refused([&] { m.module.backward(Exec(), context, context, dy, dx, dcontext, gradients); },
+  refused([&] { m.module.backward(Exec(), {context, context, dy, dx, dcontext, gradients}); },
           "backward: extents do not match: x[22,13]; expected x[10,18]");
-  refused([&] { m.module.backward(Exec(), x, x, dy, dx, dcontext, gradients); },
+  refused([&] { m.module.backward(Exec(), {x, x, dy, dx, dcontext, gradients}); },
           "backward: extents do not match: context[10,18]; expected context[22,13]");
-  refused([&] { m.module.backward(Exec(), x, context, context, dx, dcontext, gradients); },
+  refused([&] { m.module.backward(Exec(), {x, context, context, dx, dcontext, gradients}); },
           "backward: extents do not match: dy[22,13]; expected dy[10,18]");
-  refused([&] { m.module.backward(Exec(), x, context, dy, dcontext, dcontext, gradients); },
+  refused([&] { m.module.backward(Exec(), {x, context, dy, dcontext, dcontext, gradients}); },
           "backward: extents do not match: dx[22,13]; expected dx[10,18]");
-  refused([&] { m.module.backward(Exec(), x, context, dy, dx, dx, gradients); },
+  refused([&] { m.module.backward(Exec(), {x, context, dy, dx, dx, gradients}); },
           "backward: extents do not match: dcontext[10,18]; expected dcontext[22,13]");
   refused([&] { m.module.forward(Exec(), x, context, dcontext); },
           "forward: extents do not match: y[22,13]; expected y[10,18]");

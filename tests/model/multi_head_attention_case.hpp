@@ -95,11 +95,14 @@ struct Module {
   }
   void backward() {
     if (c.cross)
-      module.backward(Exec(), x.template view<2>(), context.template view<2>(), dy.template view<2>(),
-                      dx.template view<2>(), dcontext.template view<2>(), gradients());
+      module.backward(Exec(), operands());
     else
       module.backward(Exec(), x.template view<2>(), dy.template view<2>(), dx.template view<2>(), gradients());
     Exec().fence("kformer::Testing::module");
+  }
+  typename MultiHeadAttention<Exec, T>::BackwardOperands operands() const {
+    return {x.template view<2>(),  context.template view<2>(),  dy.template view<2>(),
+            dx.template view<2>(), dcontext.template view<2>(), gradients()};
   }
   typename MultiHeadAttention<Exec, T>::Gradients gradients() const {
     return views_of<typename MultiHeadAttention<Exec, T>::Gradients>(d);

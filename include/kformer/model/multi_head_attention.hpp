@@ -89,6 +89,16 @@ class MultiHeadAttention {
   /// The gradients of the weights.
   using Gradients = MultiHeadAttentionViews<memory_space, C>;
 
+  /// Operands of `backward` of attention to a context.
+  struct BackwardOperands {
+    ConstMatrix x;        ///< (batch · seq_len, hidden), T, as passed to `forward`
+    ConstMatrix context;  ///< (batch · context_len, context_size), T, as passed to `forward`
+    ConstMatrix dy;       ///< (batch · seq_len, hidden), T
+    Matrix dx;            ///< (batch · seq_len, hidden), T, overwritten; shares no memory with the others
+    Matrix dcontext;  ///< (batch · context_len, context_size), T, overwritten; shares no memory with the others
+    Gradients gradients;  ///< of the weights, compute_t<T>, accumulated; those of biases where there are biases
+  };
+
   /// Books and allocates everything.
   /// \param config  extents and options
   /// \param shape   the tokens it will work on
@@ -145,28 +155,25 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
-  /// Gradients of attention to a context.
-  /// \param exec      the instance
-  /// \param x         (batch · seq_len, hidden), T, as passed to `forward`
-  /// \param context   (batch · context_len, context_size), T, as passed to `forward`
-  /// \param dy        (batch · seq_len, hidden), T
-  /// \param dx        (batch · seq_len, hidden), T, overwritten; shares no memory with the others
-  /// \param dcontext  (batch · context_len, context_size), T, overwritten; shares no memory with the others
-  /// \param gradients of the weights, compute_t<T>, accumulated
+  /// Gradients of attention to a context, after `forward`, any number of times:
+  ///
+  ///     attention.backward(exec, {.x = x, .context = context, .dy = dy, .dx = dx, .dcontext = dcontext,
+  ///                               .gradients = {.q = dw_q, .k = dw_k, .v = dw_v, .o = dw_o}});
+  ///
+  /// \param exec     the instance
+  /// \param operands those of `forward`, and the gradients
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
-  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
-                const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
+  void backward(const Exec& exec, const BackwardOperands& operands);
 
   /// Gradients of attention under a functor, as `attention_backward` with a functor.
   /// \throws NotSupported in inference, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
   template <class F>
-  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
-                const Matrix& dx, const Matrix& dcontext, const Gradients& gradients, const F& functor) {
-    begin_backward(exec, x, context, dy, dx, dcontext, gradients);
+  void backward(const Exec& exec, const BackwardOperands& operands, const F& functor) {
+    begin_backward(exec, operands);
     attention_gradient(exec, functor);
-    finish_backward(exec, x, context, dx, dcontext, gradients);
+    finish_backward(exec, operands);
   }
 
   /// The configuration, with defaults in place of 0.
@@ -182,12 +189,10 @@ class MultiHeadAttention {
   void require_tokens(const char* function, const ConstMatrix& x, const ConstMatrix& context) const;
   void place(Ledger& ledger);
   std::size_t attention_workspace_bytes() const;
-  void require_gradients(const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
-                         const Matrix& dx, const Matrix& dcontext, const Gradients& gradients) const;
+  void require_gradients(const BackwardOperands& operands) const;
   void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
   void finish(const Exec& exec, const Matrix& y);
-  void begin_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const ConstMatrix& dy,
-                      const Matrix& dx, const Matrix& dcontext, const Gradients& gradients);
+  void begin_backward(const Exec& exec, const BackwardOperands& operands);
   // With a functor or without.
   template <class... F>
   void attention_gradient(const Exec& exec, const F&... functor) {
@@ -203,8 +208,7 @@ class MultiHeadAttention {
                                                  .dv = m_dv},
                        functor..., m_config.attention, {}, {}, m_attention_workspace);
   }
-  void finish_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& dx,
-                       const Matrix& dcontext, const Gradients& gradients);
+  void finish_backward(const Exec& exec, const BackwardOperands& operands);
 
   MultiHeadAttentionConfig m_config;
   MultiHeadAttentionShape m_shape;
