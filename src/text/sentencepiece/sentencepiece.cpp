@@ -52,12 +52,9 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
-    std::vector<std::int32_t> ids;
-    for (const MarkedText& part : marked_parts(pieces)) {
-      const auto more = encode_segments(m_special.split(part.text, part.plain));
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    return ids;
+    return encode_parts(pieces, [&](const MarkedText& part) {
+      return encode_segments(m_special.split(part.text, part.plain));
+    });
   }
   std::string token_bytes(std::int32_t id, bool at_start) const override {
     if (!has(id) || m_model.IsControl(id)) return {};

@@ -47,6 +47,17 @@ struct MarkedText {
 /// an added token nor by merging.
 std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces);
 
+/// The tokens of a conversation: `encode(part)` of each part, joined.
+template <class F>
+std::vector<std::int32_t> encode_parts(std::span<const ChatPiece> pieces, F encode) {
+  std::vector<std::int32_t> ids;
+  for (const MarkedText& part : marked_parts(pieces)) {
+    const auto more = encode(part);
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
 /// Finds added tokens: the leftmost, and of those that begin at the same place the longest.
 class AddedTokens {
  public:

@@ -34,12 +34,7 @@ class PipelineTokenizer : public Tokenizer {
     return encode_marked({repair_utf8(text), {}});
   }
   std::vector<std::int32_t> encode_chat(std::span<const ChatPiece> pieces) const override {
-    std::vector<std::int32_t> ids;
-    for (const MarkedText& part : marked_parts(pieces)) {
-      const auto more = encode_marked(part);
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    return ids;
+    return encode_parts(pieces, [&](const MarkedText& part) { return encode_marked(part); });
   }
 
   std::string token_bytes(std::int32_t id, bool at_start) const override {

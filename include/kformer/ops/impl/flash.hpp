@@ -17,7 +17,7 @@ namespace kformer::Impl {
 
 /// A (batch, seq, heads, dim) array of T whose features lie next to each other.
 template <class T>
-struct Heads {
+struct HeadArray {
   T* data;
   std::int64_t batch_stride, token_stride, head_stride;
 
@@ -28,7 +28,7 @@ struct Heads {
 };
 
 template <class T>
-Heads<T> heads_of(const TensorRef& x) {
+HeadArray<T> heads_of(const TensorRef& x) {
   return {static_cast<T*>(x.data), x.stride[0], x.stride[1], x.stride[2]};
 }
 
@@ -124,7 +124,7 @@ template <class T, class Scores>
 struct FlashProblem {
   std::int64_t batches, q_len, q_heads, kv_len, kv_heads, group;
   int head_dim, v_head_dim;
-  Heads<const T> q, k, v;
+  HeadArray<const T> q, k, v;
   FlashSequences sequences;
   Scores scores;
   compute_t<T> scale;

@@ -19,7 +19,7 @@ struct FlashGradientKV {
   using Member = TeamMember<Exec>;
 
   FlashGradient<T, Scores> g;
-  Heads<T> dk, dv;
+  HeadArray<T> dk, dv;
   int edge, padded_k, padded_v, level;
   std::int64_t elements;
 
@@ -100,7 +100,7 @@ struct FlashGradientQ {
   using Member = TeamMember<Exec>;
 
   FlashGradient<T, Scores> g;
-  Heads<T> dq;
+  HeadArray<T> dq;
   int edge, padded_k, level;
   std::int64_t elements, q_tiles;
 

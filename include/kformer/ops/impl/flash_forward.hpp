@@ -18,7 +18,7 @@ struct FlashForward {
   using Member = TeamMember<Exec>;
 
   FlashProblem<T, Scores> p;
-  Heads<T> out;
+  HeadArray<T> out;
   Strided<C, 3> lse;
   const T* sinks;  // null for none
   int edge, padded_v, level;

@@ -18,7 +18,7 @@ struct FlashGradient {
   using C = compute_t<T>;
 
   FlashProblem<T, Scores> p;
-  Heads<const T> dout;
+  HeadArray<const T> dout;
   Strided<const C, 3> lse;
   const C* delta;  // (batch, q_heads, q_len)
 

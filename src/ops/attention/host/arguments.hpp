@@ -13,7 +13,7 @@
 namespace kformer::Impl::host {
 
 /// A (batch, token, head, feature) array with contiguous features.
-struct Heads {
+struct HeadArray {
   void* data;
   std::int64_t batch_stride, token_stride, head_stride;
 };
@@ -21,7 +21,7 @@ struct Heads {
 struct Arguments {
   std::int64_t q_heads, kv_heads, group;
   int head_dim, v_head_dim;
-  Heads q, k, v, out;
+  HeadArray q, k, v, out;
 
   void* lse;  // (batch, head, query), in the type of arithmetic
   std::int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
@@ -40,9 +40,9 @@ struct Arguments {
   const AttentionCalls* functor;
 };
 
-/// What backward has besides. Sums are in the type of arithmetic and have the strides of `Heads`.
+/// What backward has besides. Sums are in the type of arithmetic and have the strides of `HeadArray`.
 struct GradientArguments {
-  Heads dout, dq_sum, dk_sum, dv_sum;
+  HeadArray dout, dq_sum, dk_sum, dv_sum;
   void* delta;  // (batch, head, query), dense
   std::int64_t delta_head_stride;
 };

@@ -89,7 +89,7 @@ struct DecodeTile {
   // The heads of a key are contiguous in memory: only if they are read in sequence, a few keys at a
   // time, is memory read at its full rate.
   template <class F>
-  void for_each_visit(const Heads& x, std::int64_t first, int keys, F f) const {
+  void for_each_visit(const HeadArray& x, std::int64_t first, int keys, F f) const {
     for (int j = 0; j < keys; j += decode_visit)
       for (std::int64_t head = 0; head < p.kv_heads; ++head)
         f(head, j,

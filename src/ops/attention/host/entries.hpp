@@ -106,7 +106,7 @@ struct DecodeEntry {
 /// Where the gradients of a problem are summed: in place, or in the workspace where 16 bits would not hold a
 /// sum.
 struct Sums {
-  Heads dq, dk, dv;
+  HeadArray dq, dk, dv;
   std::size_t bytes;  // of workspace, delta included
   void* delta;
 };
@@ -124,7 +124,7 @@ inline Sums sums_of(const AttentionBackward& p, void* workspace) {
   if (size != size_of(p.q.dtype)) {
     const auto dense = [&](const TensorRef& x) {
       const std::int64_t token = x.extent[2] * x.extent[3];
-      return Heads{take(x.size()), x.extent[1] * token, token, x.extent[3]};
+      return HeadArray{take(x.size()), x.extent[1] * token, token, x.extent[3]};
     };
     sums.dq = dense(p.dq);
     sums.dk = dense(p.dk);
@@ -189,7 +189,7 @@ struct BackwardEntry {
   }
 
   template <class C>
-  static void clear(const Exec& exec, const TensorRef& x, const Heads& sum) {
+  static void clear(const Exec& exec, const TensorRef& x, const HeadArray& sum) {
     const std::int64_t dim = x.extent[3];
     for_each_row("kformer::attention_backward_clear[simd]", exec, x,
                  [=](std::int64_t b, std::int64_t i, std::int64_t h) {
@@ -199,7 +199,7 @@ struct BackwardEntry {
                  });
   }
   template <class T>
-  static void round(const Exec& exec, const TensorRef& x, const Heads& sum) {
+  static void round(const Exec& exec, const TensorRef& x, const HeadArray& sum) {
     using C = compute_t<T>;
     const auto to = x.as<T, 4>();
     for_each_row("kformer::attention_backward_round[simd]", exec, x,

@@ -13,7 +13,7 @@
 
 namespace kformer::Impl::host {
 
-inline Heads heads_of(const TensorRef& x) { return {x.data, x.stride[0], x.stride[1], x.stride[2]}; }
+inline HeadArray heads_of(const TensorRef& x) { return {x.data, x.stride[0], x.stride[1], x.stride[2]}; }
 
 /// q, k, v, lse, options and extras of either direction; `out` as well.
 template <class Problem>

@@ -15,7 +15,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 using host::Arguments;
 using host::GradientArguments;
-using host::Heads;
+using host::HeadArray;
 using host::RowRange;
 using host::Sequence;
 
@@ -62,21 +62,21 @@ inline bool functor_hides(const Arguments& p, const Sequence& s, std::int64_t kv
 }
 
 template <class T>
-KFORMER_SIMD_INLINE T* row_data(const Heads& x, const Sequence& s, const Row& row) {
+KFORMER_SIMD_INLINE T* row_data(const HeadArray& x, const Sequence& s, const Row& row) {
   return static_cast<T*>(x.data) + s.batch * x.batch_stride + (s.q_begin + row.query) * x.token_stride +
          row.head * x.head_stride;
 }
 
 template <class T>
-KFORMER_SIMD_INLINE T* key_data(const Heads& x, const Sequence& s, std::int64_t kv_head, std::int64_t key) {
+KFORMER_SIMD_INLINE T* key_data(const HeadArray& x, const Sequence& s, std::int64_t kv_head, std::int64_t key) {
   return static_cast<T*>(x.data) + s.batch * x.batch_stride + (s.kv_begin + key) * x.token_stride +
          kv_head * x.head_stride;
 }
 
 /// Keys or values [first, first + count) of one head, row by row with leading dimension `ld`.
 template <class T, class C = Arithmetic<T>>
-void load_keys(const Heads& x, const Sequence& s, std::int64_t kv_head, std::int64_t first, int count, int dim,
-               C* to, std::int64_t ld) {
+void load_keys(const HeadArray& x, const Sequence& s, std::int64_t kv_head, std::int64_t first, int count,
+               int dim, C* to, std::int64_t ld) {
   for (int j = 0; j < count; ++j) load_row(key_data<const T>(x, s, kv_head, first + j), dim, to + j * ld);
 }
 
@@ -90,7 +90,7 @@ KFORMER_SIMD_INLINE void prefetch(const T* from, std::int64_t count) {
 
 /// The same for keys.
 template <class T>
-KFORMER_SIMD_INLINE void prefetch_keys(const Heads& x, const Sequence& s, std::int64_t kv_head,
+KFORMER_SIMD_INLINE void prefetch_keys(const HeadArray& x, const Sequence& s, std::int64_t kv_head,
                                        std::int64_t first, int count, int dim) {
   for (int j = 0; j < count; ++j) prefetch(key_data<T>(x, s, kv_head, first + j), dim);
 }
