@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kformer/memory/planner.hpp"
+#include "measure/spaces.hpp"
 
 namespace kformer::drivers {
 
@@ -21,6 +22,12 @@ class Forecasts {
     m_task.trainer.recompute = schedule;
     return forecast_of(m_space, m_task);
   }
+  // A limit is for the memory of the execution space.
+  MemoryDecision decision(RecomputeSchedule schedule, double seconds) {
+    auto forecast = of(schedule);
+    const std::size_t bytes = forecast->peak_in(measure::memory_space_of(m_space));
+    return {std::move(schedule), std::move(forecast), bytes, seconds};
+  }
   RecomputeCosts costs(const MachineRates& rates) const { return recompute_costs_of(m_space, m_task, rates); }
   std::int64_t layers() const { return m_task.config.num_hidden_layers; }
 
@@ -29,24 +36,24 @@ class Forecasts {
   LearnerTask m_task;
 };
 
-[[noreturn]] void refuse(const Ledger& forecast, std::size_t limit, Recompute recompute) {
+[[noreturn]] void refuse(const MemoryDecision& decision, std::size_t limit, Recompute recompute) {
   const char* policy = recompute == Recompute::automatic
                            ? "no policy of recomputation needs less"
                            : "memory.recompute = \"auto\" looks for a schedule that fits";
-  throw OutOfMemory(
-      fmt::format("kformer-train: training needs {} ({}) but the limit is {}; {}; to save memory, reduce "
-                  "batch.micro_batch or batch.seq_len, or set optimizer.states = \"int8\"",
-                  format_bytes(forecast.peak_total()), bytes_by_class(forecast), format_bytes(limit), policy));
+  throw OutOfMemory(fmt::format(
+      "kformer-train: training needs {} ({}) but the limit is {}; {}; to save memory, reduce "
+      "batch.micro_batch or batch.seq_len, or set optimizer.states = \"int8\"",
+      format_bytes(decision.bytes_in_space), bytes_by_class(*decision.forecast), format_bytes(limit), policy));
 }
 
 MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRates& rates) {
   const auto front = recompute_front(forecasts.layers(), forecasts.costs(rates));
   // Bytes of a plan are those of the layers alone; the forecast has the last word.
   for (auto plan = front.rbegin(); plan != front.rend(); ++plan) {
-    auto forecast = forecasts.of(plan->schedule);
-    if (forecast->peak_total() <= limit) return {plan->schedule, std::move(forecast), plan->seconds};
+    MemoryDecision decision = forecasts.decision(plan->schedule, plan->seconds);
+    if (decision.bytes_in_space <= limit) return decision;
   }
-  return {front.front().schedule, forecasts.of(front.front().schedule), front.front().seconds};
+  return forecasts.decision(front.front().schedule, front.front().seconds);
 }
 
 }  // namespace
@@ -56,17 +63,14 @@ MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recom
   Forecasts forecasts(space, std::move(task));
   if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit, rates);
   if (recompute == Recompute::automatic) recompute = Recompute::none;
-  MemoryDecision decision;
-  decision.schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
-  decision.forecast = forecasts.of(decision.schedule);
-  decision.extra_seconds = recompute_seconds(decision.schedule, forecasts.costs(rates));
-  return decision;
+  const auto schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
+  return forecasts.decision(schedule, recompute_seconds(schedule, forecasts.costs(rates)));
 }
 
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
                              std::optional<std::size_t> limit, const MachineRates& rates) {
   MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit, rates);
-  if (limit && decision.forecast->peak_total() > *limit) refuse(*decision.forecast, *limit, recompute);
+  if (limit && decision.bytes_in_space > *limit) refuse(decision, *limit, recompute);
   return decision;
 }
 

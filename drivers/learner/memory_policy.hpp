@@ -20,18 +20,20 @@ inline constexpr MachineRates rates_not_measured{.flops = 5e10, .bytes = 1e10};
 struct MemoryDecision {
   RecomputeSchedule schedule;              ///< what layers keep
   std::shared_ptr<const Ledger> forecast;  ///< bytes by class, to the byte
+  std::size_t bytes_in_space = 0;          ///< of those, the peak in the memory of the execution space
   double extra_seconds = 0;                ///< estimated time of recomputation in a micro-batch
 };
 
 /// Takes the policy of the deck or, for `auto`, the fastest schedule whose forecast is within `limit`, or else the one
 /// that needs least.
 /// \param task  all but `recompute`
-/// \param limit bytes that the run may take; nothing: no limit
+/// \param limit bytes that the run may take in the memory of the execution space; nothing: no limit. Host memory that
+///              layers are offloaded to does not count against the limit of a device.
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
                                std::optional<std::size_t> limit, const MachineRates& rates);
 
 /// As `forecast_memory`.
-/// \throws OutOfMemory with the forecast by class and what would need less, if that exceeds `limit`
+/// \throws OutOfMemory with the forecast by class and what would need less, if `bytes_in_space` exceed `limit`
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
                              std::optional<std::size_t> limit, const MachineRates& rates);
 

@@ -15,8 +15,9 @@ namespace {
 bool better(const PlannedCase* a, const PlannedCase* b) {
   if (a->fits() != b->fits()) return a->fits();
   const auto& [x, y] = std::tie(a->forecast, b->forecast);
-  return a->fits() ? std::tie(x.recompute_share, x.total) < std::tie(y.recompute_share, y.total)
-                   : x.total < y.total;
+  return a->fits()
+             ? std::tie(x.recompute_share, x.bytes_in_space) < std::tie(y.recompute_share, y.bytes_in_space)
+             : x.bytes_in_space < y.bytes_in_space;
 }
 
 std::string largest(const char* what, std::int64_t value) {
@@ -29,8 +30,9 @@ std::string sentence(const PlannedCase& c) {
                                                                  : std::string(name_of(p.recompute));
   std::string text =
       fmt::format("{}, {}, batch {}, context {}: ", p.execution_space, name_of(p.dtype), p.batch, p.context);
-  text += c.fits() ? fmt::format("take {}: {}", policy, format_bytes(c.forecast.total))
-                   : fmt::format("nothing fits; the least is {}: {}", policy, format_bytes(c.forecast.total));
+  text += c.fits() ? fmt::format("take {}: {}", policy, format_bytes(c.forecast.bytes_in_space))
+                   : fmt::format("nothing fits; the least is {}: {}", policy,
+                                 format_bytes(c.forecast.bytes_in_space));
   if (c.available) text += fmt::format(" of {}", format_bytes(*c.available));
   const double share = c.forecast.recompute_share;
   text +=

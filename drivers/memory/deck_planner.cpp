@@ -7,6 +7,7 @@
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
 #include "learner/memory_policy.hpp"
+#include "measure/spaces.hpp"
 #include "memory/memory_planner.hpp"
 
 namespace kformer::drivers {
@@ -44,15 +45,17 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
   MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) override {
-    return point.purpose == PlanPurpose::train ? training(point, limit) : counted(*generation(point));
+    return point.purpose == PlanPurpose::train ? training(point, limit)
+                                               : counted(*generation(point), point.execution_space);
   }
 
  private:
-  static MemoryForecast counted(const Ledger& ledger) {
+  static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
     MemoryForecast forecast;
     for (int c = 0; c < memory_classes; ++c)
       forecast.bytes[static_cast<std::size_t>(c)] = ledger.peak(static_cast<MemoryClass>(c));
     forecast.total = ledger.peak_total();
+    forecast.bytes_in_space = ledger.peak_in(measure::memory_space_of(space));
     return forecast;
   }
 
@@ -72,7 +75,7 @@ class DeckPlanner final : public MemoryPlanner {
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
     const MemoryDecision decision =
         forecast_memory(point.execution_space, task, point.recompute, limit, rates_not_measured);
-    MemoryForecast forecast = counted(*decision.forecast);
+    MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
     forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_not_measured);
     return forecast;

@@ -16,8 +16,9 @@ namespace kformer::drivers {
 struct MemoryForecast {
   std::array<std::size_t, memory_classes> bytes{};  ///< most bytes of each class at once
   std::size_t total = 0;                            ///< peak bytes of all classes together
-  std::string schedule;                             ///< in training: what layers keep, in words
-  double recompute_share = 0;  ///< estimated time of recomputation over forward and backward
+  std::size_t bytes_in_space = 0;  ///< peak bytes in the memory of the execution space, which limits are for
+  std::string schedule;            ///< in training: what layers keep, in words
+  double recompute_share = 0;      ///< estimated time of recomputation over forward and backward
 };
 
 /// Counts the memory that a model needs, without allocating it.

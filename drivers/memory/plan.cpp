@@ -45,7 +45,8 @@ Table& declare_cases(ResultFile& file) {
     t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
-  t.column({"fits", flag, "1", "whether the peak fits", "", {"no", "yes"}});
+  t.column(
+      {"fits", flag, "1", "whether the peak in the memory of the execution space fits", "", {"no", "yes"}});
   t.column({"largest_context", i64, "1", "tokens per sequence that would fit; 0 if none, -1 if unknown"});
   t.column({"largest_batch", i64, "1",
             fmt::format("sequences that would fit, up to {}; 0 if none, -1 if unknown", longest_batch)});
@@ -68,7 +69,7 @@ PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::option
         MemoryCase other = point;
         other.*axis = value;
         try {
-          return planner.forecast(other, available).total <= *available;
+          return planner.forecast(other, available).bytes_in_space <= *available;
         } catch (const FileError&) {
           throw;
         } catch (const Error&) {  // beyond what can be counted
@@ -150,7 +151,7 @@ std::string plan_row(const PlannedCase& c) {
 }
 
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, const StopReason& stop, ResultFile& file) {
+             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file) {
   PlanResults results(file, deck.plan);
   fmt::print("{}", plan_head());
   bool ran = false;

@@ -22,7 +22,7 @@ struct PlannedCase {
   std::string unsupported;               ///< why it cannot run, if so
 
   /// Whether it fits; true if unknown.
-  bool fits() const { return !available || forecast.total <= *available; }
+  bool fits() const { return !available || forecast.bytes_in_space <= *available; }
 };
 
 /// Available bytes on an execution space.
@@ -54,11 +54,11 @@ std::string plan_head();
 std::string plan_row(const PlannedCase& c);
 
 /// Why a plan should stop, if it should; called between cases.
-using StopReason = std::function<std::optional<std::string>()>;
+using StopCheck = std::function<std::optional<std::string>()>;
 
 /// Plans the cases until the last or a request to stop, prints and writes them, and closes the file.
 /// \returns the exit code
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, const StopReason& stop, ResultFile& file);
+             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file);
 
 }  // namespace kformer::drivers

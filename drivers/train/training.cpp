@@ -12,6 +12,7 @@
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
 #include "measure/process_memory.hpp"
+#include "measure/spaces.hpp"
 #include "train/training_loop.hpp"
 #include "train/training_plan.hpp"
 
@@ -114,7 +115,8 @@ class Training {
 
   // The weights to start from: those of a checkpoint of this run, of another model, or new ones.
   void begin(std::optional<TrainingCheckpoint> checkpoint) {
-    m_ledger = Ledger::create(Ledger::Mode::allocate, budget_of(m_deck).value_or(Ledger::no_limit));
+    m_ledger = Ledger::create(Ledger::Mode::allocate, budget_of(m_deck).value_or(Ledger::no_limit),
+                              measure::memory_space_of(m_space));
     m_learner = make_learner(m_space, m_plan.task, m_ledger);
     if (!checkpoint && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
     if (!checkpoint && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);

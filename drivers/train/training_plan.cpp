@@ -179,6 +179,8 @@ std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory,
                         const std::optional<std::size_t>& limit) {
   std::string text = fmt::format("memory      {} ({})", format_bytes(memory.forecast->peak_total()),
                                  bytes_by_class(*memory.forecast));
+  if (memory.bytes_in_space != memory.forecast->peak_total())
+    text += fmt::format(", {} in device memory", format_bytes(memory.bytes_in_space));
   if (limit) text += fmt::format(" of {}", format_bytes(*limit));
   text +=
       fmt::format("\nrecompute   {}: {}; about {:.3g} ms of each micro-batch\n", name_of(deck.memory.recompute),

@@ -30,7 +30,7 @@ class Counter final : public MemoryPlanner {
     MemoryForecast f;
     f.bytes[static_cast<std::size_t>(MemoryClass::weights)] = 1000;
     f.bytes[static_cast<std::size_t>(MemoryClass::kv_cache)] = cache;
-    f.total = 1000 + cache;
+    f.total = f.bytes_in_space = 1000 + cache;
     return f;
   }
 
@@ -52,7 +52,7 @@ PlannedCase trained(Recompute recompute, std::int64_t batch, std::size_t bytes, 
   c.purpose = PlanPurpose::train;
   c.recompute = recompute;
   PlannedCase planned{.point = c, .forecast = {}, .available = 1 << 20, .unsupported = {}};
-  planned.forecast.total = bytes;
+  planned.forecast.total = planned.forecast.bytes_in_space = bytes;
   planned.forecast.recompute_share = share;
   return planned;
 }
@@ -96,6 +96,17 @@ BOOST_AUTO_TEST_CASE(advice_is_for_training_that_can_run) {
   BOOST_TEST(advice({unsupported, generation}) == "");
   BOOST_TEST(not_counted(true).find("data on the host") != std::string::npos);
   BOOST_TEST(not_counted(false).find("data on the host") == std::string::npos);
+}
+
+// What a device offloads lies in host memory.
+BOOST_AUTO_TEST_CASE(memory_of_another_space_does_not_count_against_the_limit) {
+  PlannedCase offloaded = trained(Recompute::offload, 4, 900, 0.3);
+  offloaded.forecast.total = 5000;
+  PlannedCase kept = trained(Recompute::layer, 4, 2000, 0.3);
+  for (PlannedCase* c : {&offloaded, &kept}) c->available = 1000;
+  BOOST_TEST(offloaded.fits());
+  BOOST_TEST(!kept.fits());
+  BOOST_TEST(advice({kept, offloaded}).find("take offload: 900") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(the_largest_context_is_the_last_that_fits) {
