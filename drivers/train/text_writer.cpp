@@ -29,7 +29,7 @@ TextWriter::TextWriter(const TrainDeck& deck, const PromptEncoder& encoder)
   }
 }
 
-std::vector<SampleRecord> TextWriter::write(Learner& learner) const {
+std::vector<SampleRecord> TextWriter::write(Learner& learner, const std::function<bool()>& stop) const {
   std::vector<SampleRecord> samples;
   for (std::size_t i = 0; i < m_prompts.size(); ++i) {
     std::vector<std::int32_t> tokens = m_tokens[i];
@@ -38,6 +38,7 @@ std::vector<SampleRecord> TextWriter::write(Learner& learner) const {
     std::uint64_t state = measure::mix(measure::mix(m_seed + i) + static_cast<std::uint64_t>(sample.step));
     const auto& ends = m_encoder.end_of_text();
     for (std::int64_t n = 0; n < m_table.max_new_tokens && tokens.size() < m_seq_len; ++n) {
+      if (stop()) return samples;
       const std::int32_t id = choose(learner.logits_after(tokens), state = measure::mix(state));
       if (id < 0 || std::ranges::count(ends, id) > 0) break;
       tokens.push_back(id);

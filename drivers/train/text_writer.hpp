@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "decks/train/train_deck.hpp"
@@ -19,7 +20,8 @@ class TextWriter {
   TextWriter(const TrainDeck& deck, const PromptEncoder& encoder);
 
   /// A text for each prompt. Draws are a function of the run's seed, the step and the prompt.
-  std::vector<SampleRecord> write(Learner& learner) const;
+  /// \param stop called before each token; if it is true, the texts are left as they are
+  std::vector<SampleRecord> write(Learner& learner, const std::function<bool()>& stop) const;
 
  private:
   std::int32_t choose(const std::vector<double>& logits, std::uint64_t draw) const;

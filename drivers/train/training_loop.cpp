@@ -30,22 +30,20 @@ class TrainingRun {
 
   TrainingEnd run() {
     m_loop.results->add_memory(*m_loop.ledger, done(), "begin");
-    bool early = stops_early();
-    while (done() < m_loop.steps && !early && !(m_end.stopped = m_loop.stop())) {
+    // A run that was stopped may not have done what follows its last step.
+    if (done() > 0) after_step();
+    while (!ends() && !stops()) {
       step();
-      const bool last = done() == m_loop.steps;
-      if (last || due(m_deck.evaluation)) evaluate();
-      early = stops_early();
-      if (last || early || due(m_deck.samples)) write_texts();
-      if (due(m_deck.checkpoint) && !last && !early) m_end.checkpoint_wait += save();
+      after_step();
+      if (due(m_deck.checkpoint) && !ends() && !m_end.stopped) m_end.checkpoint_wait += save();
       // After the first step there is something to read.
       if (m_end.steps == 1 || seconds_since(m_written) > result_interval_s) write_results();
     }
     m_loop.progress->finish();
-    if (early)
+    if (stops_early())
       m_loop.progress->say(fmt::format("early stop after step {}: the evaluations no longer improve", done()));
     const auto end = Clock::now();
-    if (m_deck.checkpoint && done() > m_saved) save();
+    if (m_deck.checkpoint && !m_saved) save();
     if (m_deck.checkpoint) m_loop.learner->finish_checkpoints();
     m_end.last_checkpoint_wait = seconds_since(end);
     m_loop.results->add_memory(*m_loop.ledger, done(), "end");
@@ -57,9 +55,19 @@ class TrainingRun {
   bool stops_early() const {
     return m_deck.early_stop && drivers::stops_early(*m_deck.early_stop, m_history.evaluations);
   }
+  bool ends() const { return done() == m_loop.steps || stops_early(); }
+  bool stops() {
+    if (!m_end.stopped) m_end.stopped = m_loop.stop();
+    return m_end.stopped.has_value();
+  }
   template <class SomeTable>
   bool due(const std::optional<SomeTable>& table) const {
     return table && table->every_steps > 0 && done() % table->every_steps == 0;
+  }
+
+  void after_step() {
+    if (done() == m_loop.steps || due(m_deck.evaluation)) evaluate();
+    if (!m_end.stopped && (ends() || due(m_deck.samples))) write_texts();
   }
 
   void step() {
@@ -81,6 +89,7 @@ class TrainingRun {
     ++m_end.steps;
     m_end.skipped += record.skipped;
     m_history.steps.push_back(record);
+    m_saved = false;
     m_loop.results->add(record);
     m_loop.progress->step(record);
     if (done() == m_first + 1) m_loop.results->add_memory(*m_loop.ledger, done(), "first step");
@@ -97,6 +106,7 @@ class TrainingRun {
     double sum = 0;
     std::int64_t targets = 0;
     for (std::int64_t first = 0; first < count; first += part) {
+      if (stops()) return;
       m_batch.resize(static_cast<std::size_t>(std::min(part, count - first)));
       std::int64_t here = 0;
       for (std::size_t i = 0; i < m_batch.size(); ++i) {
@@ -109,6 +119,7 @@ class TrainingRun {
     }
     const EvaluationRecord record{done(), sum / static_cast<double>(targets), seconds_since(begin)};
     m_history.evaluations.push_back(record);
+    m_saved = false;
     m_loop.results->add(record);
     m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f} of {} tokens in {:.3g} s",
                                      record.step, record.loss, targets, record.time));
@@ -116,7 +127,10 @@ class TrainingRun {
 
   void write_texts() {
     if (m_loop.texts == nullptr || has_at_this_step(m_history.samples)) return;
-    for (SampleRecord& sample : m_loop.texts->write(*m_loop.learner)) {
+    std::vector<SampleRecord> samples = m_loop.texts->write(*m_loop.learner, [this] { return stops(); });
+    if (m_end.stopped) return;
+    m_saved = false;
+    for (SampleRecord& sample : samples) {
       m_loop.results->add(sample);
       m_loop.progress->say(fmt::format("sample after step {}: {}|{}", sample.step, sample.prompt, sample.text));
       m_history.samples.push_back(std::move(sample));
@@ -134,7 +148,7 @@ class TrainingRun {
     const auto begin = Clock::now();
     m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state(), {}}),
                                     checkpoint_columns(m_history));
-    m_saved = done();
+    m_saved = true;
     const CheckpointWait wait{done(), seconds_since(begin)};
     ++m_end.checkpoints;
     m_loop.results->add(wait);
@@ -151,7 +165,8 @@ class TrainingRun {
   const TrainDeck& m_deck;
   TrainingHistory m_history;
   SequenceOrder m_order;
-  std::int64_t m_first, m_saved = m_first;
+  std::int64_t m_first;
+  bool m_saved = true;  // whether a checkpoint has all of the history; a run begins with what it read from one
   std::vector<TokenSequence> m_batch;
   TrainingEnd m_end;
   Clock::time_point m_written = Clock::now();

@@ -28,7 +28,8 @@ struct TrainingLoop {
   const Ledger* ledger;                         ///< its memory
   TrainResults* results;                        ///< where everything is written down
   Progress* progress;                           ///< what a user sees
-  /// Why the run should stop, if it should; called between steps.
+  /// Why the run should stop, if it should; called between steps, and on the way through evaluations and texts. What
+  /// is not complete then is done again by the run that continues.
   std::function<std::optional<std::string>()> stop;
   /// Called around a step that the deck wants to be profiled.
   std::function<void(const std::function<void()>& step)> profile;

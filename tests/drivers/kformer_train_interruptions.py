@@ -125,6 +125,25 @@ class Interruption(TrainTest):
         self.uninterrupted()
         self.check_equal()
 
+    def test_a_signal_cuts_a_long_evaluation_off(self):
+        (self.folder / "long").write_text("All work and no play. " * 200_000)
+        keys = self.KEYS.replace("steps = 300", "steps = 4").replace("every_steps = 50\nsequences = 4", "every_steps = 1")
+        self.deck(keys.replace('cache = ""', f'cache = ""\nvalidation = "{self.folder}/long"'))
+        run = self.start()
+        self.assertTrue(any(line.startswith("step 1/") for line in run.stdout))
+        begin = time.monotonic()
+        run.send_signal(signal.SIGTERM)
+        rest = run.stdout.read()
+        self.assertEqual(run.wait(), 75, rest)
+        self.assertLess(time.monotonic() - begin, 10, rest)
+        self.assertIn("stopped after step 1", rest)
+        short = ("--set", "evaluation.sequences=4")
+        done = self.run_driver("deck.toml", *short)
+        self.assertIn("evaluation after step 1", done.stdout)
+        self.run_driver("deck.toml", *short, "--set", "output.model=whole", "--set", "checkpoint.folder=other", "-o",
+                        "whole.h5")
+        self.check_equal()
+
     def test_the_time_limit_saves(self):
         done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-3", expect=75)
         self.assertIn("walltime_s", done.stdout)

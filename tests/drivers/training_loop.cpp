@@ -130,24 +130,23 @@ struct LoopCase {
   }
 
   TrainingEnd run(TrainingHistory history = {}) {
-    ResultFile file(directory / "run.h5");
+    ResultFile file(directory / "run.h5", {.overwrite = true});
     TrainResults results(file, "serial");
     const auto ledger = Ledger::create(Ledger::Mode::count);
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::tmpfile(), &std::fclose);
     Progress progress({steps, 8, 1, 1, "0 B"}, out.get());
-    TrainingLoop loop{
-        .deck = &deck,
-        .data = &data,
-        .steps = steps,
-        .run = {},
-        .settings = {},
-        .learner = &learner,
-        .texts = texts.get(),
-        .ledger = ledger.get(),
-        .results = &results,
-        .progress = &progress,
-        .stop = [&] { return learner.steps == stop_after ? std::optional<std::string>("time") : std::nullopt; },
-        .profile = {}};
+    TrainingLoop loop{.deck = &deck,
+                      .data = &data,
+                      .steps = steps,
+                      .run = {},
+                      .settings = {},
+                      .learner = &learner,
+                      .texts = texts.get(),
+                      .ledger = ledger.get(),
+                      .results = &results,
+                      .progress = &progress,
+                      .stop = [&] { return stops() ? std::optional<std::string>("time") : std::nullopt; },
+                      .profile = {}};
     if (deck.profile.kernels)
       loop.profile = [&](const std::function<void()>& step) {
         profiled.push_back(learner.steps);
@@ -156,6 +155,10 @@ struct LoopCase {
     const TrainingEnd end = run_training(loop, std::move(history));
     file.finish();
     return end;
+  }
+
+  bool stops() const {
+    return learner.steps == stop_after || (!stop_at.empty() && learner.log.ends_with(stop_at));
   }
 
   std::vector<double> numbers(const std::string& column) const {
@@ -169,6 +172,7 @@ struct LoopCase {
   std::unique_ptr<PromptEncoder> encoder;
   std::unique_ptr<TextWriter> texts;
   std::int64_t steps = 6, stop_after = -1;
+  std::string stop_at;  // after this part of the diary
   std::vector<std::int64_t> profiled;
 };
 
@@ -317,6 +321,42 @@ BOOST_AUTO_TEST_CASE(a_request_to_stop_after_the_last_step_comes_too_late) {
   stop_after = 6;
   BOOST_TEST(!run().stopped);
   BOOST_TEST(learner.log == "0 1 2 3 c4 4 5 c6 f");
+}
+
+BOOST_AUTO_TEST_CASE(a_request_to_stop_cuts_an_evaluation_off_and_the_next_run_repeats_it) {
+  evaluate_every(2);
+  write_every(2);
+  save_every(4);
+  data.validation = std::make_unique<Numbers>(6);
+  for (const auto& [end, before] : {std::pair{2, "0 1 "}, {6, "0 1 e2 e2 e2 t2 2 3 e4 e4 e4 t4 c4 4 5 "}}) {
+    learner = {};
+    learner.by_name = true;
+    stop_at = fmt::format("e{} e{}", end, end);
+    BOOST_TEST((run().stopped == std::optional<std::string>("time")));
+    BOOST_TEST(learner.log == fmt::format("{}e{} e{} c{} f", before, end, end, end));
+    const auto& [text, columns] = learner.saved.back();
+    TrainingHistory history = checkpoint_record(text, columns, "record").history;
+    BOOST_TEST(history.evaluations.size() == static_cast<std::size_t>(end / 2 - 1));
+    learner.log.clear();
+    stop_at.clear();
+    BOOST_TEST(!run(std::move(history)).stopped);
+    BOOST_TEST(learner.log ==
+               (end == 2 ? "e2 e2 e2 t2 2 3 e4 e4 e4 t4 c4 4 5 e6 e6 e6 t6 c6 f" : "e6 e6 e6 t6 c6 f"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_request_to_stop_cuts_a_text_off_and_the_next_run_repeats_it) {
+  evaluate_every(2);
+  write_every(2);
+  save_every(4);
+  stop_at = "e2";
+  run();
+  BOOST_TEST(learner.log == "0 1 e2 c2 f");
+  const auto& [text, columns] = learner.saved.back();
+  learner.log.clear();
+  stop_at.clear();
+  run(checkpoint_record(text, columns, "record").history);
+  BOOST_TEST(learner.log == "t2 2 3 e4 t4 c4 4 5 e6 t6 c6 f");
 }
 
 BOOST_AUTO_TEST_CASE(a_resumed_run_reads_what_comes_next) {
