@@ -32,16 +32,9 @@ double sum_of(const Vector& v) {
 // The gradient of the sum of the last result with respect to the sum of the first input, along ones.
 double gradient(const kformer::RecomputeSchedule& schedule) {
   // [chain]
-  using Chain = kformer::CheckpointedChain<Vector>;
-  std::vector<Vector> kept;
-  for (std::int64_t i = 0; i < Chain::kept_states(schedule); ++i) kept.emplace_back("kept", size);
-  const Chain chain(schedule, kept);
-  const Vector last("last", size), dy("dy", size), other("other", size), scratch("scratch", size);
-
-  Kokkos::deep_copy(chain.first(), 0.5);
-  chain.forward(run, last, scratch);
-  Kokkos::deep_copy(dy, 1.0);
-  const Vector dx = chain.backward(run, reverse, dy, other, scratch);
+  const Vector dx = kformer::checkpointed(
+      schedule, [] { return Vector("state", size); }, [](const Vector& x) { Kokkos::deep_copy(x, 0.5); }, run,
+      [](const Vector&, const Vector& dy) { Kokkos::deep_copy(dy, 1.0); }, reverse);
   // [chain]
   return sum_of(dx) / size;
 }

@@ -2,6 +2,8 @@
 #include "kformer/memory/checkpointed.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <vector>
 
 #include "support/errors.hpp"
@@ -114,6 +116,54 @@ BOOST_AUTO_TEST_CASE(policies_mix) {
   chain.wants_gradient_in(&dx);
   chain.forward();
   chain.backward();
+}
+
+// x ← x + sin x in place of a layer: the gradient of every schedule has the bits of the one that keeps all inputs.
+BOOST_AUTO_TEST_CASE(any_callables_run_under_a_policy) {
+  constexpr std::int64_t steps = 7;
+  const auto gradient_of = [&](const RecomputeSchedule& schedule, std::int64_t& runs, std::int64_t& arrays) {
+    using State = std::shared_ptr<double>;
+    runs = arrays = 0;
+    const State dx = kformer::checkpointed(
+        schedule, [&] { return ++arrays, std::make_shared<double>(-1e300); }, [](const State& x) { *x = 0.3; },
+        [&](std::int64_t i, const State& x, const State& y) {
+          *y = *x + std::sin(static_cast<double>(i) + *x);
+          ++runs;
+        },
+        [](const State& y, const State& dy) { *dy = 2 * *y; },
+        [](std::int64_t i, const State& x, const State& dy, const State& to) {
+          *to = *dy * (1 + std::cos(static_cast<double>(i) + *x));
+        });
+    return *dx;
+  };
+  std::int64_t runs = 0, arrays = 0;
+  const double expected = gradient_of(RecomputeSchedule::uniform(Recompute::none, steps), runs, arrays);
+  BOOST_TEST(runs == steps);
+  BOOST_TEST(arrays == steps + 3);
+  double x = 0.3, slope = 1;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    slope *= 1 + std::cos(static_cast<double>(i) + x);
+    x += std::sin(static_cast<double>(i) + x);
+  }
+  BOOST_TEST(expected == 2 * x * slope, boost::test_tools::tolerance(1e-14));
+  for (std::int64_t slots = 1; slots <= steps; ++slots) {
+    const double got = gradient_of(RecomputeSchedule::uniform(Recompute::nested, steps, slots), runs, arrays);
+    BOOST_TEST(got == expected);
+    BOOST_TEST(arrays == slots + 4);
+    BOOST_TEST(runs <= steps + revolve_forwards(steps, slots));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_chain_of_callables_that_cannot_run_is_refused) {
+  const auto call = [](const RecomputeSchedule& schedule) {
+    const auto nothing = [](auto...) { BOOST_ERROR("nothing runs before the schedule is checked"); };
+    kformer::checkpointed(schedule, [] { return 0; }, nothing, nothing, nothing, nothing);
+  };
+  check_error<NotSupported>([&] { call({}); }, "kformer::checkpointed: the schedule has no step");
+  check_error<NotSupported>(
+      [&] { call(RecomputeSchedule::uniform(Recompute::offload, 3)); },
+      "kformer::checkpointed: the schedule offloads, but callables do not say where states "
+      "lie; use CheckpointedChain with OffloadedStates");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kformer/core/error.hpp"
 #include "kformer/memory/recompute_schedule.hpp"
 
 /// \file
@@ -153,5 +154,39 @@ class CheckpointedChain {
   RecomputeSchedule m_schedule;
   std::vector<State> m_slots, m_turns, m_inputs;
 };
+
+/// Runs a chain `x_{i+1} = step_i(x_i)` of any callables under a policy, forward and backward:
+///
+///     const Matrix dx = checkpointed(schedule, make, fill, run, gradient, reverse);
+///
+/// Memory is that of the schedule and at most four more arrays. To reuse arrays, use `CheckpointedChain`.
+/// \param schedule what is kept; `RecomputeSchedule::uniform(policy, steps)` is one policy for all steps. Of a chain of
+///                 callables only inputs can be kept, so `none`, `pointwise` and `layer` are the same here.
+/// \param make     `make()` returns an array for a state or for its gradient
+/// \param fill     `fill(x)` writes x_0
+/// \param run      `run(i, x, y)` computes step i: the same result whenever it is called with the same step and input
+/// \param gradient `gradient(y, dy)` computes the gradient of the last result
+/// \param reverse  `reverse(i, x, dy, dx)` computes the gradient dx of x_i from that of x_{i+1}
+/// \returns the array with the gradient of x_0
+/// \throws NotSupported if the schedule has no step, or offloads: that needs `OffloadedStates`
+template <class Make, class Fill, class Run, class Gradient, class Reverse>
+auto checkpointed(const RecomputeSchedule& schedule, const Make& make, const Fill& fill, const Run& run,
+                  const Gradient& gradient, const Reverse& reverse) {
+  using State = decltype(make());
+  if (schedule.layers() < 1) throw NotSupported("kformer::checkpointed: the schedule has no step");
+  if (std::ranges::count(schedule.kinds, Recompute::offload) > 0)
+    throw NotSupported(
+        "kformer::checkpointed: the schedule offloads, but callables do not say where states lie; use "
+        "CheckpointedChain with OffloadedStates");
+  std::vector<State> kept;
+  for (std::int64_t i = 0; i < CheckpointedChain<State>::kept_states(schedule); ++i) kept.push_back(make());
+  const CheckpointedChain<State> chain(schedule, kept);
+  const State last = make(), dy = make(), other = make();
+  const State scratch = schedule.nested_layers > 0 ? make() : State{};
+  fill(chain.first());
+  chain.forward(run, last, scratch);
+  gradient(last, dy);
+  return chain.backward(run, reverse, dy, other, scratch);
+}
 
 }  // namespace kformer
