@@ -5,6 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from .memory_plots import save_memory_plot
 from .plots import save_plots
 from .reader import ResultFileError, open_results
 from .series import (
@@ -66,8 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plot(groups, options) -> None:
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
-    if (kind := groups[""].attrs.get("kind")) == "train":
-        for path in save_train_plots(groups, out):
+    drawn = {"train": save_train_plots, "memory_plan": save_memory_plot}
+    if (kind := groups[""].attrs.get("kind")) in drawn:
+        for path in drawn[kind](groups, out):
             print(path)
         return
     if kind in TABLES:

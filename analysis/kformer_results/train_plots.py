@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Plots of a training: loss with evaluations, learning rate, gradient norm, speed, memory."""
+"""Plots of a training: loss with evaluations, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
 
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
 _PARTS = 50  # the running mean of the loss is over a part of the steps
+_MOST_REGIONS = 16
 _LINE, _MARKS = IMPL_COLOURS["flash"], IMPL_COLOURS["standard"]
 
 
@@ -27,8 +28,11 @@ def save_train_plots(groups, out) -> list[Path]:
     if "steps" not in groups or groups["steps"].sizes.get("step", 0) == 0:
         raise ResultFileError("the file has no steps: the run stopped before its first step was finished")
     panels = [draw_loss, draw_learning_rate, draw_norm, draw_speed]
-    if "memory/timeline" in groups:
-        panels.append(draw_memory)
+    if (np.asarray(groups["steps"]["loss_scale"]) != 1).any():
+        panels.append(draw_loss_scale)
+    for group, panel in (("memory/timeline", draw_memory), ("checkpoints", draw_waits), ("regions", draw_profile)):
+        if group in groups and all(groups[group].sizes.values()):
+            panels.append(panel)
     with plt.rc_context(RC):
         figure, all_axes = plt.subplots(
             len(panels), 1, figsize=(10, 3.1 * len(panels)), layout="constrained"
@@ -91,6 +95,38 @@ def draw_speed(axes, groups) -> None:
     axes.plot(steps["step"], steps["tokens"] / steps["time"], color=_LINE, lw=0.9)
     axes.set_ylim(bottom=0)
     _finish(axes, "Speed", "target tokens / s")
+
+
+def draw_loss_scale(axes, groups) -> None:
+    """Loss scale of each step."""
+    steps = groups["steps"]
+    axes.step(steps["step"], steps["loss_scale"], where="mid", color=_LINE, lw=1.9)
+    axes.set_yscale("log", base=2)
+    _finish(axes, "Loss scale", "")
+
+
+def draw_waits(axes, groups) -> None:
+    """Seconds that the training waited for each checkpoint of this run."""
+    found = groups["checkpoints"]
+    axes.vlines(found["step"], 0, found["waited"], color=_LINE, lw=1.9)
+    axes.plot(found["step"], found["waited"], color=_LINE, marker="o", mfc="white", ls="")
+    axes.set_ylim(bottom=0)
+    _finish(axes, "Wait for checkpoints", "s")
+
+
+def draw_profile(axes, groups) -> None:
+    """Time of one step by region, without the regions inside it; the longest."""
+    frame = groups["regions"].to_dataframe()
+    frame = frame[frame["exclusive"] > 0].nlargest(_MOST_REGIONS, "exclusive")
+    passes = list(dict.fromkeys(path.split("/")[0] for path in frame["path"]))
+    colours = [BLOCK_COLOURS[passes.index(path.split("/")[0]) % len(BLOCK_COLOURS)] for path in frame["path"]]
+    positions = np.arange(len(frame))
+    axes.barh(positions, 1e3 * frame["exclusive"], color=colours, height=0.75)
+    axes.set_yticks(positions, frame["path"], fontsize=8, parse_math=False)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.set_title("Profile of one step")
+    axes.set_xlabel("time, profiling pass with fences  [ms]")
 
 
 def draw_memory(axes, groups) -> None:

@@ -2,6 +2,7 @@
 """Plots and table of a training."""
 
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -41,6 +42,45 @@ class Train(WithFile, WithPlots, WithMain):
         axes = self.axes()
         train_plots.draw_speed(axes, self.groups())
         np.testing.assert_array_equal(axes.lines[0].get_ydata(), np.full(STEPS, 128.0))
+
+    def test_the_loss_scale_is_that_of_the_steps(self):
+        groups = dict(TRAINED)
+        scale = [*np.full(5, 65536.0), *np.full(5, 32768.0)]
+        groups["steps"] = ("step", {**TRAINED["steps"][1], "loss_scale": scale})
+        axes = self.axes()
+        train_plots.draw_loss_scale(axes, self.groups(groups))
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(orig=True), scale)
+
+    def test_checkpoints_have_their_waits(self):
+        groups = self.groups({**TRAINED, "checkpoints": ("checkpoint", {"step": [4, 8], "waited": [0.25, 0.5]})})
+        axes = self.axes()
+        train_plots.draw_waits(axes, groups)
+        np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[4, 0.25], [8, 0.5]])
+
+    def test_the_profile_has_the_longest_regions_first(self):
+        paths = ["forward", "forward/down", "backward", *[f"backward/{k}" for k in range(20)]]
+        regions = {"path": paths, "exclusive": [0.0, 0.5, 0.25, *np.linspace(0.01, 0.1, 20)]}
+        axes = self.axes()
+        train_plots.draw_profile(axes, self.groups({**TRAINED, "regions": ("region", regions)}))
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        self.assertEqual(names[:3], ["forward/down", "backward", "backward/19"])
+        self.assertEqual(len(names), 16)
+        self.assertEqual([bar.get_width() for bar in axes.patches][:2], [500, 250])
+
+    def test_panels_are_those_that_the_file_has(self):
+        drawn = []
+        for panel in ("loss_scale", "waits", "profile"):
+            patch = unittest.mock.patch.object(train_plots, f"draw_{panel}", lambda *_, panel=panel: drawn.append(panel))
+            patch.start()
+            self.addCleanup(patch.stop)
+        train_plots.save_train_plots(self.groups(), self.folder / "out.png")
+        self.assertEqual(drawn, [])
+        groups = {**TRAINED, "checkpoints": ("checkpoint", {"step": [4], "waited": [0.25]}),
+                  "regions": ("region", {"path": ["forward"], "exclusive": [0.5]})}  # fmt: skip
+        groups["steps"] = ("step", {**TRAINED["steps"][1], "loss_scale": np.full(STEPS, 8.0)})
+        (self.folder / "train.h5").unlink()
+        train_plots.save_train_plots(self.groups(groups), self.folder / "out.png")
+        self.assertEqual(drawn, ["loss_scale", "waits", "profile"])
 
     def test_the_running_mean_of_a_constant_is_it(self):
         np.testing.assert_allclose(train_plots.smoothed([2.0, np.nan, 2.0]), 2.0)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Plot of a memory plan: bytes of each case by class, against what there is."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from .plots import RC
+from .reader import ResultFileError
+from .series import run_label
+from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+
+CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "io")
+_MOST_CASES = 100
+
+
+def save_memory_plot(groups, out) -> list[Path]:
+    """Plots a file of kind `memory_plan` that open_results read; returns the path of the PNG file.
+
+    Shows the first hundred cases. Raises ResultFileError if there is no case.
+    """
+    if "cases" not in groups or groups["cases"].sizes.get("case", 0) == 0:
+        raise ResultFileError("the file has no cases: the plan stopped before its first case was counted")
+    frame = groups["cases"].to_dataframe()
+    shown = frame.head(_MOST_CASES)
+    with plt.rc_context(RC):
+        figure, axes = plt.subplots(figsize=(12, 1.8 + 0.32 * len(shown)), layout="constrained")
+        draw_plan(axes, shown)
+        if len(frame) > len(shown):
+            axes.set_title(f"Memory, the first {len(shown)} of {len(frame)} cases")
+        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        figure.savefig(out, dpi=150)
+        plt.close(figure)
+    return [Path(out)]
+
+
+def draw_plan(axes, frame) -> None:
+    """A bar for each case: the peaks of the classes, the peak of all together, and the memory that is available."""
+    positions = np.arange(len(frame))
+    left = np.zeros(len(frame))
+    for name, colour in zip(CLASSES, BLOCK_COLOURS):
+        if f"{name}_bytes" not in frame:
+            continue
+        width = frame[f"{name}_bytes"].to_numpy(dtype=float) / 2**30
+        if width.any():
+            axes.barh(positions, width, left=left, height=0.75, color=colour, edgecolor="white", label=name)
+        left += width
+    # Classes do not reach their peaks at one moment.
+    total = frame["predicted_bytes"].to_numpy(dtype=float) / 2**30
+    axes.plot(total, positions, "|", color="black", ms=13, mew=2, label="all together")
+    available = frame["available_bytes"].to_numpy(dtype=float) / 2**30
+    limited = np.isfinite(available)
+    if limited.any():
+        axes.plot(
+            available[limited], positions[limited], "|", color=IMPL_COLOURS["standard"], ms=13, mew=2, label="available"
+        )  # fmt: skip
+    end = max(left.max(initial=0), total.max(initial=0))
+    if limited.any() and available[limited].max() > 2 * end:
+        axes.set_xlim(0, 1.25 * end)  # far more than is needed: it may lie outside
+    for y, row in zip(positions, frame.itertuples()):
+        note = {"ok": "", "skipped_memory": "  does not fit"}.get(row.status, f"  {row.status}")
+        axes.text(max(left[y], total[y]), y, note, va="center", fontsize=9, color=GREY)
+    axes.set_yticks(positions, labels(frame))
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.set_xlabel("peak  [GiB]")
+    axes.set_title("Memory")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
+
+
+def labels(frame) -> list[str]:
+    """What tells the cases apart, and always the policy of training or the cache of generation."""
+    parts = []
+    for name, text in (
+        ("execution_space", "{}"), ("op", "{}"), ("dtype", "{}"), ("weights", "{}"), ("batch", "batch {}"),
+        ("context", "context {}"), ("prefill_chunk", "chunk {}"),
+    ):  # fmt: skip
+        if frame[name].nunique() > 1:
+            parts.append([text.format(value) for value in frame[name]])
+    parts.append([
+        recompute if op == "train" else cache
+        for op, recompute, cache in zip(frame["op"], frame["recompute"], frame["kv_cache"])
+    ])  # fmt: skip
+    return [" ".join(words) for words in zip(*parts)]
