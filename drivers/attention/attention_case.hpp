@@ -6,6 +6,7 @@
 
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"
 

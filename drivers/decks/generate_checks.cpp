@@ -29,15 +29,6 @@ void check_stop(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics&
   }
 }
 
-void warn_of_idle_check(GenerateDeck& deck, const LoadedDeck& loaded) {
-  if (deck.check.reference != GenerateReference::recompute || deck.generate.kv_cache != KvCacheKind::none)
-    return;
-  deck.record.warnings.push_back(
-      fmt::format("{}: warning: 'check.reference' = \"recompute\" compares recomputation with itself, because "
-                  "'generate.kv_cache' = \"none\"",
-                  to_string(place_of(loaded, {"check", "reference"}))));
-}
-
 }  // namespace
 
 void check_tokenizer(const TokenizerTable& tokenizer, const std::optional<WeightsTable>& weights,
@@ -75,7 +66,7 @@ void check_cache(KvCacheKind kind, const KvCacheTable& cache, const char* table,
         fmt::format("'{0}.recent' = {1} is more than '{0}.budget' = {2}", table, cache.recent, cache.budget));
 }
 
-void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_run_and_output(deck.run, deck.output, loaded, diagnostics);
   if (!has(loaded, {"weights"}))
     diagnostics.error({loaded.source, 1, 1, 0}, "missing table [weights]; its key 'path' names the checkpoint");
@@ -85,7 +76,6 @@ void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
               diagnostics);
   check_stop(deck, loaded, diagnostics);
   check_prompts(deck, loaded, diagnostics);
-  warn_of_idle_check(deck, loaded);
 }
 
 }  // namespace kformer::Impl::schema

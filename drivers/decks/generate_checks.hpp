@@ -7,7 +7,7 @@
 namespace kformer::Impl::schema {
 
 /// Reports contradictions between keys of a generation, and adds the warnings to the deck's record.
-void check_generate_deck(GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
+void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 /// Contradictions between [tokenizer] and, where there is one, the checkpoint.
 void check_tokenizer(const TokenizerTable& tokenizer, const std::optional<WeightsTable>& weights,

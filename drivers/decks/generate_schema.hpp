@@ -207,10 +207,12 @@ void describe(V& v, GenerateTimingTable& t) {
 
 template <class V>
 void describe(V& v, GenerateCheckTable& t) {
-  v.key({.name = "reference",
-         .help = "compare the logits of each step with a recomputation of the whole sequence (exit code 5 on a "
-                 "difference), or not at all"},
-        t.reference);
+  v.key(
+      {.name = "reference",
+       .help =
+           "compare the logits of each step with a recomputation of the whole sequence, in double and by other "
+           "kernels (exit code 5 on a difference), or not at all; slow, for small models"},
+      t.reference);
 }
 
 constexpr std::string_view generate_kind = "generate";

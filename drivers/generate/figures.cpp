@@ -20,8 +20,11 @@ std::string memory_by_class(const Measurement& m) {
     if (const std::size_t bytes = m.peak[static_cast<std::size_t>(c)]; bytes > 0)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(static_cast<MemoryClass>(c)),
                           format_bytes(bytes));
-  return fmt::format("  memory   {} at most ({}), forecast {}\n", format_bytes(m.peak_total), text,
+  text = fmt::format("  memory   {} at most ({}), forecast {}\n", format_bytes(m.peak_total), text,
                      format_bytes(m.predicted));
+  if (m.check_bytes > 0)
+    text += fmt::format("  check    up to {}, not in this peak\n", format_bytes(m.check_bytes));
+  return text;
 }
 
 std::string ends_of(const Generation& generation) {

@@ -43,7 +43,8 @@ Table& declare_cases(ResultFile& file) {
   t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
   declare_peak_columns(t);
-  t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation"});
+  declare_check_columns(t);
+  t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation in double"});
   declare_outcome_columns(t, "generation");
   t.attribute("share_of_limit_formula", "decode_bytes_min / copy_bandwidth / decode_time, see /machine");
   return t;
@@ -158,6 +159,8 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
                              {"decode_rate", rate(g.decode_tokens, g.decode_seconds)},
                              {"decode_bytes_min", g.decode_bytes_min},
                              {"share_of_limit", share_of_limit(g)},
+                             {"check_bytes", std::uint64_t(m.check_bytes)},
+                             {"check_kernels", m.check_kernels},
                              {"max_logit_err", g.max_logit_err}});
   m_cases.append(cells);
   m_measurements.add_case(m, m_space);

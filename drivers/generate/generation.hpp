@@ -49,7 +49,7 @@ struct Generation {
   std::int64_t decode_tokens = 0;   ///< new tokens of all rows, without the first ones
   double decode_seconds = 0;        ///< of the steps after prefill
   double decode_bytes_min = 0;      ///< compulsory traffic of these steps: weights and cache, once per step
-  /// Largest difference of a logit from a full recomputation; NaN without `check.reference`.
+  /// Largest difference of a logit from a full recomputation in double; NaN without `check.reference`.
   double max_logit_err = std::numeric_limits<double>::quiet_NaN();
   /// Status, message, kernels, memory and profile. `status` is ok or unchecked if the generation went well, and
   /// failed_check if logits are beyond the tolerance rule.
@@ -61,6 +61,7 @@ struct GenerationTask {
   std::vector<std::int32_t> prompt;  ///< tokens all rows start with, with the beginning of text
   std::int64_t batch = 1;            ///< rows
   bool profile = false;              ///< carry the profiler, whose fences make times meaningless
+  bool check = true;                 ///< compare logits, if the deck wants it
   /// Called with text of row 0 as soon as it is complete, whole characters only.
   std::function<void(std::string_view text)> on_text;
   std::function<bool()> stop;  ///< called between steps

@@ -39,11 +39,15 @@ class PromptRun {
 
   void run_prompt(const PromptTable& prompt) {
     GenerationLabel label{prompt.name, prompt_text(prompt), 0};
-    GenerationTask task{{}, m_deck.generate.batch, false, {}, [this] { return !goes_on(); }};
+    GenerationTask task{
+        .prompt = {}, .batch = m_deck.generate.batch, .check = false, .on_text = {}, .stop = [this] {
+          return !goes_on();
+        }};
     try {
       task.prompt = m_loop.generator->encode(prompt);
       for (std::int64_t i = 0; i < m_deck.timing.warmup && goes_on(); ++i) m_loop.generator->generate(task);
       const Measurement profiled = m_deck.profile.kernels && goes_on() ? profile(task) : Measurement();
+      task.check = true;
       for (; label.repeat < m_deck.timing.repeats && goes_on(); ++label.repeat)
         run_counted(prompt, label, task, label.repeat == 0 ? profiled : Measurement());
     } catch (const OutOfMemory& error) {

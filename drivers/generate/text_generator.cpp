@@ -5,15 +5,14 @@
 #include <cmath>
 
 #include "generate/generation.hpp"
+#include "generate/logit_check.hpp"
 #include "generate/prompt_encoder.hpp"
-#include "kformer/core/tolerance.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
 #include "language_model/text_engine.hpp"
 #include "measure/allocation_witness.hpp"
-#include "measure/host_array.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
 
@@ -58,7 +57,6 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
-  task.logits_after = deck.check.reference == GenerateReference::recompute;
   return task;
 }
 
@@ -82,8 +80,10 @@ class DeckGenerator final : public TextGenerator {
     require_memory();
     if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
     m_engine = make_text_engine(space, m_task, m_ledger);
+    const measure::KernelNames loading;
     m_engine->load(m_checkpoint, {});
-    if (m_task.logits_after) make_oracle();
+    if (deck.check.reference == GenerateReference::recompute)
+      m_check = std::make_unique<LogitCheck>(space, m_task, m_checkpoint, loading.text());
   }
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
@@ -112,21 +112,10 @@ class DeckGenerator final : public TextGenerator {
                       format_bytes(m_predicted), format_bytes(*available)));
   }
 
-  // The model in double, which recomputes everything.
-  void make_oracle() {
-    EngineTask exact = m_task;
-    exact.dtype = DType::f64;
-    exact.decoder.activations = Activations::full;
-    exact.generator.batch = exact.decoder.max_logit_rows = 1;
-    exact.cache = cache_options(KvCacheKind::contiguous, {}, exact);
-    m_oracle = make_text_engine(m_space, exact, Ledger::create());
-    m_oracle->load(m_checkpoint, {});
-  }
-
+  bool checks(const GenerationTask& task) const { return m_check && task.check; }
   void run(const GenerationTask& task, Generation& generation);
   void begin_row(const GenerationTask& task, std::size_t row, Sequence& sequence) const;
   std::string take_token(std::size_t row, double clock, GrowingRow& grown, Sequence& sequence);
-  void check_step(Generation& generation);
   void judge_ends(Generation& generation) const;
   void note_memory(Measurement& measurement) const;
   SequenceEnd end_of(const GeneratedSequence& sequence) const;
@@ -138,7 +127,8 @@ class DeckGenerator final : public TextGenerator {
   EngineTask m_task;
   std::size_t m_predicted;
   std::shared_ptr<Ledger> m_ledger;
-  std::unique_ptr<TextEngine> m_engine, m_oracle;
+  std::unique_ptr<TextEngine> m_engine;
+  std::unique_ptr<LogitCheck> m_check;
 };
 
 Generation DeckGenerator::generate(const GenerationTask& task) {
@@ -156,9 +146,8 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
   }
   measurement.kernels = names.text();
   note_memory(measurement);
-  if (m_task.logits_after && m_engine->exact_cache() && m_task.decoder.activations == Activations::full &&
-      measurement.status == CaseStatus::unchecked)
-    measurement.status = CaseStatus::ok;
+  if (checks(task) && measurement.status == CaseStatus::unchecked)
+    m_check->judge(*m_engine, generation, [&] { return task.stop && task.stop(); });
   return generation;
 }
 
@@ -173,6 +162,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   std::vector<GrowingRow> rows(batch, {TokenStream(m_encoder.tokenizer(), task.prompt), {}});
   double clock = generation.prefill_seconds;
   bool first = true;
+  if (m_check) m_check->clear();
   const bool cut = interrupted;  // in the prompt
   while (m_engine->running() && !stop()) {
     std::vector<std::size_t> live;
@@ -198,7 +188,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
       const std::string text = take_token(r, clock, rows[r], generation.sequences[r]);
       if (r == 0 && task.on_text && !text.empty()) task.on_text(text);
     }
-    if (m_oracle) check_step(generation);
+    if (checks(task)) m_check->keep(*m_engine);
   }
   judge_ends(generation);
   if (task.on_text)
@@ -259,33 +249,6 @@ SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
   if (sequence.stopped == StopReason::length && sequence.new_tokens() < m_task.generator.max_new_tokens)
     return SequenceEnd::max_seq_len;
   return SequenceEnd::max_new_tokens;
-}
-
-// The logits that the last tokens were chosen from, against the model in double, by the tolerance rule with the
-// model of the same precision that recomputes everything as the naive computation.
-void DeckGenerator::check_step(Generation& generation) {
-  const auto logits = m_engine->step_logits();
-  for (std::size_t r = 0; r < logits.size(); ++r) {
-    if (logits[r].empty() || m_engine->sequences()[r].stopped == StopReason::no_token) continue;
-    const auto& tokens = m_engine->sequences()[r].tokens;
-    const std::vector<std::int32_t> before(tokens.begin(), tokens.end() - 1);
-    const auto exact = m_oracle->logits_after(before), naive = m_engine->logits_after(before);
-    double largest = 0;
-    for (std::size_t i = 0; i < exact.size(); ++i)
-      largest = std::max(largest, std::abs(logits[r][i] - naive[i]));
-    generation.max_logit_err = std::fmax(generation.max_logit_err, largest);
-    const ErrorNorms error = error_norms(logits[r], exact);
-    const ErrorNorms limit = allowed_error(m_task.dtype, error_norms(naive, exact), magnitude(exact));
-    Measurement& m = generation.measurement;
-    if (!m_engine->exact_cache() || m_task.decoder.activations == Activations::int8) continue;
-    if (error.max <= limit.max && error.rms <= limit.rms) continue;
-    m.status = CaseStatus::failed_check;
-    m.message = fmt::format(
-        "logits before token {} of row {}: largest error {:.3g} (limit {:.3g}), rms {:.3g} "
-        "(limit {:.3g})",
-        tokens.size() - 1, r, static_cast<double>(error.max), static_cast<double>(limit.max),
-        static_cast<double>(error.rms), static_cast<double>(limit.rms));
-  }
 }
 
 void DeckGenerator::note_memory(Measurement& measurement) const {

@@ -7,6 +7,7 @@
 #include "decks/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"
 

@@ -143,9 +143,7 @@ void declare_measured_columns(Table& t) {
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
   declare_peak_columns(t);
-  t.column({"check_bytes", u64, "byte",
-            "forecast of the memory that the check takes after the case, 0 without one"});
-  t.column({"check_kernels", text, "1", "function:kernel of the reference of the check"});
+  declare_check_columns(t);
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 reference"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
   declare_outcome_columns(t, "case");
@@ -154,6 +152,12 @@ void declare_measured_columns(Table& t) {
 void declare_peak_columns(Table& t) {
   t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
   t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+}
+
+void declare_check_columns(Table& t) {
+  t.column({"check_bytes", u64, "byte",
+            "forecast of the memory that the check takes after the case, 0 without one"});
+  t.column({"check_kernels", text, "1", "function:kernel of the reference of the check"});
 }
 
 void declare_outcome_columns(Table& t, const std::string& subject) {

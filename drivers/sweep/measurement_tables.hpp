@@ -26,6 +26,8 @@ void declare_measured_columns(Table& cases);
 
 /// Declares in /cases the peak of the ledger and its forecast.
 void declare_peak_columns(Table& cases);
+/// Declares in /cases the memory and the kernels of the check.
+void declare_check_columns(Table& cases);
 /// Declares in /cases the kernels that ran, and how `subject` ended.
 void declare_outcome_columns(Table& cases, const std::string& subject);
 /// The cells of `declare_peak_columns` and `declare_outcome_columns`.

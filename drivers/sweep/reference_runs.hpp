@@ -8,8 +8,7 @@
 #include "sweep/run.hpp"
 
 /// \file
-/// The runs that a check compares a case with. None of their kernels is one that the case ran: a fault of a
-/// kernel cannot hide by being on both sides.
+/// The runs that a check compares a case with.
 
 namespace kformer::drivers {
 
@@ -34,31 +33,8 @@ class ReferenceRuns {
   std::map<std::string, ReferenceResult> m_results;
 };
 
-/// The execution space of the reference of a case: the case's own on a host, otherwise a host space.
-std::string reference_space(const std::string& space);
-
-/// The portable kernels of all functions: what the naive computation runs.
-std::string portable_kernels();
-
-/// The kernels of the reference of a case: the portable ones; of functions for which the case ran those, the
-/// best of the others.
-/// \param ran "function:kernel ..." of the case
-std::string reference_kernels(const std::string& ran);
-
-/// Whether a run chose this kernel for this function; `name` is "function:kernel".
-bool has_kernel(const std::string& ran, const std::string& name);
-
-/// The kernels that ran on both sides, "function:kernel ..."; empty if there are none.
-std::string shared_kernels(const std::string& ran, const std::string& reference);
-
 /// Bytes that a check takes: those of the larger of two runs, and host copies of the judged rows of the case and
 /// both runs.
 std::size_t check_bytes(const MakeRun& reference, const MakeRun& naive, bool gradients);
-
-/// Whether the memory of the space holds `result.check_bytes`; otherwise the message says what is missing.
-bool fits_check(const std::string& space, Measurement& result);
-
-/// Whether `result.kernels` and `result.check_kernels` have none in common; otherwise the message names them.
-bool independent(Measurement& result);
 
 }  // namespace kformer::drivers

@@ -220,14 +220,6 @@ BOOST_AUTO_TEST_CASE(numbers_stay_in_their_ranges) {
                "deck.toml:7:18: error: 'prompt[0].expect_ids[1]' must be an integer in [0, 2147483647]"));
 }
 
-BOOST_AUTO_TEST_CASE(a_check_of_nothing_is_warned_about) {
-  const std::string keys = "[generate]\nkv_cache = \"none\"\n[check]\nreference = \"recompute\"\n";
-  const auto deck = load(header + weights + keys + prompt);
-  BOOST_TEST_REQUIRE(deck.record.warnings.size() == 1u);
-  BOOST_TEST(
-      contains(deck.record.warnings[0], "deck.toml:8:13: warning: 'check.reference' = \"recompute\" compares"));
-}
-
 BOOST_AUTO_TEST_CASE(the_space_must_be_built) {
   GenerateTable table;
   BOOST_TEST(execution_space_of(table, built) == "openmp");

@@ -64,6 +64,33 @@ class Decks(GenerateTest):
         self.assertEqual(done.stdout, "")
 
 
+class Check(GenerateTest):
+    """Logits are held against kernels that the generation did not run."""
+
+    @needs_h5py
+    def test_no_kernel_is_on_both_sides(self):
+        for cache, dtype, kernel in (
+            ("paged", "f32", ""), ("contiguous", "bf16", ""), ("none", "f16", ""), ("contiguous", "f64", ""),
+            ("contiguous", "f32", "linear:kokkos"), ("paged", "f64", "attention:kokkos,rms_norm:kokkos"),
+        ):  # fmt: skip
+            with self.subTest(cache=cache, dtype=dtype, kernel=kernel):
+                self.run_driver(self.SMOKE_DECK, "--set", f"generate.kv_cache={cache}", "--set", f"generate.dtype={dtype}",
+                                "--set", "output.overwrite=true", "-o", "smoke.h5", KFORMER_KERNEL=kernel)  # fmt: skip
+                with h5py.File(self.folder / "smoke.h5") as file:
+                    self.assertEqual(words(file["cases/status"]), ["ok", "ok"])
+                    self.check_independence(file["cases"], 2)
+                    self.assertTrue((file["cases/check_bytes"][()] > 0).all())
+                    self.assertTrue((file["cases/max_logit_err"][()] > 0).all())
+
+    @needs_h5py
+    def test_what_loses_tokens_is_compared_and_not_judged(self):
+        done = self.run_driver(self.SMOKE_DECK, "--set", "generate.kv_cache=window", "--set", "generate.window=4", "-o", "w.h5")
+        self.assertIn("  check    up to ", done.stderr)
+        with h5py.File(self.folder / "w.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["unchecked", "unchecked"])
+            self.assertGreater(file["cases/max_logit_err"][0], 1e-4)
+
+
 @needs_model
 class Story(GenerateTest):
     CACHES = ("contiguous", "paged", "none")  # those that compute what the others do, bit by bit or nearly

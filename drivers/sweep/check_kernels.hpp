@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "sweep/measurement.hpp"
+
+/// \file
+/// Where the reference of a check runs, and by which kernels: by none that the case ran. A fault of a kernel
+/// cannot hide by being on both sides.
+
+namespace kformer::drivers {
+
+/// The execution space of the reference of a case: the case's own on a host, otherwise a host space.
+std::string reference_space(const std::string& space);
+
+/// The portable kernels of all functions: what the naive computation runs.
+std::string portable_kernels();
+
+/// What stands in for a portable kernel that the case ran.
+enum class Instead {
+  best_of_others,  ///< the best of the other kernels, where there is one that is not slow
+  reference        ///< the reference, however slow
+};
+
+/// The kernels of the reference of a case: the portable ones, unless the case ran them.
+/// \param ran     "function:kernel ..." of the case
+/// \param instead of those
+std::string reference_kernels(const std::string& ran, Instead instead = Instead::best_of_others);
+
+/// Whether a run chose this kernel for this function; `name` is "function:kernel".
+bool has_kernel(const std::string& ran, const std::string& name);
+
+/// The kernels that ran on both sides, "function:kernel ..."; empty if there are none.
+std::string shared_kernels(const std::string& ran, const std::string& reference);
+
+/// Whether the memory of the space holds `result.check_bytes`; otherwise the message says what is missing.
+bool fits_check(const std::string& space, Measurement& result);
+
+/// Why a case is not checked, if these kernels ran on both sides.
+std::string not_independent(const std::string& shared);
+
+/// Whether `result.kernels` and `result.check_kernels` have none in common; otherwise the message names them.
+bool independent(Measurement& result);
+
+}  // namespace kformer::drivers
