@@ -87,6 +87,14 @@ Table& declare_timeline(ResultFile& file) {
   return t;
 }
 
+RecordTable<TransferCount> declare_transfers(ResultFile& file) {
+  return {file.table("memory/transfers", "direction", "copies from one memory space to another"),
+          {{{"from", text, "1", "memory space that was read"}, &TransferCount::from},
+           {{"to", text, "1", "memory space that was written"}, &TransferCount::to},
+           {{"transfers", u64, "1", "copies of this run"}, &TransferCount::transfers},
+           {{"bytes", u64, "byte", "of all of them"}, &TransferCount::bytes}}};
+}
+
 }  // namespace
 
 TrainResults::TrainResults(ResultFile& file, std::string space)
@@ -98,6 +106,7 @@ TrainResults::TrainResults(ResultFile& file, std::string space)
       m_samples(declare_samples(file)),
       m_checkpoints(declare_checkpoints(file)),
       m_timeline(declare_timeline(file)),
+      m_transfers(declare_transfers(file)),
       m_measurements(file) {}
 
 void TrainResults::add(const TrainingHistory& history) {
@@ -115,6 +124,10 @@ void TrainResults::add_memory(const Ledger& ledger, std::int64_t step, const std
                      {"bytes", bytes},
                      {"resident_bytes", process.resident},
                      {"resident_peak_bytes", process.peak}});
+}
+
+void TrainResults::add_transfers(const Ledger& ledger) {
+  for (const TransferCount& count : ledger.transfers()) m_transfers.append(count);
 }
 
 void TrainResults::add(const TrainSummary& s) {

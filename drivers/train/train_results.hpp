@@ -47,6 +47,8 @@ class TrainResults {
   /// \param step  steps done
   /// \param event what happens
   void add_memory(const Ledger& ledger, std::int64_t step, const std::string& event);
+  /// The rows of /memory/transfers.
+  void add_transfers(const Ledger& ledger);
   /// The row of /cases, and what it measured.
   void add(const TrainSummary& summary);
   /// Writes what there is so far.
@@ -63,6 +65,7 @@ class TrainResults {
   RecordTable<SampleRecord> m_samples;
   RecordTable<CheckpointWait> m_checkpoints;
   Table& m_timeline;
+  RecordTable<TransferCount> m_transfers;
   MeasurementTables m_measurements;
 };
 

@@ -178,6 +178,7 @@ class Training {
     if (witness.installed())
       for (const auto& [name, space] : witness.spaces()) m.witnessed[name] = space.peak;
     m.on_device = measure::device_memory();
+    m_results.add_transfers(*m_ledger);
     m_results.add(m_summary);
   }
 

@@ -166,7 +166,9 @@ class TrainingRun {
   TrainingHistory m_history;
   SequenceOrder m_order;
   std::int64_t m_first;
-  bool m_saved = true;  // whether a checkpoint has all of the history; a run begins with what it read from one
+  // Whether a checkpoint has all of the history. A run that stops before its first step saves one too: the next finds
+  // its result file, and a checkpoint to continue from.
+  bool m_saved = m_first > 0;
   std::vector<TokenSequence> m_batch;
   TrainingEnd m_end;
   Clock::time_point m_written = Clock::now();

@@ -31,6 +31,7 @@ inline RecomputeSchedule schedule_of(const TrainerOptions& options, std::int64_t
 template <class Exec, Scalar T>
 Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
     : m_options(options),
+      m_ledger(ledger.shared_from_this()),
       m_model(config, options.shape, Impl::for_training(options.layer), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
       m_optimizer(m_model.parameters(), options.optimizer, ledger),
@@ -39,7 +40,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
   Arena<memory_space> arena;
   arena.add(m_dloss, options.shape.rows());
   place(ledger, MemoryClass::workspace, "Trainer::batch", arena, m_batch);
-  Arena<Kokkos::HostSpace> host;
+  Arena<HostStagingSpace<memory_space>> host;
   place(ledger, MemoryClass::io, "Trainer::staging", host, m_host);
 }
 
@@ -112,8 +113,8 @@ void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> s
   }
   std::fill(ids, m_host.ids.data() + m_host.ids.size(), 0);
   std::fill(targets, m_host.targets.data() + m_host.targets.size(), m_options.loss.ignore_index);
-  Kokkos::deep_copy(exec, m_batch.ids, m_host.ids);
-  Kokkos::deep_copy(exec, m_batch.targets, m_host.targets);
+  transfer(exec, *m_ledger, m_batch.ids, m_host.ids);
+  transfer(exec, *m_ledger, m_batch.targets, m_host.targets);
   if (m_options.layer.packed) upload_documents(exec, sequences);
 }
 
@@ -136,8 +137,8 @@ void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenS
   m_host.starts(documents) = static_cast<std::int32_t>(batch * seq);
   const auto range = std::pair<std::size_t, std::size_t>(0, documents + 1);
   const auto starts = Kokkos::subview(m_batch.starts, range);
-  Kokkos::deep_copy(exec, starts, Kokkos::subview(m_host.starts, range));
-  Kokkos::deep_copy(exec, m_batch.positions, m_host.positions);
+  transfer(exec, *m_ledger, starts, Kokkos::subview(m_host.starts, range));
+  transfer(exec, *m_ledger, m_batch.positions, m_host.positions);
   m_packed = {starts, m_batch.positions};
 }
 
@@ -159,7 +160,7 @@ double Trainer<Exec, T>::loss_sum(const Exec& exec, std::span<const TokenSequenc
     const auto part = sequences.subspan(first, std::min(batch, sequences.size() - first));
     upload(exec, part);
     launch(exec, pass);
-    Kokkos::deep_copy(exec, m_host.loss, m_batch.loss);
+    transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
     exec.fence("kformer::Trainer: losses of a micro-batch");
     const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
     for (std::size_t i = 0; i < tokens; ++i) sum += static_cast<double>(m_host.loss(i));

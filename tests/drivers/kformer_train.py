@@ -124,6 +124,10 @@ class SmokeDeck(TrainTest):
             self.assertEqual(file["cases/checkpoint_wait"][0], waited[0] + waited[1])
             self.assertGreaterEqual(file["cases/last_checkpoint_wait"][0], waited[2])
             self.assertIn("attention", texts(file["regions/path"]))
+            # Tokens and losses of micro-batches, and three checkpoints of several arrays.
+            self.assertGreater(file["memory/transfers/transfers"][()].sum(), 12 * 3)
+            size = (self.folder / "train-checkpoints/step-00000012.safetensors").stat().st_size
+            self.assertGreater(file["memory/transfers/bytes"][()].sum(), 2.5 * size)
         self.assertEqual(sorted(path.name for path in (self.folder / "train-model").iterdir()),
                          ["config.json", "model.safetensors"])
         checkpoints = sorted(path.name for path in (self.folder / "train-checkpoints").iterdir())

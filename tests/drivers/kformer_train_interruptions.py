@@ -148,6 +148,13 @@ class Interruption(TrainTest):
         done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-3", expect=75)
         self.assertIn("walltime_s", done.stdout)
 
+    def test_a_run_that_ends_before_its_first_step_is_continued(self):
+        done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-9", expect=75)
+        self.assertIn("stopped after step 0", done.stdout)
+        self.run_driver("deck.toml")
+        self.uninterrupted()
+        self.check_equal()
+
     def test_a_damaged_checkpoint_is_passed_over(self):
         self.run_driver("deck.toml")
         with open(self.checkpoints()[-1], "r+b") as file:

@@ -309,6 +309,13 @@ BOOST_AUTO_TEST_CASE(a_request_to_stop_saves_and_does_nothing_else) {
   BOOST_TEST(end.tokens == 3 * 2 * seq_len);
 }
 
+BOOST_AUTO_TEST_CASE(a_request_to_stop_before_the_first_step_saves) {
+  save_every(4);
+  stop_after = 0;
+  BOOST_TEST((run().stopped == std::optional<std::string>("time")));
+  BOOST_TEST(learner.log == "c0 f");
+}
+
 BOOST_AUTO_TEST_CASE(a_request_to_stop_after_a_checkpoint_needs_no_other) {
   save_every(4);
   stop_after = 4;

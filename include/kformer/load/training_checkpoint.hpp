@@ -10,6 +10,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "kformer/core/named_array.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "kformer/memory/transfer.hpp"
 
 /// \file
 /// The state of a training run on disk: written while training goes on, found again after a crash.
@@ -73,14 +75,20 @@ class CheckpointFolder {
   std::future<void> m_pending;
 };
 
-/// Copies the bytes of dense arrays of the same extents and types.
-template <class Exec, class To, class From>
-void copy_array(const Exec& exec, const TensorRef& to, const void* from) {
-  const std::size_t bytes = static_cast<std::size_t>(to.size()) * size_of(to.dtype);
-  using Target = Kokkos::View<std::byte*, To, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  using Source = Kokkos::View<const std::byte*, From, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  Kokkos::deep_copy(exec, Target(static_cast<std::byte*>(to.data), bytes),
-                    Source(static_cast<const std::byte*>(from), bytes));
+/// Bytes of a dense array.
+inline std::size_t bytes_of(const TensorRef& array) {
+  return static_cast<std::size_t>(array.size()) * size_of(array.dtype);
+}
+
+/// Copies a dense array from memory of the host.
+template <class Exec>
+void copy_from_host(const Exec& exec, const TensorRef& to, const void* from) {
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  const std::size_t bytes = bytes_of(to);
+  Kokkos::deep_copy(
+      exec,
+      Kokkos::View<std::byte*, typename Exec::memory_space, Unmanaged>(static_cast<std::byte*>(to.data), bytes),
+      Kokkos::View<const std::byte*, Kokkos::HostSpace, Unmanaged>(static_cast<const std::byte*>(from), bytes));
 }
 
 }  // namespace Impl
@@ -126,7 +134,8 @@ class CheckpointWriter {
   using memory_space = typename Exec::memory_space;
 
   std::vector<NamedArray> m_arrays, m_copies;
-  MemoryBlock<Kokkos::HostSpace> m_block;
+  std::shared_ptr<Ledger> m_ledger;  // counts transfers
+  MemoryBlock<HostStagingSpace<memory_space>> m_block;
   Impl::CheckpointFolder m_files;  // destroyed first: it reads the block
 };
 
@@ -153,9 +162,7 @@ class TrainingCheckpoint {
   template <class Exec>
   void restore(const Exec& exec, std::span<const NamedArray> arrays) const {
     check_against(arrays);
-    for (const NamedArray& a : arrays)
-      Impl::copy_array<Exec, typename Exec::memory_space, Kokkos::HostSpace>(exec, a.array,
-                                                                             m_file.at(a.name).bytes.data());
+    for (const NamedArray& a : arrays) Impl::copy_from_host(exec, a.array, m_file.at(a.name).bytes.data());
     exec.fence("kformer::TrainingCheckpoint::restore");
   }
 
@@ -182,15 +189,15 @@ std::optional<TrainingCheckpoint> newest_good_checkpoint(
 template <class Exec>
 CheckpointWriter<Exec>::CheckpointWriter(const CheckpointOptions& options, std::vector<NamedArray> arrays,
                                          Ledger& ledger)
-    : m_arrays(std::move(arrays)), m_copies(m_arrays), m_files(options) {
+    : m_arrays(std::move(arrays)), m_copies(m_arrays), m_ledger(ledger.shared_from_this()), m_files(options) {
   constexpr bool readable = Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
   if (options.background || !readable) {
     MemoryLayout layout;
     std::vector<std::size_t> offsets;
     for (const NamedArray& a : m_arrays)
-      offsets.push_back(
-          layout.reserve<std::byte>(a.array.size() * static_cast<std::int64_t>(size_of(a.array.dtype))));
-    m_block = ledger.allocate<Kokkos::HostSpace>(MemoryClass::io, "CheckpointWriter::snapshot", layout.bytes());
+      offsets.push_back(layout.reserve<std::byte>(static_cast<std::int64_t>(Impl::bytes_of(a.array))));
+    m_block = ledger.allocate<HostStagingSpace<memory_space>>(MemoryClass::io, "CheckpointWriter::snapshot",
+                                                              layout.bytes());
     for (std::size_t i = 0; i < m_copies.size(); ++i)
       m_copies[i].array.data = m_block.template at<std::byte>(offsets[i]);
   }
@@ -204,7 +211,8 @@ double CheckpointWriter<Exec>::snapshot(const Exec& exec, std::int64_t step, con
   m_files.wait();
   if (m_block.data())
     for (std::size_t i = 0; i < m_arrays.size(); ++i)
-      Impl::copy_array<Exec, Kokkos::HostSpace, memory_space>(exec, m_copies[i].array, m_arrays[i].array.data);
+      transfer<HostStagingSpace<memory_space>, memory_space>(
+          exec, *m_ledger, m_copies[i].array.data, m_arrays[i].array.data, Impl::bytes_of(m_arrays[i].array));
   exec.fence("kformer::CheckpointWriter::snapshot");
   m_files.write(step, metadata, std::move(columns), m_copies);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

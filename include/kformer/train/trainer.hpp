@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kformer/core/named_array.hpp"
+#include "kformer/memory/transfer.hpp"
 #include "kformer/model/llama_model.hpp"
 #include "kformer/train/loss_spikes.hpp"
 #include "kformer/train/optimizer.hpp"
@@ -137,11 +139,12 @@ class Trainer {
   void launch(const Exec& exec, Pass pass);
 
   TrainerOptions m_options;
+  std::shared_ptr<Ledger> m_ledger;  // counts transfers
   LlamaModel<Exec, T> m_model;
   Optimizer<Exec, T> m_optimizer;
   LossSpikes m_spikes;
   Batch<memory_space> m_batch;
-  Batch<Kokkos::HostSpace> m_host;
+  Batch<HostStagingSpace<memory_space>> m_host;
   BlockVector<memory_space, C> m_dloss;
   PackedTokens<memory_space> m_packed;  // of the micro-batch
   bool m_prepared = false;
