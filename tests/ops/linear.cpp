@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "ops/linear/openblas.hpp"
 #include "ops/linear_cases.hpp"
@@ -261,6 +266,21 @@ BOOST_AUTO_TEST_CASE(only_safe_builds_of_openblas_are_called_by_threads) {
   BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 Zen MAX_THREADS=64", 1, 1}, true) == "");
   BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 USE_OPENMP MAX_THREADS=64", 2, 8}, true) == "");
   BOOST_TEST(concurrent_calls_refusal({"OpenBLAS 0.3.21 USE_OPENMP MAX_THREADS=64", 2, 8}, false) == threaded);
+}
+
+// Their order has no influence on what they accept.
+BOOST_AUTO_TEST_CASE(pairs_of_bf16_come_first_where_their_instruction_is_fast) {
+  const auto list = kernels<Impl::LinearForward, Exec>();
+  const auto place = [&](std::string_view name) {
+    return std::ranges::find_if(list, [&](const auto& kernel) { return kernel.name == name; }) - list.begin();
+  };
+  if (place("simd_avx512_bf16") == std::ssize(list)) return;  // a device
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const bool slow = text.find("GenuineIntel") != text.npos;
+  BOOST_TEST(place("simd_avx512_bf16") == (slow ? 1 : 0));
+  BOOST_TEST(place("simd_avx512") == (slow ? 0 : 1));
+  BOOST_TEST(place("simd_avx2") == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,6 +13,8 @@ template <class Exec>
 struct List<AttentionForward, Exec>
     : UsualList<AttentionForward, Exec, Simd<host::DecodeEntry, host::Isa::avx512_bf16>,
                 Simd<host::ForwardEntry, host::Isa::avx512_bf16>> {
+  static constexpr bool multiplies_pairs = true;
+
   static void kokkos(const Exec& exec, const AttentionForward& p, const Workspace&) {
     dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) { attention_forward_kokkos<T>(exec, p); });
   }
@@ -29,6 +31,7 @@ template <class Exec>
 struct List<AttentionBackward, Exec>
     : UsualList<AttentionBackward, Exec, Simd<host::BackwardEntry, host::Isa::avx512_bf16>> {
   static constexpr auto kokkos_workspace = attention_backward_workspace;
+  static constexpr bool multiplies_pairs = true;
 
   static void kokkos(const Exec& exec, const AttentionBackward& p, const Workspace& workspace) {
     dispatch_dtype(p.q.dtype,

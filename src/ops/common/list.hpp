@@ -2,12 +2,15 @@
 #pragma once
 
 #include <array>
+#include <string>
+#include <utility>
 
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/ops/impl/launch.hpp"
 #include "ops/common/host_tensor.hpp"
 #include "ops/common/label.hpp"
 #include "ops/common/simd/isa.hpp"
+#include "ops/common/simd_entries.hpp"
 
 /// \file
 /// The seam between the public `kernels<Problem, Exec>()` and the lists of the blocks. A block's `list.hpp`
@@ -79,15 +82,30 @@ constexpr auto join(const Arrays&... parts) {
   return all;
 }
 
+/// A list whose kernels for AVX512_BF16 multiply pairs of bf16: where that is slow, those for AVX-512 come first.
+template <class P, class Exec, std::size_t n>
+KernelList<P, Exec> by_speed_of_bf16_pairs(const std::array<Kernel<P, Exec>, n>& all) {
+  if (host::has_fast_bf16_pairs()) return all;
+  static const auto reordered = [&] {
+    auto list = all;
+    for (std::size_t i = 1; i < n; ++i)
+      if (list[i - 1].name == std::string(list[i].name) + "_bf16") std::swap(list[i - 1], list[i]);
+    return list;
+  }();
+  return reordered;
+}
+
 /// The base of the lists that most problems have: the tuned entries of a device or of a host, best first, then
 /// the portable kernel and the reference. The list itself has what only its problem knows:
 ///
 ///     static void kokkos(const Exec& exec, const P& p, const Workspace& workspace);
 ///     static void reference(const P& p);
-///     static constexpr auto kokkos_workspace = …;  // where the portable kernel needs one
+///     static constexpr auto kokkos_workspace = …;    // where the portable kernel needs one
+///     static constexpr bool multiplies_pairs = true;  // see `by_speed_of_bf16_pairs`
 template <class P, class Exec, class... SimdKernels>
 struct UsualList {
   static constexpr auto kokkos_workspace = no_workspace<P>;
+  static constexpr bool multiplies_pairs = false;
 
   static KernelList<P, Exec> get() {
     using Own = List<P, Exec>;
@@ -96,6 +114,7 @@ struct UsualList {
     static constexpr auto all =
         join<P, Exec>(DeviceEntries<P, Exec>::all, SimdKernels::template on<P, Exec>()..., portable,
                       reference_entries<P, Exec>());
+    if constexpr (Own::multiplies_pairs) return by_speed_of_bf16_pairs<P, Exec>(all);
     return all;
   }
 };

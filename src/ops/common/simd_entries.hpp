@@ -41,6 +41,16 @@ std::string processor_refusal() {
   return {};
 }
 
+/// Whether `vdpbf16ps` makes products faster than multiply-adds of the same numbers as floats. On the processors of
+/// Intel that have it, it runs at half their rate (docs/performance.md, "bf16 on Intel"); on Zen 4 at twice.
+inline bool has_fast_bf16_pairs() {
+#if defined(__x86_64__)
+  return !__builtin_cpu_is("intel");
+#else
+  return true;
+#endif
+}
+
 /// Empty if this processor has the instruction set and the instruction set takes the storage type, else a
 /// sentence.
 template <Isa isa>

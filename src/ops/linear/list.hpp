@@ -33,7 +33,7 @@ struct ProductList {
         kokkos_blas_entries<P, Exec>(),
 #endif
         SimdEntries<Entry, Isa::generic>::template on<P, Exec>(), portable, reference_entries<P, Exec>());
-    return all;
+    return by_speed_of_bf16_pairs<P, Exec>(all);
   }
   static void kokkos(const Exec& exec, const P& p, const Workspace&) {
     with_product(p, [&](const auto& q) { matmul(label<P>("kokkos"), exec, q); });

@@ -19,7 +19,7 @@ struct EpilogueList {
     static constexpr auto all = join<P, Exec>(
         SimdEntries<Fused, Isa::avx512_bf16, Isa::avx512, Isa::avx2>::template on<P, Exec>(), separate,
         SimdEntries<Fused, Isa::generic>::template on<P, Exec>(), reference_entries<P, Exec>());
-    return all;
+    return by_speed_of_bf16_pairs<P, Exec>(all);
   }
 };
 
