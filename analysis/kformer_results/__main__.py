@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.run(groups, options)
     except (ResultFileError, OSError) as error:
         return _fail(error)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         kind = groups[""].attrs.get("kind", "")
         what = f"{options.file}: its groups are not those of a result file of kind '{kind}'"
         return _fail(f"{what} ({type(error).__name__}: {error})")

@@ -86,7 +86,7 @@ def _open_group(path: Path, name: str) -> xr.Dataset:
         # h5netcdf by name: the default would take another installed engine by the ending ".part".
         with xr.open_dataset(path, group=name or None, engine="h5netcdf") as dataset:
             return _decode_flags(dataset.load())
-    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise ResultFileError(f"{path}: xarray cannot open group '/{name}': {error}") from error
 
 

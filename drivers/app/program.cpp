@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "kformer/core/error.hpp"
 
@@ -40,6 +42,15 @@ void end_for_lost_file(int) {
   ::_exit(exit_io);
 }
 
+// What was printed is a result too: if it cannot be written, the run did not succeed.
+int with_output(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const std::string reason = errno == 0 ? "an earlier write failed" : std::generic_category().message(errno);
+  fmt::print(stderr, "error: cannot write to the standard output: {}\n", reason);
+  return code == exit_ok ? exit_io : code;
+}
+
 }  // namespace
 
 int guarded(const std::function<int()>& run) {
@@ -51,7 +62,7 @@ int guarded(const std::function<int()>& run) {
     return code;
   };
   try {
-    return run();
+    return with_output(run());
   } catch (const DeckError& error) {
     return fail(error, exit_deck);
   } catch (const FileError& error) {
@@ -63,7 +74,7 @@ int guarded(const std::function<int()>& run) {
   } catch (const OutOfMemory& error) {
     return fail(error, exit_out_of_memory);
   } catch (const std::exception& error) {
-    return fail(error, exit_failure);
+    return fail(error, std::ferror(stdout) != 0 ? exit_io : exit_failure);
   }
 }
 

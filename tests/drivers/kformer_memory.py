@@ -66,6 +66,13 @@ class Decks(MemoryTest):
                 done = self.run_driver("deck.toml", "--set", f"run.{key}={value}", expect=3)
                 self.assertIn(f"unknown key '{key}' in [run]", done.stderr)
 
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        deck = self.deck("context = 16\n")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([self.PROGRAM, deck], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("error: cannot write to", done.stderr)
+
     def test_the_time_limit_stops(self):
         self.deck("context = [16, 32]\n")
         self.assertIn("walltime_s", self.run_driver("deck.toml", "--set", "run.walltime_s=1e-9", expect=75).stdout)
