@@ -89,11 +89,11 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
       measure_run(make, {point.direction, kept, &m_deck.timing, &m_deck.profile, stop}, result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
-  if (checked) check(point, judged_part(std::move(results)), result);
+  if (checked) check(point, judged_part(std::move(results)), result, stop);
 }
 
-void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results,
-                           AttentionResult& result) {
+void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results, AttentionResult& result,
+                           const std::function<bool()>& stop) {
   const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what);
   const std::string host = reference_space(p.execution_space);
   const MakeRun make_exact = maker(host, in_double), make_naive = maker(p.execution_space, textbook);
@@ -110,32 +110,37 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
   const bool by_reference = what.impl == AttentionAlgorithm::flash &&
                             in_double.impl == AttentionAlgorithm::flash &&
                             !has_kernel(result.kernels, "attention_forward:reference");
-  const ReferenceResult reference = m_references.get(
+  const auto reference = m_references.get(
       key(host, in_double), by_reference ? "attention:reference" : reference_kernels(result.kernels),
-      what.backward, make_exact, {});
-  result.check_kernels = reference.kernels;
+      what.backward, make_exact, stop);
+  if (!reference) return interrupted(result);
+  result.check_kernels = reference->kernels;
   if (!independent(result)) return;
-  record_errors(results, reference.arrays, result);
+  record_errors(results, reference->arrays, result);
   if (!judged) {
     result.message = "errors recorded but not judged: the tolerance is set by the errors of standard attention";
     return;
   }
-  result.status = CaseStatus::ok;
-  if (!m_deck.check.fail) return;
+  if (!m_deck.check.fail) {
+    result.status = CaseStatus::ok;
+    return;
+  }
   // Where the case is the naive computation, a fault would widen its own tolerance. In double it must be right.
   if (what.impl == AttentionAlgorithm::standard) {
     AttentionTask same = what;
     same.shape.dtype = DType::f64;
-    const ReferenceResult in_f64 =
-        m_references.get(key(host, same), portable_kernels(), what.backward, maker(host, same), {});
-    result.message = disagreement(in_f64.arrays, reference.arrays);
+    const auto in_f64 =
+        m_references.get(key(host, same), portable_kernels(), what.backward, maker(host, same), stop);
+    if (!in_f64) return interrupted(result);
+    result.message = disagreement(in_f64->arrays, reference->arrays);
   }
-  const ReferenceResult by_textbook =
-      m_references.get(key(p.execution_space, textbook), portable_kernels(), what.backward, make_naive, {});
+  const auto by_textbook =
+      m_references.get(key(p.execution_space, textbook), portable_kernels(), what.backward, make_naive, stop);
+  if (!by_textbook) return interrupted(result);
   if (result.message.empty())
-    result.message = judge(results, reference.arrays, by_textbook.arrays, what.shape.dtype,
+    result.message = judge(results, reference->arrays, by_textbook->arrays, what.shape.dtype,
                            [&](const std::string&) { return what.shape.dtype; });
-  if (!result.message.empty()) result.status = CaseStatus::failed_check;
+  result.status = result.message.empty() ? CaseStatus::ok : CaseStatus::failed_check;
 }
 
 }  // namespace kformer::drivers

@@ -37,7 +37,8 @@ class AttentionSweep {
  private:
   AttentionTask task(const AttentionCase& point) const;
   void measure_case(const AttentionCase& point, AttentionResult& result, const std::function<bool()>& stop);
-  void check(const AttentionCase& point, const measure::HostArrays& results, AttentionResult& result);
+  void check(const AttentionCase& point, const measure::HostArrays& results, AttentionResult& result,
+             const std::function<bool()>& stop);
 
   const AttentionCompareDeck& m_deck;
   const AttentionTensors* m_tensors;

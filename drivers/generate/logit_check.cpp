@@ -77,10 +77,7 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   measure::HostArrays results, exact, naive;
   const measure::KernelNames names;
   for (const Step& step : m_steps) {
-    if (stop()) {
-      m.message = "not checked: the check was interrupted";
-      return;
-    }
+    if (stop()) return interrupted(m);
     const auto first = engine.sequences()[step.row].tokens.begin();
     const std::vector<std::int32_t> before(first, first + static_cast<std::ptrdiff_t>(step.tokens));
     const std::string row = fmt::format("row {}", step.row);

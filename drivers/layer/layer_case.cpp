@@ -137,19 +137,24 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
                        point.seq_len);
   };
-  const ReferenceResult exact = m_references.get(key(host, DType::f64, reference_task(point, result.kernels)),
-                                                 reference_kernels(result.kernels), backward, reference, stop);
-  result.check_kernels = exact.kernels;
+  const auto exact = m_references.get(key(host, DType::f64, reference_task(point, result.kernels)),
+                                      reference_kernels(result.kernels), backward, reference, stop);
+  if (!exact) return interrupted(result);
+  result.check_kernels = exact->kernels;
   if (!independent(result)) return;
-  record_errors(results, exact.arrays, result);
-  result.status = CaseStatus::ok;
-  if (!m_deck.check.fail) return;
-  const ReferenceResult naive =
+  record_errors(results, exact->arrays, result);
+  if (!m_deck.check.fail) {
+    result.status = CaseStatus::ok;
+    return;
+  }
+  const auto naive =
       m_references.get(key(point.execution_space, naive_stand_in(dtype).dtype, naive_task(point)),
                        portable_kernels(), backward, textbook, stop);
-  result.message = judge(results, exact.arrays, naive.arrays, dtype, [&](const std::string& name) {
+  if (!naive) return interrupted(result);
+  result.message = judge(results, exact->arrays, naive->arrays, dtype, [&](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
   });
+  result.status = CaseStatus::ok;
   if (result.message.empty()) return;
   result.status = CaseStatus::failed_check;
   if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))

@@ -25,6 +25,9 @@ bool holds_nothing(const fs::path& folder) {
   return true;
 }
 
+// "model/" and "model" have one name, and one lock.
+fs::path without_slash(fs::path path) { return path.has_filename() ? path : path.parent_path(); }
+
 void check(const fs::path& path, const fs::path& input, const Checkpoint& source, bool overwrite) {
   if (!fs::exists(path)) return;
   const fs::path folder = source.folder().empty() ? "." : source.folder();
@@ -47,11 +50,12 @@ void with_file_errors(const fs::path& path, F f) {
 }  // namespace
 
 OutputFolder::OutputFolder(fs::path path, const fs::path& input, const Checkpoint& source, bool overwrite)
-    : m_path(std::move(path)) {
+    : m_path(without_slash(std::move(path))) {
   with_file_errors(m_path, [&] { check(m_path, input, source, overwrite); });
 }
 
 OutputFolder::~OutputFolder() {
+  if (!m_lock) return;
   std::error_code ignored;
   fs::remove_all(staging(), ignored);
   if (m_made) fs::remove(m_path, ignored);  // does nothing to a folder with files
@@ -59,6 +63,8 @@ OutputFolder::~OutputFolder() {
 
 void OutputFolder::make() {
   with_file_errors(m_path, [&] {
+    if (m_path.has_parent_path()) fs::create_directories(m_path.parent_path());
+    m_lock.emplace(m_path);
     m_made = fs::create_directories(m_path);
     fs::remove_all(staging());
     fs::create_directory(staging());

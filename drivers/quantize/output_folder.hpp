@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
+#include "io/results/run_lock.hpp"
 #include "kformer/io/checkpoint.hpp"
 
 namespace kformer::drivers {
@@ -23,8 +25,8 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;             ///< not copyable
   OutputFolder& operator=(const OutputFolder&) = delete;  ///< not copyable
 
-  /// Creates the folder, and the folder inside it to which the files are written.
-  /// \throws FileError if that is impossible
+  /// Creates the folder, and the folder inside it to which the files are written. Keeps other runs out until the end.
+  /// \throws FileError if that is impossible, or another run writes there
   void make();
   /// Where the files are to be written.
   std::filesystem::path staging() const;
@@ -35,6 +37,7 @@ class OutputFolder {
  private:
   std::filesystem::path m_path;
   bool m_made = false;
+  std::optional<Impl::RunLock> m_lock;
 };
 
 }  // namespace kformer::drivers

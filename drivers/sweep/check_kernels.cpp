@@ -104,6 +104,8 @@ bool fits_check(const std::string& space, Measurement& result) {
   return false;
 }
 
+void interrupted(Measurement& result) { result.message = "not checked: the check was interrupted"; }
+
 std::string not_independent(const std::string& shared) {
   return "not checked: the reference would run kernels of the case: " + shared;
 }

@@ -37,6 +37,9 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
 /// Whether the memory of the space holds `result.check_bytes`; otherwise the message says what is missing.
 bool fits_check(const std::string& space, Measurement& result);
 
+/// Says that the check of a case was interrupted; its status stays as it is.
+void interrupted(Measurement& result);
+
 /// Why a case is not checked, if these kernels ran on both sides.
 std::string not_independent(const std::string& shared);
 

@@ -23,8 +23,9 @@ std::size_t elements_of(const measure::HostArrays& arrays) {
 
 }  // namespace
 
-ReferenceResult ReferenceRuns::get(const std::string& key, const std::string& kernels, bool gradients,
-                                   const MakeRun& make, const std::function<bool()>& stop) {
+std::optional<ReferenceResult> ReferenceRuns::get(const std::string& key, const std::string& kernels,
+                                                  bool gradients, const MakeRun& make,
+                                                  const std::function<bool()>& stop) {
   const std::string both = key + ' ' + kernels, backward = both + " backward";
   // Results of backward hold those of forward too.
   for (const std::string& known : {backward, both})
@@ -38,9 +39,14 @@ ReferenceResult ReferenceRuns::get(const std::string& key, const std::string& ke
   measure::KernelNames names;
   const auto run = make(Ledger::create());
   run->prepare(stop);
+  if (stop()) return {};
   run->forward();
-  if (gradients) run->backward();
   run->fence();
+  if (gradients) {
+    if (stop()) return {};
+    run->backward();
+    run->fence();
+  }
   return m_results[gradients ? backward : both] = {run->results(gradients, ResultRows::judged), names.text()};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "sweep/measurement.hpp"
@@ -25,9 +26,10 @@ class ReferenceRuns {
   /// \param key     tells this run from others
   /// \param kernels forced, in the form of KFORMER_KERNEL
   /// \param make    the run
-  /// \param stop    as of `Run::prepare`
-  ReferenceResult get(const std::string& key, const std::string& kernels, bool gradients, const MakeRun& make,
-                      const std::function<bool()>& stop);
+  /// \param stop    asked before each pass, and as by `Run::prepare`
+  /// \returns nothing if it was stopped
+  std::optional<ReferenceResult> get(const std::string& key, const std::string& kernels, bool gradients,
+                                     const MakeRun& make, const std::function<bool()>& stop);
 
  private:
   std::map<std::string, ReferenceResult> m_results;

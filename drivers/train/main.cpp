@@ -42,7 +42,7 @@ int run(const CommandLine& line, const TrainDeck& deck) {
   auto checkpoint = checkpoint_to_continue(deck);
   OutputTable output = deck.output;
   output.overwrite |= checkpoint.has_value();
-  const auto folder = model_folder(line, deck, output.overwrite);
+  auto folder = model_folder(line, deck, output.overwrite);
   if (line.dry_run) {
     // Memory is counted by the code that runs, which asks its space for sizes of workspaces.
     require_device();

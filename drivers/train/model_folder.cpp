@@ -86,11 +86,12 @@ ModelFolder::ModelFolder(fs::path path, bool replace,
 
 fs::path ModelFolder::staging() const { return m_path / staging_name; }
 
-void ModelFolder::try_out() const {
+void ModelFolder::try_out() {
   std::error_code error, ignored;
   const bool made = !fs::exists(m_path, ignored);
   fs::create_directories(staging(), error);
   if (error) refuse(m_path, "cannot be written: " + error.message());
+  m_lock = std::make_unique<Impl::RunLock>(m_path);
   fs::remove_all(staging(), ignored);
   if (made) fs::remove(m_path, ignored);
 }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "io/results/run_lock.hpp"
 #include "kformer/io/model_table.hpp"
 #include "learner/learner.hpp"
 #include "train/tokenizer_files.hpp"
@@ -25,9 +27,9 @@ class ModelFolder {
               const std::vector<std::pair<std::filesystem::path, std::string>>& others);
 
   /// Checks that files can be made there, before a training relies on it; removes what it made, except for folders
-  /// above it.
+  /// above it. Keeps other runs out until the end.
   /// \throws FileError naming the path and the reason
-  void try_out() const;
+  void try_out();
 
   /// Writes config.json, model.safetensors and the tokenizer's files, each atomically. All of them are complete before
   /// the first takes its place, and config.json is absent while they do: half a model is not taken for one.
@@ -42,6 +44,7 @@ class ModelFolder {
   std::filesystem::path staging() const;
 
   std::filesystem::path m_path;
+  std::unique_ptr<Impl::RunLock> m_lock;
 };
 
 }  // namespace kformer::drivers

@@ -4,6 +4,7 @@
 ctest runs this with the program in KFORMER_QUANTIZE and the sources in KFORMER_SOURCE.
 """
 
+import fcntl
 import os
 import resource
 import shutil
@@ -156,6 +157,17 @@ class Interruption(QuantizeTest):
                 return
             shutil.rmtree(packed, ignore_errors=True)
         self.fail("no kill came in time")
+
+    def test_two_runs_do_not_write_one_folder(self):
+        self.model()
+        with open(self.folder / "packed.lock", "w") as lock:  # as a run holds it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name in ("packed", "packed/"):
+                done = self.run_driver("model", name, "-f", "q8_0", expect=4)
+                self.assertIn("'packed' is being written by another run", done.stderr)
+            self.assertFalse((self.folder / "packed").exists())
+        self.run_driver("model", "packed", "-f", "q8_0")
+        self.assertEqual(self.files(), ["model", "packed"])
 
     def test_a_failure_leaves_nothing(self):
         self.model()

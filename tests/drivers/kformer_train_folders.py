@@ -4,6 +4,7 @@
 ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the sources in KFORMER_SOURCE.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -50,6 +51,14 @@ class ForeignFiles(FolderTest):
 
     def check_note(self, folder):
         self.assertEqual((self.folder / folder / "notes.txt").read_text(), "mine")
+
+    def test_two_runs_do_not_write_one_model(self):
+        with open(self.folder / "out.lock", "w") as lock:  # as a run holds it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.train("output.model=out", expect=4)
+            self.assertRegex(done.stderr, "'[^']*out' is being written by another run")
+        self.train("output.model=out")
+        self.assertEqual(self.files(), ["deck.h5", "deck.toml", "out"])
 
     def test_they_stay_beside_a_model_that_is_replaced(self):
         self.put_note("out")

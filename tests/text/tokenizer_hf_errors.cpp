@@ -102,6 +102,26 @@ BOOST_AUTO_TEST_CASE(normalizers_that_multiply_a_text_are_stopped) {
              "than the 64-fold growth allowed; the tokenizer file may be damaged");
 }
 
+BOOST_AUTO_TEST_CASE(more_steps_than_any_tokenizer_has_are_refused) {
+  const auto times = [](int count, const std::string& step) {
+    std::string steps = step;
+    for (int i = 1; i < count; ++i) steps += "," + step;
+    return steps;
+  };
+  const auto normalizer = [&](int count) {
+    const std::string step = R"({"type":"Replace","pattern":{"String":"b"},"content":"b"})";
+    return with_member("normalizer", R"({"type":"Sequence","normalizers":[)" + times(count, step) + "]}");
+  };
+  const auto splits = [&](int count) {
+    const std::string step = R"({"type":"Split","pattern":{"String":"b"},"behavior":"Isolated"})";
+    return with_member("pre_tokenizer", R"({"type":"Sequence","pretokenizers":[)" + times(count, step) + "]}");
+  };
+  check_unsupported(normalizer(101), "normalizer is not supported: it has 101 steps, more than 100");
+  check_unsupported(splits(101), "pre_tokenizer is not supported: it has 101 steps, more than 100");
+  BOOST_TEST(open_json(normalizer(100).text())->encode("a").size() == 1u);
+  BOOST_TEST(open_json(splits(100).text())->encode("a").size() == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
   check_unsupported(with_member("normalizer", R"({"type":"Lowercase"})"),
                     "normalizer is not supported: it is 'Lowercase'");

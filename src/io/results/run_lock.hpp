@@ -5,7 +5,7 @@
 
 namespace kformer::Impl {
 
-/// Keeps two runs from writing one result file: a lock on `path` + ".lock", which the end of the process
+/// Keeps two runs from writing one file or folder: a lock on `path` + ".lock", which the end of the process
 /// releases however it ends. A file that a killed run left there does not matter. Where nothing can be locked
 /// there is no lock.
 class RunLock {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <cstddef>
+#include <string>
 #include <utility>
 
 #include "text/base/file.hpp"
@@ -11,6 +13,15 @@ std::string type_of(const Node& component) { return component.at("type").text();
 
 [[noreturn]] void refuse_type(const Node& component, const std::string& known) {
   component.unsupported("it is '" + type_of(component) + "'; supported: " + known);
+}
+
+/// Steps of a normalizer or a pre-tokenizer. Each passes over the whole text; published tokenizers have a dozen.
+constexpr std::size_t most_steps = 100;
+
+void require_few(const Node& component, std::size_t steps) {
+  if (steps > most_steps)
+    component.unsupported("it has " + std::to_string(steps) + " steps, more than " +
+                          std::to_string(most_steps));
 }
 
 /// `f(component)`, or of each of a "Sequence" of them.
@@ -116,13 +127,17 @@ Finder read_pattern(const Node& pattern) {
 }
 
 void read_normalizer(const Node& root, Pipeline& parts) {
-  if (const auto normalizer = root.find("normalizer"))
+  if (const auto normalizer = root.find("normalizer")) {
     for_each_component(*normalizer, "normalizers", [&](const Node& step) { read_normal_step(step, parts); });
+    require_few(*normalizer, parts.normal_steps.size());
+  }
 }
 
 void read_pre_tokenizer(const Node& root, Pipeline& parts) {
-  if (const auto pre = root.find("pre_tokenizer"))
+  if (const auto pre = root.find("pre_tokenizer")) {
     for_each_component(*pre, "pretokenizers", [&](const Node& step) { read_split_step(step, parts); });
+    require_few(*pre, parts.split_steps.size());
+  }
 }
 
 void read_decoder(const Node& root, Pipeline& parts) {
