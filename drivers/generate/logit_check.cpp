@@ -64,6 +64,10 @@ bool LogitCheck::is_judged(const TextEngine& engine) const {
 
 void LogitCheck::judge(const TextEngine& engine, Generation& generation, const std::function<bool()>& stop) {
   Measurement& m = generation.measurement;
+  if (m_steps.empty()) {
+    m.message = "not checked: no token was chosen";
+    return;
+  }
   const DType naive_type = naive_stand_in(m_task.dtype).dtype;
   std::size_t kept = 0;
   for (const Step& step : m_steps) kept += step.logits.size() * sizeof(double);

@@ -83,6 +83,13 @@ class Check(GenerateTest):
                     self.assertTrue((file["cases/max_logit_err"][()] > 0).all())
 
     @needs_h5py
+    def test_a_prompt_alone_is_not_checked(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "generate.max_new_tokens=0", "-o", "prompt.h5")
+        with h5py.File(self.folder / "prompt.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["unchecked", "unchecked"])
+            self.assertEqual(texts(file["cases/message"]), ["not checked: no token was chosen"] * 2)
+
+    @needs_h5py
     def test_what_loses_tokens_is_compared_and_not_judged(self):
         done = self.run_driver(self.SMOKE_DECK, "--set", "generate.kv_cache=window", "--set", "generate.window=4", "-o", "w.h5")
         self.assertIn("  check    up to ", done.stderr)
