@@ -48,7 +48,7 @@ class PromptCheck {
     }
   }
 
-  void expectation(const PromptTable& prompt, const GenerateDeck& deck) const {
+  void expectation(const GenerateDeck& deck) const {
     if (deck.sampling.temperature == 0 || deck.generate.batch == 1) return;
     for (const char* key : {"expect_file", "expect_ids"})
       if (given_at(key))
@@ -106,7 +106,7 @@ void check_prompts(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
     check.source(prompt);
     check.lengths(prompt);
     check.files(prompt);
-    check.expectation(prompt, deck);
+    check.expectation(deck);
     if (!names.insert(prompt.name).second)
       check.error("name", fmt::format("'{}' = \"{}\" is the name of an earlier prompt",
                                       check.name_of_key("name"), prompt.name));

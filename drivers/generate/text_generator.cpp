@@ -95,12 +95,17 @@ class DeckGenerator final : public TextGenerator {
  private:
   std::int64_t longest_prompt() const {
     std::size_t longest = 1;
-    for (const PromptTable& prompt : m_deck.prompts) try {
-        longest = std::max(longest, encode(prompt).size());
-      } catch (const NotSupported&) {
-        // It is reported in its turn; the others continue.
-      }
+    for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, tokens_of(prompt));
     return static_cast<std::int64_t>(longest);
+  }
+
+  // None if it cannot be encoded: that is reported in its turn, and the others continue.
+  std::size_t tokens_of(const PromptTable& prompt) const {
+    try {
+      return encode(prompt).size();
+    } catch (const NotSupported&) {
+      return 0;
+    }
   }
 
   void require_memory() const {

@@ -66,8 +66,10 @@ std::int32_t TextWriter::choose(const std::vector<double>& logits, std::uint64_t
   double sum = 0;
   for (const double logit : logits) sum += weight(logit);
   double rest = static_cast<double>(draw >> 11) * 0x1p-53 * sum;
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if ((rest -= weight(logits[i])) < 0) return static_cast<std::int32_t>(i);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    rest -= weight(logits[i]);
+    if (rest < 0) return static_cast<std::int32_t>(i);
+  }
   return best;
 }
 

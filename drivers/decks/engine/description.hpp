@@ -9,12 +9,17 @@ namespace kformer::Impl::schema {
 
 /// What visitors share that describe decks without values: a table that may be absent is described like any other.
 template <class Visitor>
-struct Description {
+class Description {
+ public:
   template <class T>
   void table(const TableKey& key, std::optional<T>&) {
     T member;
     static_cast<Visitor*>(this)->table(key, member);
   }
+
+ private:
+  Description() = default;
+  friend Visitor;
 };
 
 }  // namespace kformer::Impl::schema
