@@ -6,7 +6,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Reports contradictions between keys of a generation, and adds the warnings to the deck's record.
+/// Reports contradictions between keys of a generation.
 void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 /// Contradictions between [tokenizer] and, where there is one, the checkpoint.

@@ -75,8 +75,7 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
                   forecast_of(m_space, task(naive_type))->peak_total() + 3 * kept;
   if (!fits_check(m_space, m)) return;
 
-  const std::string all = m_loading + " " + m.kernels;
-  make(m_exact, reference_kernels(all, Instead::reference), DType::f64);
+  make(m_exact, reference_kernels(m_loading + " " + m.kernels, Instead::reference), DType::f64);
   make(m_naive, portable_kernels(), naive_type);
   measure::HostArrays results, exact, naive;
   const measure::KernelNames names;
@@ -98,11 +97,7 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   for (const auto& [row, array] : results)
     generation.max_logit_err = std::max(
         generation.max_logit_err, static_cast<double>(error_norms(array.values, exact.at(row).values).max));
-  if (!is_judged(engine)) return;
-  if (const std::string shared = shared_kernels(all, m.check_kernels); !shared.empty()) {
-    m.message = not_independent(shared);
-    return;
-  }
+  if (!is_judged(engine) || !independent(m, m_loading)) return;
   m.status = CaseStatus::ok;
   m.message =
       drivers::judge(results, exact, naive, m_task.dtype, [&](const std::string&) { return m_task.dtype; });

@@ -106,14 +106,10 @@ bool fits_check(const std::string& space, Measurement& result) {
 
 void interrupted(Measurement& result) { result.message = "not checked: the check was interrupted"; }
 
-std::string not_independent(const std::string& shared) {
-  return "not checked: the reference would run kernels of the case: " + shared;
-}
-
-bool independent(Measurement& result) {
-  const std::string shared = shared_kernels(result.kernels, result.check_kernels);
+bool independent(Measurement& result, const std::string& before) {
+  const std::string shared = shared_kernels(before + " " + result.kernels, result.check_kernels);
   if (shared.empty()) return true;
-  result.message = not_independent(shared);
+  result.message = "not checked: the reference would run kernels of the case: " + shared;
   return false;
 }
 

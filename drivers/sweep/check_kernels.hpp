@@ -40,10 +40,8 @@ bool fits_check(const std::string& space, Measurement& result);
 /// Says that the check of a case was interrupted; its status stays as it is.
 void interrupted(Measurement& result);
 
-/// Why a case is not checked, if these kernels ran on both sides.
-std::string not_independent(const std::string& shared);
-
-/// Whether `result.kernels` and `result.check_kernels` have none in common; otherwise the message names them.
-bool independent(Measurement& result);
+/// Whether `result.check_kernels` has none of `result.kernels`; otherwise the message names them.
+/// \param before "function:kernel ...", what the case ran before it was measured
+bool independent(Measurement& result, const std::string& before = {});
 
 }  // namespace kformer::drivers
