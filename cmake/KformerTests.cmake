@@ -10,7 +10,8 @@ endif()
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
-# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one.
+# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one. The target
+# kformer-tests builds all programs of tests that are not labelled full.
 function(kformer_add_suites program)
   cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
   foreach(name IN LISTS arg_NAMES)
@@ -21,6 +22,9 @@ function(kformer_add_suites program)
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             ${Kformer_TEST_SKIPPED})
   endforeach()
+  if(NOT "full" IN_LIST arg_LABELS)
+    add_dependencies(kformer-tests ${program})
+  endif()
 endfunction()
 
 # kformer_add_python_test(<folder>/<name> <label> [WITHOUT <class>...]): tests/<folder>/<name>.py, which finds the sources in
@@ -50,11 +54,8 @@ function(kformer_add_program_test test label environment)
   if(arg_WITHOUT)
     list(APPEND tests ${test}_data)
   endif()
-  set(processors 2)
-  if(Kformer_SPACES STREQUAL "Serial")
-    set(processors 1)
-  endif()
-  set_tests_properties(${tests} PROPERTIES TIMEOUT 600 PROCESSORS ${processors})
+  # One processor: most of their time goes into starting programs, and into references on one thread.
+  set_tests_properties(${tests} PROPERTIES TIMEOUT 600)
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
@@ -91,7 +92,7 @@ function(kformer_add_space_tests)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
     set(program kformer_tests_${lower})
-    kformer_test_program(${program} ${sources} support/main.cpp)
+    kformer_test_program(${program} ${sources} support/every_kernel.cpp support/main.cpp)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
     if(TARGET Kformer::load) # tests that read tensor files
       target_link_libraries(${program} PRIVATE Kformer::load)
@@ -126,7 +127,8 @@ function(kformer_add_host_tests)
 endfunction()
 
 # kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
-# memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for.
+# memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for. `quickstart test` leaves them
+# to `--full`.
 function(kformer_add_emulated_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   set(src ${PROJECT_SOURCE_DIR}/src/ops)
@@ -137,9 +139,10 @@ function(kformer_add_emulated_tests)
   set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
   set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
                                                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
-  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/main.cpp)
+  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/every_kernel.cpp
+                       support/main.cpp)
   target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
   kformer_test_sources(kformer_tests_emulated)
-  kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit)
+  kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit full)
 endfunction()

@@ -43,8 +43,12 @@ prepare_for_tests() {
 
 # The second build is for what differs in it: the kernels on Serial, the drivers, and the package of the library.
 build_tests() {
+  if [[ ${1:-} != full ]]; then
+    build openmp kformer-tests
+    return
+  fi
   build openmp all
-  [[ ${1:-} != full ]] || build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
+  build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
 }
 
 # configure openmp|serial drivers|all: all is the drivers and the tests. A build of all serves for the drivers.
@@ -112,10 +116,10 @@ build_in() {
   printf '%s\n' "$state_of_sources" | { cat >"$stamp-$2" && touch --reference="$stamp.new" "$stamp-$2"; }
 }
 
-# is_built openmp|serial TARGET: whether TARGET was built, alone or with all, from the sources as they are.
+# is_built openmp|serial DRIVER: whether DRIVER was built, alone or with the tests, from the sources as they are.
 is_built() {
   local target stamp
-  for target in "$2" all; do
+  for target in "$2" kformer-tests all; do
     stamp=$state/stamps/built-$route-$1-$target
     if [[ -f $stamp && $(<"$stamp") == "$(revision)" && -z $(sources_newer_than "$stamp") ]]; then
       return

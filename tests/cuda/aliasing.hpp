@@ -17,7 +17,7 @@ void check_aliasing(const Kernel& kernel, const Problem& problem, Output& output
     std::vector<Output*> outputs{&of};
     outputs.insert(outputs.end(), others.begin(), others.end());
     std::vector<std::vector<unsigned char>> bits;
-    test_kernels({&kernel, 1}, p, outputs, [&](const std::string&) {
+    test_kernels<Problem>({&kernel, 1}, p, outputs, [&](const std::string&) {
       for (const Output* one : outputs) bits.push_back(one->bits());
     });
     input.reset();

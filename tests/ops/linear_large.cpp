@@ -57,7 +57,7 @@ struct Exact {
     problem.check();
     for (const auto& kernel : kernels<Problem, Exec>()) {
       if (kernel.name == std::string("reference") || !kernel.reject(problem).empty()) continue;
-      test_kernels({&kernel, 1}, problem, {&result}, [&](const std::string&) {
+      test_kernels<Problem>({&kernel, 1}, problem, {&result}, [&](const std::string&) {
         const Numbers found = product(result, false, v);
         BOOST_TEST((found == expected),
                    std::mismatch(found.begin(), found.end(), expected.begin()).first - found.begin()

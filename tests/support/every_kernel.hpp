@@ -3,6 +3,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -30,58 +32,46 @@ using Scalars = std::tuple<float, bf16, f16, double>;
 using UpToFloat = std::tuple<float, bf16, f16>;
 using Halves = std::tuple<bf16, f16>;
 
-/// Runs each entry of `list` that accepts `problem` from freshly reset outputs, with a workspace of exactly
-/// the bytes it needs, and calls `verify(name)`. Also checks that no entry refuses what it must accept, that
-/// guard zones stay intact and that a second run gives the same bits.
-template <class Problem, class Verify>
+/// A kernel with a problem, whose type plays no part any more.
+struct KernelCase {
+  std::string function, kernel, operands;
+  std::string refusal;              ///< of `reject`
+  std::optional<bool> must_accept;  ///< see acceptance.hpp
+  std::function<std::int64_t()> workspace_bytes;
+  std::function<void(const Workspace&)> run;
+};
+
+/// Runs the kernel if it accepts the problem, from freshly reset outputs, with a workspace of exactly the bytes
+/// it needs, and calls `verify(name)`. Also checks that it does not refuse what it must accept, that guard zones
+/// stay intact and that a second run gives the same bits. Returns whether it ran.
+bool test_kernel(const KernelCase& c, const std::vector<Output*>& outputs,
+                 const std::function<void(const std::string&)>& verify);
+
+/// The same of each entry of `list`, of which at least one must run.
+template <class Problem>
 void test_kernels(KernelList<Problem, Exec> list, const Problem& problem, const std::vector<Output*>& outputs,
-                  Verify verify) {
-  int ran = 0;
-  for (const auto& kernel : list) {
-    const std::string refusal = kernel.reject(problem);
-    if (const auto must = must_accept(kernel.name, problem))
-      BOOST_TEST(refusal.empty() == *must,
-                 Problem::function << '[' << kernel.name << "] " << problem.operands().describe()
-                                   << (*must ? " must be accepted, but: " : " must be refused") << refusal);
-    if (!refusal.empty()) continue;
-    ++ran;
-    ++kernel_runs()[kernel.name];
-    BOOST_TEST_CONTEXT(Problem::function << "[" << kernel.name << "] " << problem.operands().describe()) {
-      const auto need = static_cast<std::int64_t>(kernel.workspace_bytes(problem));
-      TestTensor<Exec, double> workspace({(need + 7) / 8}, Rows::packed);
-      auto bytes =
-          Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-              static_cast<std::byte*>(workspace.ref().data), static_cast<std::size_t>(need));
-      std::vector<std::vector<unsigned char>> first;
-      for (int run = 0; run < 2; ++run) {
-        workspace.reset();
-        for (Output* output : outputs) output->reset();
-        kernel.run(Exec(), problem, bytes);
-        Exec().fence("kformer::Testing::every_kernel");
-        if (run == 0) {
-          for (Output* output : outputs) first.push_back(output->bits());
-          continue;
-        }
-        for (std::size_t i = 0; i < outputs.size(); ++i)
-          BOOST_TEST((outputs[i]->bits() == first[i]), "output " << i << " differs between two runs");
-      }
-      BOOST_TEST(workspace.guards_intact(), "wrote outside its workspace");
-      for (std::size_t i = 0; i < outputs.size(); ++i)
-        BOOST_TEST(outputs[i]->guards_intact(), "wrote outside output " << i);
-      verify(std::string(kernel.name));
-    }
-  }
-  BOOST_TEST(ran > 0, "no kernel accepts the problem");
+                  const std::function<void(const std::string&)>& verify) {
+  const std::string operands = problem.operands().describe();
+  bool ran = false;
+  for (const auto& kernel : list)
+    ran |= test_kernel({Problem::function, kernel.name, operands, kernel.reject(problem),
+                        must_accept(kernel.name, problem),
+                        [&] { return static_cast<std::int64_t>(kernel.workspace_bytes(problem)); },
+                        [&](const Workspace& workspace) { kernel.run(Exec(), problem, workspace); }},
+                       outputs, verify);
+  BOOST_TEST(ran, "no kernel accepts the problem");
 }
 
 /// The same of the list of the execution space.
-template <class Problem, class Verify>
-void test_every_kernel(const Problem& problem, const std::vector<Output*>& outputs, Verify verify) {
+template <class Problem>
+void test_every_kernel(const Problem& problem, const std::vector<Output*>& outputs,
+                       const std::function<void(const std::string&)>& verify) {
   test_kernels(kernels<Problem, Exec>(), problem, outputs, verify);
 }
 
 /// The same as an object, for tests that get the kernels in question as an argument.
-inline constexpr auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs, auto verify) {
+inline constexpr auto every_kernel = [](const auto& problem, const std::vector<Output*>& outputs,
+                                        const std::function<void(const std::string&)>& verify) {
   test_every_kernel(problem, outputs, verify);
 };
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "support/every_kernel.hpp"
+
+namespace kformer::Testing {
+
+bool test_kernel(const KernelCase& c, const std::vector<Output*>& outputs,
+                 const std::function<void(const std::string&)>& verify) {
+  const std::string name = c.function + '[' + c.kernel + "] " + c.operands;
+  if (c.must_accept)
+    BOOST_TEST(c.refusal.empty() == *c.must_accept,
+               name << (*c.must_accept ? " must be accepted, but: " : " must be refused") << c.refusal);
+  if (!c.refusal.empty()) return false;
+  ++kernel_runs()[c.kernel];
+  BOOST_TEST_CONTEXT(name) {
+    const std::int64_t need = c.workspace_bytes();
+    TestTensor<Exec, double> workspace({(need + 7) / 8}, Rows::packed);
+    const Kokkos::View<std::byte*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> bytes(
+        static_cast<std::byte*>(workspace.ref().data), static_cast<std::size_t>(need));
+    std::vector<std::vector<unsigned char>> first;
+    for (int run = 0; run < 2; ++run) {
+      workspace.reset();
+      for (Output* output : outputs) output->reset();
+      c.run(bytes);
+      Exec().fence("kformer::Testing::test_kernel");
+      if (run == 0) {
+        for (const Output* output : outputs) first.push_back(output->bits());
+        continue;
+      }
+      for (std::size_t i = 0; i < outputs.size(); ++i)
+        BOOST_TEST((outputs[i]->bits() == first[i]), "output " << i << " differs between two runs");
+    }
+    BOOST_TEST(workspace.guards_intact(), "wrote outside its workspace");
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      BOOST_TEST(outputs[i]->guards_intact(), "wrote outside output " << i);
+    verify(c.kernel);
+  }
+  return true;
+}
+
+}  // namespace kformer::Testing
