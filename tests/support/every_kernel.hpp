@@ -54,11 +54,11 @@ void test_kernels(KernelList<Problem, Exec> list, const Problem& problem, const 
   const std::string operands = problem.operands().describe();
   bool ran = false;
   for (const auto& kernel : list)
-    ran |= test_kernel({Problem::function, kernel.name, operands, kernel.reject(problem),
-                        must_accept(kernel.name, problem),
-                        [&] { return static_cast<std::int64_t>(kernel.workspace_bytes(problem)); },
-                        [&](const Workspace& workspace) { kernel.run(Exec(), problem, workspace); }},
-                       outputs, verify);
+    ran |= test_kernel(
+        {Problem::function, kernel.name, operands, kernel.reject(problem), must_accept(kernel.name, problem),
+         [&] { return static_cast<std::int64_t>(kernel.workspace_bytes(problem)); },
+         [&](const Workspace& workspace) { kernel.run(Exec(), problem, workspace); }},
+        outputs, verify);
   BOOST_TEST(ran, "no kernel accepts the problem");
 }
 
