@@ -27,10 +27,8 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-}  // namespace
-
-int driver_main(int argc, char** argv, const DriverInfo& info,
-                const std::function<int(const CommandLine&)>& run) {
+int answer_or_run(int argc, char** argv, const DriverInfo& info,
+                  const std::function<int(const CommandLine&)>& run) {
   ProgramArguments arguments = split_arguments(argc, argv);
   CommandLine line;
   line.all = arguments.all;
@@ -69,7 +67,14 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
   }
   line.deck.path = deck;
   if (!output.empty()) line.deck.overrides.push_back("output.file=" + toml_string(output));
-  return guarded([&] { return run(line); });
+  return run(line);
+}
+
+}  // namespace
+
+int driver_main(int argc, char** argv, const DriverInfo& info,
+                const std::function<int(const CommandLine&)>& run) {
+  return guarded([&] { return answer_or_run(argc, argv, info, run); });
 }
 
 bool print_deck(const CommandLine& line, const DeckRecord& record) {

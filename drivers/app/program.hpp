@@ -45,13 +45,15 @@ int guarded(const std::function<int()>& run);
 
 /// The `main` of a program without decks.
 /// \param parse takes the command line apart; nothing if it has been answered, with its exit code
-/// \param run   what the program does, guarded
+/// \param run   what the program does; both are guarded
 template <class Command>
 int program_main(int argc, char** argv, std::optional<Command> (*parse)(int, char**, int&),
                  int (*run)(const Command&)) {
-  int exit_code = exit_ok;
-  const auto command = parse(argc, argv, exit_code);
-  return command ? guarded([&] { return run(*command); }) : exit_code;
+  return guarded([&] {
+    int exit_code = exit_ok;
+    const auto command = parse(argc, argv, exit_code);
+    return command ? run(*command) : exit_code;
+  });
 }
 
 }  // namespace kformer::drivers

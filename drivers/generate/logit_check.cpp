@@ -79,6 +79,8 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   make(m_naive, portable_kernels(), naive_type);
   measure::HostArrays results, exact, naive;
   const measure::KernelNames names;
+  long double largest = 0;
+  std::string where;
   for (const Step& step : m_steps) {
     if (stop()) return interrupted(m);
     const auto first = engine.sequences()[step.row].tokens.begin();
@@ -89,19 +91,23 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
       values.insert(values.end(), logits.begin(), logits.end());
     };
     append(results, step.logits);
-    append(exact, logits_after(m_exact, before));
+    const auto expected = logits_after(m_exact, before);
+    if (const long double error = error_norms(step.logits, expected).max; where.empty() || error > largest) {
+      largest = error;
+      where = fmt::format("largest for token {} of sequence {}", step.tokens, step.row);
+    }
+    append(exact, expected);
     if (m.check_kernels.empty()) m.check_kernels = m_exact.ran + " " + names.text();
     append(naive, logits_after(m_naive, before));
   }
-  generation.max_logit_err = 0;
-  for (const auto& [row, array] : results)
-    generation.max_logit_err = std::max(
-        generation.max_logit_err, static_cast<double>(error_norms(array.values, exact.at(row).values).max));
+  generation.max_logit_err = static_cast<double>(largest);
   if (!is_judged(engine) || !independent(m, m_loading)) return;
   m.status = CaseStatus::ok;
   m.message =
       drivers::judge(results, exact, naive, m_task.dtype, [&](const std::string&) { return m_task.dtype; });
-  if (!m.message.empty()) m.status = CaseStatus::failed_check;
+  if (m.message.empty()) return;
+  m.status = CaseStatus::failed_check;
+  m.message += "; " + where;
 }
 
 }  // namespace kformer::drivers

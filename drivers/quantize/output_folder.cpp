@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "io/checkpoint/install.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
@@ -12,7 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* staging_name = ".kformer-quantize.part";
-constexpr const char* config_name = "config.json";
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& reason) {
   throw FileError(fmt::format("output '{}' {}", path.string(), reason));
@@ -74,14 +74,7 @@ void OutputFolder::make() {
 fs::path OutputFolder::staging() const { return m_path / staging_name; }
 
 void OutputFolder::install() {
-  with_file_errors(m_path, [&] {
-    fs::remove(m_path / config_name);
-    for (const std::string_view name : PackedCheckpointWriter::file_names())
-      if (!fs::exists(staging() / name)) fs::remove(m_path / name);
-    for (const std::string_view name : PackedCheckpointWriter::file_names())
-      if (name != config_name && fs::exists(staging() / name)) fs::rename(staging() / name, m_path / name);
-    fs::rename(staging() / config_name, m_path / config_name);
-  });
+  with_file_errors(m_path, [&] { Impl::install_checkpoint(staging(), m_path); });
 }
 
 }  // namespace kformer::drivers

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string_view>
 
 #include "io/atomic_file.hpp"
+#include "io/checkpoint/install.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
 
@@ -106,7 +106,8 @@ void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType
     learner.save_weights(staging() / weights_name);
     write_file(staging() / config_name, std::as_bytes(std::span(config)));
     for (const auto& [name, from] : tokenizer.files) write_file(staging() / name, Impl::map_file(from).bytes());
-    install(tokenizer);
+    Impl::install_checkpoint(staging(), m_path, tokenizer.files.empty());
+    fs::remove_all(staging());
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(staging(), ignored);
     refuse(m_path, "cannot be written: " + error.code().message());
@@ -114,18 +115,6 @@ void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType
     fs::remove_all(staging(), ignored);
     throw;
   }
-}
-
-void ModelFolder::install(const TokenizerFiles& tokenizer) const {
-  fs::remove(m_path / config_name);
-  // Two tokenizers in one folder would be a mixture.
-  if (!tokenizer.files.empty())
-    for (const std::string_view name : PackedCheckpointWriter::file_names())
-      if (!fs::exists(staging() / name)) fs::remove(m_path / name);
-  fs::rename(staging() / weights_name, m_path / weights_name);
-  for (const auto& [name, from] : tokenizer.files) fs::rename(staging() / name, m_path / name);
-  fs::rename(staging() / config_name, m_path / config_name);
-  fs::remove_all(staging());
 }
 
 }  // namespace kformer::drivers

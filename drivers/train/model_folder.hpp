@@ -40,7 +40,6 @@ class ModelFolder {
   const std::filesystem::path& path() const { return m_path; }
 
  private:
-  void install(const TokenizerFiles& tokenizer) const;
   std::filesystem::path staging() const;
 
   std::filesystem::path m_path;

@@ -43,6 +43,17 @@ std::map<std::int64_t, std::filesystem::path> files_in(const std::filesystem::pa
   return files;
 }
 
+/// Whether a file says that it is a checkpoint; its name alone does not.
+bool is_checkpoint(const std::filesystem::path& path) {
+  try {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    const auto format = file.metadata().find("format");
+    return format != file.metadata().end() && format->second == format_name;
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
 std::string checksum_of(std::int64_t step, const std::string& metadata, const Entries& entries) {
   std::uint64_t hash = 0;
   const auto add_text = [&](const std::string& text) {
@@ -110,12 +121,12 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
   rotate(step);
 }
 
-// Files of later steps are of a run that this one does not continue, or damaged: they neither stay in place of this
-// run's files nor are they this run's to delete.
+// Files of later steps are of a run that this one does not continue: they neither stay in place of this run's files nor
+// are they this run's to delete. Nor is what only has the name of a checkpoint.
 void CheckpointFolder::rotate(std::int64_t step) const {
   std::vector<std::filesystem::path> old;
   for (const auto& [of, path] : files_in(m_options.folder))
-    if (of <= step) old.push_back(path);
+    if (of <= step && is_checkpoint(path)) old.push_back(path);
   const std::size_t keep = m_options.keep == 0 ? old.size() : static_cast<std::size_t>(m_options.keep);
   old.resize(old.size() - std::min(keep, old.size()));
   // What a killed run left half-written.

@@ -67,11 +67,11 @@ class Decks(MemoryTest):
                 self.assertIn(f"unknown key '{key}' in [run]", done.stderr)
 
     def test_output_that_cannot_be_written_is_a_failure(self):
-        deck = self.deck("context = 16\n")
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([self.PROGRAM, deck], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertIn("error: cannot write to", done.stderr)
+        for argument in (self.deck("context = 16\n"), "--version", "--describe-deck", "--deck-schema", "--help"):
+            with self.subTest(argument=argument), open("/dev/full", "w") as full:
+                done = subprocess.run([self.PROGRAM, argument], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn("error: cannot write to", done.stderr)
 
     def test_the_time_limit_stops(self):
         self.deck("context = [16, 32]\n")

@@ -72,6 +72,28 @@ class ForeignFiles(FolderTest):
         self.assertEqual(sorted(self.contents("out")), ["config.json", "model.safetensors", "notes.txt"])
         self.assertEqual(self.files(), ["deck.h5", "deck.toml", "out"])
 
+    def test_the_shards_of_a_model_that_is_replaced_go_with_it(self):
+        self.put_note("out")
+        out = self.folder / "out"
+        for name in ("config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "other.safetensors"):
+            (out / name).write_text("old")
+        shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors", "c": "notes.txt"}
+        (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+        (out / "tokenizer.json").write_text("kept: the trained model brings none")
+        self.train("output.model=out", "output.overwrite=true")
+        self.check_note("out")
+        self.assertEqual(sorted(self.contents("out")),
+                         ["config.json", "model.safetensors", "notes.txt", "other.safetensors", "tokenizer.json"])
+
+    def test_an_index_that_is_damaged_stays_with_what_it_names(self):
+        self.put_note("out")
+        for text in ('{"weight_map": {"a": "../deck.toml"}}', "not JSON"):
+            with self.subTest(text=text):
+                (self.folder / "out/model.safetensors.index.json").write_text(text)
+                self.train("output.model=out", "output.overwrite=true")
+                self.assertEqual((self.folder / "out/model.safetensors.index.json").read_text(), text)
+                self.assertTrue((self.folder / "deck.toml").exists())
+
     def test_a_first_run_that_may_resume_replaces_nothing(self):
         self.put_note("out")
         self.train()

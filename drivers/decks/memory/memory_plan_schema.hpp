@@ -95,7 +95,7 @@ template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
          .help = "most memory that a case may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes), as in decks of kind `train`",
+                 "(bytes); on a device, of its memory",
          .default_text = "what is available"},
         t.budget);
 }

@@ -216,7 +216,7 @@ void describe(V& v, MemoryTable& t) {
       t.recompute);
   v.key({.name = "budget",
          .help = "most memory that the run may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes); a run that needs more is refused before it starts",
+                 "(bytes); on a device, of its memory; a run that needs more is refused before it starts",
          .default_text = "what is free"},
         t.budget);
 }
