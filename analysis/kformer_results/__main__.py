@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .memory_plots import save_memory_plot
 from .plots import save_plots
-from .reader import ResultFileError, open_results
+from .reader import DAMAGE, ResultFileError, open_results
 from .series import (
     case_frame,
     crossover_table,
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.run(groups, options)
     except (ResultFileError, OSError) as error:
         return _fail(error)
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         kind = groups[""].attrs.get("kind", "")
         what = f"{options.file}: its groups are not those of a result file of kind '{kind}'"
         return _fail(f"{what} ({type(error).__name__}: {error})")

@@ -11,6 +11,18 @@ SCHEMA = "kformer-results"
 SCHEMA_MAJOR = 1
 # Of all datasets of a file together. A small file can declare any size, and everything is read.
 MOST_BYTES = 2**30
+# What h5py, h5netcdf and xarray raise for a file that is damaged.
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class ResultFileError(Exception):
@@ -32,7 +44,10 @@ def open_results(path) -> dict[str, xr.Dataset]:
     path = Path(path)
     groups = {name: _open_group(path, name) for name in _group_names(path)}
     if "cases" in groups:
-        groups["cases"] = _with_rates(groups["cases"])
+        try:
+            groups["cases"] = _with_rates(groups["cases"])
+        except DAMAGE as error:
+            raise ResultFileError(f"{path}: the columns of 'cases' do not fit together: {error}") from error
     return groups
 
 
@@ -47,7 +62,7 @@ def _group_names(path: Path) -> list[str]:
             file.visititems(items.__setitem__)
             _check_size(path, items.values())
             return [name for name, item in items.items() if isinstance(item, h5py.Group)]
-    except (OSError, RuntimeError, ValueError) as error:
+    except DAMAGE as error:
         raise ResultFileError(f"{path}: is not a readable HDF5 file ({error})") from error
 
 
@@ -86,7 +101,7 @@ def _open_group(path: Path, name: str) -> xr.Dataset:
         # h5netcdf by name: the default would take another installed engine by the ending ".part".
         with xr.open_dataset(path, group=name or None, engine="h5netcdf") as dataset:
             return _decode_flags(dataset.load())
-    except (AttributeError, KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         raise ResultFileError(f"{path}: xarray cannot open group '/{name}': {error}") from error
 
 
