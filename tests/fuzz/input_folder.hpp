@@ -26,7 +26,7 @@ class InputFolder {
 
   /// Replaces the contents.
   /// \return the path of the file
-  const std::filesystem::path& put(std::string_view bytes) {
+  const std::filesystem::path& put(std::string_view bytes) const {
     if (::ftruncate(m_file, 0) != 0 || ::pwrite(m_file, bytes.data(), bytes.size(), 0) != std::ssize(bytes))
       throw std::runtime_error("cannot write '" + m_path.string() + "'");
     return m_path;

@@ -31,6 +31,31 @@ void read_tokenizer_json(std::string_view bytes) {
   tokenise(*open_tokenizer(TokenizerFormat::hf, folder.folder()));
 }
 
+// A file that stands beside a tokenizer and says which of its tokens begin and end a text.
+void read_beside_tokenizer(const InputFolder& folder, std::string_view bytes) {
+  constexpr std::string_view tokenizer =
+      R"({"added_tokens": [{"id": 0, "content": "<s>", "special": true}], "normalizer": null,
+          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+          "post_processor": null, "decoder": {"type": "ByteLevel"},
+          "model": {"type": "BPE", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}})";
+  const auto file = folder.folder() / "tokenizer.json";
+  if (!std::filesystem::exists(file)) put_contents(file, std::string(tokenizer));
+  folder.put(bytes);
+  const auto opened = open_tokenizer(TokenizerFormat::hf, folder.folder());
+  tokenise(*opened);
+  if (!opened->chat_template().empty()) ChatTemplate::recognise(opened->chat_template());
+}
+
+void read_tokenizer_config(std::string_view bytes) {
+  static const InputFolder folder("tokenizer_config.json");
+  read_beside_tokenizer(folder, bytes);
+}
+
+void read_generation_config(std::string_view bytes) {
+  static const InputFolder folder("generation_config.json");
+  read_beside_tokenizer(folder, bytes);
+}
+
 void read_sentencepiece(std::string_view bytes) {
   static InputFolder folder("tokenizer.model");
   tokenise(*open_tokenizer(TokenizerFormat::sentencepiece, folder.put(bytes)));
@@ -55,7 +80,9 @@ void read_chat_template(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> text_targets() {
-  static constexpr std::array<FuzzTarget, 4> targets{{{"tokenizer_json", read_tokenizer_json},
+  static constexpr std::array<FuzzTarget, 6> targets{{{"tokenizer_json", read_tokenizer_json},
+                                                      {"tokenizer_config", read_tokenizer_config},
+                                                      {"generation_config", read_generation_config},
                                                       {"sentencepiece", read_sentencepiece},
                                                       {"gguf_vocabulary", read_gguf_vocabulary},
                                                       {"chat_template", read_chat_template}}};

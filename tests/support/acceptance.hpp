@@ -37,7 +37,7 @@ inline const ProcessorFlags& processor_flags() {
 
 /// The flags that an instruction set of SIMD kernels needs, or nothing if the name is not one of them.
 inline std::optional<ProcessorFlags> flags_needed(std::string_view isa) {
-  const ProcessorFlags avx512{"avx512f", "avx512bw", "avx512dq", "avx512vl"};
+  ProcessorFlags avx512{"avx512f", "avx512bw", "avx512dq", "avx512vl"};
   const auto with = [&](const char* more) {
     ProcessorFlags all = avx512;
     all.insert(more);
