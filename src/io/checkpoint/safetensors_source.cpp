@@ -50,8 +50,8 @@ void add_shards(CheckpointContents& contents, const fs::path& index) {
 
 /// The file or index in a folder.
 fs::path weights_in(const fs::path& folder) {
-  const fs::path whole = folder / "model.safetensors";
-  const fs::path index = folder / (std::string("model") + index_suffix);
+  fs::path whole = folder / "model.safetensors";
+  fs::path index = folder / (std::string("model") + index_suffix);
   std::error_code ignored;
   if (fs::exists(whole, ignored)) return whole;
   if (fs::exists(index, ignored)) return index;

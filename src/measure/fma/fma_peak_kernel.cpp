@@ -32,7 +32,7 @@ T burst(std::int64_t iterations, T factor) {
 }
 
 template <class T>
-constexpr double flops = 2.0 * sums * (KFORMER_FMA_BYTES / sizeof(T));
+constexpr double flops = 2.0 * double(sums * (KFORMER_FMA_BYTES / sizeof(T)));
 
 }  // namespace
 

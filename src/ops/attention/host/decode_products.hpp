@@ -26,6 +26,7 @@ struct Stream {
   KFORMER_SIMD_INLINE void ask(const T* at) const {
     const auto address = reinterpret_cast<std::uintptr_t>(at);
     if (stored_width<T> * sizeof(T) == 64 || address % 64 < stored_width<T> * sizeof(T))
+      // A pointer may not be moved outside its array. NOLINTNEXTLINE(performance-no-int-to-ptr)
       __builtin_prefetch(reinterpret_cast<const void*>(address + ahead), 0, 2);
   }
 };

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #if defined(__AVX2__)
@@ -46,6 +47,7 @@ template <class C>
 inline constexpr int width = vector_bytes / static_cast<int>(sizeof(C));
 
 template <class C, int n>
+  requires std::is_arithmetic_v<C>
 struct VectorOf {
   typedef C type __attribute__((vector_size(n * sizeof(C))));
 };
