@@ -90,7 +90,7 @@ std::string standard_error_of(F call) {
   std::fflush(stderr);
   ::dup2(before, 2);
   ::close(before);
-  std::rewind(file);
+  BOOST_REQUIRE(std::fseek(file, 0, SEEK_SET) == 0);
   std::string text;
   for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
   std::fclose(file);

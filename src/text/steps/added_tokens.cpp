@@ -36,7 +36,9 @@ std::string_view first_of(std::string_view text) {
 
 std::string_view last_of(std::string_view text) {
   std::size_t begin = text.size();
-  while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0) == 0x80) {
+  while (begin > 0) {
+    --begin;
+    if ((static_cast<unsigned char>(text[begin]) & 0xC0) != 0x80) break;
   }
   return text.substr(begin);
 }

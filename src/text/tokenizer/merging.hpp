@@ -82,7 +82,7 @@ void Symbols::merge(Find find) {
     if (left.text.empty() || left.after < 0) continue;
     Symbol& right = m_symbols[left.after];
     if (left.text.size() + right.text.size() != best.size) continue;
-    left = {best.joined.id, {left.text.data(), best.size}, left.before, right.after};
+    left = {best.joined.id, std::string_view(left.text.data(), best.size), left.before, right.after};
     right.text = {};
     if (left.after >= 0) m_symbols[left.after].before = best.left;
     if (left.before >= 0)

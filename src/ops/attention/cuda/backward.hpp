@@ -56,14 +56,14 @@ struct BackwardKernel {
     SharedAddress own_first, own_second, partner_first, partner_second, shared_statistics;
     float of_first[Tiles::first ? features / 8 : 1][4], of_second[Tiles::second ? features / 8 : 1][4];
 
-    KFORMER_DEVICE Block(const BackwardKernel& kernel, const QueryTile& tile_, int head_)
+    KFORMER_DEVICE Block(const BackwardKernel& kernel, const QueryTile& of_tile, int of_head)
         : g(kernel.g),
           a(kernel.g.a),
-          tile(tile_),
-          head(head_),
+          tile(of_tile),
+          head(of_head),
           lane(thread_index() % 32),
           warp(thread_index() / 32),
-          length(owned_length<side>(tile_)) {
+          length(owned_length<side>(of_tile)) {
       partner_first = shared_begin();
       partner_second = partner_first + partner_bytes;
       own_first = partner_second + partner_bytes;

@@ -59,10 +59,10 @@ struct ForwardKernel {
     float result[row_tiles][features / 8][4];
     Softmax<row_tiles> softmax;
 
-    KFORMER_DEVICE Block(const ForwardKernel& kernel, const QueryTile& tile_, int head_)
+    KFORMER_DEVICE Block(const ForwardKernel& kernel, const QueryTile& of_tile, int of_head)
         : a(kernel.a),
-          tile(tile_),
-          head(head_),
+          tile(of_tile),
+          head(of_head),
           lane(thread_index() % 32),
           warp(thread_index() / 32),
           softmax(kernel.a) {

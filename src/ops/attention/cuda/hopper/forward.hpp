@@ -67,11 +67,11 @@ struct ForwardKernel {
     SharedAddress query_full;
     KeyRing key, value;
 
-    KFORMER_DEVICE explicit Block(const ForwardKernel& kernel_)
-        : kernel(kernel_),
-          a(kernel_.a),
+    KFORMER_DEVICE explicit Block(const ForwardKernel& of_kernel)
+        : kernel(of_kernel),
+          a(of_kernel.a),
           head(block_index() % a.q_heads),
-          tile(find_tile<queries>(kernel_.sequences, block_index() / a.q_heads)) {
+          tile(find_tile<queries>(of_kernel.sequences, block_index() / a.q_heads)) {
       const int last_query = (tile.first + queries < tile.q_len ? tile.first + queries : tile.q_len) - 1;
       const int end = visible_keys(a, tile, last_query).end;
       first_key = visible_keys(a, tile, tile.first).begin / keys * keys;
@@ -114,14 +114,14 @@ struct ForwardKernel {
     float result[features / 8][4];
     Softmax<1> softmax;
 
-    KFORMER_DEVICE Consumer(const Block& block_, int group_)
-        : block(block_),
-          a(block_.a),
-          group(group_),
+    KFORMER_DEVICE Consumer(const Block& of_block, int of_group)
+        : block(of_block),
+          a(of_block.a),
+          group(of_group),
           thread(thread_index() % warpgroup_threads),
           lane(thread_index() % 32),
-          first_row(block_.tile.first + 64 * group_ + thread_index() % warpgroup_threads / 32 * 16),
-          softmax(block_.a) {
+          first_row(of_block.tile.first + 64 * of_group + thread_index() % warpgroup_threads / 32 * 16),
+          softmax(of_block.a) {
       KFORMER_DEVICE_UNROLL
       for (int n = 0; n < features / 8; ++n) {
         KFORMER_DEVICE_UNROLL
