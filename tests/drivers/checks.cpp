@@ -15,7 +15,10 @@ using kformer::measure::HostArrays;
 
 HostArray matrix(std::size_t rows, std::size_t cols) {
   HostArray array{{rows, cols}, std::vector<double>(rows * cols)};
-  for (std::size_t i = 0; i < array.values.size(); ++i) array.values[i] = static_cast<double>(i / cols);
+  for (std::size_t i = 0; i < array.values.size(); ++i) {
+    const std::size_t row = i / cols;
+    array.values[i] = static_cast<double>(row);
+  }
   return array;
 }
 

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(without_knowing_what_there_is_nothing_is_said) {
   const auto c = planned(counter, point(1, 100), {});
   BOOST_TEST(c.fits());
   BOOST_TEST(c.largest_context == -1);
-  BOOST_TEST(plan_row(c).find("?") != std::string::npos);
+  BOOST_TEST(plan_row(c).find('?') != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(all_cases_are_in_the_file) {

@@ -68,8 +68,9 @@ class Hdf5Reader {
     std::vector<char*> pointers(count(path));
     const hdf5::Dataset dataset = open_dataset(path);
     const hdf5::Datatype type = hdf5::utf8_string_type();
-    hdf5::check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()), "read",
-                path);
+    hdf5::check(
+        H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, static_cast<void*>(pointers.data())),
+        "read", path);
     return take(pointers);
   }
 
@@ -77,7 +78,7 @@ class Hdf5Reader {
     const hdf5::Attribute attribute = open_attribute(path, name);
     const hdf5::Datatype type = hdf5::utf8_string_type();
     std::vector<char*> pointer(1);
-    hdf5::check(H5Aread(attribute.get(), type.get(), pointer.data()), "read", name);
+    hdf5::check(H5Aread(attribute.get(), type.get(), static_cast<void*>(pointer.data())), "read", name);
     return take(pointer).front();
   }
 
