@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_configuration_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
-  for (const std::string keys :
+  for (const std::string& keys :
        {llama + R"(, "eos_token_id": [1, 2], "tie_word_embeddings": true, "rms_norm_eps": 1e-5,
          "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
          "original_max_position_embeddings": 8192})",
