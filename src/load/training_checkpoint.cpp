@@ -125,9 +125,10 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
 // are they this run's to delete. Nor is what only has the name of a checkpoint.
 void CheckpointFolder::rotate(std::int64_t step) const {
   std::vector<std::filesystem::path> old;
-  for (const auto& [of, path] : files_in(m_options.folder))
-    if (of <= step && is_checkpoint(path)) old.push_back(path);
-  const std::size_t keep = m_options.keep == 0 ? old.size() : static_cast<std::size_t>(m_options.keep);
+  const auto keep = static_cast<std::size_t>(m_options.keep);
+  if (keep > 0)
+    for (const auto& [of, path] : files_in(m_options.folder))
+      if (of <= step && is_checkpoint(path)) old.push_back(path);
   old.resize(old.size() - std::min(keep, old.size()));
   // What a killed run left half-written.
   for (const auto& entry : std::filesystem::directory_iterator(m_options.folder))
