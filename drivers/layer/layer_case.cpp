@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <sstream>
 
 #include "kformer/model/flops.hpp"
 #include "sweep/judge.hpp"
@@ -39,6 +40,16 @@ namespace {
 // A step is checked by its gradients.
 Direction pass_of(const LayerCase& point) {
   return point.direction == Direction::forward ? Direction::forward : Direction::backward;
+}
+
+// The reference computes attention in the form that the case does not: the case's own kernels of it need no
+// stand-in, and cases that differ in nothing else share the reference.
+std::string besides_attention(const std::string& ran) {
+  std::istringstream in(ran);
+  std::string others;
+  for (std::string name; in >> name;)
+    if (name.find("attention_") == name.npos) others += name + ' ';
+  return others;
 }
 }  // namespace
 
@@ -110,13 +121,11 @@ LayerTask LayerSweep::reference_task(const LayerCase& point, const std::string& 
   return exact;
 }
 
-// The naive computation in the same precision: standard attention through the portable kernels, every array
-// stored; where the case is that, flash attention takes its place.
-LayerTask LayerSweep::naive_task(const LayerCase& point) const {
-  LayerTask textbook = task(point);
-  textbook.direction = pass_of(point);
-  textbook.algorithm =
-      point.impl == AttentionAlgorithm::standard ? AttentionAlgorithm::flash : AttentionAlgorithm::standard;
+// The naive computation in the same precision, through the portable kernels and with the attention of the
+// reference: both forms of attention share it.
+LayerTask LayerSweep::naive_task(const LayerCase& point, const std::string& ran) const {
+  LayerTask textbook = reference_task(point, ran);
+  textbook.precision = task(point).precision;
   return textbook;
 }
 
@@ -128,17 +137,20 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
   const auto make = [](const std::string& space, DType in, const LayerTask& task) {
     return [=](const std::shared_ptr<Ledger>& ledger) { return make_layer_run(space, in, task, ledger); };
   };
-  const MakeRun reference = make(host, DType::f64, reference_task(point, result.kernels)),
-                textbook = make(point.execution_space, naive_stand_in(dtype).dtype, naive_task(point));
-  result.check_bytes = check_bytes(reference, textbook, backward);
+  const LayerTask in_double = reference_task(point, result.kernels), naive = naive_task(point, result.kernels);
+  const DType of_naive = naive_stand_in(dtype).dtype;
+  const MakeRun make_exact = make(host, DType::f64, in_double),
+                make_naive = make(point.execution_space, of_naive, naive);
+  result.check_bytes = check_bytes(make_exact, make_naive, backward);
   if (!fits_check(host, result)) return;
 
   const auto key = [&](const std::string& space, DType in, const LayerTask& task) {
     return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
                        point.seq_len);
   };
-  const auto exact = m_references.get(key(host, DType::f64, reference_task(point, result.kernels)),
-                                      reference_kernels(result.kernels), backward, reference, stop);
+  const auto exact =
+      m_references.get(key(host, DType::f64, in_double), reference_kernels(besides_attention(result.kernels)),
+                       backward, make_exact, stop);
   if (!exact) return interrupted(result);
   result.check_kernels = exact->kernels;
   if (!independent(result)) return;
@@ -147,11 +159,10 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     result.status = CaseStatus::ok;
     return;
   }
-  const auto naive =
-      m_references.get(key(point.execution_space, naive_stand_in(dtype).dtype, naive_task(point)),
-                       portable_kernels(), backward, textbook, stop);
-  if (!naive) return interrupted(result);
-  result.message = judge(results, exact->arrays, naive->arrays, dtype, [&](const std::string& name) {
+  const auto textbook = m_references.get(key(point.execution_space, of_naive, naive), portable_kernels(),
+                                         backward, make_naive, stop);
+  if (!textbook) return interrupted(result);
+  result.message = judge(results, exact->arrays, textbook->arrays, dtype, [&](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
   });
   result.status = CaseStatus::ok;

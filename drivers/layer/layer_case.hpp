@@ -42,7 +42,7 @@ class LayerSweep {
              const std::function<bool()>& stop);
   void check_steps(const LayerCase& point, CaseResult& result) const;
   LayerTask reference_task(const LayerCase& point, const std::string& ran) const;
-  LayerTask naive_task(const LayerCase& point) const;
+  LayerTask naive_task(const LayerCase& point, const std::string& ran) const;
 
   const LayerSweepDeck& m_deck;
   LlamaConfig m_config;
