@@ -38,7 +38,8 @@ BOOST_AUTO_TEST_CASE(every_step_gets_its_input_back) {
       std::int64_t wrong = 0;
       const auto reverse = [&](std::int64_t i, const Vector& x, const Vector&, const Vector&) {
         states.fetch(exec, i, x.data(), i > 0 ? chain.offloaded(i - 1).data() : nullptr);
-        const double expected = pass + static_cast<double>(i * (i + 1) / 2);
+        const std::int64_t added = i * (i + 1) / 2;
+        const double expected = pass + static_cast<double>(added);
         std::int64_t differ = 0;
         Kokkos::parallel_reduce(
             "compare", Kokkos::RangePolicy<Exec>(exec, 0, size),

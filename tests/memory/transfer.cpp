@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(copies_follow_the_work_of_their_instance) {
   }
   for (int round = 0; round < 10; ++round)
     for (std::size_t i = 0; i < 2; ++i) {
-      const Matrix<Space> device = devices[i];
+      const Matrix<Space>& device = devices[i];
       const std::int32_t first = round + static_cast<std::int32_t>(i);
       Kokkos::parallel_for(
           "kformer::test::count_up", Kokkos::RangePolicy<Exec>(instances[i], 0, rows * cols),

@@ -17,6 +17,8 @@
 
 namespace kformer::Testing {
 
+// Clang 19 cannot deduce the template arguments of operands that are made inside these lambdas.
+
 template <class T>
 void add_rms_norm(std::vector<PublicFunction>& table) {
   using C = compute_t<T>;
@@ -26,11 +28,10 @@ void add_rms_norm(std::vector<PublicFunction>& table) {
   const auto bytes = workspace(rms_norm_backward_workspace_bytes<T>(Exec(), 5, 12));
   table.push_back(row<Impl::RmsNormForward>(
       "rms_norm_forward", [=](const auto&... exec) { rms_norm_forward(exec..., x, weight, y, rstd); }));
-  table.push_back(row<Impl::RmsNormForward>("rms_norm_residual_forward", [=](const auto&... exec) {
-    rms_norm_residual_forward(
-        exec..., RmsNormResidualForwardOperands{
-                     .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd});
-  }));
+  const RmsNormResidualForwardOperands added{
+      .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd};
+  table.push_back(row<Impl::RmsNormForward>(
+      "rms_norm_residual_forward", [=](const auto&... exec) { rms_norm_residual_forward(exec..., added); }));
   const Tokens<T> q("q", 5, 4, 12), k("k", 5, 2, 12);
   const QkNormForwardOperands heads{.q = q,
                                     .k = k,
@@ -42,18 +43,14 @@ void add_rms_norm(std::vector<PublicFunction>& table) {
                                     .k_rstd = Matrix<C>("k_rstd", 5, 2)};
   table.push_back(row<Impl::QkNormForward>("qk_norm_forward",
                                            [=](const auto&... exec) { qk_norm_forward(exec..., heads); }));
-  table.push_back(row<Impl::RmsNormBackward>("rms_norm_backward", [=](const auto&... exec) {
-    rms_norm_backward(
-        exec...,
-        RmsNormBackwardOperands{.x = x, .weight = weight, .rstd = rstd, .dy = y, .dx = sum, .dweight = dweight},
-        bytes);
-  }));
+  const RmsNormBackwardOperands backward{
+      .x = x, .weight = weight, .rstd = rstd, .dy = y, .dx = sum, .dweight = dweight};
+  table.push_back(row<Impl::RmsNormBackward>(
+      "rms_norm_backward", [=](const auto&... exec) { rms_norm_backward(exec..., backward, bytes); }));
+  const RmsNormResidualBackwardOperands residual_backward{
+      .sum = x, .weight = weight, .rstd = rstd, .dy = y, .dsum = residual, .dx = sum, .dweight = dweight};
   table.push_back(row<Impl::RmsNormBackward>("rms_norm_residual_backward", [=](const auto&... exec) {
-    rms_norm_residual_backward(
-        exec...,
-        RmsNormResidualBackwardOperands{
-            .sum = x, .weight = weight, .rstd = rstd, .dy = y, .dsum = residual, .dx = sum, .dweight = dweight},
-        bytes);
+    rms_norm_residual_backward(exec..., residual_backward, bytes);
   }));
 }
 
@@ -101,11 +98,10 @@ void add_linear(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward", [=](const auto&... exec) {
     linear_rope_forward(exec..., x, weight, cos, sin, y, {.heads = 1, .seq_len = 5});
   }));
+  const LinearBiasRopeForwardOperands biased{
+      .x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y};
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const auto&... exec) {
-    linear_bias_rope_forward(
-        exec...,
-        LinearBiasRopeForwardOperands{.x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y},
-        {.heads = 1, .seq_len = 5});
+    linear_bias_rope_forward(exec..., biased, {.heads = 1, .seq_len = 5});
   }));
   const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, 5, 12), weights("weights", 2, 7, 12),
       ys("ys", 2, 5, 7);
@@ -144,14 +140,14 @@ void add_swiglu_mlp(std::vector<PublicFunction>& table) {
                                       .dx = Matrix<T>("dx", 5, 12),
                                       .dweight_gate_up = Matrix<C>("dweight_gate_up", 14, 12),
                                       .dweight_down = Matrix<C>("dweight_down", 12, 7)};
-  table.push_back(row<Impl::LinearForward>("swiglu_mlp_forward", [=](const auto&... exec) {
-    swiglu_mlp_forward(exec..., SwigluMlpForwardOperands{.x = all.x,
-                                                         .weight_gate_up = all.weight_gate_up,
-                                                         .weight_down = all.weight_down,
-                                                         .gate_up = all.gate_up,
-                                                         .product = all.product,
-                                                         .y = all.dx});
-  }));
+  const SwigluMlpForwardOperands forward{.x = all.x,
+                                         .weight_gate_up = all.weight_gate_up,
+                                         .weight_down = all.weight_down,
+                                         .gate_up = all.gate_up,
+                                         .product = all.product,
+                                         .y = all.dx};
+  table.push_back(row<Impl::LinearForward>("swiglu_mlp_forward",
+                                           [=](const auto&... exec) { swiglu_mlp_forward(exec..., forward); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "swiglu_mlp_backward", [=](const auto&... exec) { swiglu_mlp_backward(exec..., all); }));
 }
@@ -165,18 +161,15 @@ void add_standard_attention(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::StandardAttentionForward>("standard_attention_forward", [=](const auto&... exec) {
     standard_attention_forward(exec..., q, k, v, out, probabilities);
   }));
-  table.push_back(
-      row<Impl::StandardAttentionForward>("standard_attention_masked_forward", [=](const auto&... exec) {
-        standard_attention_masked_forward(
-            exec..., StandardAttentionMaskedForwardOperands{
-                         .q = q, .k = k, .v = v, .mask = mask, .out = out, .probabilities = probabilities});
-      }));
+  const StandardAttentionMaskedForwardOperands masked{
+      .q = q, .k = k, .v = v, .mask = mask, .out = out, .probabilities = probabilities};
+  table.push_back(row<Impl::StandardAttentionForward>(
+      "standard_attention_masked_forward",
+      [=](const auto&... exec) { standard_attention_masked_forward(exec..., masked); }));
+  const StandardAttentionBackwardOperands backward{
+      .q = q, .k = k, .v = v, .probabilities = probabilities, .dout = out, .dq = dq, .dk = dk, .dv = dv};
   table.push_back(row<Impl::StandardAttentionBackward>("standard_attention_backward", [=](const auto&... exec) {
-    standard_attention_backward(
-        exec...,
-        StandardAttentionBackwardOperands{
-            .q = q, .k = k, .v = v, .probabilities = probabilities, .dout = out, .dq = dq, .dk = dk, .dv = dv},
-        {}, bytes);
+    standard_attention_backward(exec..., backward, {}, bytes);
   }));
 }
 

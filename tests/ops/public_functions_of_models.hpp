@@ -168,21 +168,19 @@ void add_kv_cache(std::vector<PublicFunction>& table) {
   table.push_back(row<Impl::KvCopy>("kv_copy", [=](const auto&... exec) { kv_copy(exec..., arrays, others); }));
   table.push_back(
       row<Impl::KvCompact>("kv_compact", [=](const auto&... exec) { kv_compact(exec..., arrays, kept); }));
-  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8", [=](const auto&... exec) {
-    kv_append_int8(exec..., KvAppendInt8Operands{.k = k,
-                                                 .v = v,
-                                                 .slots = slots,
-                                                 .k_codes = k_codes,
-                                                 .k_scale = k_scale,
-                                                 .v_codes = v_codes,
-                                                 .v_scale = v_scale});
-  }));
-  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8", [=](const auto&... exec) {
-    kv_gather_int8(
-        exec...,
-        KvGatherInt8Operands{
-            .k_codes = k_codes, .k_scale = k_scale, .v_codes = v_codes, .v_scale = v_scale, .k = k, .v = v});
-  }));
+  const KvAppendInt8Operands appended{.k = k,
+                                      .v = v,
+                                      .slots = slots,
+                                      .k_codes = k_codes,
+                                      .k_scale = k_scale,
+                                      .v_codes = v_codes,
+                                      .v_scale = v_scale};
+  table.push_back(row<Impl::KvAppendInt8>("kv_append_int8",
+                                          [=](const auto&... exec) { kv_append_int8(exec..., appended); }));
+  const KvGatherInt8Operands gathered{
+      .k_codes = k_codes, .k_scale = k_scale, .v_codes = v_codes, .v_scale = v_scale, .k = k, .v = v};
+  table.push_back(row<Impl::KvGatherInt8>("kv_gather_int8",
+                                          [=](const auto&... exec) { kv_gather_int8(exec..., gathered); }));
   table.push_back(row<Impl::KvAttentionMass>("kv_attention_mass", [=](const auto&... exec) {
     kv_attention_mass(exec..., q, k_cache, lse, positions, mass);
   }));
