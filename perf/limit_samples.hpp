@@ -1,31 +1,24 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <tuple>
+#include <type_traits>
 
 #include "case.hpp"
-#include "measure/fma/fma_peak.hpp"
+#include "measure/bursts/host_bursts.hpp"
 #include "measure/machine_space.hpp"
 
 namespace kformer::perf {
 
-/// Seconds of a loop on every thread of the space at once, each thread in its own iteration.
-template <class Loop>
-double seconds_on_all_threads(const Space& exec, const Loop& loop) {
-  const auto launch = [&] {
-    Kokkos::parallel_for("kformer::perf::fma_peak", Kokkos::RangePolicy<Space>(exec, 0, exec.concurrency()),
-                         [=](int) { loop(); });
-  };
-  return measure::seconds_of(exec, launch);
-}
-
-/// The multiply-add rate of all threads together, in T. The clock of a processor wanders, so samples are short
-/// and meant to be taken between the measurements they judge.
+/// The rate of a burst of all threads together. The clock of a processor wanders, so samples are short and meant to
+/// be taken between the measurements they judge.
 template <class T>
-class FmaRate {
+class BurstRate {
  public:
-  FmaRate() {
+  explicit BurstRate(const measure::ArithmeticBurst<T>& burst) : m_burst(burst) {
     constexpr double sample_s = 0.01;
     while (seconds() < 0.1 * sample_s) m_iterations *= 2;
     m_iterations = static_cast<std::int64_t>(static_cast<double>(m_iterations) * sample_s / seconds()) + 1;
@@ -37,13 +30,33 @@ class FmaRate {
 
  private:
   double seconds() const {
-    return seconds_on_all_threads(
-        m_exec, [burst = m_burst, iterations = m_iterations] { burst.run(iterations, T(0.5)); });
+    const auto launch = [this] {
+      Kokkos::parallel_for(
+          "kformer::perf::burst", Kokkos::RangePolicy<Space>(m_exec, 0, m_exec.concurrency()),
+          [burst = m_burst, iterations = m_iterations](int) { burst.run(iterations, T(0.5)); });
+    };
+    return measure::seconds_of(m_exec, launch);
   }
 
   Space m_exec;
-  measure::FmaBurst<T> m_burst = measure::host_fma().burst<T>();
+  measure::ArithmeticBurst<T> m_burst;
   std::int64_t m_iterations = 1024;
+};
+
+/// The rate that a host's kernel of storage type T cannot exceed: multiply-adds, or pairs of bf16 products.
+template <class T>
+class HostRate {
+ public:
+  HostRate() {
+    if (const auto& pairs = measure::host_bursts().bf16; std::is_same_v<T, bf16> && pairs.run != nullptr)
+      m_pairs.emplace(pairs);
+  }
+  /// FLOP/s.
+  double sample() const { return std::max(m_multiply_adds.sample(), m_pairs ? m_pairs->sample() : 0.0); }
+
+ private:
+  BurstRate<compute_t<T>> m_multiply_adds{measure::host_bursts().template multiply_adds<compute_t<T>>()};
+  std::optional<BurstRate<float>> m_pairs;
 };
 
 /// The rate of a matrix product in T.
@@ -91,9 +104,9 @@ class LimitSamples {
   }
 
  private:
-  // A host's multiply-adds, a device's products of matrices: what its kernels are written in.
+  // A host's instructions, a device's products of matrices: what its kernels are written in.
   template <class T>
-  using ArithmeticRate = std::conditional_t<on_host, FmaRate<compute_t<T>>, MatmulRate<T>>;
+  using ArithmeticRate = std::conditional_t<on_host, HostRate<T>, MatmulRate<T>>;
 
   double flop_rate(DType dtype) {
     return dispatch_dtype(dtype, [&]<class T>(std::type_identity<T>) {
@@ -106,11 +119,9 @@ class LimitSamples {
     return rate->sample();
   }
 
-  template <class... Rates>
-  using Made = std::tuple<std::unique_ptr<Rates>...>;
-  std::conditional_t<on_host, Made<FmaRate<float>, FmaRate<double>>,
-                     Made<MatmulRate<float>, MatmulRate<double>, MatmulRate<bf16>, MatmulRate<f16>>>
-      m_arithmetic;
+  template <class... T>
+  using RatesOf = std::tuple<std::unique_ptr<ArithmeticRate<T>>...>;
+  RatesOf<float, double, bf16, f16> m_arithmetic;
   std::unique_ptr<CopyRate> m_copy;
 };
 

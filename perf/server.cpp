@@ -51,7 +51,7 @@ class Server {
  private:
   Json about() const {
     return {{"version", measure::version_line(m_program)},
-            {"isa", measure::host_fma().instructions},
+            {"isa", measure::host_bursts().instructions},
             {"device", device_name()},
             {"threads", Space().concurrency()},
             {"cache_bytes", last_level_cache_bytes()}};

@@ -86,7 +86,10 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
   if (checked) kept = ResultRows::judged;
   if (output) kept = ResultRows::all;
   measure::HostArrays results =
-      measure_run(make, {point.direction, kept, &m_deck.timing, &m_deck.profile, stop}, result);
+      measure_run(make,
+                  {point.direction, kept, &m_deck.timing, &m_deck.profile, stop,
+                   [&] { return m_limits.now(point.execution_space, point.dtype, result.bytes_min); }},
+                  result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
   if (checked) check(point, judged_part(std::move(results)), result, stop);

@@ -7,6 +7,7 @@
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
 #include "sweep/check_kernels.hpp"
+#include "sweep/limit_samples.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"
 
@@ -43,6 +44,7 @@ class AttentionSweep {
   const AttentionCompareDeck& m_deck;
   const AttentionTensors* m_tensors;
   ReferenceRuns m_references;
+  LimitSamples m_limits;
   measure::HostArrays m_last;
 };
 

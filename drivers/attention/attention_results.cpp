@@ -5,28 +5,11 @@
 
 #include <iterator>
 
-#include "measure/spaces.hpp"
-
 namespace kformer::drivers {
 
 namespace {
 
 using enum ColumnType;
-
-double fma_rate(const AttentionCase& point, const measure::MachineLimits& limits) {
-  return point.dtype == DType::f64 ? limits.fma_rate_f64 : limits.fma_rate_f32;
-}
-
-// Devices have 16-bit instructions that are much faster than float multiply-adds.
-double flop_limit(const AttentionCase& point, const measure::MachineLimits& limits) {
-  const DType dtype = point.dtype;
-  return size_of(dtype) == 2 && !measure::runs_on_host(point.execution_space) ? limits.matmul_rate(dtype)
-                                                                              : fma_rate(point, limits);
-}
-
-double share_of_limit(const AttentionResult& result, const measure::MachineLimits& limits) {
-  return share_of_limit(result, flop_limit(result.point, limits), limits.copy_bandwidth);
-}
 
 void declare_shape_columns(Table& t, const char* q_len) {
   t.column({"window", i64, "1", "keys at this distance or more are hidden, 0 = none"});
@@ -54,17 +37,13 @@ Table& declare_cases(ResultFile& file) {
   declare_shape_columns(t, "queries of a sequence");
   t.column({"seq_len", i64, "1", "keys per sequence"});
   declare_measured_columns(t);
-  t.column({"share_of_fma_peak", f64, "1", "flop_rate over the machine's rate of multiply-adds"});
+  t.column({"share_of_fma_peak", f64, "1", "flop_rate over flop_rate_limit"});
   t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
   t.attribute(
       "flops_formula",
       "forward 2*heads*(head_dim + v_head_dim) per query-key pair that sees each other; these are batch * "
       "q_len * seq_len, half of that where a causal mask without window cuts a square, and counted one by "
       "one with a window, or with a causal mask where q_len differs from seq_len; backward 2.5 times that");
-  t.attribute(
-      "share_of_limit_formula",
-      "max(flops / fma_rate, bytes_min / copy_bandwidth) / time_median, see /machine; fma_rate_f64 for f64, "
-      "else fma_rate_f32; on devices matmul_rate of 16-bit types");
   return t;
 }
 
@@ -92,7 +71,7 @@ Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
 AttentionResults::AttentionResults(ResultFile& file)
     : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {}
 
-void AttentionResults::add_case(const AttentionResult& result, const measure::MachineLimits& limits) {
+void AttentionResults::add_case(const AttentionResult& result) {
   const AttentionCase& p = result.point;
   const double median = result.samples.quantile(0.5);
   std::vector<Table::Cell> cells{{"op", "attention"},
@@ -103,9 +82,9 @@ void AttentionResults::add_case(const AttentionResult& result, const measure::Ma
                                  {"causal", p.causal},
                                  {"seq_len", p.seq_len},
                                  {"mean_abs_err", result.mean_abs_err}};
-  if (median > 0) cells.push_back({"share_of_fma_peak", result.flops / median / fma_rate(p, limits)});
+  if (median > 0) cells.push_back({"share_of_fma_peak", result.flops / median / result.limits.flop_rate});
   std::ranges::move(shape_cells(p, query_length(p)), std::back_inserter(cells));
-  std::ranges::move(measured_cells(result, share_of_limit(result, limits)), std::back_inserter(cells));
+  std::ranges::move(measured_cells(result), std::back_inserter(cells));
   m_cases.append(cells);
   m_measurements.add_case(result, p.execution_space);
   m_file.checkpoint();
@@ -155,13 +134,12 @@ std::string attention_table_head() {
                      measured_head());
 }
 
-std::string attention_table_row(const AttentionResult& result, const measure::MachineLimits& limits) {
+std::string attention_table_row(const AttentionResult& result) {
   const AttentionCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
                      name_of(p.dtype), name_of(p.direction), p.causal ? "caus." : "full", p.window,
                      fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads), p.head_dim, p.batch,
-                     query_length(p), p.seq_len, name_of(p.impl),
-                     measured_row(result, share_of_limit(result, limits)));
+                     query_length(p), p.seq_len, name_of(p.impl), measured_row(result));
 }
 
 std::string comparison_text(const Comparison& comparison) {

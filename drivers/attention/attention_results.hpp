@@ -19,7 +19,7 @@ class AttentionResults {
     m_measurements.add_machine(space, limits);
   }
   /// The rows of one case in every table; the file is checkpointed.
-  void add_case(const AttentionResult& result, const measure::MachineLimits& limits);
+  void add_case(const AttentionResult& result);
   /// The table /comparison.
   void add_comparison(const Comparison& comparison);
 
@@ -32,7 +32,7 @@ class AttentionResults {
 /// Head of the table of cases on standard output.
 std::string attention_table_head();
 /// One row of it.
-std::string attention_table_row(const AttentionResult& result, const measure::MachineLimits& limits);
+std::string attention_table_row(const AttentionResult& result);
 /// The table of speed-ups on standard output.
 std::string comparison_text(const Comparison& comparison);
 

@@ -63,13 +63,13 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&](const measure::MachineLimits& limits) {
-    tables.add_case(result, limits);
+  loop.keep = [&] {
+    tables.add_case(result);
     comparison.add(result);
     const AttentionCase& c = result.point;
     output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
                  sweep.last_results());
-    return attention_table_row(result, limits);
+    return attention_table_row(result);
   };
   loop.finish = [&] {
     if (!comparison.empty()) {

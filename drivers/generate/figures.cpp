@@ -46,14 +46,15 @@ std::string or_beside_weights(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string figures_of(const GenerationLabel& label, const Generation& g, double share) {
+std::string figures_of(const GenerationLabel& label, const Generation& g) {
   const Measurement& m = g.measurement;
   std::string text = fmt::format("{} [{}]: {}\n", label.prompt, label.repeat,
                                  case_status_names[static_cast<std::size_t>(m.status)]);
   if (!g.sequences.empty()) {
     text += fmt::format("  prefill  {}\n", speed(g.prefill_tokens, g.prefill_seconds));
     text += fmt::format("  decode   {}", speed(g.decode_tokens, g.decode_seconds));
-    if (share == share) text += fmt::format(", {:.0f} % of the bandwidth limit", 100 * share);
+    if (const double share = share_of_limit(g); share == share)
+      text += fmt::format(", {:.0f} % of the bandwidth limit", 100 * share);
     text += fmt::format("\n  stopped: {}\n", ends_of(g));
   }
   text += memory_by_class(m);

@@ -8,8 +8,7 @@
 namespace kformer::drivers {
 
 /// Time and memory of a generation, as lines of text.
-/// \param share as `GenerateResults::share_of_limit`
-std::string figures_of(const GenerationLabel& label, const Generation& generation, double share);
+std::string figures_of(const GenerationLabel& label, const Generation& generation);
 
 /// The settings of a deck, one per line, for --dry-run.
 std::string plan_of(const GenerateDeck& deck);

@@ -41,12 +41,14 @@ Table& declare_cases(ResultFile& file) {
   t.column({"decode_time", f64, "s", "of the steps after prefill"});
   t.column({"decode_rate", f64, "1/s", "decode_tokens over decode_time"});
   t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
+  t.column({"bandwidth_limit", f64, "byte/s",
+            "of reads, updates or copies of the bytes of a step, before or after"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
   declare_peak_columns(t);
   declare_check_columns(t);
   t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation in double"});
   declare_outcome_columns(t, "generation");
-  t.attribute("share_of_limit_formula", "decode_bytes_min / copy_bandwidth / decode_time, see /machine");
+  t.attribute("share_of_limit_formula", "decode_bytes_min / bandwidth_limit / decode_time");
   return t;
 }
 
@@ -118,7 +120,6 @@ GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std
       m_generate(deck.generate),
       m_seed(deck.sampling.seed),
       m_space(std::move(space)),
-      m_bandwidth(none),
       m_cases(declare_cases(file)),
       m_generations(declare_generations(file)),
       m_tokens(declare_tokens(file)),
@@ -126,13 +127,13 @@ GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std
       m_measurements(file) {}
 
 void GenerateResults::add_machine(const measure::MachineLimits& limits) {
-  m_bandwidth = limits.copy_bandwidth;
   m_measurements.add_machine(m_space, limits);
 }
 
-double GenerateResults::share_of_limit(const Generation& generation) const {
-  if (generation.decode_seconds <= 0) return none;
-  return generation.decode_bytes_min / m_bandwidth / generation.decode_seconds;
+double share_of_limit(const Generation& generation) {
+  const double bandwidth = generation.measurement.limits.bandwidth;
+  if (generation.decode_seconds <= 0 || bandwidth <= 0) return none;
+  return generation.decode_bytes_min / bandwidth / generation.decode_seconds;
 }
 
 void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
@@ -158,6 +159,7 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
                              {"decode_time", g.decode_seconds},
                              {"decode_rate", rate(g.decode_tokens, g.decode_seconds)},
                              {"decode_bytes_min", g.decode_bytes_min},
+                             {"bandwidth_limit", m.limits.bandwidth > 0 ? m.limits.bandwidth : none},
                              {"share_of_limit", share_of_limit(g)},
                              {"check_bytes", std::uint64_t(m.check_bytes)},
                              {"check_kernels", m.check_kernels},

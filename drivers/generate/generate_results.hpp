@@ -29,13 +29,10 @@ class GenerateResults {
   /// \param space    name of the execution space
   GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space);
 
-  /// A row of /machine; shares of the limit refer to it.
+  /// A row of /machine.
   void add_machine(const measure::MachineLimits& limits);
   /// The rows of one generation in every table; the file is checkpointed.
   void add(const GenerationLabel& label, const Generation& generation);
-  /// Shortest time that the copy bandwidth allows for the steps after prefill, over the time they took; NaN if
-  /// there were none.
-  double share_of_limit(const Generation& generation) const;
 
  private:
   void add_sequence(const GenerationLabel& label, const Sequence& sequence, std::int64_t row);
@@ -44,13 +41,16 @@ class GenerateResults {
   GenerateTable m_generate;
   std::int64_t m_seed;
   std::string m_space;
-  double m_bandwidth;
   Table& m_cases;
   Table& m_generations;
   RecordTable<TokenRow> m_tokens;
   Table* m_logits;  // null if they are not wanted
   MeasurementTables m_measurements;
 };
+
+/// Shortest time that the bandwidth beside a generation allows for the steps after prefill, over the time they took;
+/// NaN if there were none.
+double share_of_limit(const Generation& generation);
 
 /// Text of the prompt, and of the new tokens.
 std::string prompt_text_of(const Sequence& sequence);

@@ -8,6 +8,7 @@
 #include "generate/prompt_loop.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/spaces.hpp"
+#include "sweep/limit_samples.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -23,8 +24,11 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   const measure::MachineLimits limits = measure::machine_limits(space);
   results.add_machine(limits);
   fmt::print(stderr, "{}\n", measure::describe(space, limits));
+  LimitSamples samples;
   const auto generator = make_text_generator(deck, space);
-  return run_prompts({&deck, generator.get(), &results, [&] { return stop.reason(); }}, file);
+  return run_prompts({&deck, generator.get(), &results, [&] { return stop.reason(); },
+                      [&](double bytes) { return samples.now(space, DType::f32, bytes); }},
+                     file);
 }
 
 int run(const CommandLine& line, const GenerateDeck& deck) {

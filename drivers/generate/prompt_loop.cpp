@@ -86,8 +86,19 @@ class PromptRun {
     if (shown) print_rest(prompt, label, generation);
     generation.measurement.regions = profiled.regions;
     generation.measurement.profile = profiled.profile;
+    sample_limits(generation);
     judge(prompt, generation);
     keep(label, generation);
+  }
+
+  // Beside the generation: the sample after it is that before the next one, which moves as many bytes in a step.
+  void sample_limits(Generation& generation) {
+    if (generation.decode_tokens == 0) return;
+    const double steps =
+        static_cast<double>(generation.decode_tokens) / static_cast<double>(m_deck.generate.batch);
+    const auto after = m_loop.limits(generation.decode_bytes_min / steps);
+    generation.measurement.limits = larger_of(m_limits_before, after);
+    m_limits_before = after;
   }
 
   // Row 0 was printed as it came.
@@ -137,7 +148,7 @@ class PromptRun {
     m_failed |= generation.measurement.status == CaseStatus::error;
     m_generated |= !generation.sequences.empty();
     m_loop.results->add(label, generation);
-    fmt::print(stderr, "{}", figures_of(label, generation, m_loop.results->share_of_limit(generation)));
+    fmt::print(stderr, "{}", figures_of(label, generation));
   }
 
   int close() {
@@ -159,6 +170,7 @@ class PromptRun {
   const PromptLoop& m_loop;
   const GenerateDeck& m_deck;
   ResultFile& m_file;
+  measure::CaseLimits m_limits_before;
   std::optional<std::string> m_stopped;
   bool m_out_of_memory = false;
   bool m_failed_check = false;

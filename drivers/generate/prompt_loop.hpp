@@ -17,6 +17,8 @@ struct PromptLoop {
   GenerateResults* results;  ///< where everything is written down
   /// Why the run should stop, if it should; called between steps.
   std::function<std::optional<std::string>()> stop;
+  /// What limits steps that move so many bytes, at this moment.
+  std::function<measure::CaseLimits(double bytes)> limits;
 };
 
 /// Continues every prompt until the last, a request to stop, or memory that runs out, compares the results with

@@ -102,7 +102,10 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
   if (checked) kept = ResultRows::judged;
   if (output) kept = ResultRows::all;
   measure::HostArrays results =
-      measure_run(make(what), {point.direction, kept, &m_deck.timing, &m_deck.profile, stop}, result);
+      measure_run(make(what),
+                  {point.direction, kept, &m_deck.timing, &m_deck.profile, stop,
+                   [&] { return m_limits.now(point.execution_space, dtype, result.bytes_min); }},
+                  result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
   if (checked) check(point, judged_part(std::move(results)), result, stop);

@@ -8,6 +8,7 @@
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
 #include "sweep/check_kernels.hpp"
+#include "sweep/limit_samples.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"
 
@@ -48,6 +49,7 @@ class LayerSweep {
   LlamaConfig m_config;
   const LayerTensors* m_tensors;
   ReferenceRuns m_references;
+  LimitSamples m_limits;
   measure::HostArrays m_last;
 };
 

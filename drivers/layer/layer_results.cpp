@@ -27,21 +27,15 @@ Table& declare_cases(ResultFile& file) {
               "2 per multiply-add of the linear layers; attention 4*batch*heads*head_dim per visible query-key "
               "pair with half "
               "the square when causal; backward 2 times linear and 2.5 times attention");
-  t.attribute("share_of_limit_formula",
-              "max(flops / matmul_rate of dtype, bytes_min / copy_bandwidth) / time_median, see /machine");
   return t;
 }
 
 }  // namespace
 
-double share_of_limit(const CaseResult& result, const measure::MachineLimits& limits) {
-  return share_of_limit(result, limits.matmul_rate(result.point.dtype), limits.copy_bandwidth);
-}
-
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)
     : m_file(file), m_config(config), m_cases(declare_cases(file)), m_measurements(file) {}
 
-void LayerResults::add_case(const CaseResult& result, const measure::MachineLimits& limits) {
+void LayerResults::add_case(const CaseResult& result) {
   const LayerCase& p = result.point;
   std::vector<Table::Cell> cells{{"op", "layer"},
                                  {"impl", name_of(p.impl)},
@@ -57,7 +51,7 @@ void LayerResults::add_case(const CaseResult& result, const measure::MachineLimi
                                  {"hidden_size", m_config.hidden_size},
                                  {"intermediate_size", m_config.intermediate_size},
                                  {"window", m_config.sliding_window}};
-  std::ranges::move(measured_cells(result, share_of_limit(result, limits)), std::back_inserter(cells));
+  std::ranges::move(measured_cells(result), std::back_inserter(cells));
   cells.insert(cells.end(), {{"loss_scale", result.loss_scale},
                              {"gradient_norm", result.gradient_norm},
                              {"skipped_steps", result.skipped_steps}});
@@ -71,11 +65,10 @@ std::string table_head() {
                      "seq_len", "attention", measured_head());
 }
 
-std::string table_row(const CaseResult& result, const measure::MachineLimits& limits) {
+std::string table_row(const CaseResult& result) {
   const LayerCase& p = result.point;
   return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, name_of(p.dtype),
-                     name_of(p.direction), p.batch, p.seq_len, name_of(p.impl),
-                     measured_row(result, share_of_limit(result, limits)));
+                     name_of(p.direction), p.batch, p.seq_len, name_of(p.impl), measured_row(result));
 }
 
 }  // namespace kformer::drivers

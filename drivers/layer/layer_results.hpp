@@ -17,7 +17,7 @@ class LayerResults {
     m_measurements.add_machine(space, limits);
   }
   /// The rows of one case in every table; the file is checkpointed.
-  void add_case(const CaseResult& result, const measure::MachineLimits& limits);
+  void add_case(const CaseResult& result);
 
  private:
   ResultFile& m_file;
@@ -26,13 +26,9 @@ class LayerResults {
   MeasurementTables m_measurements;
 };
 
-/// The share of the machine's limit that a case reached: the time that its FLOP or its bytes need at minimum,
-/// over the time it took.
-double share_of_limit(const CaseResult& result, const measure::MachineLimits& limits);
-
 /// Head of the table on standard output.
 std::string table_head();
 /// One row of it.
-std::string table_row(const CaseResult& result, const measure::MachineLimits& limits);
+std::string table_row(const CaseResult& result);
 
 }  // namespace kformer::drivers

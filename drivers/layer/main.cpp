@@ -63,12 +63,12 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&](const measure::MachineLimits& limits) {
-    tables.add_case(result, limits);
+  loop.keep = [&] {
+    tables.add_case(result);
     const LayerCase& c = result.point;
     output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
                  sweep.last_results());
-    return table_row(result, limits);
+    return table_row(result);
   };
   loop.finish = [&] { output.report(); };
   return run_cases(loop, deck.run, deck.profile, file);

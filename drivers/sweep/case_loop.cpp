@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <optional>
+#include <set>
 
 #include "app/command_line.hpp"
 #include "app/stop.hpp"
@@ -27,15 +27,12 @@ void clear_progress() {
   if (isatty(2) != 0) fmt::print(stderr, "\r\033[K");
 }
 
-std::map<std::string, measure::MachineLimits> measure_spaces(const CaseLoop& loop) {
-  std::map<std::string, measure::MachineLimits> limits;
-  for (const std::string& space : loop.spaces) {
-    if (limits.contains(space)) continue;
-    const auto& measured = limits[space] = measure::machine_limits(space);
-    loop.add_machine(space, measured);
-    fmt::print("{}", measure::describe(space, measured));
+void measure_spaces(const CaseLoop& loop) {
+  for (const std::string& space : std::set(loop.spaces.begin(), loop.spaces.end())) {
+    const measure::MachineLimits limits = measure::machine_limits(space);
+    loop.add_machine(space, limits);
+    fmt::print("{}", measure::describe(space, limits));
   }
-  return limits;
 }
 
 }  // namespace
@@ -44,7 +41,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
-  const auto limits = measure_spaces(loop);
+  measure_spaces(loop);
   fmt::print("\n{}", loop.head);
   std::fflush(stdout);
 
@@ -69,7 +66,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
     failed |= result->status == CaseStatus::error;
     ran |= !result->samples.seconds.empty();
     check_bytes = std::max(check_bytes, result->check_bytes);
-    fmt::print("{}", loop.keep(limits.at(loop.spaces[i])));
+    fmt::print("{}", loop.keep());
     std::fflush(stdout);
   }
 

@@ -23,7 +23,7 @@ struct CaseLoop {
   /// \throws OutOfMemory if that ends the run
   std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
   /// Records the last case; returns its row of the table.
-  std::function<std::string(const measure::MachineLimits& limits)> keep;
+  std::function<std::string()> keep;
   /// Called after the last case, also that of a run that was stopped, before the file is closed.
   std::function<void()> finish;
 };

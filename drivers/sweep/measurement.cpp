@@ -60,6 +60,7 @@ measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, 
   const TimingTable& timing = *plan.timing;
   measure::AllocationWitness* witness =
       plan.profile->memory == MemoryProfile::peak ? &measure::AllocationWitness::install() : nullptr;
+  measurement.limits = plan.limits();
   if (witness) witness->reset_peaks();
   const auto ledger = Ledger::create();
   measure::HostArrays results;
@@ -90,6 +91,7 @@ measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, 
   measurement.peak_total = ledger->peak_total();
   if (witness && witness->installed())
     for (const auto& [name, space] : witness->spaces()) measurement.witnessed[name] = space.peak;
+  measurement.limits = larger_of(measurement.limits, plan.limits());
   return results;
 }
 

@@ -13,6 +13,7 @@
 
 #include "decks/engine/deck.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "measure/machine.hpp"
 #include "measure/memory_available.hpp"
 #include "measure/profiler.hpp"
 #include "sweep/run.hpp"
@@ -36,6 +37,7 @@ struct Measurement {
   measure::Samples samples;               ///< of the direction
   double flops = 0;                       ///< of one call
   double bytes_min = 0;                   ///< compulsory traffic of one call
+  measure::CaseLimits limits;             ///< the larger of those before and after the samples
   std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting
@@ -58,11 +60,12 @@ struct Measurement {
 
 /// How a case is measured.
 struct MeasuringPlan {
-  Direction direction = Direction::forward;  ///< what is timed
-  std::optional<ResultRows> keep_results;    ///< the results that are wanted
-  const TimingTable* timing = nullptr;       ///< samples
-  const ProfileTable* profile = nullptr;     ///< what besides time
-  std::function<bool()> stop = nullptr;      ///< called between samples
+  Direction direction = Direction::forward;               ///< what is timed
+  std::optional<ResultRows> keep_results;                 ///< the results that are wanted
+  const TimingTable* timing = nullptr;                    ///< samples
+  const ProfileTable* profile = nullptr;                  ///< what besides time
+  std::function<bool()> stop = nullptr;                   ///< called between samples
+  std::function<measure::CaseLimits()> limits = nullptr;  ///< called before and after the case
 };
 
 /// Calls `run` and, if that throws, writes into `measurement` how the case ended.

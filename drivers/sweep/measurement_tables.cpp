@@ -89,17 +89,22 @@ struct LimitColumn {
 };
 
 constexpr LimitColumn limit_columns[] = {
-    {"matmul_rate_f32", &Limits::matmul_rate_f32, "1/s",
-     "FLOP/s of a product of square matrices in float by the library's best kernel"},
-    {"matmul_rate_f64", &Limits::matmul_rate_f64, "1/s", "FLOP/s of the same in double"},
-    {"matmul_rate_bf16", &Limits::matmul_rate_bf16, "1/s",
-     "FLOP/s of the same with factors and result in bf16"},
-    {"matmul_rate_f16", &Limits::matmul_rate_f16, "1/s", "FLOP/s of the same with factors and result in f16"},
     {"fma_rate_f32", &Limits::fma_rate_f32, "1/s",
      "FLOP/s of independent multiply-adds in registers on all threads, in float"},
     {"fma_rate_f64", &Limits::fma_rate_f64, "1/s", "FLOP/s of the same in double"},
+    {"pair_rate_bf16", &Limits::pair_rate_bf16, "1/s",
+     "FLOP/s of pairs of bf16 products summed in float, 0 where a host has no such instruction"},
     {"copy_bandwidth", &Limits::copy_bandwidth, "byte/s",
-     "bytes read and written by a copy that exceeds the caches"}};
+     "bytes read and written by a copy that exceeds the caches"},
+    {"stream_bandwidth", &Limits::stream_bandwidth, "byte/s", "the same by stores that pass the caches by"},
+    {"update_bandwidth", &Limits::update_bandwidth, "byte/s", "bytes read and written by an update in place"},
+    {"read_bandwidth", &Limits::read_bandwidth, "byte/s", "bytes that are only read"},
+    {"matmul_rate_f32", &Limits::matmul_rate_f32, "1/s",
+     "FLOP/s of a product of square matrices in float by the library's best kernel: no limit"},
+    {"matmul_rate_f64", &Limits::matmul_rate_f64, "1/s", "FLOP/s of the same in double"},
+    {"matmul_rate_bf16", &Limits::matmul_rate_bf16, "1/s",
+     "FLOP/s of the same with factors and result in bf16"},
+    {"matmul_rate_f16", &Limits::matmul_rate_f16, "1/s", "FLOP/s of the same with factors and result in f16"}};
 
 Table& declare_machine(ResultFile& file) {
   Table& t = file.table("machine", "space", "execution space");
@@ -107,7 +112,7 @@ Table& declare_machine(ResultFile& file) {
   for (const LimitColumn& c : limit_columns) t.column({c.name, f64, c.unit, c.description});
   t.attribute(
       "sizes",
-      "on hosts products of 1024x1024 matrices and a copy of 128 MiB; on devices 4096x4096, 8192x8192 in "
+      "on hosts products of 1024x1024 matrices and arrays of 128 MiB; on devices 4096x4096, 8192x8192 in "
       "16 bits, and 512 MiB");
   return t;
 }
@@ -141,7 +146,13 @@ void declare_measured_columns(Table& t) {
   t.column({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"});
   t.column({"flop_rate", f64, "1/s", "flops over the median time"});
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
+  t.column(
+      {"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before or after the case"});
+  t.column({"bandwidth_limit", f64, "byte/s",
+            "of reads, updates or copies of large arrays, before or after the case"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
+  t.attribute("share_of_limit_formula",
+              "max(flops / flop_rate_limit, bytes_min / bandwidth_limit) / time_median");
   declare_peak_columns(t);
   declare_check_columns(t);
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 reference"});
@@ -174,7 +185,7 @@ std::vector<Table::Cell> outcome_cells(const Measurement& m) {
           {"message", m.message}};
 }
 
-std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
+std::vector<Table::Cell> measured_cells(const Measurement& m) {
   const bool timed = !m.samples.seconds.empty();
   const double median = m.samples.quantile(0.5);
   std::vector<Table::Cell> cells = outcome_cells(m);
@@ -186,7 +197,9 @@ std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
                              {"flops", m.flops},
                              {"flop_rate", timed ? m.flops / median : none},
                              {"bytes_min", m.bytes_min},
-                             {"share_of_limit", share},
+                             {"flop_rate_limit", timed ? m.limits.flop_rate : none},
+                             {"bandwidth_limit", timed ? m.limits.bandwidth : none},
+                             {"share_of_limit", share_of_limit(m)},
                              {"check_bytes", std::uint64_t(m.check_bytes)},
                              {"check_kernels", m.check_kernels},
                              {"max_abs_err", m.max_abs_err},
@@ -194,10 +207,10 @@ std::vector<Table::Cell> measured_cells(const Measurement& m, double share) {
   return cells;
 }
 
-double share_of_limit(const Measurement& m, double flop_rate, double bandwidth) {
+double share_of_limit(const Measurement& m) {
   const double median = m.samples.quantile(0.5);
   if (median <= 0) return none;
-  return std::max(m.flops / flop_rate, m.bytes_min / bandwidth) / median;
+  return std::max(m.flops / m.limits.flop_rate, m.bytes_min / m.limits.bandwidth) / median;
 }
 
 MeasurementTables::MeasurementTables(ResultFile& file)
@@ -237,7 +250,7 @@ std::string measured_head() {
                      "peak", "error", "status");
 }
 
-std::string measured_row(const Measurement& m, double share) {
+std::string measured_row(const Measurement& m) {
   const auto milliseconds = [](double s) { return fmt::format("{:.2f} ms", 1e3 * s); };
   const double median = m.samples.quantile(0.5);
   const bool timed = median > 0;
@@ -245,7 +258,7 @@ std::string measured_row(const Measurement& m, double share) {
       "{:>10} {:>21} {:>9} {:>6} {:>11} {:>9}  {}\n", timed ? milliseconds(median) : "-",
       timed ? milliseconds(m.samples.quantile(0.1)) + " - " + milliseconds(m.samples.quantile(0.9)) : "-",
       timed ? fmt::format("{:.1f}", m.flops / median * 1e-9) : "-",
-      timed ? fmt::format("{:.0f} %", 100 * share) : "-", timed ? format_bytes(m.peak_total) : "-",
+      timed ? fmt::format("{:.0f} %", 100 * share_of_limit(m)) : "-", timed ? format_bytes(m.peak_total) : "-",
       m.max_rel_err == m.max_rel_err ? fmt::format("{:.1e}", m.max_rel_err) : "-",
       case_status_names[static_cast<std::size_t>(m.status)]);
   if (!m.message.empty()) row += "  " + m.message + "\n";

@@ -33,12 +33,11 @@ void declare_outcome_columns(Table& cases, const std::string& subject);
 /// The cells of `declare_peak_columns` and `declare_outcome_columns`.
 std::vector<Table::Cell> outcome_cells(const Measurement& measurement);
 
-/// The cells of `declare_measured_columns`. `share` is what `share_of_limit` shall hold.
-std::vector<Table::Cell> measured_cells(const Measurement& measurement, double share);
+/// The cells of `declare_measured_columns`.
+std::vector<Table::Cell> measured_cells(const Measurement& measurement);
 
-/// The shortest time in which a machine with these rates can do it, over the time it took; NaN if it was not
-/// timed.
-double share_of_limit(const Measurement& measurement, double flop_rate, double bandwidth);
+/// The shortest time that the limits of the case allow, over the time it took; NaN if it was not timed.
+double share_of_limit(const Measurement& measurement);
 
 /// A row of /regions.
 struct RegionRow : measure::Profiler::RegionTime {
@@ -75,6 +74,6 @@ class MeasurementTables {
 /// The columns from "median" to "status" of the table on standard output: their head, and a case.
 std::string measured_head();
 /// \copydoc measured_head
-std::string measured_row(const Measurement& measurement, double share);
+std::string measured_row(const Measurement& measurement);
 
 }  // namespace kformer::drivers

@@ -24,8 +24,8 @@ Table& declare_cases(ResultFile& file) {
   t.column({"time", f64, "s", "of the steps of this run"});
   t.column({"token_rate", f64, "1/s", "tokens over time"});
   t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
-  t.column(
-      {"share_of_limit", f64, "1", "flops_per_token * token_rate over the machine's matrix product (MFU)"});
+  t.column({"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before the first step"});
+  t.column({"share_of_limit", f64, "1", "flops_per_token * token_rate over flop_rate_limit (MFU)"});
   t.column({"checkpoint_wait", f64, "s", "that the steps of this run waited for checkpoints"});
   t.column({"last_checkpoint_wait", f64, "s", "from the last step to the end of the last checkpoint"});
   declare_peak_columns(t);
@@ -145,6 +145,7 @@ void TrainResults::add(const TrainSummary& s) {
                              {"checkpoint_wait", s.checkpoint_wait},
                              {"last_checkpoint_wait", s.last_checkpoint_wait},
                              {"flops_per_token", s.flops_per_token},
+                             {"flop_rate_limit", s.flop_rate_limit},
                              {"share_of_limit", s.flops_per_token * rate / s.flop_rate_limit},
                              {"process_peak_bytes", measure::process_memory().peak}});
   m_cases.append(cells);

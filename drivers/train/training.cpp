@@ -94,18 +94,19 @@ class Training {
  private:
   void measure_machine() {
     if (!m_deck.profile.machine_limits) return;
-    m_limits = measure::machine_limits(m_space);
-    m_results.add_machine(*m_limits);
-    fmt::print("{}\n", measure::describe(m_space, *m_limits));
+    m_machine = measure::machine_limits(m_space);
+    m_limits = measure::case_limits(m_space, m_plan.task.dtype, 0);
+    m_results.add_machine(*m_machine);
+    fmt::print("{}\n", measure::describe(m_space, *m_machine));
   }
 
   double flop_rate_limit() const {
-    return m_limits ? m_limits->matmul_rate(m_plan.task.dtype) : std::numeric_limits<double>::quiet_NaN();
+    return m_limits ? m_limits->flop_rate : std::numeric_limits<double>::quiet_NaN();
   }
 
   void decide() {
     MachineRates rates = rates_not_measured;
-    if (m_limits) rates = {flop_rate_limit(), m_limits->copy_bandwidth};
+    if (m_machine) rates = {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth};
     const auto limit = limit_of(m_deck, m_space);
     m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, limit, rates);
     m_plan.task.trainer.recompute = m_memory.schedule;
@@ -213,7 +214,8 @@ class Training {
   StopRequest m_stop;
   TrainResults m_results;
   std::shared_ptr<Ledger> m_ledger;
-  std::optional<measure::MachineLimits> m_limits;
+  std::optional<measure::MachineLimits> m_machine;
+  std::optional<measure::CaseLimits> m_limits;
   TrainingPlan m_plan;
   std::unique_ptr<TextWriter> m_texts;
   MemoryDecision m_memory;

@@ -86,6 +86,7 @@ warmup_steps = {SCHEDULE["warmup"]}
 min_lr = {SCHEDULE["min_lr"]}
 [memory]
 recompute = "{options.recompute}"
+{f'budget = "{options.budget}"' if options.budget else ""}
 """
     (pathlib.Path(folder) / "deck.toml").write_text(text)
 
@@ -226,6 +227,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--max-norm", type=float, default=0.0, help="clip by min(1, max_norm / norm) on both sides; 0: never")
     parser.add_argument("--recompute", default="none")
+    parser.add_argument("--budget", help="memory.budget of kformer-train, for --recompute auto")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dtype", help=argparse.SUPPRESS)

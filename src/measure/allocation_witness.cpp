@@ -4,6 +4,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
+#include <string_view>
 
 namespace kformer::measure {
 
@@ -15,7 +16,8 @@ AllocationWitness& AllocationWitness::install() {
   if (witness->m_installed || Tools::get_callbacks().allocate_data || Tools::get_callbacks().deallocate_data)
     return *witness;
   Tools::set_allocate_data_callback(
-      [](Kokkos::Tools::SpaceHandle handle, const char*, const void* pointer, std::uint64_t bytes) {
+      [](Kokkos::Tools::SpaceHandle handle, const char* label, const void* pointer, std::uint64_t bytes) {
+        if (std::string_view(label).starts_with("kformer::measure::")) return;
         Space& space = witness->m_spaces[handle.name];
         space.current += bytes;
         space.peak = std::max(space.peak, space.current);

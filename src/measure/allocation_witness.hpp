@@ -8,7 +8,7 @@
 namespace kformer::measure {
 
 /// Counts Kokkos' allocations through the Kokkos Tools callbacks: an independent check of the ledger that also
-/// sees Kokkos' own scratch memory. Never fences, so it may stay on while time is measured. Installed once,
+/// sees Kokkos' own scratch memory, and not the arrays with which the machine is measured. Never fences, so it may stay on while time is measured. Installed once,
 /// after Kokkos::initialize and before the first allocation of interest; a tool the user has loaded keeps its
 /// callbacks and the witness then sees nothing (`installed` is false).
 class AllocationWitness {

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "measure/fma/fma_peak.hpp"
+#include <algorithm>
+
+#include "measure/bursts/host_bursts.hpp"
 #include "measure/spaces.hpp"
 
 namespace kformer::measure {
@@ -25,13 +27,28 @@ MachineLimits machine_limits(const std::string& space) {
   return on_space(space, []<class Exec>(std::type_identity<Exec>) { return machine_limits_on<Exec>(); });
 }
 
+CaseLimits case_limits(const std::string& space, DType dtype, double bytes) {
+  return on_space(space,
+                  [&]<class Exec>(std::type_identity<Exec>) { return case_limits_on<Exec>(dtype, bytes); });
+}
+
+CaseLimits larger_of(const CaseLimits& a, const CaseLimits& b) {
+  return {std::max(a.flop_rate, b.flop_rate), std::max(a.bandwidth, b.bandwidth)};
+}
+
 std::string describe(const std::string& space, const MachineLimits& limits) {
-  return fmt::format(
-      "{}: matrix product {:.1f} GFLOP/s f32, {:.1f} f64, {:.1f} bf16, {:.1f} f16; copy {:.1f} GB/s\n"
-      "{}: multiply-adds {:.1f} GFLOP/s f32, {:.1f} GFLOP/s f64 (host instructions: {})\n",
-      space, limits.matmul_rate_f32 * 1e-9, limits.matmul_rate_f64 * 1e-9, limits.matmul_rate_bf16 * 1e-9,
-      limits.matmul_rate_f16 * 1e-9, limits.copy_bandwidth * 1e-9, space, limits.fma_rate_f32 * 1e-9,
-      limits.fma_rate_f64 * 1e-9, host_fma().instructions);
+  const auto giga = [](double value) { return value * 1e-9; };
+  std::string text = fmt::format("{}: multiply-adds {:.1f} GFLOP/s f32, {:.1f} f64", space,
+                                 giga(limits.fma_rate_f32), giga(limits.fma_rate_f64));
+  if (limits.pair_rate_bf16 > 0)
+    text += fmt::format("; bf16 pairs {:.1f} GFLOP/s", giga(limits.pair_rate_bf16));
+  return text +
+         fmt::format(
+             "; read {:.1f} GB/s, update {:.1f}, copy {:.1f}, past the caches {:.1f} (host: {})\n"
+             "{}: matrix product of the library {:.1f} GFLOP/s f32, {:.1f} f64, {:.1f} bf16, {:.1f} f16\n",
+             giga(limits.read_bandwidth), giga(limits.update_bandwidth), giga(limits.copy_bandwidth),
+             giga(limits.stream_bandwidth), host_bursts().instructions, space, giga(limits.matmul_rate_f32),
+             giga(limits.matmul_rate_f64), giga(limits.matmul_rate_bf16), giga(limits.matmul_rate_f16));
 }
 
 }  // namespace kformer::measure

@@ -3,9 +3,13 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
 #include "kformer/ops/linear.hpp"
+#include "measure/bursts/host_bursts.hpp"
 #include "measure/fill.hpp"
-#include "measure/fma/fma_peak.hpp"
 #include "measure/machine.hpp"
 #include "measure/sampling.hpp"
 
@@ -18,13 +22,16 @@ namespace kformer::measure {
 template <class Exec>
 inline constexpr bool is_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
+/// How often limits are sampled, for the table of the machine and beside a case.
+inline constexpr SamplingPlan thorough{.repeats = 5, .min_time_s = 0.02, .max_time_s = 2},
+    brief{.repeats = 2, .min_time_s = 0.003, .max_time_s = 0.2};
+
 /// Seconds of the best of a few calls, after a first one that loads what they need.
 template <class Exec, class Launch>
-double shortest_time(const Exec& exec, Launch launch) {
+double shortest_time(const Exec& exec, const SamplingPlan& plan, Launch launch) {
   launch();
   const double warm = seconds_of(exec, launch);
-  return sample(exec, {.repeats = 5, .min_time_s = 0.02, .max_time_s = 2}, warm, launch, [] { return false; })
-      .quantile(0);
+  return sample(exec, plan, warm, launch, [] { return false; }).quantile(0);
 }
 
 /// C = A Bᵀ with n × n matrices, by the library's best kernel.
@@ -47,32 +54,123 @@ class SquareProduct {
 
 /// FLOP/s of a matrix product, the best of a few.
 template <class Exec, class T>
-double matmul_rate(const Exec& exec) {
+double matmul_rate(const Exec& exec, const SamplingPlan& plan) {
   const SquareProduct<Exec, T> product(exec);
   const auto launch = [&] { product.launch(exec); };
-  return product.flops / shortest_time(exec, launch);
+  return product.flops / shortest_time(exec, plan, launch);
 }
 
 /// Elements of the arrays that are copied: far more than the caches hold.
 template <class Exec>
 inline constexpr std::int64_t copied_doubles = std::int64_t(1) << (is_host<Exec> ? 24 : 26);
 
-template <class Exec, class Array>
-void copy(const Exec& exec, const Array& from, const Array& to) {
+template <class Exec>
+using Doubles = Kokkos::View<double*, typename Exec::memory_space>;
+
+template <class Exec>
+void copy(const Exec& exec, const Doubles<Exec>& from, const Doubles<Exec>& to) {
   Kokkos::parallel_for(
       "kformer::measure::copy", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(to.size())),
       KOKKOS_LAMBDA(std::int64_t i) { to(i) = from(i); });
 }
 
-/// byte/s of a copy, reads and writes counted, the best of a few.
-template <class Exec>
-double copy_bandwidth(const Exec& exec) {
-  constexpr std::int64_t n = copied_doubles<Exec>;
-  using Array = Kokkos::View<double*, typename Exec::memory_space>;
-  const Array from("kformer::measure::from", n), to("kformer::measure::to", n);
-  const auto launch = [&] { copy(exec, from, to); };
-  return 2.0 * sizeof(double) * static_cast<double>(n) / shortest_time(exec, launch);
+/// The sum over all threads of a host of what each does at its best: `run(i)` does `work` on thread `i`, `repeats` times.
+/// Each thread has its own clock, so that neither launches nor other processes count.
+template <class Exec, class Run>
+double rate_of_threads(const Exec& exec, double work, std::int64_t repeats, const Run& run) {
+  const std::int64_t threads = exec.concurrency();
+  const Kokkos::View<double*, Kokkos::HostSpace> best("kformer::measure::rates",
+                                                      static_cast<std::size_t>(threads));
+  Kokkos::parallel_for("kformer::measure::rate_of_threads", Kokkos::RangePolicy<Exec>(exec, 0, threads),
+                       [=](std::int64_t i) {
+                         for (std::int64_t n = 0; n < repeats; ++n) {
+                           const auto begin = std::chrono::steady_clock::now();
+                           run(i);
+                           const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+                           best(i) = std::max(best(i), work / time.count());
+                         }
+                       });
+  exec.fence("kformer::measure::rate_of_threads");
+  return std::accumulate(best.data(), best.data() + threads, 0.0);
 }
+
+/// byte/s of each kind of access to two arrays.
+template <class Exec>
+class Bandwidths {
+ public:
+  Bandwidths(std::int64_t doubles, const SamplingPlan& plan)
+      : m_plan(plan), m_from(from_label, doubles), m_to(to_label, doubles) {}
+
+  double copies() const {
+    return of_launches(2, [this] { copy(m_exec, m_from, m_to); });
+  }
+  /// By stores that pass the caches by; on devices as `copies`.
+  double streams() const {
+    if constexpr (is_host<Exec>)
+      return of_parts(2, [stream = host_bursts().stream, from = m_from, to = m_to](
+                             std::int64_t at, std::int64_t size) { stream(&from(at), &to(at), size); });
+    else
+      return copies();
+  }
+  /// In place.
+  double updates() const {
+    if constexpr (is_host<Exec>)
+      return of_parts(2, [update = host_bursts().update, to = m_to](std::int64_t at, std::int64_t size) {
+        update(&to(at), size);
+      });
+    else
+      return of_launches(2, [this] { launch_update(m_exec, m_to); });
+  }
+  double reads() const {
+    if constexpr (is_host<Exec>)
+      return of_parts(1, [read = host_bursts().read, from = m_from, sums = m_sums](
+                             std::int64_t at, std::int64_t size) { sums(at / size) = read(&from(at), size); });
+    else
+      return of_launches(1, [this] { launch_read(m_exec, m_from, m_sums); });
+  }
+
+  // Public for the compiler of devices.
+  static void launch_update(const Exec& exec, const Doubles<Exec>& values) {
+    Kokkos::parallel_for(
+        "kformer::measure::update",
+        Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(values.size())),
+        KOKKOS_LAMBDA(std::int64_t i) { values(i) = values(i) * 0.5 + 0.5; });
+  }
+  // Neighbouring threads read neighbouring elements.
+  static void launch_read(const Exec& exec, const Doubles<Exec>& from, const Doubles<Exec>& sums) {
+    const auto parts = static_cast<std::int64_t>(sums.size()), count = static_cast<std::int64_t>(from.size());
+    Kokkos::parallel_for(
+        "kformer::measure::read", Kokkos::RangePolicy<Exec>(exec, 0, parts), KOKKOS_LAMBDA(std::int64_t i) {
+          double sum = 0;
+          for (std::int64_t j = i; j < count; j += parts) sum += from(j);
+          sums(i) = sum;
+        });
+  }
+
+ private:
+  static constexpr const char *from_label = "kformer::measure::from", *to_label = "kformer::measure::to";
+
+  template <class Launch>
+  double of_launches(double passes, const Launch& launch) const {
+    return passes * sizeof(double) * static_cast<double>(m_from.size()) / shortest_time(m_exec, m_plan, launch);
+  }
+  // Small parts are passed over many times, beside which the clock is fast.
+  template <class Pass>
+  double of_parts(double passes, const Pass& pass) const {
+    constexpr std::int64_t doubles_per_time = std::int64_t(1) << 15, alignment = 8;
+    const std::int64_t part = static_cast<std::int64_t>(m_from.size()) / m_exec.concurrency() / alignment *
+                              alignment,
+                       rounds = std::max<std::int64_t>(1, doubles_per_time / part);
+    return rate_of_threads(m_exec, passes * sizeof(double) * static_cast<double>(part * rounds), m_plan.repeats,
+                           [=](std::int64_t i) {
+                             for (std::int64_t n = 0; n < rounds; ++n) pass(i * part, part);
+                           });
+  }
+
+  Exec m_exec;
+  SamplingPlan m_plan;
+  Doubles<Exec> m_from, m_to, m_sums{"kformer::measure::sums", static_cast<std::size_t>(m_exec.concurrency())};
+};
 
 /// FLOP of one thread of `launch_device_fma` in one iteration.
 inline constexpr double device_fma_flops = 2 * 8;
@@ -93,36 +191,77 @@ void launch_device_fma(const Exec& exec, const Sums& sums, std::int64_t iteratio
       });
 }
 
+/// FLOP/s of a burst on all threads of a host at once.
+template <class Exec, class T>
+double burst_rate(const Exec& exec, const ArithmeticBurst<T>& burst, const SamplingPlan& plan) {
+  if (burst.run == nullptr) return 0;
+  constexpr std::int64_t iterations = 1 << 17;
+  const Kokkos::View<T*, Kokkos::HostSpace> sums("kformer::measure::sums",
+                                                 static_cast<std::size_t>(exec.concurrency()));
+  return rate_of_threads(exec, burst.flops_per_iteration * static_cast<double>(iterations), 8 * plan.repeats,
+                         [=](std::int64_t i) { sums(i) += burst.run(iterations, T(0.5)); });
+}
+
 /// FLOP/s of multiply-adds on all threads at once: by host instructions where the space runs on the host, by a
 /// kernel elsewhere.
 template <class Exec, class T>
-double fma_rate(const Exec& exec) {
-  constexpr std::int64_t iterations = 1 << 20;
-  const std::int64_t threads = std::int64_t(exec.concurrency()) * (is_host<Exec> ? 1 : 4);
-  const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::measure::sums", threads);
+double fma_rate(const Exec& exec, const SamplingPlan& plan) {
   if constexpr (is_host<Exec>) {
-    const auto& burst = host_fma().template burst<T>();
-    const auto launch = [&] {
-      Kokkos::parallel_for("kformer::measure::fma_peak", Kokkos::RangePolicy<Exec>(exec, 0, threads),
-                           [=](std::int64_t i) { sums(i) = burst.run(iterations, T(0.5)); });
-    };
-    return burst.flops_per_iteration * static_cast<double>(iterations * threads) / shortest_time(exec, launch);
+    return burst_rate(exec, host_bursts().template multiply_adds<T>(), plan);
   } else {
-    const auto launch = [&] { launch_device_fma<Exec, T>(exec, sums, iterations / 64); };
-    return device_fma_flops * static_cast<double>(iterations / 64 * threads) / shortest_time(exec, launch);
+    constexpr std::int64_t iterations = 1 << 14;
+    const std::int64_t threads = std::int64_t(exec.concurrency()) * 4;
+    const Kokkos::View<T*, typename Exec::memory_space> sums("kformer::measure::sums", threads);
+    const auto launch = [&] { launch_device_fma<Exec, T>(exec, sums, iterations); };
+    return device_fma_flops * static_cast<double>(iterations * threads) / shortest_time(exec, plan, launch);
   }
+}
+
+template <class Exec>
+double pair_rate(const Exec& exec, const SamplingPlan& plan) {
+  if constexpr (is_host<Exec>)
+    return burst_rate(exec, host_bursts().bf16, plan);
+  else
+    return 0;
 }
 
 template <class Exec>
 MachineLimits machine_limits_on() {
   const Exec exec;
-  return {.matmul_rate_f32 = matmul_rate<Exec, float>(exec),
-          .matmul_rate_f64 = matmul_rate<Exec, double>(exec),
-          .matmul_rate_bf16 = matmul_rate<Exec, bf16>(exec),
-          .matmul_rate_f16 = matmul_rate<Exec, f16>(exec),
-          .fma_rate_f32 = fma_rate<Exec, float>(exec),
-          .fma_rate_f64 = fma_rate<Exec, double>(exec),
-          .copy_bandwidth = copy_bandwidth(exec)};
+  MachineLimits limits{.fma_rate_f32 = fma_rate<Exec, float>(exec, thorough),
+                       .fma_rate_f64 = fma_rate<Exec, double>(exec, thorough),
+                       .pair_rate_bf16 = pair_rate(exec, thorough),
+                       .matmul_rate_f32 = matmul_rate<Exec, float>(exec, thorough),
+                       .matmul_rate_f64 = matmul_rate<Exec, double>(exec, thorough),
+                       .matmul_rate_bf16 = matmul_rate<Exec, bf16>(exec, thorough),
+                       .matmul_rate_f16 = matmul_rate<Exec, f16>(exec, thorough)};
+  const Bandwidths<Exec> bandwidths(copied_doubles<Exec>, thorough);
+  limits.copy_bandwidth = bandwidths.copies();
+  limits.stream_bandwidth = bandwidths.streams();
+  limits.update_bandwidth = bandwidths.updates();
+  limits.read_bandwidth = bandwidths.reads();
+  return limits;
+}
+
+/// FLOP/s that a kernel of this storage type cannot exceed.
+template <class Exec>
+double flop_rate_limit(const Exec& exec, DType dtype) {
+  if (dtype == DType::f64) return fma_rate<Exec, double>(exec, brief);
+  if (dtype == DType::f32) return fma_rate<Exec, float>(exec, brief);
+  if constexpr (is_host<Exec>)
+    return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16 ? pair_rate(exec, brief) : 0);
+  else
+    return dtype == DType::bf16 ? matmul_rate<Exec, bf16>(exec, brief) : matmul_rate<Exec, f16>(exec, brief);
+}
+
+template <class Exec>
+CaseLimits case_limits_on(DType dtype, double bytes) {
+  constexpr std::int64_t least_per_thread = 1024;
+  const auto doubles = static_cast<std::int64_t>(bytes / (2 * sizeof(double)));
+  const Bandwidths<Exec> bandwidths(
+      std::clamp(doubles, least_per_thread * Exec().concurrency(), copied_doubles<Exec>), brief);
+  return {.flop_rate = flop_rate_limit(Exec(), dtype),
+          .bandwidth = std::max({bandwidths.reads(), bandwidths.updates(), bandwidths.streams()})};
 }
 
 }  // namespace kformer::measure

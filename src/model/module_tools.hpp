@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "core/overlap.hpp"
 #include "kformer/core/operands.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -45,6 +46,17 @@ void require_output(const char* function, LayerMode mode, const X& x, const Tens
     all.require_disjoint("y");
   else
     all.require_disjoint("y", {"x", "context"});
+}
+
+/// Requires that each View that is written shares no memory with the others, nor with one that is read.
+/// \throws DimensionMismatch naming the module and both
+inline void require_separate(const char* function, std::initializer_list<Operand> written,
+                             std::initializer_list<Operand> read) {
+  for (const Operand& out : written)
+    for (const auto& others : {written, read})
+      for (const Operand& other : others)
+        if (&out != &other && overlap(out.ref, other.ref))
+          Operands(function, {out, other}).require_disjoint(out.role);
 }
 
 /// Whether a bias was given.

@@ -45,8 +45,10 @@ void MultiHeadAttention<Exec, T>::check_views(const char* function,
   const std::int64_t hidden = m_config.hidden_size, context = m_config.context_size,
                      queries = m_config.num_attention_heads * m_config.head_dim,
                      keys = m_config.num_key_value_heads * m_config.head_dim;
-  const auto require = [&](const char* name, const auto& view, std::initializer_list<std::int64_t> extents) {
-    Impl::require_view(function, name, view, extents);
+  const auto require = [&](const std::string& name, const auto& view,
+                           std::initializer_list<std::int64_t> extents) {
+    const std::string role = (std::is_const_v<U> ? "weights." : "gradients.") + name;
+    Impl::require_view(function, role.c_str(), view, extents);
   };
   const auto require_bias = [&](const char* name, const auto& bias, const auto& weight_bias,
                                 std::int64_t size) {
@@ -148,6 +150,11 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
   const bool own_context = context.data() == x.data();
   Impl::require_output("MultiHeadAttention::forward", m_config.mode, x,
                        own_context ? TensorRef{} : tensor_ref(context), y);
+  Impl::require_separate("MultiHeadAttention::forward", {{"y", tensor_ref(y)}},
+                         {{"weights.q", tensor_ref(m_weight.q)},
+                          {"weights.k", tensor_ref(m_weight.k)},
+                          {"weights.v", tensor_ref(m_weight.v)},
+                          {"weights.o", tensor_ref(m_weight.o)}});
   Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
   Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
   Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);
@@ -167,6 +174,11 @@ void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& 
   begin_backward(exec, operands);
   attention_gradient(exec);
   finish_backward(exec, operands);
+  add_context_gradient(exec, dx);
+}
+
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::add_context_gradient(const Exec& exec, const Matrix& dx) {
   Impl::add<T>("kformer::MultiHeadAttention::backward", exec, dx, m_d_keys);
 }
 
@@ -188,13 +200,28 @@ void MultiHeadAttention<Exec, T>::require_gradients(const BackwardOperands& oper
   Impl::require_view(function, "dcontext", dcontext, {m_shape.context_rows(), m_config.context_size});
   check_views(function, gradients);
   const bool self = dcontext.data() == m_d_keys.data();
-  Operands(function, {{"x", tensor_ref(x)},
-                      {"context", self ? TensorRef{} : tensor_ref(context)},
-                      {"dy", tensor_ref(dy)},
-                      {"dx", tensor_ref(dx)},
-                      {"dcontext", self ? TensorRef{} : tensor_ref(dcontext)}})
-      .require_disjoint("dx")
-      .require_disjoint("dcontext");
+  Impl::require_separate(function,
+                         {{"dx", tensor_ref(dx)},
+                          {"dcontext", self ? TensorRef{} : tensor_ref(dcontext)},
+                          {"gradients.q", tensor_ref(gradients.q)},
+                          {"gradients.k", tensor_ref(gradients.k)},
+                          {"gradients.v", tensor_ref(gradients.v)},
+                          {"gradients.o", tensor_ref(gradients.o)},
+                          {"gradients.q_bias", tensor_ref(gradients.q_bias)},
+                          {"gradients.k_bias", tensor_ref(gradients.k_bias)},
+                          {"gradients.v_bias", tensor_ref(gradients.v_bias)},
+                          {"gradients.o_bias", tensor_ref(gradients.o_bias)}},
+                         {{"x", tensor_ref(x)},
+                          {"context", self ? TensorRef{} : tensor_ref(context)},
+                          {"dy", tensor_ref(dy)},
+                          {"weights.q", tensor_ref(m_weight.q)},
+                          {"weights.k", tensor_ref(m_weight.k)},
+                          {"weights.v", tensor_ref(m_weight.v)},
+                          {"weights.o", tensor_ref(m_weight.o)},
+                          {"weights.q_bias", tensor_ref(m_weight.q_bias)},
+                          {"weights.k_bias", tensor_ref(m_weight.k_bias)},
+                          {"weights.v_bias", tensor_ref(m_weight.v_bias)},
+                          {"weights.o_bias", tensor_ref(m_weight.o_bias)}});
 }
 
 // From dy to the gradient of what attention returned.

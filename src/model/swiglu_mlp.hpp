@@ -17,9 +17,13 @@ namespace Impl {
 template <class Space, class U>
 void require_weights(const char* function, const SwigluMlpConfig& config,
                      const SwigluMlpViews<Space, U>& views) {
-  require_view(function, "gate", views.gate, {config.intermediate_size, config.hidden_size});
-  require_view(function, "up", views.up, {config.intermediate_size, config.hidden_size});
-  require_view(function, "down", views.down, {config.hidden_size, config.intermediate_size});
+  constexpr bool weights = std::is_const_v<U>;
+  require_view(function, weights ? "weights.gate" : "gradients.gate", views.gate,
+               {config.intermediate_size, config.hidden_size});
+  require_view(function, weights ? "weights.up" : "gradients.up", views.up,
+               {config.intermediate_size, config.hidden_size});
+  require_view(function, weights ? "weights.down" : "gradients.down", views.down,
+               {config.hidden_size, config.intermediate_size});
 }
 
 }  // namespace Impl
@@ -65,6 +69,10 @@ void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const M
   Impl::require_views("SwigluMlp::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
                       {m_rows, m_config.hidden_size});
   Impl::require_output("SwigluMlp::forward", m_config.mode, x, {}, y);
+  Impl::require_separate("SwigluMlp::forward", {{"y", tensor_ref(y)}},
+                         {{"weights.gate", tensor_ref(m_weight.gate)},
+                          {"weights.up", tensor_ref(m_weight.up)},
+                          {"weights.down", tensor_ref(m_weight.down)}});
   linear_forward(exec, x, m_weight.gate, m_gate, {}, m_product_workspace);
   linear_forward(exec, x, m_weight.up, m_up, {}, m_product_workspace);
   swiglu_forward(exec, m_gate, m_up, m_product);
@@ -84,9 +92,17 @@ void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const 
   Impl::require_views("SwigluMlp::backward",
                       {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
                       {m_rows, m_config.hidden_size});
-  Operands("SwigluMlp::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
-      .require_disjoint("dx");
   Impl::require_weights("SwigluMlp::backward", m_config, gradients);
+  Impl::require_separate("SwigluMlp::backward",
+                         {{"dx", tensor_ref(dx)},
+                          {"gradients.gate", tensor_ref(gradients.gate)},
+                          {"gradients.up", tensor_ref(gradients.up)},
+                          {"gradients.down", tensor_ref(gradients.down)}},
+                         {{"x", tensor_ref(x)},
+                          {"dy", tensor_ref(dy)},
+                          {"weights.gate", tensor_ref(m_weight.gate)},
+                          {"weights.up", tensor_ref(m_weight.up)},
+                          {"weights.down", tensor_ref(m_weight.down)}});
   swiglu_forward(exec, m_gate, m_up, m_product);
   linear_backward_weight(exec, m_product, dy, gradients.down, {}, m_product_workspace);
   linear_backward_input(exec, m_weight.down, dy, m_d_product, {}, m_product_workspace);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kformer/train/trainer.hpp"
+#include "train/require.hpp"
 
 /// \file
 /// Definitions of Trainer's members.
@@ -21,6 +22,12 @@ inline LayerOptions for_training(LayerOptions options) {
   return options;
 }
 
+inline const LayerShape& checked(const LayerShape& shape) {
+  Require{"Trainer"}(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ",
+                     shape.batch, " and seq_len ", shape.seq_len);
+  return shape;
+}
+
 inline RecomputeSchedule schedule_of(const TrainerOptions& options, std::int64_t layers) {
   return options.recompute.layers() > 0 ? options.recompute
                                         : RecomputeSchedule::uniform(options.layer.recompute, layers);
@@ -32,7 +39,7 @@ template <class Exec, Scalar T>
 Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
-      m_model(config, options.shape, Impl::for_training(options.layer), ledger,
+      m_model(config, Impl::checked(options.shape), Impl::for_training(options.layer), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
       m_optimizer(m_model.parameters(), options.optimizer, ledger),
       m_spikes(options.spikes) {

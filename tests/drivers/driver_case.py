@@ -80,6 +80,12 @@ class DriverTest(unittest.TestCase):
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
 
+    def check_limits(self, cases):
+        """No case is faster than the machine."""
+        shares = cases["share_of_limit"][()]
+        self.assertTrue((cases["flop_rate_limit"][()] > 0).all() and (cases["bandwidth_limit"][()] > 0).all())
+        self.assertTrue(((shares > 0) & (shares <= 1.05)).all(), shares.max())
+
     def check_independence(self, cases, least=1):
         """No kernel of a case that is ok ran for its reference, too; returns the kernels of each case."""
         checked = [(set(ran.split()), set(reference.split())) for ran, reference, status in zip(

@@ -99,6 +99,7 @@ class Results(LayerTest):
             np.testing.assert_array_equal(cases["predicted_bytes"][()], cases["peak_bytes"][()])
             self.check_kernels(cases)
             self.check_independence(cases, len(listed))
+            self.check_limits(cases)
             self.check_memory(file)
             self.assertIn('kind = "layer_sweep"', file["provenance/deck_text"][()].decode())
             spaces = set(texts(cases["execution_space"]))
@@ -116,6 +117,17 @@ dtype = ["f32", "f64"]
 seq_len = 40
 execution_space = "default"
 """
+
+    def test_a_slow_kernel_has_a_smaller_share(self):
+        self.deck('impl = "flash"\ndtype = "f32"\nseq_len = 256\nexecution_space = "default"\ndirection = "forward"\n')
+        shares = []
+        for kernels in ["", "linear:kokkos"]:
+            self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=512",
+                            "--set", "model.intermediate_size=2048", KFORMER_KERNEL=kernels)
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.check_limits(file["cases"])
+                shares.append(file["cases/share_of_limit"][0])
+        self.assertLess(shares[1], 0.9 * shares[0])
 
     def test_forced_kernels_are_held_against_others(self):
         self.deck(self.FORCED)

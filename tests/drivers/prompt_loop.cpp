@@ -111,7 +111,9 @@ struct Prompts {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
       ResultFile results(file());
       GenerateResults tables(results, deck, "cuda");
-      code = run_prompts({&deck, &parrot, &tables, [this] { return stop_reason; }}, results);
+      code = run_prompts({&deck, &parrot, &tables, [this] { return stop_reason; },
+                          [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }},
+                         results);
     }
     out = contents_of(directory / "out");
     err = contents_of(directory / "err");

@@ -150,8 +150,10 @@ BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
                            "; allocated so far:\nclass          current       peak\nweights         1.50 "
                            "KiB   1.50 KiB\ntotal           1.50 KiB   1.50 KiB\n";
   const ToolsRecorder recorder;
-  check_error<OutOfMemory>([&] { ledger->allocate<Space>(MemoryClass::activations, "too much", huge); }, text);
-  check_error<OutOfMemory>([&] { ledger->allocate(Exec(), MemoryClass::activations, "too much", huge); }, text);
+  check_error<OutOfMemory>(
+      [&] { static_cast<void>(ledger->allocate<Space>(MemoryClass::activations, "too much", huge)); }, text);
+  check_error<OutOfMemory>(
+      [&] { static_cast<void>(ledger->allocate(Exec(), MemoryClass::activations, "too much", huge)); }, text);
   BOOST_TEST(ledger->current_total() == 1536u);
   BOOST_TEST(ledger->peak(MemoryClass::activations) == 0u);
   BOOST_TEST(recorder.current_bytes() == 0u);

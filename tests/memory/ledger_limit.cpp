@@ -37,9 +37,10 @@ BOOST_AUTO_TEST_CASE(a_block_beyond_the_limit_is_refused_before_it_is_allocated)
                              "weights         1.50 KiB   1.50 KiB\n"
                              "total           1.50 KiB   1.50 KiB\n";
     const ToolsRecorder recorder;
-    check_error<OutOfMemory>([&] { ledger->allocate<Space>(MemoryClass::activations, "too much", 513); }, text);
-    check_error<OutOfMemory>([&] { ledger->allocate(Exec(), MemoryClass::activations, "too much", 513); },
-                             text);
+    check_error<OutOfMemory>(
+        [&] { static_cast<void>(ledger->allocate<Space>(MemoryClass::activations, "too much", 513)); }, text);
+    check_error<OutOfMemory>(
+        [&] { static_cast<void>(ledger->allocate(Exec(), MemoryClass::activations, "too much", 513)); }, text);
     BOOST_TEST(recorder.allocations().empty());
     BOOST_TEST(ledger->peak(MemoryClass::activations) == 0u);
     BOOST_TEST(ledger->current_total() == 1536u);

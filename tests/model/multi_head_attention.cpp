@@ -136,10 +136,9 @@ BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
   by_option.forward();
   by_option.backward();
   const auto x = by_functor.x.view<2>();
-  by_functor.module.forward(Exec(), x, x, by_functor.y.view<2>(), Near{});
-  auto operands = by_functor.operands();
-  operands.context = x;
-  by_functor.module.backward(Exec(), operands, Near{});
+  by_functor.module.forward(Exec(), x, by_functor.y.view<2>(), Near{});
+  by_functor.module.backward(Exec(), x, by_functor.dy.view<2>(), by_functor.dx.view<2>(),
+                             by_functor.gradients(), Near{});
   Exec().fence("kformer::Testing::module");
   const auto agree = [](const TestTensor<Exec, double>& a, const TestTensor<Exec, double>& b) {
     const auto one = a.read<double>().values(), two = b.read<double>().values();
@@ -148,6 +147,7 @@ BOOST_AUTO_TEST_CASE(a_functor_hides_the_keys_that_the_option_hides) {
   agree(by_option.y, by_functor.y);
   agree(by_option.d.q, by_functor.d.q);
   agree(by_option.d.v, by_functor.d.v);
+  agree(by_option.dx, by_functor.dx);
 }
 
 // What a user writes on Views of his own.
@@ -222,7 +222,17 @@ BOOST_AUTO_TEST_CASE(errors) {
   auto weights = m.weights();
   weights.k = m.x.view<2>();
   wrong([&] { MultiHeadAttention<Exec, float>(m.c.config, m.c.shape, weights, *ledger); },
-        ": extents do not match: k[10,21]; expected k[21,21]");
+        ": extents do not match: weights.k[10,21]; expected weights.k[21,21]");
+  auto gradients = m.gradients();
+  gradients.v = {};
+  m.forward();
+  wrong([&] { m.module.backward(Exec(), x, y, m.dx.view<2>(), gradients); },
+        "::backward: extents do not match: gradients.v[0,0]; expected gradients.v[21,21]");
+  const auto counting = Ledger::create(Ledger::Mode::count);
+  MultiHeadAttention<Exec, float> planned(m.c.config, m.c.shape, m.weights(), *counting);
+  check_error<DimensionMismatch>(
+      [&] { planned.forward(Exec(), x, y); },
+      "kformer: the pointer of a View is null, as on a ledger that only counts: view[10,21]");
   wrong([&] { m.module.forward(Exec(), m.w.q.view<2>(), y); },
         "::forward: extents do not match: x[21,21]; expected x[10,21]");
   const auto make = [&](MultiHeadAttentionConfig c) {
@@ -247,11 +257,23 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   const auto x = self.x.view<2>(), dy = self.dy.view<2>();
   shares([&] { self.module.forward(Exec(), x, x); },
          "forward: y shares memory with x" + separate + "x[10,21] y[10,21]");
-  const std::string operands = separate + "x[10,21] dy[10,21] dx[10,21]";
+  const auto ten = Kokkos::subview(self.w.q.view<2>(), std::pair(0, 10), Kokkos::ALL);
+  shares([&] { self.module.forward(Exec(), x, ten); },
+         "forward: y shares memory with weights.q" + separate + "y[10,21] weights.q[21,21]");
   shares([&] { self.module.backward(Exec(), x, dy, x, self.gradients()); },
-         "backward: dx shares memory with x" + operands);
+         "backward: dx shares memory with x" + separate + "dx[10,21] x[10,21]");
   shares([&] { self.module.backward(Exec(), x, dy, dy, self.gradients()); },
-         "backward: dx shares memory with dy" + operands);
+         "backward: dx shares memory with dy" + separate + "dx[10,21] dy[10,21]");
+  auto twice = self.gradients();
+  twice.k = twice.q;
+  shares([&] { self.module.backward(Exec(), x, dy, self.dx.view<2>(), twice); },
+         "backward: gradients.q shares memory with gradients.k" + separate +
+             "gradients.q[21,21] gradients.k[21,21]");
+  auto over = self.gradients();
+  over.o = self.w.o.view<2>();
+  shares(
+      [&] { self.module.backward(Exec(), x, dy, self.dx.view<2>(), over); },
+      "backward: gradients.o shares memory with weights.o" + separate + "gradients.o[21,21] weights.o[21,21]");
   // A context of as many tokens and features as x.
   Module<float> cross({"cross", {.hidden_size = 12, .num_attention_heads = 4}, {3, 7, 7}, false, true});
   cross.forward();
@@ -259,13 +281,13 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
              dx = cross.dx.view<2>();
   shares([&] { cross.module.forward(Exec(), qx, context, context); },
          "forward: y shares memory with context" + separate + "x[21,12] context[21,12] y[21,12]");
-  const std::string all = separate + "x[21,12] context[21,12] dy[21,12] dx[21,12] dcontext[21,12]";
+  const std::string dx_dcontext = separate + "dx[21,12] dcontext[21,12]";
   shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, dx, cross.gradients()}); },
-         "backward: dx shares memory with dcontext" + all);
+         "backward: dx shares memory with dcontext" + dx_dcontext);
   shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, context, cross.gradients()}); },
-         "backward: dcontext shares memory with context" + all);
+         "backward: dcontext shares memory with context" + separate + "dcontext[21,12] context[21,12]");
   shares([&] { cross.module.backward(Exec(), {qx, context, dout, dx, dx, cross.gradients()}, Near{}); },
-         "backward: dx shares memory with dcontext" + all);
+         "backward: dx shares memory with dcontext" + dx_dcontext);
   const auto ledger = Ledger::create();
   MultiHeadAttentionConfig config = self.c.config;
   config.mode = LayerMode::inference;

@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(errors) {
         SwigluMlp<Exec, float>({.hidden_size = 8, .intermediate_size = 5}, 3, {.gate = w, .up = w, .down = w},
                                *ledger);
       },
-      "kformer::SwigluMlp: extents do not match: gate[8,5]; expected gate[5,8]");
+      "kformer::SwigluMlp: extents do not match: weights.gate[8,5]; expected weights.gate[5,8]");
 }
 
 BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
@@ -134,14 +134,25 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
                                  "kformer::SwigluMlp::forward: y shares memory with x; pass a separate View: "
                                  "x[3,8] y[3,8]");
   m.forward();
-  const SwigluMlp<Exec, float>::Gradients none;
-  check_error<DimensionMismatch>([&] { m.module.backward(Exec(), x, dy, x, none); },
-                                 "kformer::SwigluMlp::backward: dx shares memory with x; pass a separate View: "
-                                 "x[3,8] dy[3,8] dx[3,8]");
-  check_error<DimensionMismatch>(
-      [&] { m.module.backward(Exec(), x, dy, dy, none); },
-      "kformer::SwigluMlp::backward: dx shares memory with dy; pass a separate View: "
-      "x[3,8] dy[3,8] dx[3,8]");
+  const auto d = m.d_gate_up.view<2>();
+  const SwigluMlp<Exec, float>::Gradients gradients{
+      .gate = m.half(d, 0), .up = m.half(d, 1), .down = m.d_down.view<2>()};
+  const auto shares = [&](const auto& out, const auto& to, const std::string& sentence) {
+    check_error<DimensionMismatch>([&] { m.module.backward(Exec(), x, dy, out, to); },
+                                   "kformer::SwigluMlp::backward: " + sentence);
+  };
+  shares(x, gradients, "dx shares memory with x; pass a separate View: dx[3,8] x[3,8]");
+  shares(dy, gradients, "dx shares memory with dy; pass a separate View: dx[3,8] dy[3,8]");
+  auto over = gradients;
+  over.down = m.down.view<2>();
+  shares(m.dx.view<2>(), over,
+         "gradients.down shares memory with weights.down; pass a separate View: gradients.down[8,5] "
+         "weights.down[8,5]");
+  over = gradients;
+  over.up = over.gate;
+  shares(m.dx.view<2>(), over,
+         "gradients.gate shares memory with gradients.up; pass a separate View: gradients.gate[5,8] "
+         "gradients.up[5,8]");
   inference.forward();
   inference.module.forward(Exec(), inference.x.view<2>(), inference.x.view<2>());
   Exec().fence("kformer::Testing::module");
@@ -162,7 +173,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
     BOOST_TEST((m.d_down.bits() == before), sentence);
   };
   refused([&] { m.module.backward(Exec(), x, dy, dx, {.gate = gate, .up = down, .down = down}); },
-          "backward: extents do not match: up[8,5]; expected up[5,8]");
+          "backward: extents do not match: gradients.up[8,5]; expected gradients.up[5,8]");
   refused([&] { m.module.backward(Exec(), x, dy, d, {.gate = gate, .up = gate, .down = down}); },
           "backward: extents do not match: dx[10,8]; expected dx[3,8]");
   refused([&] { m.module.backward(Exec(), x, d, dx, {.gate = gate, .up = gate, .down = down}); },

@@ -346,6 +346,10 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
       },
       "kformer::LearningRateSchedule: learning_rate must be finite and not negative, got -1");
 
+  check_error<NotSupported>(
+      [&] { Trainer<Exec, float>(small_model(), {}, *ledger); },
+      "kformer::Trainer: `shape` must hold at least one token, got batch 0 and seq_len 0");
+
   TrainingRun<float> run(some_trainer_options());
   auto sequences = random_sequences(3, seq_len);
   sequences[1].targets.pop_back();

@@ -114,8 +114,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   /// nothing waits for that work.
   /// \throws OutOfMemory with the ledger, if the memory cannot be allocated or would pass the limit
   template <class Exec>
-  MemoryBlock<typename Exec::memory_space> allocate(const Exec& exec, MemoryClass memory_class,
-                                                    const std::string& label, std::size_t bytes) {
+  [[nodiscard]] MemoryBlock<typename Exec::memory_space> allocate(const Exec& exec, MemoryClass memory_class,
+                                                                  const std::string& label, std::size_t bytes) {
     using Space = typename Exec::memory_space;
     return allocate_by<Space>(memory_class, label, bytes,
                               [&](const std::string& name) { return Pool<Space>::take(exec, name, bytes); });
@@ -124,7 +124,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   /// The same for work on any instance. Its destructor waits for the work of the device.
   /// \throws OutOfMemory with the ledger, if the memory cannot be allocated or would pass the limit
   template <class MemorySpace>
-  MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
+  [[nodiscard]] MemoryBlock<MemorySpace> allocate(MemoryClass memory_class, const std::string& label,
+                                                  std::size_t bytes) {
     return allocate_by<MemorySpace>(memory_class, label, bytes, [&](const std::string& name) {
       return Pool<MemorySpace>::take(name, bytes);
     });

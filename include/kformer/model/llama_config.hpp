@@ -16,7 +16,7 @@ struct LlamaConfig {
   std::int64_t num_key_value_heads = 0;  ///< heads of keys and values; divides the query heads
   std::int64_t head_dim = 0;             ///< features of a head; even
   double rms_norm_eps = 1e-5;            ///< added to the mean square
-  RopeOptions rope;                      ///< base, scaling and pairing of the rotary embedding
+  RopeOptions rope{};                    ///< base, scaling and pairing of the rotary embedding
   bool attention_bias = false;           ///< biases on the q, k and v projections (Qwen2)
   bool qk_norm = false;                  ///< RMSNorm of every query and key head before the rotation (Qwen3)
   std::int64_t sliding_window = 0;       ///< keys a query sees, itself included; 0 means all before it

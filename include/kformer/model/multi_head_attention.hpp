@@ -142,6 +142,15 @@ class MultiHeadAttention {
     finish(exec, y);
   }
 
+  /// Self-attention under a functor.
+  /// \throws NotSupported if `prepare` is needed and was not called
+  /// \throws DimensionMismatch if extents do not match
+  template <class F>
+    requires(!AnyView<F>)
+  void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y, const F& functor) {
+    forward(exec, x, x, y, functor);
+  }
+
   /// Gradients of self-attention, after `forward`, any number of times. `dx` is overwritten, gradients of the
   /// weights are accumulated.
   /// \param exec      the instance
@@ -174,6 +183,16 @@ class MultiHeadAttention {
     begin_backward(exec, operands);
     attention_gradient(exec, functor);
     finish_backward(exec, operands);
+  }
+
+  /// Gradients of self-attention under a functor.
+  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not match
+  template <class F>
+  void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
+                const Gradients& gradients, const F& functor) {
+    backward(exec, BackwardOperands{x, x, dy, dx, m_d_keys, gradients}, functor);
+    add_context_gradient(exec, dx);
   }
 
   /// The configuration, with defaults in place of 0.
@@ -209,6 +228,8 @@ class MultiHeadAttention {
                        functor..., m_config.attention, {}, {}, m_attention_workspace);
   }
   void finish_backward(const Exec& exec, const BackwardOperands& operands);
+  // Of self-attention: the context is x.
+  void add_context_gradient(const Exec& exec, const Matrix& dx);
 
   MultiHeadAttentionConfig m_config;
   MultiHeadAttentionShape m_shape;

@@ -54,14 +54,14 @@ concept AttentionRangeFunctor = requires(const F& f, AttentionRows rows) {
 /// compute_t<T> of the operands.
 template <class F, class C>
 concept AttentionScoreFunctor = requires(const F& f, C score, AttentionIndex at) {
-  { f(score, at) } -> std::convertible_to<C>;
+  { f(score, at) } -> std::same_as<C>;
 };
 
 /// A score functor with a backward pass: `C derivative(C score, AttentionIndex) const`, a `KOKKOS_FUNCTION`, is
 /// the derivative of `operator()` by `score`.
 template <class F, class C>
 concept DifferentiableAttentionScore = requires(const F& f, C score, AttentionIndex at) {
-  { f.derivative(score, at) } -> std::convertible_to<C>;
+  { f.derivative(score, at) } -> std::same_as<C>;
 };
 
 /// A score functor that receives the gradients of its scores: `void gradient(C dscore, C score, AttentionIndex)

@@ -23,8 +23,8 @@ struct OptimizerOptions {
   double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
   double max_norm = 0;      ///< gradients are multiplied by min(1, max_norm / their global norm); 0: by 1
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
-  bool master = true;                       ///< whether 16-bit weights are rounded from float master weights
-  std::optional<LossScaling> loss_scaling;  ///< loss scaling; off if empty
+  bool master = true;                         ///< whether 16-bit weights are rounded from float master weights
+  std::optional<LossScaling> loss_scaling{};  ///< loss scaling; off if empty
 };
 
 /// What an optimizer counts, for checkpoints. With the arrays of `Optimizer::parameters` it is the whole state.
@@ -149,6 +149,9 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
   const auto place = [&](MemoryLayout& layout) {
     m_parameters.clear();
     for (const Parameter& p : parameters) {
+      if (!p.gradient.present())
+        throw DimensionMismatch("kformer::Optimizer: '" + p.name +
+                                "' has no gradient; construct the model with LayerMode::training");
       const std::int64_t size = p.weight.size(), blocks = (size + adamw_block - 1) / adamw_block;
       const auto array = [&](bool wanted, DType dtype) {
         if (!wanted) return TensorRef{};

@@ -21,14 +21,14 @@ namespace kformer {
 
 /// Options of `Trainer`.
 struct TrainerOptions {
-  LayerShape shape;               ///< of a micro-batch: sequences of one forward and backward, and their tokens
-  LayerOptions layer;             ///< how attention is computed, and whether sequences are packed; the mode is
+  LayerShape shape{};             ///< of a micro-batch: sequences of one forward and backward, and their tokens
+  LayerOptions layer{};           ///< how attention is computed, and whether sequences are packed; the mode is
                                   ///< training
-  RecomputeSchedule recompute;    ///< what layers keep for backward; without layers: `layer.recompute` for all
-  OptimizerOptions optimizer;     ///< AdamW, gradient clipping, loss scaling
-  LearningRateSchedule schedule;  ///< the learning rate of every step
-  CrossEntropyOptions loss;       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
-  LossSpikeOptions spikes;        ///< steps to skip; off by default
+  RecomputeSchedule recompute{};  ///< what layers keep for backward; without layers: `layer.recompute` for all
+  OptimizerOptions optimizer{};   ///< AdamW, gradient clipping, loss scaling
+  LearningRateSchedule schedule{};  ///< the learning rate of every step
+  CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
+  LossSpikeOptions spikes{};        ///< steps to skip; off by default
 };
 
 /// What a step of training did. Numbers are of the weights before the update.
@@ -70,7 +70,7 @@ class Trainer {
   /// \param config  the model's extents
   /// \param options the micro-batch, the optimizer, …
   /// \param ledger  where the memory is booked
-  /// \throws NotSupported if an option is out of range
+  /// \throws NotSupported if an option is out of range, or `shape` has no token
   /// \throws DimensionMismatch if the configuration is invalid
   /// \throws OutOfMemory with the ledger
   Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger);
