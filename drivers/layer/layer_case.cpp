@@ -151,9 +151,16 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
                        point.seq_len);
   };
-  const auto exact =
-      m_references.get(key(host, DType::f64, in_double), reference_kernels(besides_attention(result.kernels)),
-                       backward, make_exact, stop);
+  const auto by = [&](const std::string& kernels) {
+    return m_references.get(key(host, DType::f64, in_double), kernels, backward, make_exact, stop);
+  };
+  const std::string kernels = reference_kernels(besides_attention(result.kernels));
+  std::optional<ReferenceResult> exact;
+  try {
+    exact = by(with_host_blas(kernels, result.kernels));
+  } catch (const NotSupported&) {  // no BLAS in this build, or not on these threads
+    exact = by(kernels);
+  }
   if (!exact) return interrupted(result);
   result.check_kernels = exact->kernels;
   if (!independent(result)) return;

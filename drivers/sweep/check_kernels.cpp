@@ -85,6 +85,15 @@ std::string reference_kernels(const std::string& ran, Instead instead) {
   return kernels;
 }
 
+std::string with_host_blas(std::string kernels, const std::string& ran) {
+  if (ran.find(":host_blas") != ran.npos) return kernels;
+  const std::string portable = ":kokkos";
+  for (const char* product : {",linear_forward", ",linear_backward_input", ",linear_backward_weight"})
+    if (const auto at = kernels.find(product + portable); at != kernels.npos)
+      kernels.replace(at + std::string(product).size(), portable.size(), ":host_blas");
+  return kernels;
+}
+
 bool has_kernel(const std::string& ran, const std::string& name) {
   return std::ranges::count(words_of(ran), name) > 0;
 }

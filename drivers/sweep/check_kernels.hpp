@@ -28,6 +28,10 @@ enum class Instead {
 /// \param instead of those
 std::string reference_kernels(const std::string& ran, Instead instead = Instead::best_of_others);
 
+/// The same with the products of the host BLAS in place of the portable ones: it is no kernel of Kformer, and several
+/// times faster. Unchanged if the case ran it.
+std::string with_host_blas(std::string kernels, const std::string& ran);
+
 /// Whether a run chose this kernel for this function; `name` is "function:kernel".
 bool has_kernel(const std::string& ran, const std::string& name);
 

@@ -38,6 +38,13 @@ BOOST_AUTO_TEST_CASE(the_reference_runs_portable_kernels_unless_the_case_did) {
   BOOST_TEST(mixed.find(",linear_forward:reference") != mixed.npos);
 }
 
+BOOST_AUTO_TEST_CASE(the_host_blas_multiplies_unless_the_case_ran_it) {
+  const std::string kernels = "a:separate,linear_forward:kokkos,linear_backward_bias:kokkos";
+  BOOST_TEST(with_host_blas(kernels, "linear_forward:simd_avx2") ==
+             "a:separate,linear_forward:host_blas,linear_backward_bias:kokkos");
+  BOOST_TEST(with_host_blas(kernels, "linear_forward:host_blas") == kernels);
+}
+
 BOOST_AUTO_TEST_CASE(a_kernel_on_both_sides_is_named) {
   BOOST_TEST(shared_kernels("a:x b:kokkos c:separate", "a:y b:kokkos c:separate") == "b:kokkos");
   BOOST_TEST(shared_kernels("a:xy", "a:x") == "");
