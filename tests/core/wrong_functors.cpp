@@ -39,6 +39,13 @@ struct GradientOfAMask : Mask {
   void gradient(float, float, AttentionIndex) const {}
 };
 
+struct ScoreInDouble {
+  double operator()(float score, AttentionIndex) const { return score + 0.5; }
+};
+struct SlopeInDouble : Score {
+  double derivative(double, AttentionIndex) const { return 1; }
+};
+
 template <class F>
 void forward(const F& functor) {
   kformer::attention_forward(Exec(), Heads(), Heads(), Heads(), Heads(), Tokens(), functor);
@@ -72,5 +79,9 @@ void program() {
   forward(GradientOfAMask());
 #elif KFORMER_WRONG_PROGRAM == 7
   backward(Score());
+#elif KFORMER_WRONG_PROGRAM == 8
+  forward(ScoreInDouble());
+#elif KFORMER_WRONG_PROGRAM == 9
+  backward(SlopeInDouble());
 #endif
 }

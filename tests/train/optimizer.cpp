@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/train/optimizer.hpp"
 
+#include <cmath>
+
 #include "ops/adamw_cases.hpp"
 #include "support/errors.hpp"
 
@@ -180,6 +182,23 @@ BOOST_AUTO_TEST_CASE(a_step_needs_prepare) {
       [&] { BOOST_TEST(!optimizer.step(Exec(), 0.01)); },
       "kformer::Optimizer::step: the states are undefined; call prepare(exec) once, after the "
       "weights were written");
+}
+
+BOOST_AUTO_TEST_CASE(an_update_needs_the_norm_of_its_gradients) {
+  Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(), {}, *ledger);
+  optimizer.prepare(Exec());
+  const auto update = [&] { static_cast<void>(optimizer.update(Exec(), 0.01)); };
+  const std::string sentence =
+      "kformer::Optimizer::update: the norm of these gradients is not known; call measure(exec) first, or step";
+  check_error<NotSupported>(update, sentence);
+  BOOST_TEST(std::isfinite(optimizer.measure(Exec())));
+  update();
+  check_error<NotSupported>(update, sentence);
+  BOOST_TEST(std::isfinite(optimizer.measure(Exec())));
+  optimizer.skip();
+  check_error<NotSupported>(update, sentence);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

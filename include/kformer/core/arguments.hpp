@@ -30,8 +30,8 @@ struct ScalarOf<V, false> {
 template <class V>
 using scalar_t = typename ScalarOf<V>::type;
 
-/// An operand that has elements and no address, as arrays on a ledger that only counts.
-/// \throws DimensionMismatch
+/// Refuses an operand that has elements and no address.
+/// \throws DimensionMismatch with its extents
 [[noreturn]] void refuse_null(const TensorRef& operand);
 
 /// An operand that is read: a View of T, of one of these ranks.

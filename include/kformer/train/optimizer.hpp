@@ -76,7 +76,7 @@ class Optimizer {
   [[nodiscard]] double measure(const Exec& exec);
 
   /// The second half of `step`, with the norm of the last `measure`.
-  /// \throws NotSupported if `prepare` was not called
+  /// \throws NotSupported if `prepare` or `measure` was not called
   /// \returns whether the step counted
   [[nodiscard]] bool update(const Exec& exec, double learning_rate);
 
@@ -116,6 +116,7 @@ class Optimizer {
   MemoryBlock<memory_space> m_block;
   bool m_prepared = false;
   std::int64_t m_steps = 0, m_skipped = 0;
+  bool m_measured = false;  // since the last update
 };
 
 namespace Impl {
@@ -245,18 +246,25 @@ bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
 template <class Exec, Scalar T>
 double Optimizer<Exec, T>::measure(const Exec& exec) {
   launch_norm(exec);
+  m_measured = true;
   return m_scaler.wait(exec);
 }
 
 template <class Exec, Scalar T>
 bool Optimizer<Exec, T>::update(const Exec& exec, double learning_rate) {
   require_prepared("update");
+  if (!m_measured)
+    throw NotSupported(
+        "kformer::Optimizer::update: the norm of these gradients is not known; call measure(exec) first, or "
+        "step");
+  m_measured = false;
   launch_update(exec, learning_rate);
   return count();
 }
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::skip() {
+  m_measured = false;
   m_scaler.adapt();
   ++m_skipped;
 }

@@ -13,9 +13,9 @@ namespace kformer {
 struct TokenSequence {
   std::vector<std::int32_t> ids;      ///< tokens
   std::vector<std::int32_t> targets;  ///< as many; −100 (`CrossEntropyOptions::ignore_index`): no loss
-  std::vector<std::int32_t>
-      starts;  ///< the first token of each packed document, ascending from 0; empty: one. Attention
-               ///< does not cross a start, and positions count from it.
+  /// The first token of each packed document, ascending from 0; empty: there is one document. Attention does not cross
+  /// a start, and positions count from it.
+  std::vector<std::int32_t> starts;
 };
 
 }  // namespace kformer
