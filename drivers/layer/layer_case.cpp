@@ -124,8 +124,8 @@ LayerTask LayerSweep::reference_task(const LayerCase& point, const std::string& 
   return exact;
 }
 
-// The naive computation in the same precision, through the portable kernels and with the attention of the
-// reference: both forms of attention share it.
+// The naive computation in the same precision, through the portable kernels and the host BLAS, and with the
+// attention of the reference: both forms of attention share it.
 LayerTask LayerSweep::naive_task(const LayerCase& point, const std::string& ran) const {
   LayerTask textbook = reference_task(point, ran);
   textbook.precision = task(point).precision;
@@ -151,16 +151,18 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
                        point.seq_len);
   };
-  const auto by = [&](const std::string& kernels) {
-    return m_references.get(key(host, DType::f64, in_double), kernels, backward, make_exact, stop);
+  // Products by the host BLAS, where the space has one that its threads may call.
+  const auto run = [&](const std::string& space, const std::string& name, const std::string& kernels,
+                       const MakeRun& make_run) {
+    if (!m_without_blas.contains(space)) try {
+        return m_references.get(name, with_host_blas(kernels, result.kernels), backward, make_run, stop);
+      } catch (const NotSupported&) {
+        m_without_blas.insert(space);
+      }
+    return m_references.get(name, kernels, backward, make_run, stop);
   };
-  const std::string kernels = reference_kernels(besides_attention(result.kernels));
-  std::optional<ReferenceResult> exact;
-  try {
-    exact = by(with_host_blas(kernels, result.kernels));
-  } catch (const NotSupported&) {  // no BLAS in this build, or not on these threads
-    exact = by(kernels);
-  }
+  const auto exact = run(host, key(host, DType::f64, in_double),
+                         reference_kernels(besides_attention(result.kernels)), make_exact);
   if (!exact) return interrupted(result);
   result.check_kernels = exact->kernels;
   if (!independent(result)) return;
@@ -169,8 +171,8 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     result.status = CaseStatus::ok;
     return;
   }
-  const auto textbook = m_references.get(key(point.execution_space, of_naive, naive), portable_kernels(),
-                                         backward, make_naive, stop);
+  const auto textbook =
+      run(point.execution_space, key(point.execution_space, of_naive, naive), portable_kernels(), make_naive);
   if (!textbook) return interrupted(result);
   result.message = judge(results, exact->arrays, textbook->arrays, dtype, [&](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "decks/layer_deck.hpp"
@@ -49,6 +50,7 @@ class LayerSweep {
   LlamaConfig m_config;
   const LayerTensors* m_tensors;
   ReferenceRuns m_references;
+  std::set<std::string> m_without_blas;  // spaces
   LimitSamples m_limits;
   measure::HostArrays m_last;
 };
