@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "core/overlap.hpp"
-#include "kformer/core/arguments.hpp"
 
 namespace kformer {
 
@@ -17,11 +16,6 @@ Operands Operands::with(std::string_view role, const TensorRef& ref) const {
   for (auto& operand : changed.m_operands)
     if (operand.role == role) operand.ref = ref;
   return changed;
-}
-
-void Impl::refuse_null(const TensorRef& operand) {
-  throw DimensionMismatch("kformer: the pointer of a View is null, as on a ledger that only counts: " +
-                          Operands("", {{"view", operand}}).describe());
 }
 
 std::string Operands::describe() const {

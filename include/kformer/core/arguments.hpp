@@ -30,12 +30,7 @@ struct ScalarOf<V, false> {
 template <class V>
 using scalar_t = typename ScalarOf<V>::type;
 
-/// Refuses an operand that has elements and no address.
-/// \throws DimensionMismatch with its extents
-[[noreturn]] void refuse_null(const TensorRef& operand);
-
 /// An operand that is read: a View of T, of one of these ranks.
-/// \throws DimensionMismatch if it has elements and no address
 template <class Exec, class T, int... ranks, class V>
 TensorRef input(const V& view) {
   constexpr bool accessible = all_accessible<Exec, V>;
@@ -50,13 +45,10 @@ TensorRef input(const V& view) {
   static_assert(!is_column_major<V>,
                 "kformer: a LayoutLeft View is not row-major; pass kformer::as_row_major(view), whose extents "
                 "are those of the View in reverse order");
-  if constexpr (accessible && right_rank && right_type) {
-    const TensorRef ref = tensor_ref(view);
-    if (ref.data == nullptr && view.size() > 0) refuse_null(ref);
-    return ref;
-  } else {
+  if constexpr (accessible && right_rank && right_type)
+    return tensor_ref(view);
+  else
     return {};
-  }
 }
 
 /// An operand that is written.
