@@ -48,7 +48,8 @@ int main(int argc, char* argv[]) {
                                     .num_key_value_heads = 1,
                                     .head_dim = 16,
                                     .num_hidden_layers = 1,
-                                    .vocab_size = numbers};
+                                    .vocab_size = numbers,
+                                    .max_position_embeddings = length};
   const kformer::TrainerOptions options{.shape = {.batch = 4, .seq_len = length},
                                         .optimizer = {.max_norm = 1},
                                         .schedule = {.kind = kformer::ScheduleKind::cosine,
