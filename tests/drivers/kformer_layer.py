@@ -123,10 +123,11 @@ execution_space = "default"
         shares = []
         for kernels in ["", "linear:kokkos"]:
             self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=512",
-                            "--set", "model.intermediate_size=2048", KFORMER_KERNEL=kernels)
+                            "--set", "model.intermediate_size=2048", "--set", "timing.repeats=25", KFORMER_KERNEL=kernels)
             with h5py.File(self.folder / "deck.h5") as file:
                 self.check_limits(file["cases"])
-                shares.append(file["cases/share_of_limit"][0])
+                # Of the fastest call: others may use the machine.
+                shares.append(file["cases/share_of_limit"][0] * file["cases/time_median"][0] / file["cases/time"][0].min())
         self.assertLess(shares[1], 0.9 * shares[0])
 
     def test_forced_kernels_are_held_against_others(self):
