@@ -47,8 +47,7 @@ class Ours:
         return answer
 
     def close(self):
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()  # unlike stdin.close(), it accepts that the program has ended
 
 
 class RotatingSets:

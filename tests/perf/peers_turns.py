@@ -127,6 +127,7 @@ class Ours(unittest.TestCase):
     def test_program_that_ends(self):
         ours = turns.Ours("false", 1)
         self.addCleanup(ours.close)
+        os.waitid(os.P_PID, ours._process.pid, os.WEXITED | os.WNOWAIT)  # the request meets a closed pipe
         with self.assertRaisesRegex(turns.CannotMeasure, "false ended with 1 at the request: about"):
             ours.ask("about")
 
