@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/overlap.hpp"
+#include "kformer/core/arguments.hpp"
 
 namespace kformer {
 
@@ -18,6 +19,13 @@ Operands Operands::with(std::string_view role, const TensorRef& ref) const {
   return changed;
 }
 
+void Impl::require_address(const TensorRef& operand) {
+  // By the extents: the size() of a View without an address is 0.
+  if (operand.data == nullptr && operand.size() > 0)
+    throw DimensionMismatch("kformer: the pointer of a View is null, as on a ledger that only counts: " +
+                            Operands("", {{"view", operand}}).describe());
+}
+
 std::string Operands::describe() const {
   std::string text;
   for (const auto& [role, ref] : m_operands) {
@@ -29,6 +37,14 @@ std::string Operands::describe() const {
     text += ']';
   }
   return text;
+}
+
+const Operands& Operands::require_addresses() const {
+  for (const auto& [role, ref] : m_operands)
+    if (ref.data == nullptr && ref.size() > 0)
+      throw DimensionMismatch(m_function + ": the pointer of " + role +
+                              " is null, as on a ledger that only counts: " + describe());
+  return *this;
 }
 
 const Operands& Operands::require_unit_stride() const {

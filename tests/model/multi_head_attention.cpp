@@ -228,6 +228,11 @@ BOOST_AUTO_TEST_CASE(errors) {
   m.forward();
   wrong([&] { m.module.backward(Exec(), x, y, m.dx.view<2>(), gradients); },
         "::backward: extents do not match: gradients.v[0,0]; expected gradients.v[21,21]");
+  const auto counting = Ledger::create(Ledger::Mode::count);
+  MultiHeadAttention<Exec, float> planned(m.c.config, m.c.shape, m.weights(), *counting);
+  check_error<DimensionMismatch>(
+      [&] { planned.forward(Exec(), x, y); },
+      "kformer: the pointer of a View is null, as on a ledger that only counts: view[10,21]");
   wrong([&] { m.module.forward(Exec(), m.w.q.view<2>(), y); },
         "::forward: extents do not match: x[21,21]; expected x[10,21]");
   const auto make = [&](MultiHeadAttentionConfig c) {

@@ -219,5 +219,19 @@ BOOST_AUTO_TEST_CASE(errors_of_extra_gradients) {
                                  start + "dsinks is stored as f64, expected f32: " + operands + "dsinks[4]");
 }
 
+// Those of a plan serve for its workspace, not for a call.
+BOOST_AUTO_TEST_CASE(extras_without_an_address_are_refused) {
+  const AttentionTensors<float> t(AttentionCase{2, 3, 5, 4, 2, 8, 6});
+  const Kokkos::View<float*, Kokkos::LayoutRight, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+      sinks(nullptr, 4);
+  check_error<DimensionMismatch>(
+      [&] {
+        attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
+                          {}, AttentionExtras<Exec>().sinks(sinks));
+      },
+      "kformer::attention_forward: the pointer of sinks is null, as on a ledger that only counts: q[2,3,4,8] "
+      "k[2,5,2,8] v[2,5,2,6] sinks[4] out[2,3,4,6] lse[2,4,3]");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing

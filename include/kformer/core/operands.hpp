@@ -39,6 +39,10 @@ class Operands {
   /// \throws DimensionMismatch
   const Operands& require_dense(std::string_view why) const;
 
+  /// Requires that every operand with elements has an address, as Views of a plan do not.
+  /// \throws DimensionMismatch
+  const Operands& require_addresses() const;
+
   /// Requires `condition` on the extents; `expected` says in words what was expected.
   /// \throws DimensionMismatch
   const Operands& require_extents(bool condition, std::string_view expected) const;

@@ -117,10 +117,11 @@ AttentionBackward attention_backward_problem(const AttentionBackwardOperands<V..
           gradients};
 }
 
-/// The run-time checks.
+/// The run-time checks of a call.
 template <class Exec, class Problem>
 void check_attention(const Problem& problem) {
   problem.check();
+  problem.operands().require_addresses();
   if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
     if (problem.extras.cu_seqlens_q.present())
       check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
