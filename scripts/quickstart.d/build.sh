@@ -35,7 +35,7 @@ build_beside_plots() {
 prepare_for_tests() {
   prepare_environment "$([[ ${1:-} == full ]] && echo checks || echo tests)"
   python=$(find_python)
-  configure openmp all
+  configure openmp "${1:-all}"
   [[ ${1:-} == full ]] || return 0
   [[ $route != debian ]] || unpack_kokkos serial
   configure serial all
@@ -51,19 +51,18 @@ build_tests() {
   build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
 }
 
-# configure openmp|serial drivers|all: all is the drivers and the tests. A build of all serves for the drivers.
+# configure openmp|serial drivers|all|full: all is the drivers and the tests, full has perf/ too. A build of these serves
+# for the drivers.
 configure() {
-  local folder options key
+  local folder options key what=$2
   folder=$(build_folder "$1")
   forget_without "$folder/build.ninja" "configure-$route-$1"
-  if [[ $2 == drivers ]] && grep -qs '^all ' "$state/stamps/configure-$route-$1"; then
-    python=$(find_python)
-    mapfile -t options < <(build_options "$1" all)
-    key="all $(key_of "$folder" "$checkout" "${options[@]}")"
-  else
-    mapfile -t options < <(build_options "$1" "$2")
-    key="$2 $(key_of "$folder" "$checkout" "${options[@]}")"
+  if [[ $2 == drivers && -e $state/stamps/configure-$route-$1 ]]; then
+    read -r what _ <"$state/stamps/configure-$route-$1"
+    [[ $what == drivers ]] || python=$(find_python)
   fi
+  mapfile -t options < <(build_options "$1" "$what")
+  key="$what $(key_of "$folder" "$checkout" "${options[@]}")"
   once "configuring the $1 build" "configure-$route-$1" "$key" configure_anew "$folder" "${options[@]}"
 }
 
@@ -73,13 +72,13 @@ configure_anew() {
   "${entry[@]}" cmake -S "$checkout" -B "$1" -G Ninja "${@:2}"
 }
 
-# build_options openmp|serial drivers|all
+# build_options openmp|serial drivers|all|full
 build_options() {
   printf '%s\n' -DCMAKE_BUILD_TYPE=Release -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_BLAS=ON
   case $2 in
     drivers) printf '%s\n' -DKformer_ENABLE_TESTS=OFF ;;
-    all) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" \
-      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ;;
+    *) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" \
+      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "-DKformer_ENABLE_PERF=$([[ $2 == full ]] && echo ON || echo OFF)" ;;
   esac
   case $route-$1 in
     debian-*)

@@ -10,7 +10,7 @@ build_packages=(
 plot_packages=(python3 python3-h5py python3-h5netcdf python3-xarray python3-pandas python3-numpy python3-matplotlib)
 test_packages=(libboost-dev libboost-test-dev python3-netcdf4 netcdf-bin)
 check_packages=(
-  doxygen clang-format-19 clang-tidy-19
+  doxygen clang-format-19 clang-tidy-19 libbenchmark-dev
   python3-sphinx python3-breathe python3-myst-parser furo
 )
 
