@@ -18,7 +18,7 @@ function(kformer_add_suites program)
     get_filename_component(suite ${name} NAME)
     set(test ${name}${arg_SUFFIX})
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 300
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 600
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             ${Kformer_TEST_SKIPPED})
   endforeach()

@@ -62,27 +62,23 @@ void record_errors(const measure::HostArrays& results, const measure::HostArrays
 std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
                   const measure::HostArrays& naive, DType dtype,
                   const std::function<DType(const std::string&)>& stored) {
-  const long double scale = naive_stand_in(dtype).scale;
-  ErrorNorms error_of_all, limit_of_all;
   for (const auto& [name, array] : results) {
     if (!exact.contains(name)) continue;
     const auto& reference = exact.at(name).values;
-    const ErrorNorms size = magnitude(reference), error = error_norms(array.values, reference);
-    ErrorNorms of_naive = error_norms(naive.at(name).values, reference);
-    of_naive.max *= scale;
-    of_naive.rms *= scale;
-    const ErrorNorms limit = allowed_error(stored(name), of_naive, size);
-    const long double unit = size.rms > 0 ? size.rms : 1;
-    error_of_all.max = std::max(error_of_all.max, error.max / unit);
-    limit_of_all.max = std::max(limit_of_all.max, limit.max / unit);
-    error_of_all.rms = std::hypot(error_of_all.rms, error.rms / unit);
-    limit_of_all.rms = std::hypot(limit_of_all.rms, limit.rms / unit);
+    const std::size_t row = array.shape.empty() ? 1 : std::max<std::size_t>(1, array.shape.back());
+    const ErrorLimits limits = sampled_limits(stored(name), compute_dtype(dtype), row, naive.at(name).values,
+                                              reference, naive_stand_in(dtype).scale);
+    const Verdict verdict = limits.judge(array.values, reference);
+    if (verdict.ok()) continue;
+    std::string text = fmt::format("{}: rms error {:.3e} (limit {:.3e})", name,
+                                   static_cast<double>(verdict.rms), static_cast<double>(verdict.rms_limit));
+    if (const std::size_t i = verdict.first_wrong; verdict.wrong > 0)
+      text += fmt::format("; {} of {} elements out of tolerance, the first: {:.9g}, expected {:.9g} ± {:.3e}",
+                          verdict.wrong, reference.size(), array.values[i], reference[i],
+                          static_cast<double>(limits.of(i)));
+    return text;
   }
-  if (error_of_all.max <= limit_of_all.max && error_of_all.rms <= limit_of_all.rms) return {};
-  return fmt::format(
-      "errors in units of each tensor's rms: largest {:.3e} (limit {:.3e}), rms {:.3e} (limit {:.3e})",
-      static_cast<double>(error_of_all.max), static_cast<double>(limit_of_all.max),
-      static_cast<double>(error_of_all.rms), static_cast<double>(limit_of_all.rms));
+  return {};
 }
 
 std::string disagreement(const measure::HostArrays& one, const measure::HostArrays& other) {

@@ -33,11 +33,11 @@ NaiveStandIn naive_stand_in(DType dtype);
 void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
                    Measurement& measurement);
 
-/// Judges by the rule, over all tensors of the case at once, each in units of its own size: a single small
-/// tensor, such as a bias, has too few elements for its largest error to be steady.
+/// Judges each tensor by the tolerance rule (docs/tolerance.md), where the errors of the naive computation stand for the
+/// expected ones.
 /// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
 /// \param stored the storage type of a result, by name
-/// \returns an empty string, or in what way the results are out of tolerance
+/// \returns an empty string, or the first tensor that is out of tolerance and in what way
 std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
                   const measure::HostArrays& naive, DType dtype,
                   const std::function<DType(const std::string&)>& stored);

@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(dlogits_may_be_logits, T, UpToFloat) {
   t.options = option_sets.back();
   t.save_lse();
   const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template backward<compute_t<T>, T>();
+  const auto naive = t.template backward<naive_t<T>, T>();
   Impl::CrossEntropyBackward problem = t.backward_problem();
   problem.dlogits = problem.logits;
   test_kernels(emulated().backward, problem, {&t.logits},

@@ -79,4 +79,28 @@ BOOST_AUTO_TEST_CASE(two_kernels_in_double_agree_to_the_precision_of_float) {
   BOOST_TEST(disagreement(one, other).find("out differs between two kernels in double") == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
+  const auto values = [](double each) { return HostArray{{50, 20}, std::vector<double>(1000, each)}; };
+  const HostArrays exact{{"out", values(1)}, {"grad.q", values(1)}};
+  HostArrays naive = exact;
+  for (auto& [name, array] : naive)
+    for (std::size_t i = 0; i < array.values.size(); ++i) array.values[i] += i % 2 == 0 ? 1e-5 : -1e-5;
+  const auto verdict = [&](const HostArrays& results) {
+    return judge(results, exact, naive, kformer::DType::f32,
+                 [](const std::string&) { return kformer::DType::f32; });
+  };
+  BOOST_TEST(verdict(exact) == "");
+  BOOST_TEST(verdict(naive) == "");
+  HostArrays spike = exact, everywhere = exact;
+  spike["grad.q"].values[7] += 1.5e-4;
+  for (double& value : everywhere["grad.q"].values) value += 5e-5;
+  const std::string of_spike = verdict(spike), of_all = verdict(everywhere);
+  BOOST_TEST(of_spike.find("grad.q: rms error ") == 0u, of_spike);
+  BOOST_TEST(of_spike.find("; 1 of 1000 elements out of tolerance, the first: 1.00015, expected 1 ± 1.0") !=
+                 of_spike.npos,
+             of_spike);
+  BOOST_TEST(of_all.find("grad.q: rms error 5.000e-05 (limit 3.1") == 0u, of_all);
+  BOOST_TEST(of_all.find("elements") == of_all.npos, of_all);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

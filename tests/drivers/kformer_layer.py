@@ -95,7 +95,8 @@ class Results(LayerTest):
                               for space, dtype, direction, batch, seq_len, impl in columns])
             np.testing.assert_allclose(cases["time_median"][()], np.median(cases["time"][()], axis=1), rtol=1e-15)
             self.assertTrue((cases["time"][()] > 0).all() and (cases["flops"][()] > 0).all())
-            self.assertTrue((cases["max_rel_err"][()] < 0.1).all())
+            # Of a single token the gradients of queries and keys are 0, and what is there is error alone.
+            self.assertTrue((cases["max_rel_err"][()] < 0.1)[cases["seq_len"][()] > 1].all())
             np.testing.assert_array_equal(cases["predicted_bytes"][()], cases["peak_bytes"][()])
             self.check_kernels(cases)
             self.check_independence(cases, len(listed))

@@ -3,7 +3,6 @@
 
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
-#include "model/mean_share_of_limit.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
@@ -69,28 +68,24 @@ BOOST_AUTO_TEST_SUITE(decoder_layer)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
   using Oracle = oracle_t<T>;
-  constexpr DType stored = dtype_of<T>, summed = dtype_of<compute_t<T>>;
-  for (const Case& c : cases()) {
-    std::map<std::string, MeanShareOfLimit> share;
-    for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
+  for (const Case& c : cases())
+    for (const unsigned seed : {1u, 2u}) {
       const LayerInputs inputs = LayerInputs::random(c.config, c.shape, seed).template rounded<T>();
       const auto expected = inputs.template reference<Oracle, Oracle>();
-      const auto naive = inputs.template reference<compute_t<T>, T>();
-      for (const AttentionAlgorithm algorithm : algorithms) {
-        const std::string with = std::string(name_of(algorithm)) + ", ";
-        LayerUnderTest<T> run(inputs, algorithm);
-        run.forward();
-        run.backward();
-        share[with + "y"].add(stored, run.y().template read<Oracle>(), expected.y, naive.y);
-        share[with + "dx"].add(stored, run.dx().template read<Oracle>(), expected.dx, naive.dx);
-        for (const Parameter& p : run.layer().parameters())
-          share[with + p.name].add(summed, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
-                                   naive.gradients.at(p.name));
-        BOOST_TEST(run.guards_intact());
-      }
+      const auto naive = inputs.template reference<naive_t<T>, T>();
+      for (const AttentionAlgorithm algorithm : algorithms)
+        BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm)) {
+          LayerUnderTest<T> run(inputs, algorithm);
+          run.forward();
+          run.backward();
+          check_close("y", run.y(), expected.y, naive.y);
+          check_close("dx", run.dx(), expected.dx, naive.dx);
+          for (const Parameter& p : run.layer().parameters())
+            check_close<compute_t<T>>(p.name, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
+                                      naive.gradients.at(p.name));
+          BOOST_TEST(run.guards_intact());
+        }
     }
-    for (const auto& [name, used] : share) used.check(std::string(c.name) + ", " + name);
-  }
 }
 
 // The production templates against nothing but themselves: the derivative along a random direction of each

@@ -91,8 +91,8 @@ inline void check_double_and_float(const LayerCase& c) {
 /// In 16 bits, by the tolerance rule.
 template <class T>
 void check_sixteen_bits(const LayerCase& c) {
-  const auto naive = c.inputs.template rounded<T>().template reference<float, T>();
-  const auto naive_of = [&](const std::string& name) -> const HostTensor<float>& {
+  const auto naive = c.inputs.template rounded<T>().template reference<naive_t<T>, T>();
+  const auto naive_of = [&](const std::string& name) -> const HostTensor<naive_t<T>>& {
     if (name == "output") return naive.y;
     if (name == "grad.hidden_states") return naive.dx;
     return naive.gradients.at(name.substr(5));

@@ -9,7 +9,6 @@
 
 #include "kformer/model/generator.hpp"
 #include "model/booked_memory.hpp"
-#include "model/mean_share_of_limit.hpp"
 #include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
@@ -151,15 +150,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
   std::mt19937 generator(1);
   for (const ModelCase& c : model_cases())
     for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged}) {
-      MeanShareOfLimit share;
-      for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+      for (const unsigned seed : {1u, 2u}) {
         const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
         Decoding<T> run(inputs, options_for(inputs), {.kind = kind, .batch = c.shape.batch, .page_tokens = 3});
-        share.add(dtype_of<T>, stepwise_logits<T>(inputs, run, generator),
-                  model_reference<Oracle, Oracle>(inputs).logits,
-                  model_reference<compute_t<T>, T>(inputs).logits);
+        check_close<T>(
+            std::string(c.name) + ", " + std::string(name_of(kind)), stepwise_logits<T>(inputs, run, generator),
+            model_reference<Oracle, Oracle>(inputs).logits, model_reference<naive_t<T>, T>(inputs).logits);
       }
-      share.check(std::string(c.name) + ", " + std::string(name_of(kind)));
     }
 }
 
@@ -182,10 +179,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_weights_count_as_dequantized, T, Scalars
       options.formats = formats;
       Decoding<T> run(inputs, options, {.batch = c.shape.batch});
       const ModelInputs as_stored = dequantized(inputs, formats);
-      const Comparison verdict = compare<T>(stepwise_logits<T>(inputs, run, generator),
-                                            model_reference<Oracle, Oracle>(as_stored).logits,
-                                            model_reference<compute_t<T>, T>(as_stored).logits);
-      BOOST_TEST(verdict.ok, c.name << ", " << formats.size() << " quantised: " << verdict.report);
+      check_close<T>(std::string(c.name) + ", " + std::to_string(formats.size()) + " quantised",
+                     stepwise_logits<T>(inputs, run, generator),
+                     model_reference<Oracle, Oracle>(as_stored).logits,
+                     model_reference<naive_t<T>, T>(as_stored).logits);
     }
   }
 }

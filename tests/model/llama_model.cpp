@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "model/booked_memory.hpp"
-#include "model/mean_share_of_limit.hpp"
 #include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
@@ -16,24 +15,20 @@ BOOST_AUTO_TEST_SUITE(llama_model)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
   using Oracle = oracle_t<T>;
-  constexpr DType stored = dtype_of<T>, summed = dtype_of<compute_t<T>>;
-  for (const ModelCase& c : model_cases()) {
-    std::map<std::string, MeanShareOfLimit> share;
-    for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
-      const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
-      const auto expected = model_reference<Oracle, Oracle>(inputs);
-      const auto naive = model_reference<compute_t<T>, T>(inputs);
-      ModelUnderTest<T> run(inputs);
-      run.forward();
-      share["logits"].add(stored, run.logits().template read<Oracle>(), expected.logits, naive.logits);
-      share["loss"].add(summed, run.loss().template read<Oracle>(), expected.loss, naive.loss);
-      run.backward();
-      for (const Parameter& p : run.model().parameters())
-        share[p.name].add(summed, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
-                          naive.gradients.at(p.name));
-    }
-    for (const auto& [name, used] : share) used.check(std::string(c.name) + ", " + name);
-  }
+  for (const ModelCase& c : model_cases())
+    for (const unsigned seed : {1u, 2u}) BOOST_TEST_CONTEXT(c.name) {
+        const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
+        const auto expected = model_reference<Oracle, Oracle>(inputs);
+        const auto naive = model_reference<naive_t<T>, T>(inputs);
+        ModelUnderTest<T> run(inputs);
+        run.forward();
+        check_close("logits", run.logits(), expected.logits, naive.logits);
+        check_close("loss", run.loss(), expected.loss, naive.loss);
+        run.backward();
+        for (const Parameter& p : run.model().parameters())
+          check_close<compute_t<T>>(p.name, run.template gradient<Oracle>(p), expected.gradients.at(p.name),
+                                    naive.gradients.at(p.name));
+      }
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_derivatives) {

@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(packed_sequences_and_blocks_by_hand) {
   const auto seen = [](std::int64_t q_len, std::int64_t kv_len,
                        const ref::AttentionExtraTensors<double>& extras, const AttentionOptions& options) {
     const HostTensor<double> q({1, q_len, 1, 1}), k({1, kv_len, 1, 1});
-    const ref::AttentionScores<double, double> scores(q, k, extras, options);
+    const ref::AttentionScores<double> scores(q, k, extras, options);
     std::string rows;
     for (std::int64_t i = 0; i < q_len; ++i) {
       if (i > 0) rows += ' ';

@@ -121,10 +121,10 @@ std::vector<std::string> answers_of(const Case& c) {
   if (const std::string refusal = refusal_of(t.backward_problem()); !refusal.empty())
     return std::vector<std::string>(2 * columns.size(), refusal);
   const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>, T>();
+  const auto naive = t.template forward<naive_t<T>, T>();
   t.save(expected);
   const auto expected_back = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive_back = t.template backward<compute_t<T>, T>();
+  const auto naive_back = t.template backward<naive_t<T>, T>();
   std::vector<std::string> answers;
   for (const Column column : columns) {
     AttentionTensors<T> forward(c);

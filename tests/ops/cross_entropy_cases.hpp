@@ -103,14 +103,14 @@ inline const std::vector<double> scales_below_the_cap{2.0, 15.0};
 template <class T>
 void check_against_the_oracle(CrossEntropyTensors<T>& t, const CrossEntropyKernels& all) {
   const auto expected = t.template forward<oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>>();
+  const auto naive = t.template forward<naive_t<T>>();
   test_kernels(all.forward, t.forward_problem(), {&t.loss, &t.lse}, [&](const std::string&) {
     check_close("loss", t.loss, expected.loss, naive.loss);
     check_close("lse", t.lse, expected.lse, naive.lse);
   });
   t.save_lse();
   const auto gradient = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive_gradient = t.template backward<compute_t<T>, T>();
+  const auto naive_gradient = t.template backward<naive_t<T>, T>();
   test_kernels(all.backward, t.backward_problem(), {&t.dlogits},
                [&](const std::string&) { check_close("dlogits", t.dlogits, gradient, naive_gradient); });
 }
@@ -251,7 +251,7 @@ void check_smoothing_makes_a_row_with_an_impossible_token_infinite(const CrossEn
                [&](const std::string&) { BOOST_TEST(t.loss.template read<double>()(0) == infinity); });
   t.save_lse();
   const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template backward<compute_t<T>, T>();
+  const auto naive = t.template backward<naive_t<T>, T>();
   test_kernels(all.backward, t.backward_problem(), {&t.dlogits}, [&](const std::string&) {
     check_close("dlogits", t.dlogits, expected, naive);
     BOOST_TEST(is_near<T>(t.dlogits.template read<double>()(0, 1), -0.1));

@@ -63,10 +63,10 @@ void check_against_bias(const AttentionCase& c, const F& functor, auto bias_of) 
                                      (biased ? added.values()[at] : 0.0));
   });
   const auto expected = dense.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = dense.template forward<compute_t<T>, T>();
+  const auto naive = dense.template forward<naive_t<T>, T>();
   dense.save(expected);
   const auto expected_gradients = dense.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive_gradients = dense.template backward<compute_t<T>, T>();
+  const auto naive_gradients = dense.template backward<naive_t<T>, T>();
   BOOST_TEST_INFO_SCOPE(t.forward_problem().operands().describe());
   with_each_kernel([&] {
     run_forward(t, functor);

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
     if (shape.batch >= 0) continue;
     Tensors<T> t(shape);
     const auto expected = sum_of(ref::linear_backward_bias(t.dy.template read<oracle_t<T>>()), t.dbias);
-    const auto naive = sum_of(ref::linear_backward_bias(t.dy.template read<compute_t<T>>()), t.dbias);
+    const auto naive = sum_of(ref::linear_backward_bias(t.dy.template read<naive_t<T>>()), t.dbias);
     const Impl::LinearBackwardBias problem{t.dy.ref(), t.dbias.ref()};
     problem.check();
     test_every_kernel(problem, {&t.dbias},

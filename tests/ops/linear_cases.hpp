@@ -72,7 +72,7 @@ void test_forward(Tensors<T> t, Added added, double scale, Test test) {
         Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual), Real(scale));
   };
   const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-  const auto naive = forward.template operator()<compute_t<T>, T>();
+  const auto naive = forward.template operator()<naive_t<T>, T>();
   problem.check();
   test(problem, std::vector<Output*>{&t.y},
        [&](const std::string&) { check_close("y", t.y, expected, naive); });
@@ -85,7 +85,7 @@ void test_backward_input(Tensors<T> t, double scale, Test test) {
                                                    Real(scale));
   };
   const auto expected = gradient.template operator()<oracle_t<T>, oracle_t<T>>();
-  const auto naive = gradient.template operator()<compute_t<T>, T>();
+  const auto naive = gradient.template operator()<naive_t<T>, T>();
   const Impl::LinearBackwardInput problem{t.weight.ref(), t.dy.ref(), t.dx.ref(), {scale}};
   problem.check();
   test(problem, std::vector<Output*>{&t.dx},
@@ -95,7 +95,7 @@ void test_backward_input(Tensors<T> t, double scale, Test test) {
 template <class T, class Test>
 void test_backward_weight(Tensors<T> t, double scale, Test test) {
   const auto expected = t.template backward_weight<oracle_t<T>>(scale);
-  const auto naive = t.template backward_weight<compute_t<T>>(scale);
+  const auto naive = t.template backward_weight<naive_t<T>>(scale);
   const Impl::LinearBackwardWeight problem{t.x.ref(), t.dy.ref(), t.dweight.ref(), {scale}};
   problem.check();
   test(problem, std::vector<Output*>{&t.dweight},

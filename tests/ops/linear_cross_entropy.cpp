@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(any_chunks_match_the_composed_oracle, T, Scalars) 
         BOOST_TEST_CONTEXT(shape.rows << " rows, " << shape.vocabulary << " words, chunks of " << chunk_rows
                                       << ", soft cap " << loss.softcap) {
           t.options.chunk_rows = chunk_rows;
-          const auto naive = composed<compute_t<T>, T>(t, chunk_rows > 0 ? chunk_rows : shape.rows);
+          const auto naive = composed<naive_t<T>, T>(t, chunk_rows > 0 ? chunk_rows : shape.rows);
           for (Output* output :
                {static_cast<Output*>(&t.loss), static_cast<Output*>(&t.dx), static_cast<Output*>(&t.dweight)})
             output->reset();

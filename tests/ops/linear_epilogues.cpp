@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
         return std::pair(std::move(sums), std::move(result));
       };
       const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-      const auto naive = forward.template operator()<compute_t<T>, T>();
+      const auto naive = forward.template operator()<naive_t<T>, T>();
       const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref(), {scale}};
       problem.check();
       test_every_kernel(problem, {&gate_up, &product}, [&](const std::string&) {
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
             return sums;
           };
           const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-          const auto naive = forward.template operator()<compute_t<T>, T>();
+          const auto naive = forward.template operator()<naive_t<T>, T>();
           test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });
         }
 }

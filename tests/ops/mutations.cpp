@@ -108,20 +108,22 @@ std::array<Tally, names.size()> judge() {
           for (float& x : t.values()) x = stored<T>(normal(generator));
           return t;
         };
-        const auto in_double = [](const HostTensor<float>& t) {
-          HostTensor<double> d({t.extent(0), t.extent(1), t.extent(2), t.extent(3)});
+        const auto as = []<class Real>(std::type_identity<Real>, const HostTensor<float>& t) {
+          HostTensor<Real> d({t.extent(0), t.extent(1), t.extent(2), t.extent(3)});
           std::copy(t.values().begin(), t.values().end(), d.values().begin());
           return d;
         };
         const auto q = random(shape.q_len), k = random(shape.kv_len), v = random(shape.kv_len);
         AttentionOptions options;
         options.causal = causal;
-        const auto oracle =
-            ref::attention_forward<double, double>(in_double(q), in_double(k), in_double(v), {}, options);
-        const auto naive = ref::attention_forward<float, T>(q, k, v, {}, options);
+        const auto reference = [&]<class Real, class Store>(std::type_identity<Real> real, Store) {
+          return ref::attention_forward<Real, Store>(as(real, q), as(real, k), as(real, v), {}, options).out;
+        };
+        const auto oracle = reference(std::type_identity<double>(), double());
+        const auto naive = reference(std::type_identity<naive_t<T>>(), T());
         for (std::size_t m = 0; m < names.size(); ++m)
           accepted[m] +=
-              compare<T>(flash_model<T>(q, k, v, options, static_cast<Mutation>(m)), oracle.out, naive.out).ok;
+              compare<T>(flash_model<T>(q, k, v, options, static_cast<Mutation>(m)), oracle, naive).ok;
       }
       for (std::size_t m = 0; m < names.size(); ++m) {
         tally[m].judged += shapes.size();

@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(linear_matches_the_oracle, T, Scalars) {
                                                     Real(problem.options.scale));
           };
           const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
-          const auto naive = forward.template operator()<compute_t<T>, T>();
+          const auto naive = forward.template operator()<naive_t<T>, T>();
           BOOST_TEST_CONTEXT(to_string(format) << (activations == Activations::full ? " full" : " int8"))
           test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });
         }
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(conversions_match_the_oracle, T, Scalars) {
         const auto weight = QuantizedWeights(format, rows, cols).random(generator);
         TestTensor<Exec, T> y({rows, cols});
         const auto expected = ref::dequantize<oracle_t<T>, oracle_t<T>>(weight.matrix());
-        const auto naive = ref::dequantize<compute_t<T>, T>(weight.matrix());
+        const auto naive = ref::dequantize<naive_t<T>, T>(weight.matrix());
         const Impl::Dequantize problem{weight.matrix(), y.ref()};
         problem.check();
         test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });

@@ -58,7 +58,7 @@ template <class T, class Test>
 void test_forward(RowShape shape, bool fused, Rows rows, Test test) {
   Tensors<T> t(shape, fused, rows);
   const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>, T>();
+  const auto naive = t.template forward<naive_t<T>, T>();
   test(t.forward_problem(), t.forward_outputs(), [&](const std::string&) {
     check_close("y", t.y, expected.y, naive.y);
     check_close("rstd", t.rstd, expected.rstd, naive.rstd);
@@ -94,7 +94,7 @@ void test_backward(RowShape shape, bool fused, Rows rows, Test test) {
     return g;
   };
   const auto expected = gradients.template operator()<oracle_t<T>, oracle_t<T>>();
-  const auto naive = gradients.template operator()<compute_t<T>, T>();
+  const auto naive = gradients.template operator()<naive_t<T>, T>();
   test(t.backward_problem(), std::vector<Output*>{&t.dx, &t.dweight}, [&](const std::string&) {
     check_close("dx", t.dx, expected.dx, naive.dx);
     check_close("dweight", t.dweight, expected.dweight, naive.dweight);
@@ -107,9 +107,9 @@ void test_magnitude(RowShape shape, int exponent, bool fused, Rows rows, Test te
   using Real = oracle_t<T>;
   Tensors<T> t(shape, fused, rows);
   // The textbook has no trouble with the unscaled rows, and a power of two changes no rounding.
-  const auto naive = ref::rms_norm_forward<compute_t<T>, T>(t.x.template read<compute_t<T>>(),
-                                                            t.residual.template read<compute_t<T>>(),
-                                                            t.weight.template read<compute_t<T>>(), 0);
+  const auto naive = ref::rms_norm_forward<naive_t<T>, T>(t.x.template read<naive_t<T>>(),
+                                                          t.residual.template read<naive_t<T>>(),
+                                                          t.weight.template read<naive_t<T>>(), 0);
   const auto scaled = [&](const HostTensor<double>& values) {
     return [&values, exponent](std::size_t i) {
       return T(static_cast<compute_t<T>>(std::ldexp(values.values()[i], exponent)));
@@ -120,7 +120,7 @@ void test_magnitude(RowShape shape, int exponent, bool fused, Rows rows, Test te
   const auto expected = ref::rms_norm_forward<Real, Real>(
       t.x.template read<Real>(), t.residual.template read<Real>(), t.weight.template read<Real>(), 0);
   auto naive_rstd = naive.rstd;
-  for (auto& value : naive_rstd.values()) value = std::ldexp(value, -exponent);
+  for (auto& value : naive_rstd.values()) value = ldexp(value, -exponent);
   test(t.forward_problem(0), t.forward_outputs(), [&](const std::string& name) {
     if (name == "reference" && std::is_same_v<T, double>) return;  // its arithmetic is double as well
     check_close("y", t.y, expected.y, naive.y);
@@ -134,7 +134,7 @@ void test_magnitude(RowShape shape, int exponent, bool fused, Rows rows, Test te
                                             t.rstd.template read<R>(), t.dy.template read<R>(), {});
   };
   const auto dexpected = gradients.template operator()<Real, Real>();
-  const auto dnaive = gradients.template operator()<compute_t<T>, T>();
+  const auto dnaive = gradients.template operator()<naive_t<T>, T>();
   t.dweight.fill([](std::size_t) { return 0; });
   Impl::RmsNormBackward backward = t.backward_problem();
   backward.dsum = {};

@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(tables_match_the_oracle_to_position_100000, C, Tab
   for (const auto& [positions, half, options] : cases) {
     TestTensor<Exec, C> cos({positions, half}), sin({positions, half});
     const auto expected = ref::rope_tables<oracle_t<C>, oracle_t<C>>(positions, half, options);
-    const auto naive = ref::rope_tables<double, C>(positions, half, options);
+    const auto naive = ref::rope_tables<naive_t<double>, C>(positions, half, options);
     test_every_kernel(Impl::RopeTables{cos.ref(), sin.ref(), options}, {&cos, &sin}, [&](const std::string&) {
       check_close("cos", cos, expected.cos, naive.cos);
       check_close("sin", sin, expected.sin, naive.sin);
@@ -87,8 +87,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_undoes_forward, T, Scalars) {
   for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
     Tensors<T> t({2, 7, 3, 1, 10}, Positions::arbitrary);
     const auto x = t.q.template read<oracle_t<T>>();
-    const auto naive = t.template rotated<compute_t<T>, T>(
-        t.template rotated<compute_t<T>, T>(t.q.template read<compute_t<T>>(), layout, +1), layout, -1);
+    const auto naive = t.template rotated<naive_t<T>, T>(
+        t.template rotated<naive_t<T>, T>(t.q.template read<naive_t<T>>(), layout, +1), layout, -1);
     const auto q = t.q.template view<4>(), k = t.k.template view<4>();
     const auto cos = t.cos.template view<2>(), sin = t.sin.template view<2>();
     const auto positions = t.positions.template view<2>();

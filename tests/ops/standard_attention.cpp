@@ -84,8 +84,9 @@ struct Tensors {
   }
   template <class Real, class Store>
   auto forward() const {
-    return ref::attention_forward<Real, Store>(q.template read<Real>(), k.template read<Real>(),
-                                               v.template read<Real>(), {.bias = read_mask<Real>()}, c.options);
+    return ref::attention_forward<Real, Store, Store>(q.template read<Real>(), k.template read<Real>(),
+                                                      v.template read<Real>(), {.bias = read_mask<Real>()},
+                                                      c.options);
   }
   template <class Real, class Store>
   auto backward() const {
@@ -142,7 +143,7 @@ template <class T>
 void check_forward(const Tensors<T>& tensors) {
   auto t = tensors;
   const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template forward<compute_t<T>, T>();
+  const auto naive = t.template forward<naive_t<T>, T>();
   const auto problem = t.forward_problem();
   problem.check();
   test_every_kernel(problem, {&t.out, &t.probabilities}, [&](const std::string&) {
@@ -155,7 +156,7 @@ template <class T>
 void check_backward(const Tensors<T>& tensors) {
   auto t = tensors;
   const auto expected = t.template backward<oracle_t<T>, oracle_t<T>>();
-  const auto naive = t.template backward<compute_t<T>, T>();
+  const auto naive = t.template backward<naive_t<T>, T>();
   const auto problem = t.backward_problem();
   problem.check();
   test_every_kernel(problem, {&t.dq, &t.dk, &t.dv}, [&](const std::string&) {

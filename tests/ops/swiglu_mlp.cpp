@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(block_matches_the_composed_oracle, T, Scalars) {
   for (const auto& shape : shapes) {
     const Tensors<T> t(shape);
     const auto expected = composed<oracle_t<T>, oracle_t<T>>(t);
-    const auto naive = composed<compute_t<T>, T>(t);
+    const auto naive = composed<naive_t<T>, T>(t);
     t.forward();
     t.backward();
     check_close("gate_up", t.gate_up, expected.gate_up, naive.gate_up);

@@ -177,8 +177,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(activations_match_the_oracle, T, Scalars) {
       TestTensor<Exec, T> y({rows, in});
       const auto expected =
           ref::int8_activations<compute_t<T>, oracle_t<T>, oracle_t<T>>(x.template read<oracle_t<T>>(), 0);
-      const auto naive =
-          ref::int8_activations<compute_t<T>, compute_t<T>, T>(x.template read<compute_t<T>>(), 0);
+      const auto naive = ref::int8_activations<compute_t<T>, naive_t<T>, T>(x.template read<naive_t<T>>(), 0);
       const Impl::TernaryActivations problem{x.ref(), y.ref()};
       problem.check();
       test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });
@@ -225,7 +224,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(training_goes_straight_through, T, Scalars) {
         return all;
       };
       const auto expected = run.template operator()<oracle_t<T>, oracle_t<T>>();
-      const auto naive = run.template operator()<compute_t<T>, T>();
+      const auto naive = run.template operator()<naive_t<T>, T>();
       check_close("y", y, expected.y, naive.y);
       check_close("dx", dx, expected.dx, naive.dx);
       check_close("dweight", dweight, expected.dweight, naive.dweight);

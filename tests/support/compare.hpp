@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kformer/core/tolerance.hpp"
+#include "ops/common/error_limits.hpp"
 #include "ops/common/host_tensor.hpp"
 
 namespace kformer::Testing {
@@ -13,32 +14,45 @@ namespace kformer::Testing {
 template <class T>
 using oracle_t = std::conditional_t<std::is_same_v<T, double>, long double, double>;
 
+/// The arithmetic of the naive computation in T, with its expected errors.
+template <class T>
+using naive_t = kformer::Impl::Estimated<compute_t<T>>;
+
+/// The oracle's results, which the naive computation has as well.
+template <class C>
+auto exact_values(const kformer::Impl::HostTensor<kformer::Impl::Estimated<C>>& naive) {
+  kformer::Impl::HostTensor<typename kformer::Impl::Estimated<C>::Value> exact({0});
+  for (const auto& x : naive.values()) exact.values().push_back(x.value());
+  return exact;
+}
+
 /// The verdict and the text that explains it.
 struct Comparison {
   bool ok;
   std::string report;
+  long double share = 0;  ///< the largest share of a limit that was used
 };
 
-/// Judges `out`, stored as S, by the rule of kformer/core/tolerance.hpp.
+/// Judges `out`, stored as S, by the rule of kformer/core/tolerance.hpp. `naive` is the computation in T, either with its
+/// expected errors or, where codes are discrete, as one sample.
 template <class S, class Real, class Naive>
 Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Impl::HostTensor<Real>& ref,
                    const kformer::Impl::HostTensor<Naive>& naive) {
   const auto& o = out.values();
   const auto& r = ref.values();
   if (o.size() != r.size() || naive.values().size() != r.size()) return {false, "the sizes differ"};
-  const ErrorNorms error = error_norms(o, r);
-  const ErrorNorms limit = allowed_error(dtype_of<S>, error_norms(naive.values(), r), magnitude(r));
-  const bool ok = error.max <= limit.max && error.rms <= limit.rms;
+  const ErrorLimits limits = kformer::Impl::error_limits(dtype_of<S>, ref, naive);
+  const Verdict verdict = limits.judge(o, r);
   std::ostringstream text;
-  text << "max error " << error.max << " (limit " << limit.max << "), rms error " << error.rms << " (limit "
-       << limit.rms << ')';
+  text << verdict.wrong << " of " << o.size() << " elements out of tolerance, rms error " << verdict.rms
+       << " (limit " << verdict.rms_limit << ')';
   int shown = 0;
-  for (std::size_t i = 0; !ok && i < o.size() && shown < 5; ++i) {
-    if (difference(o[i], r[i]) <= limit.max && error.max > limit.max) continue;
-    text << "\n  [" << i << "] got " << o[i] << ", expected " << r[i];
-    ++shown;
-  }
-  return {ok, text.str()};
+  for (std::size_t i = verdict.first_wrong; verdict.wrong > 0 && i < o.size() && shown < 5; ++i)
+    if (!(difference(o[i], r[i]) <= limits.of(i))) {
+      text << "\n  [" << i << "] got " << o[i] << ", expected " << r[i] << " ± " << limits.of(i);
+      ++shown;
+    }
+  return {verdict.ok(), text.str(), verdict.share};
 }
 
 }  // namespace kformer::Testing

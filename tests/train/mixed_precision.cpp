@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "model/layer_run.hpp"
-#include "model/mean_share_of_limit.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -67,27 +66,24 @@ BOOST_AUTO_TEST_SUITE(mixed_precision)
 
 BOOST_AUTO_TEST_CASE(a_layer_gradient_that_underflows_in_f16_is_recovered) {
   constexpr double small = 0x1p-24, scale = 0x1p20;
-  std::map<std::string, MeanShareOfLimit> with, without;
-  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
+  for (const unsigned seed : {1u, 2u}) {
     const LayerInputs inputs = inputs_with_small_gradient(seed, small);
     const auto expected = inputs.reference<double, double>().gradients;
     // What f16 gives at best: its own backward from a gradient that does not underflow.
     LayerInputs enlarged = inputs;
     for (double& value : enlarged.dy.values()) value *= scale;
-    auto naive = enlarged.reference<float, f16>().gradients;
+    auto naive = enlarged.reference<naive_t<f16>, f16>().gradients;
     for (auto& [name, t] : naive)
-      for (float& value : t.values()) value /= static_cast<float>(scale);
+      for (auto& value : t.values()) value /= scale;
 
     LayerUnderTest<f16> run(inputs, AttentionAlgorithm::flash);
     for (const double factor : {1.0, scale}) {
       run_scaled(run, inputs, factor);
-      for (const auto& [name, gradient] : gradients_of(run, factor))
-        (factor == 1 ? without : with)[name].add(DType::f32, gradient, expected.at(name), naive.at(name));
+      for (const auto& [name, gradient] : gradients_of(run, factor)) {
+        const Comparison c = compare<float>(gradient, expected.at(name), naive.at(name));
+        BOOST_TEST(c.ok == (factor == scale), name << ", scale " << factor << ": " << c.report);
+      }
     }
-  }
-  for (const auto& [name, share] : with) {
-    share.check(name);
-    BOOST_TEST(without.at(name).rms() > 10, name << ": " << without.at(name).rms());
   }
 }
 

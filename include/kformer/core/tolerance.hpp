@@ -5,17 +5,17 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <vector>
 
 #include "kformer/core/scalar.hpp"
 
 /// \file
-/// The tolerance rule of tests and drivers. With `ref` the oracle on the rounded inputs and `naive` the
-/// textbook algorithm with every array rounded to T,
+/// The tolerance rule of tests and drivers (docs/tolerance.md). With \f$\sigma_i\f$ the error that the textbook algorithm, every
+/// array rounded to T, is expected to have in element i before its last rounding, and h_i half an ulp of the element as stored,
 ///
-///     max|out − ref| ≤ max(2·max|naive − ref|, ulp(max|ref|))   and
-///     rms(out − ref) ≤ max(2·rms(naive − ref), ½ ulp(rms(ref))).
+///     |out_i − ref_i| ≤ h_i + 10·max(σ_i, σ/8)   and   rms(out − ref) ≤ (2 + 8/√n)·rms(σ, h/√3),
 ///
-/// The ulps are those of the output's storage type: an output that is merely rounded always passes.
+/// where σ is the rms of the σ_i, and n the number of rows that have errors of their own.
 
 namespace kformer {
 
@@ -70,11 +70,99 @@ ErrorNorms magnitude(const A& a) {
   return n;
 }
 
-/// The largest error the rule allows, given the naive computation's error and the oracle's magnitude. Where the
-/// naive computation itself breaks down it sets no limit.
-inline ErrorNorms allowed_error(DType stored, const ErrorNorms& naive, const ErrorNorms& reference) {
-  return {std::max(std::isfinite(naive.max) ? 2 * naive.max : 0, ulp(stored, reference.max)),
-          std::max(std::isfinite(naive.rms) ? 2 * naive.rms : 0, ulp(stored, reference.rms) / 2)};
+/// What the rule says of a tensor.
+struct Verdict {
+  std::size_t wrong = 0;        ///< elements out of tolerance
+  std::size_t first_wrong = 0;  ///< the first of them
+  long double rms = 0;          ///< of the errors
+  long double rms_limit = 0;    ///< its limit
+  long double share = 0;        ///< the largest share of a limit that was used
+
+  /// Whether both limits hold.
+  bool ok() const { return wrong == 0 && rms <= rms_limit; }
+};
+
+/// How far the elements of a tensor may be from the oracle, and all of them together.
+class ErrorLimits {
+ public:
+  /// \param stored the storage type of the tensor
+  /// \param row    neighbours that may share errors: the last extent
+  ErrorLimits(DType stored, std::size_t row) : m_stored(stored), m_row(row) {}
+
+  /// Adds the next element.
+  /// \param reference the oracle's
+  /// \param variance  expected of its error before the last rounding; infinite or NaN if it is not known
+  /// \param half_ulp  the largest error of the last rounding, if it exceeds that of the storage type
+  void add(long double reference, long double variance, long double half_ulp = 0) {
+    const bool known = std::isfinite(variance) && std::isfinite(half_ulp);
+    const long double rounding = std::isfinite(reference) ? ulp(m_stored, std::abs(reference)) / 2 : 0;
+    m_half_ulp.push_back(known ? std::max(rounding, half_ulp) : rounding);
+    m_deviation.push_back(known ? std::sqrt(variance) : 0);
+    m_before += m_deviation.back() * m_deviation.back();
+    m_of_row += m_deviation.back() * m_deviation.back() + m_half_ulp.back() * m_half_ulp.back() / 3;
+    if (m_half_ulp.size() % m_row != 0) return;
+    m_total += m_of_row;
+    m_squares += m_of_row * m_of_row;
+    m_of_row = 0;
+  }
+  /// Of every element at least this error is expected.
+  void expect_at_least(long double deviation) { m_least = std::max(m_least, deviation); }
+
+  /// The limit of element `i`.
+  long double of(std::size_t i) const {
+    return m_half_ulp[i] + 10 * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
+  }
+  /// The limit of the rms.
+  long double rms() const {
+    const long double total = m_total + m_of_row, squares = m_squares + m_of_row * m_of_row;
+    return total == 0 ? 0 : (2 + 8 * std::sqrt(squares) / total) * std::sqrt(mean(total));
+  }
+
+  /// Judges arrays of as many elements as were added.
+  template <class A, class B>
+  Verdict judge(const A& out, const B& reference) const {
+    Verdict v{.rms = error_norms(out, reference).rms, .rms_limit = rms()};
+    if (v.rms > 0) v.share = v.rms / v.rms_limit;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const long double error = difference(out[i], reference[i]), limit = of(i);
+      if (error > 0) v.share = std::max(v.share, error / limit);
+      if (!(error <= limit) && v.wrong++ == 0) v.first_wrong = i;
+    }
+    return v;
+  }
+
+ private:
+  long double mean(long double sum) const {
+    return m_half_ulp.empty() ? 0 : sum / static_cast<long double>(m_half_ulp.size());
+  }
+
+  DType m_stored;
+  std::size_t m_row;
+  std::vector<long double> m_half_ulp, m_deviation;
+  long double m_least = 0, m_before = 0, m_of_row = 0, m_total = 0, m_squares = 0;
+};
+
+/// The limits where the errors of one naive computation stand for the expected ones. In every element these are at
+/// least an ulp of its arithmetic, the rms of its errors and a fifth of the largest. Where it breaks down it allows
+/// nothing.
+/// \param stored     the storage type of the tensor
+/// \param arithmetic the type of the naive computation's arithmetic
+/// \param row        neighbours that may share errors: the last extent
+/// \param naive      its results
+/// \param reference  the oracle's
+/// \param scale      factor on the errors of the naive computation
+template <class A, class B>
+ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, const A& naive, const B& reference,
+                           long double scale = 1) {
+  const ErrorNorms errors = error_norms(naive, reference);
+  const long double least = ulp(arithmetic, magnitude(reference).rms);
+  ErrorLimits limits(stored, row);
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const long double error = scale * difference(naive[i], reference[i]);
+    limits.add(reference[i], error * error + least * least);
+  }
+  if (std::isfinite(errors.rms)) limits.expect_at_least(scale * std::max(errors.rms, errors.max / 5));
+  return limits;
 }
 
 }  // namespace kformer

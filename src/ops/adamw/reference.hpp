@@ -24,9 +24,9 @@ struct AdamWState {
 /// One step. `norm` is null where it is not known.
 template <class Real>
 void adamw(AdamWState<Real>& s, const AdamWOptions& o, const Real* norm) {
-  if (norm && !std::isfinite(*norm)) return;
+  if (norm && !isfinite(*norm)) return;
   const Real beta1 = Real(o.beta1), beta2 = Real(o.beta2), rate = Real(o.learning_rate);
-  const Real correction1 = 1 - std::pow(beta1, Real(o.step)), correction2 = 1 - std::pow(beta2, Real(o.step));
+  const Real correction1 = 1 - pow(beta1, Real(o.step)), correction2 = 1 - pow(beta2, Real(o.step));
   Real scale = Real(o.gradient_scale);
   if (o.max_norm > 0) scale *= std::min(Real(1), Real(o.max_norm) / (*norm * scale));
   for (std::size_t i = 0; i < s.weight.values().size(); ++i) {
@@ -35,7 +35,7 @@ void adamw(AdamWState<Real>& s, const AdamWOptions& o, const Real* norm) {
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * g * g;
     const Real mean = m / correction1, square = v / correction2;
-    w -= rate * (mean / (std::sqrt(square) + Real(o.eps)) + Real(s.weight_decay) * w);
+    w -= rate * (mean / (sqrt(square) + Real(o.eps)) + Real(s.weight_decay) * w);
   }
 }
 
@@ -44,7 +44,7 @@ Real gradient_norm(const std::vector<HostTensor<Real>>& gradients) {
   Real sum = 0;
   for (const HostTensor<Real>& g : gradients)
     for (const Real x : g.values()) sum += x * x;
-  return std::sqrt(sum);
+  return sqrt(sum);
 }
 
 /// The code of the nearest value, by looking at all of them.
@@ -82,7 +82,7 @@ float block_scale(const std::vector<Real>& values, std::size_t begin, std::size_
   float largest = 0;
   for (std::size_t i = begin; i < end; ++i) {
     const auto x = std::abs(static_cast<float>(values[i]));
-    if (std::isnan(x)) return x;
+    if (isnan(x)) return x;
     largest = std::max(largest, x);
   }
   return largest;

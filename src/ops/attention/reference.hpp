@@ -34,8 +34,8 @@ struct AttentionResult {
 };
 
 /// S = the scores, P = exp(S) / (exp(sink) + Σ exp(S)), out = P v, lse = log of the divisor. With `known_lse`
-/// P = exp(S − known_lse).
-template <class Real, class Store>
+/// P = exp(S − known_lse). `Scores` is the type of scores in memory.
+template <class Real, class Store, class Scores = Real>
 AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                         const HostTensor<Real>& v, const AttentionExtraTensors<Real>& extras,
                                         const AttentionOptions& options,
@@ -43,7 +43,7 @@ AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTen
   const auto batch = q.extent(0), q_len = q.extent(1), q_heads = q.extent(2);
   const auto kv_len = k.extent(1), kv_heads = k.extent(2), v_head_dim = v.extent(3);
   constexpr Real infinity = std::numeric_limits<Real>::infinity();
-  const AttentionScores<Real, Store> scores(q, k, extras, options);
+  const AttentionScores<Real, Scores> scores(q, k, extras, options);
   AttentionResult<Real> r{HostTensor<Real>({batch, q_len, q_heads, v_head_dim}),
                           HostTensor<Real>({batch, q_heads, q_len}, -infinity),
                           HostTensor<Real>({batch, q_heads, q_len, kv_len})};
@@ -57,12 +57,12 @@ AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTen
       if (!(score[j] <= highest)) highest = score[j];
     }
     if (highest == -infinity) return;
-    Real sum = std::exp(scores.sink(h) - highest);
-    for (const std::int64_t j : keys) sum += std::exp(score[j] - highest);
-    r.lse(b, h, i) = highest + std::log(sum);
+    Real sum = exp(scores.sink(h) - highest);
+    for (const std::int64_t j : keys) sum += exp(score[j] - highest);
+    r.lse(b, h, i) = highest + log(sum);
     for (const std::int64_t j : keys)
-      r.probabilities(b, h, i, j) = stored<Store>(known_lse.present() ? std::exp(score[j] - known_lse(b, h, i))
-                                                                      : std::exp(score[j] - highest) / sum);
+      r.probabilities(b, h, i, j) = stored<Store>(known_lse.present() ? exp(score[j] - known_lse(b, h, i))
+                                                                      : exp(score[j] - highest) / sum);
     for (std::int64_t d = 0; d < v_head_dim; ++d) {
       Real out = 0;
       for (const std::int64_t j : keys) out += r.probabilities(b, h, i, j) * v(b, j, hk, d);
@@ -87,8 +87,8 @@ struct ProbabilityDerivatives {
 
 /// The gradients from probabilities (batch, q_heads, q_len, kv_len): dv = Pᵀ dout, dP = dout vᵀ, dS = P ∘ (dP −
 /// δ), dq = scale · dS k, dk = scale · dSᵀ q. `keys(b, h, i)` are the keys that a query sees, and
-/// `note(b, h, i, δ, dS)` receives the results of a query.
-template <class Real, class Store, class Keys, class Note>
+/// `note(b, h, i, δ, dS)` receives the results of a query. `Scores` is the type of dP in memory.
+template <class Real, class Store, class Scores, class Keys, class Note>
 AttentionGradients<Real> probability_gradients(const HostTensor<Real>& q, const HostTensor<Real>& k,
                                                const HostTensor<Real>& v, const HostTensor<Real>& dout,
                                                Real scale, const HostTensor<Real>& probabilities, Keys keys,
@@ -106,7 +106,7 @@ AttentionGradients<Real> probability_gradients(const HostTensor<Real>& q, const 
     Real delta = 0;
     for (const std::int64_t j : seen) {
       const Real p = probabilities(b, h, i, j);
-      dp[j] = stored<Store>(dot_product(dout, i, h, v, j, hk, b));
+      dp[j] = stored<Scores>(dot_product(dout, i, h, v, j, hk, b));
       delta += p * dp[j];
       for (std::int64_t d = 0; d < v.extent(3); ++d) r.dv(b, j, hk, d) += p * dout(b, i, h, d);
     }
@@ -157,7 +157,7 @@ AttentionGradients<Real> attention_backward(const HostTensor<Real>& q, const Hos
                                             const AttentionSaved<Real>& saved = {}) {
   constexpr Real infinity = std::numeric_limits<Real>::infinity();
   const auto kv_len = k.extent(1), kv_heads = k.extent(2), q_heads = q.extent(2);
-  const AttentionScores<Real, Store> scores(q, k, extras, options);
+  const AttentionScores<Real> scores(q, k, extras, options);
   const auto forward = attention_forward<Real, Store>(q, k, v, extras, options, saved.lse);
   const HostTensor<Real>& lse = saved.lse.present() ? saved.lse : forward.lse;
   const auto keys = [&](std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -175,15 +175,14 @@ AttentionGradients<Real> attention_backward(const HostTensor<Real>& q, const Hos
   HostTensor<Real> dbias = extras.bias, dsinks = extras.sinks;
   std::fill(dbias.values().begin(), dbias.values().end(), Real(0));
   std::fill(dsinks.values().begin(), dsinks.values().end(), Real(0));
-  auto r = probability_gradients<Real, Store>(
+  auto r = probability_gradients<Real, Store, Real>(
       q, k, v, dout, scores.scale(), forward.probabilities, keys, known,
       [&](std::int64_t b, std::int64_t h, std::int64_t i, Real delta, const std::vector<Real>& ds) {
         for (std::int64_t j = 0; dbias.present() && j < kv_len; ++j) {
           const auto at = broadcast_index(dbias, b, h, i, j);
           dbias(at[0], at[1], at[2], at[3]) += ds[static_cast<std::size_t>(j)];
         }
-        if (scores.sink(h) != -infinity)
-          dsinks(h) -= stored<Store>(std::exp(scores.sink(h) - lse(b, h, i))) * delta;
+        if (scores.sink(h) != -infinity) dsinks(h) -= stored<Store>(exp(scores.sink(h) - lse(b, h, i))) * delta;
       });
   for (Real& x : dbias.values()) x = stored<Store>(x);
   r.dbias = std::move(dbias);

@@ -40,7 +40,8 @@ std::array<std::int64_t, 4> broadcast_index(const HostTensor<Real>& t, std::int6
   return {t.extent(0) == 1 ? 0 : b, t.extent(1) == 1 ? 0 : h, t.extent(2) == 1 ? 0 : i, j};
 }
 
-template <class Real, class Store>
+/// `Store` is the type of scores in memory: the naive flash attention never writes them.
+template <class Real, class Store = Real>
 class AttentionScores {
  public:
   AttentionScores(const HostTensor<Real>& q, const HostTensor<Real>& k,
@@ -81,14 +82,14 @@ class AttentionScores {
   /// The score of a pair with q·k = `dot`.
   Real score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, Real dot) const {
     Real s = stored<Store>(m_scale * dot);
-    if (m_softcap > 0) s = stored<Store>(m_softcap * std::tanh(s / m_softcap));
+    if (m_softcap > 0) s = stored<Store>(m_softcap * tanh(s / m_softcap));
     if (m_extras.alibi_slopes.present()) s = stored<Store>(s - m_extras.alibi_slopes(h) * distance(i, j));
     return m_extras.bias.present() ? stored<Store>(s + bias(b, h, i, j)) : s;
   }
   /// The derivative of that score by the scaled one.
   Real derivative(Real dot) const {
     if (m_softcap == 0) return 1;
-    const Real t = std::tanh(stored<Store>(m_scale * dot) / m_softcap);
+    const Real t = tanh(stored<Store>(m_scale * dot) / m_softcap);
     return stored<Store>(1 - t * t);
   }
   /// The score that takes part in every softmax and has no value.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -68,6 +70,12 @@ class HostTensor {
   std::int64_t m_extent[TensorRef::max_rank] = {0, 0, 0, 0};
   std::vector<Real> m_data;
 };
+
+/// Elements of a row: the last extent, and 1 where there are no rows.
+template <class Real>
+std::size_t row_length(const HostTensor<Real>& t) {
+  return t.rank() < 2 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(1, t.extent(t.rank() - 1)));
+}
 
 /// Calls `f(linear_index, element_offset)` for every element of `ref`, in row-major order.
 template <class F>
@@ -147,3 +155,9 @@ void accumulate_tensor(const HostTensor<Real>& t, const TensorRef& ref) {
 }
 
 }  // namespace kformer::Impl
+
+namespace kformer::Impl::reference {
+// References call functions by these names, and a type of arithmetic that is a class brings its own.
+using std::abs, std::atan, std::cos, std::exp, std::isfinite, std::isinf, std::isnan, std::log, std::pow,
+    std::sin, std::sqrt, std::tanh;
+}  // namespace kformer::Impl::reference

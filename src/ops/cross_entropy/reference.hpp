@@ -23,7 +23,7 @@ struct CrossEntropyResult {
 template <class Real>
 Real capped_logit(Real x, const CrossEntropyOptions& options) {
   const Real cap = static_cast<Real>(options.softcap);
-  return cap > 0 ? cap * std::tanh(x / cap) : x;
+  return cap > 0 ? cap * tanh(x / cap) : x;
 }
 
 /// What the target distribution gives token v.
@@ -47,8 +47,8 @@ CrossEntropyResult<Real> cross_entropy_forward(const HostTensor<Real>& logits, c
     Real largest = std::numeric_limits<Real>::lowest();
     for (std::int64_t v = 0; v < vocabulary; ++v) largest = std::max(largest, z(v));
     Real sum = 0;
-    for (std::int64_t v = 0; v < vocabulary; ++v) sum += std::exp(z(v) - largest);
-    r.lse(i) = largest + std::log(sum);
+    for (std::int64_t v = 0; v < vocabulary; ++v) sum += exp(z(v) - largest);
+    r.lse(i) = largest + log(sum);
     const bool valid = target >= 0 && target < vocabulary;
     if (!valid) r.loss(i) = std::numeric_limits<Real>::quiet_NaN();
     for (std::int64_t v = 0; v < vocabulary; ++v) {
@@ -76,7 +76,7 @@ HostTensor<Real> cross_entropy_backward(const HostTensor<Real>& logits, const Ho
     for (std::int64_t v = 0; v < vocabulary; ++v) {
       const Real z = capped_logit(logits(i, v), options), cap = static_cast<Real>(options.softcap);
       const Real slope = cap > 0 ? 1 - (z / cap) * (z / cap) : Real(1);
-      const Real probability = stored<Store>(std::exp(z - lse(i)));
+      const Real probability = stored<Store>(exp(z - lse(i)));
       const Real share = target_share<Real>(v, target, vocabulary, options);
       dlogits(i, v) = stored<Store>((probability * pull - share) * slope * d);
     }

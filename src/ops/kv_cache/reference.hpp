@@ -79,7 +79,7 @@ Codes<Real> kv_append_int8(const HostTensor<Real>& x, const HostTensor<Real>& sl
       Real most = 0;
       bool finite = true;
       for (std::int64_t d = 0; d < x.extent(2); ++d) {
-        finite = finite && std::isfinite(x(r, h, d));
+        finite = finite && isfinite(x(r, h, d));
         most = std::max(most, std::abs(x(r, h, d)));
       }
       const Real scale = finite ? most / 127 : std::numeric_limits<Real>::quiet_NaN();
@@ -122,8 +122,8 @@ HostTensor<Real> kv_attention_mass(const HostTensor<Real>& q, const HostTensor<R
           Real dot = 0;
           for (std::int64_t d = 0; d < k.extent(2); ++d) dot += q(i, h, d) * k(j, g, d);
           Real score = stored<Store>(scale * dot);
-          if (cap > 0) score = stored<Store>(cap * std::tanh(score / cap));
-          sum += stored<Store>(std::exp(score - lse(h, i)));
+          if (cap > 0) score = stored<Store>(cap * tanh(score / cap));
+          sum += stored<Store>(exp(score - lse(h, i)));
         }
       mass(g, j) = sum;
     }
@@ -140,10 +140,10 @@ HostTensor<Real> kv_heavy_hitters(const HostTensor<Real>& mass, std::int64_t rec
       std::vector<std::int64_t> order(static_cast<std::size_t>(older));
       std::iota(order.begin(), order.end(), 0);
       const auto rank = [&](std::int64_t s) {
-        return std::isnan(mass(a, h, s)) ? std::numeric_limits<Real>::infinity() : mass(a, h, s);
+        return isnan(mass(a, h, s)) ? std::numeric_limits<Real>::infinity() : mass(a, h, s);
       };
       std::stable_sort(order.begin(), order.end(), [&](auto s, auto t) {
-        return rank(s) > rank(t) || (std::isnan(mass(a, h, s)) && !std::isnan(mass(a, h, t)));
+        return rank(s) > rank(t) || (isnan(mass(a, h, s)) && !isnan(mass(a, h, t)));
       });
       order.resize(static_cast<std::size_t>(count - recent));
       std::sort(order.begin(), order.end());

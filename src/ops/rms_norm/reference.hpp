@@ -29,7 +29,7 @@ RmsNormResult<Real> rms_norm_forward(const HostTensor<Real>& x, const HostTensor
       r.sum(i, h) = residual.present() ? stored<Sum>(x(i, h) + residual(i, h)) : x(i, h);
       squares += r.sum(i, h) * r.sum(i, h);
     }
-    r.rstd(i) = Real(1) / std::sqrt(squares / Real(hidden) + Real(eps));
+    r.rstd(i) = Real(1) / sqrt(squares / Real(hidden) + Real(eps));
     for (std::int64_t h = 0; h < hidden; ++h)
       r.y(i, h) = stored<Store>(stored<Store>(r.sum(i, h) * r.rstd(i)) * weight(h));
   }

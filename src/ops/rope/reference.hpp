@@ -16,9 +16,9 @@ namespace kformer::Impl::reference {
 template <class Real>
 Real rope_frequency(std::int64_t i, std::int64_t half, const RopeOptions& options) {
   const RopeScaling& s = options.scaling;
-  const Real frequency = std::pow(Real(options.theta), -Real(i) / Real(half));
+  const Real frequency = pow(Real(options.theta), -Real(i) / Real(half));
   if (s.rope_type == RopeType::none) return frequency;
-  const Real two_pi = 8 * std::atan(Real(1));
+  const Real two_pi = 8 * atan(Real(1));
   const Real wavelength = two_pi / frequency, original = Real(s.original_max_position_embeddings);
   if (wavelength < original / Real(s.high_freq_factor)) return frequency;
   if (wavelength > original / Real(s.low_freq_factor)) return frequency / Real(s.factor);
@@ -38,8 +38,8 @@ RopeTablesResult<Real> rope_tables(std::int64_t positions, std::int64_t half, co
   for (std::int64_t p = 0; p < positions; ++p)
     for (std::int64_t i = 0; i < half; ++i) {
       const Real angle = Real(p) * rope_frequency<Real>(i, half, options);
-      r.cos(p, i) = stored<Store>(std::cos(angle));
-      r.sin(p, i) = stored<Store>(std::sin(angle));
+      r.cos(p, i) = stored<Store>(cos(angle));
+      r.sin(p, i) = stored<Store>(sin(angle));
     }
   return r;
 }

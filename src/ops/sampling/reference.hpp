@@ -39,8 +39,8 @@ Real log_softmax(const std::vector<double>& z, std::int64_t token) {
   const Real largest = static_cast<Real>(*std::max_element(z.begin(), z.end()));
   if (largest == -std::numeric_limits<Real>::infinity()) return std::numeric_limits<Real>::quiet_NaN();
   Real sum = 0;
-  for (const double value : z) sum += std::exp(static_cast<Real>(value) - largest);
-  return static_cast<Real>(z[token]) - largest - std::log(sum);
+  for (const double value : z) sum += exp(static_cast<Real>(value) - largest);
+  return static_cast<Real>(z[token]) - largest - log(sum);
 }
 
 /// The candidates that the filters leave, the most probable first, with their weights.
@@ -57,7 +57,7 @@ inline std::vector<SamplingCandidate> sampling_candidates(const std::vector<doub
   const double one = std::ldexp(1.0, weight_bits);
   std::uint64_t all = 0;
   for (auto& candidate : left) {
-    const double share = std::exp((candidate.logit - left[0].logit) / options.temperature);
+    const double share = exp((candidate.logit - left[0].logit) / options.temperature);
     candidate.weight = static_cast<std::uint64_t>(share * one);
     all += candidate.weight;
   }

@@ -23,8 +23,8 @@ AttentionGradients<Real> standard_attention_backward(const HostTensor<Real>& q, 
       if (probabilities(b, h, i, j) != Real(0)) seen.push_back(j);
     return seen;
   };
-  return probability_gradients<Real, Store>(q, k, v, dout, Real(attention_scale(options, q.extent(3))),
-                                            probabilities, keys, {}, [](auto&&...) {});
+  return probability_gradients<Real, Store, Store>(q, k, v, dout, Real(attention_scale(options, q.extent(3))),
+                                                   probabilities, keys, {}, [](auto&&...) {});
 }
 
 }  // namespace kformer::Impl::reference

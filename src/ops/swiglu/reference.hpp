@@ -13,20 +13,20 @@ namespace kformer::Impl::reference {
 
 template <class Real>
 Real sigmoid(Real g) {
-  return 1 / (1 + std::exp(-g));
+  return 1 / (1 + exp(-g));
 }
 
 /// g · σ(g), and its limits at ±∞.
 template <class Real>
 Real silu(Real g) {
-  return std::isinf(g) ? std::max(g, Real(0)) : g * sigmoid(g);
+  return isinf(g) ? std::max(g, Real(0)) : g * sigmoid(g);
 }
 
 /// σ(g) · (1 + g · (1 − σ(g))), and its limits at ±∞.
 template <class Real>
 Real silu_slope(Real g) {
   const Real s = sigmoid(g);
-  return std::isinf(g) ? s : s * (1 + g * (1 - s));
+  return isinf(g) ? s : s * (1 + g * (1 - s));
 }
 
 /// y = silu(gate) · up.

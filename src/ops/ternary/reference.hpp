@@ -27,7 +27,7 @@ inline void ternary_quantize(const HostTensor<double>& weight, const QuantizedOu
           const float scaled = static_cast<float>(weight(row, first + i)) * inverse(mean);
           codes[i] = scaled >= 0.5f ? 1 : scaled <= -0.5f ? -1 : 0;
         }
-        Block::store(block, codes, std::isfinite(mean) ? mean : std::nanf(""), 0);
+        Block::store(block, codes, isfinite(mean) ? mean : std::nanf(""), 0);
       }
   });
 }
