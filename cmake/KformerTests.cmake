@@ -80,9 +80,8 @@ endfunction()
 # kformer_test_program(<program> <source>...): a Boost.Test program on the headers and the internals of the library.
 function(kformer_test_program program)
   add_executable(${program} ${ARGN})
-  target_link_libraries(${program} PRIVATE Kformer::kformer Boost::unit_test_framework)
+  target_link_libraries(${program} PRIVATE kformer_test_references Boost::unit_test_framework)
   target_compile_definitions(${program} PRIVATE BOOST_TEST_DYN_LINK)
-  target_include_directories(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
 # kformer_add_space_tests(<component>/<name>...): the files tests/<component>/<name>.cpp as one program per execution space of

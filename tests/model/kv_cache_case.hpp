@@ -12,8 +12,8 @@
 
 #include "kformer/model/kv_cache.hpp"
 #include "model/kv_cache/slot_arrays.hpp"
-#include "ops/attention/reference.hpp"
 #include "support/every_kernel.hpp"
+#include "support/references.hpp"
 
 /// \file
 /// Caches under test: their inputs, their results, and the expected results.

@@ -157,48 +157,39 @@ BOOST_AUTO_TEST_CASE(int8_is_as_close_to_the_exact_result_as_documented) {
 template <class T>
 class HeavyHitters {
  public:
-  using Oracle = oracle_t<T>;
+  using Real = naive_t<T>;
 
   HeavyHitters(const KvRun<T>& run, std::int64_t sequence, const KvCacheOptions& options,
                std::int64_t model_window)
       : m_run(run), m_sequence(sequence), m_options(options), m_window(model_window) {}
 
-  /// What comes out of a layer when the text comes in steps of these sizes. What is kept is decided by exact
-  /// attention, whatever the arithmetic of the output.
-  template <class Real, class Store>
+  /// What comes out of a layer when the text comes in steps of these sizes. Exact attention decides what is kept.
   HostTensor<Real> output(std::int64_t layer, const std::vector<std::int64_t>& steps) const {
-    const auto q = m_run.template queries<Oracle>(layer, m_sequence),
-               k = m_run.template keys<Oracle>(layer, m_sequence),
-               v = m_run.template values<Oracle>(layer, m_sequence);
+    const auto q = m_run.template queries<Real>(layer, m_sequence),
+               k = m_run.template keys<Real>(layer, m_sequence),
+               v = m_run.template values<Real>(layer, m_sequence);
     const std::int64_t group = q.extent(2) / k.extent(2);
     HostTensor<Real> out({1, q.extent(1), q.extent(2), q.extent(3)});
-    std::vector<std::map<std::int64_t, Oracle>> kept(static_cast<std::size_t>(k.extent(2)));
+    std::vector<std::map<std::int64_t, Real>> kept(static_cast<std::size_t>(k.extent(2)));
     std::int64_t begin = 0;
     for (const std::int64_t count : steps) {
       const std::int64_t end = begin + count;
       for (auto& head : kept)
         for (std::int64_t j = begin; j < end; ++j) head[j] = 0;
-      HostTensor<Oracle> bias({1, q.extent(2), count, end}, -std::numeric_limits<Oracle>::infinity());
+      ref::AttentionExtraTensors<Real> extras;
+      auto& bias = extras.bias =
+          HostTensor<Real>({1, q.extent(2), count, end}, -std::numeric_limits<Real>::infinity());
       for (std::int64_t h = 0; h < q.extent(2); ++h)
         for (const auto& [j, mass] : kept[h / group])
           for (std::int64_t i = 0; i < count; ++i)
             if (m_window == 0 || begin + i - j < m_window) bias(0, h, i, j) = 0;
-      const auto attend = [&]<class R, class S>(R, S) {
-        const auto part = [](const HostTensor<Oracle>& x, std::int64_t first, std::int64_t last) {
-          return KvRun<T>::template converted<R>(rows(x, first, last));
-        };
-        ref::AttentionExtraTensors<R> extras;
-        extras.bias = KvRun<T>::template converted<R>(bias);
-        return ref::attention_forward<R, S>(part(q, begin, end), part(k, 0, end), part(v, 0, end), extras,
-                                            {.causal = true});
-      };
-      const auto result = attend(Real(), Store());
+      const auto result = ref::attention_forward<Real, T>(rows(q, begin, end), rows(k, 0, end), rows(v, 0, end),
+                                                          extras, {.causal = true});
       std::copy(result.out.values().begin(), result.out.values().end(),
                 out.values().begin() + begin * q.extent(2) * q.extent(3));
-      const auto probabilities = attend(Oracle(), Oracle()).probabilities;
       for (std::int64_t h = 0; h < q.extent(2); ++h)
         for (std::int64_t i = 0; i < count; ++i)
-          for (auto& [j, mass] : kept[h / group]) mass += probabilities(0, h, i, j);
+          for (auto& [j, mass] : kept[h / group]) mass += result.probabilities(0, h, i, j);
       for (auto& head : kept) evict(head);
       begin = end;
     }
@@ -206,7 +197,7 @@ class HeavyHitters {
   }
 
  private:
-  void evict(std::map<std::int64_t, Oracle>& head) const {
+  void evict(std::map<std::int64_t, Real>& head) const {
     while (static_cast<std::int64_t>(head.size()) > m_options.budget) {
       auto least = head.begin(), it = head.begin();
       for (std::int64_t n = 0; n < static_cast<std::int64_t>(head.size()) - m_options.recent; ++n, ++it)
@@ -214,8 +205,8 @@ class HeavyHitters {
       head.erase(least);
     }
   }
-  static HostTensor<Oracle> rows(const HostTensor<Oracle>& x, std::int64_t begin, std::int64_t end) {
-    HostTensor<Oracle> part({1, end - begin, x.extent(2), x.extent(3)});
+  static HostTensor<Real> rows(const HostTensor<Real>& x, std::int64_t begin, std::int64_t end) {
+    HostTensor<Real> part({1, end - begin, x.extent(2), x.extent(3)});
     const auto row = static_cast<std::ptrdiff_t>(x.extent(2) * x.extent(3));
     std::copy(x.values().begin() + begin * row, x.values().begin() + end * row, part.values().begin());
     return part;
@@ -249,8 +240,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heavy_hitters_follow_the_policy, T, Stored) {
         for (const auto& counts : steps)
           if (counts[s] > 0) own.push_back(counts[s]);
         const HeavyHitters<T> policy(run, s, options, c.model_window);
-        run.check_outputs(
-            s, [&](std::int64_t layer) { return policy.template output<naive_t<T>, T>(layer, own); });
+        run.check_outputs(s, [&](std::int64_t layer) { return policy.output(layer, own); });
       }
     }
 }

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "kformer/model/llama_config.hpp"
-#include "ops/attention/reference.hpp"
-#include "ops/linear/reference.hpp"
 #include "ops/rms_norm/reference.hpp"
 #include "ops/rope/reference.hpp"
 #include "ops/swiglu/reference.hpp"
+#include "support/references.hpp"
 
 /// \file
 /// The decoder layer composed of the blocks' references: every projection on its own, nothing recomputed,

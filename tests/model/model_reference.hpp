@@ -4,8 +4,8 @@
 #include <random>
 
 #include "model/layer_run.hpp"
-#include "ops/cross_entropy/reference.hpp"
 #include "ops/embedding/reference.hpp"
+#include "support/references.hpp"
 
 /// \file
 /// The language model composed of the references: embedding, layers one by one, norm, head, loss.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kformer/ops/attention.hpp"
-#include "ops/attention/reference.hpp"
 #include "support/every_kernel.hpp"
+#include "support/references.hpp"
 
 /// \file
 /// Problems of flash attention for tests: their description, and operands of a fixed seed.
@@ -367,7 +367,7 @@ void check_forward(const Kernel<Impl::AttentionForward, Exec>& kernel, const Att
 /// The same of kernels of backward; `t` gets what forward saves.
 template <class T>
 void check_backward(KernelList<Impl::AttentionBackward, Exec> list, AttentionTensors<T>& t) {
-  t.save(t.template forward<oracle_t<T>, oracle_t<T>>());
+  t.save(t.template forward<naive_t<T>, T>());
   const auto naive = t.template backward<naive_t<T>, T>();
   test_kernels(list, t.backward_problem(), t.gradients(), [&](const std::string&) {
     check_close("dq", t.dq, naive.dq);

@@ -11,44 +11,30 @@ BOOST_AUTO_TEST_SUITE(attention_kernels)
 using Case = AttentionCase;
 
 template <class T>
-void test_forward(const Case& c) {
-  AttentionTensors<T> t(c);
-  check_forward(kernels<Impl::AttentionForward, Exec>(), t);
-}
-
-template <class T>
-void test_backward(const Case& c) {
-  AttentionTensors<T> t(c);
-  check_backward(kernels<Impl::AttentionBackward, Exec>(), t);
-}
-
-template <class T>
 void test_both(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
-    test_forward<T>(c);
-    test_backward<T>(c);
+    AttentionTensors<T> t(c);
+    check_forward(kernels<Impl::AttentionForward, Exec>(), t);
+    check_backward(kernels<Impl::AttentionBackward, Exec>(), t);
   }
 }
-
-// The rule compares largest errors, which need many elements to be steady: small problems come in large
-// batches, and sinks with many heads.
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
   test_both<T>(edge_cases());
   test_both<T>({
-      Case{64, 1, 1, 1, 1, 1, 1},
-      Case{24, 75, 75, 4, 1, 8, 5}.causal(),
+      Case{3, 1, 1, 1, 1, 1, 1},
+      Case{3, 75, 75, 4, 1, 8, 5}.causal(),
       Case{1, 113, 113, 3, 3, 5, 8}.window(20),
       Case{4, 20, 9, 8, 1, 8, 8}.window(3),
-      Case{32, 1, 113, 4, 1, 64, 64},
-      Case{16, 75, 1, 2, 1, 8, 8},
+      Case{3, 1, 113, 4, 1, 64, 64},
+      Case{3, 75, 1, 2, 1, 8, 8},
       Case{1, 130, 260, 2, 2, 16, 16}.causal().window(70),
-      Case{6, 75, 113, 2, 1, 8, 8}.spread(5),
-      Case{6, 75, 113, 2, 1, 8, 8}.causal().spread(5),
+      Case{2, 75, 113, 2, 1, 8, 8}.spread(5),
+      Case{2, 75, 113, 2, 1, 8, 8}.causal().spread(5),
       Case{4, 5, 7, 4, 2, 0, 64},
       Case{1, 5, 7, 2, 1, 8, 0},
       Case{1, 1025, 1025, 1, 1, 8, 8}.causal(),
-      Case{1, 75, 1025, 8, 1, 16, 16}.causal().window(300),
+      Case{1, 75, 1025, 4, 1, 16, 16}.causal().window(300),
   });
 }
 
@@ -84,7 +70,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_odd_head_ratios, T, Scalars) {
         Case{1, 140, 140, 5, 1, 40, 24}.causal().window(70).scale(scale),
         Case{1, 75, 200, 5, 1, 24, 40}.scale(scale).softcap(2).alibi(),
         Case{1, 75, 140, 6, 2, 16, 16}.scale(scale).bias(Bias::full),
-        Case{1, 75, 140, 20, 4, 16, 16}.causal().scale(scale).sinks(),
+        Case{1, 75, 140, 10, 2, 16, 16}.causal().scale(scale).sinks(),
         Case{4, 2, 300, 6, 2, 24, 24}.causal().scale(scale),
         Case{4, 3, 300, 5, 1, 24, 24}.causal().scale(scale).softcap(2),
     });
@@ -92,7 +78,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_odd_head_ratios, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
   test_both<T>({
-      Case{8, 75, 113, 4, 2, 8, 8}.softcap(1),
+      Case{2, 75, 113, 4, 2, 8, 8}.softcap(1),
       Case{2, 75, 113, 4, 1, 8, 8}.causal().window(40).softcap(20).spread(3),
       Case{2, 75, 113, 8, 2, 8, 8}.alibi(),
       Case{1, 113, 75, 8, 1, 24, 16}.causal().alibi(),  // the first queries see nothing
@@ -101,19 +87,19 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
       Case{2, 75, 113, 4, 2, 8, 8}.causal().window(50).bias(Bias::full),
       Case{2, 66, 70, 4, 4, 8, 12}.causal().bias(Bias::queries_and_keys),
       Case{3, 9, 75, 2, 1, 8, 8}.bias(Bias::keys_per_batch),
-      Case{12, 113, 75, 2, 1, 8, 8}.constant_bias(Bias::keys_per_batch),
+      Case{3, 113, 75, 2, 1, 8, 8}.constant_bias(Bias::keys_per_batch),
       Case{1, 5, 0, 2, 1, 8, 8}.bias(Bias::full),
       Case{2, 0, 5, 2, 1, 8, 8}.bias(Bias::keys_per_batch),
-      Case{1, 75, 113, 32, 8, 8, 8}.sinks(),
-      Case{1, 113, 75, 32, 4, 8, 8}.causal().sinks(),  // the first queries see only the sink
+      Case{1, 75, 113, 8, 2, 8, 8}.sinks(),
+      Case{1, 113, 75, 8, 1, 8, 8}.causal().sinks(),  // the first queries see only the sink
       Case{1, 20, 0, 4, 1, 8, 8}.sinks(),
-      Case{1, 75, 113, 16, 2, 8, 16}.causal().window(30).softcap(3).alibi().sinks().bias(Bias::full),
-      Case{2, 75, 113, 16, 16, 16, 8}.softcap(2).alibi().sinks().bias(Bias::queries_and_keys),
+      Case{1, 75, 113, 8, 1, 8, 16}.causal().window(30).softcap(3).alibi().sinks().bias(Bias::full),
+      Case{2, 75, 113, 3, 3, 16, 8}.softcap(2).alibi().sinks().bias(Bias::queries_and_keys),
   });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Scalars) {
-  const Case c{1, 0, 0, 32, 16, 8, 8};
+  const Case c{1, 0, 0, 4, 2, 8, 8};
   const std::vector<int> lengths{75, 0, 1, 113, 64}, others{64, 7, 0, 200, 65};
   test_both<T>({
       c.packed(lengths, lengths),
@@ -124,7 +110,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Scalars) {
       c.packed({0, 0}, {0, 3}),
       c.packed({130}, {75}).causal(),
       c.packed(std::vector<int>(40, 3), std::vector<int>(40, 5)).causal(),
-      Case{1, 0, 0, 16, 4, 24, 40}.packed(lengths, others).causal().softcap(2).alibi().sinks(),
+      Case{1, 0, 0, 4, 1, 24, 40}.packed(lengths, others).causal().softcap(2).alibi().sinks(),
   });
 }
 
@@ -138,7 +124,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(block_masks, T, Scalars) {
       c.blocks(33, 50).window(40),
       Case{1, 260, 330, 2, 1, 16, 16}.blocks(64, 64).causal(),
       Case{1, 260, 330, 2, 1, 16, 16}.blocks(128, 32),
-      Case{1, 130, 200, 16, 4, 8, 16}.blocks(16, 64).causal().softcap(2).alibi().sinks(),
+      Case{1, 130, 200, 4, 1, 8, 16}.blocks(16, 64).causal().softcap(2).alibi().sinks(),
       Case{1, 130, 200, 4, 1, 8, 16}.blocks(64, 16).bias(Bias::full),
   });
 }
@@ -146,8 +132,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(block_masks, T, Scalars) {
 // The oracle computes nothing from hidden keys, and two NaN compare equal: so NaN must be exactly where it
 // belongs.
 BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
-  const Case c{6, 75, 113, 2, 1, 8, 8}, longer{6, 113, 75, 2, 1, 8, 8};
-  const Case packed = Case{1, 0, 0, 16, 8, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
+  const Case c{2, 75, 113, 2, 1, 8, 8}, longer{2, 113, 75, 2, 1, 8, 8};
+  const Case packed = Case{1, 0, 0, 4, 2, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
   const Case blocks = c.blocks(16, 16), bias = c.bias(Bias::full);
   test_both<T>({
       c.window(10).poison(Poison::hidden_keys),
@@ -156,12 +142,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
       bias.causal().poison(Poison::hidden_keys),
       packed.poison(Poison::hidden_keys),
       blocks.poison(Poison::hidden_keys),
-      Case{1, 75, 113, 16, 4, 8, 8}.window(10).softcap(3).alibi().sinks().poison(Poison::hidden_keys),
+      Case{1, 75, 113, 4, 1, 8, 8}.window(10).softcap(3).alibi().sinks().poison(Poison::hidden_keys),
       longer.causal().poison(Poison::blind_queries),
       bias.poison(Poison::blind_queries),
       packed.poison(Poison::blind_queries),
       blocks.poison(Poison::blind_queries),
-      Case{1, 113, 75, 16, 4, 8, 8}.causal().sinks().poison(Poison::blind_queries),
+      Case{1, 113, 75, 4, 1, 8, 8}.causal().sinks().poison(Poison::blind_queries),
       longer.causal().softcap(3).alibi().poison(Poison::blind_queries),
       c.causal().poison(Poison::last_value),
       bias.poison(Poison::last_value),

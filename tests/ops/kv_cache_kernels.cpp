@@ -278,12 +278,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(attention_mass_matches_the_oracle, T, Scalars) {
                                                  lse.template read<Real>(), positions.template read<Real>(),
                                                  mass.template read<Real>(), c.options);
     };
-    using Oracle = oracle_t<T>;
-    const auto exact = expected(Oracle(), Oracle());
     const auto naive = expected(naive_t<C>(), C());
     test_every_kernel(
         Impl::KvAttentionMass{q.ref(), k.ref(), lse.ref(), positions.ref(), mass.ref(), c.options}, {&mass},
-        [&](const std::string&) { check_close("mass", mass, exact, naive); });
+        [&](const std::string&) { check_close("mass", mass, naive); });
   }
 }
 

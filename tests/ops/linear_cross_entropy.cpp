@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear_cross_entropy.hpp"
 
-#include "ops/cross_entropy/reference.hpp"
-#include "ops/linear/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/references.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;

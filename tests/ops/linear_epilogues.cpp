@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear_epilogues.hpp"
 
-#include "ops/linear/reference.hpp"
 #include "ops/rope/reference.hpp"
 #include "ops/swiglu/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
+#include "support/references.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -49,13 +49,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
                                                        columns(sums, s.intermediate, s.intermediate));
         return std::pair(std::move(sums), std::move(result));
       };
-      const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
       const auto naive = forward.template operator()<naive_t<T>, T>();
       const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref(), {scale}};
       problem.check();
       test_every_kernel(problem, {&gate_up, &product}, [&](const std::string&) {
-        check_close("gate_up", gate_up, expected.first, naive.first);
-        check_close("product", product, expected.second, naive.second);
+        check_close("gate_up", gate_up, naive.first);
+        check_close("product", product, naive.second);
       });
     }
 }
@@ -114,9 +113,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
             each([](Real& sum, const Real& head) { sum = head; });
             return sums;
           };
-          const auto expected = forward.template operator()<oracle_t<T>, oracle_t<T>>();
           const auto naive = forward.template operator()<naive_t<T>, T>();
-          test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, expected, naive); });
+          test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
         }
 }
 

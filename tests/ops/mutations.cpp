@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/attention/reference.hpp"
 #include "support/compare.hpp"
+#include "support/references.hpp"
 
 /// \file
 /// The test of the tests: the tolerance rule must accept correct attention and reject attention that is

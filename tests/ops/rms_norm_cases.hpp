@@ -57,12 +57,11 @@ struct Tensors {
 template <class T, class Test>
 void test_forward(RowShape shape, bool fused, Rows rows, Test test) {
   Tensors<T> t(shape, fused, rows);
-  const auto expected = t.template forward<oracle_t<T>, oracle_t<T>>();
   const auto naive = t.template forward<naive_t<T>, T>();
   test(t.forward_problem(), t.forward_outputs(), [&](const std::string&) {
-    check_close("y", t.y, expected.y, naive.y);
-    check_close("rstd", t.rstd, expected.rstd, naive.rstd);
-    if (fused) check_close("sum", t.sum, expected.sum, naive.sum);
+    check_close("y", t.y, naive.y);
+    check_close("rstd", t.rstd, naive.rstd);
+    if (fused) check_close("sum", t.sum, naive.sum);
   });
 }
 
@@ -93,11 +92,10 @@ void test_backward(RowShape shape, bool fused, Rows rows, Test test) {
       g.dweight.values()[i] += Real(initial.values()[i]);
     return g;
   };
-  const auto expected = gradients.template operator()<oracle_t<T>, oracle_t<T>>();
   const auto naive = gradients.template operator()<naive_t<T>, T>();
   test(t.backward_problem(), std::vector<Output*>{&t.dx, &t.dweight}, [&](const std::string&) {
-    check_close("dx", t.dx, expected.dx, naive.dx);
-    check_close("dweight", t.dweight, expected.dweight, naive.dweight);
+    check_close("dx", t.dx, naive.dx);
+    check_close("dweight", t.dweight, naive.dweight);
   });
 }
 

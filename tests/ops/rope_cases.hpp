@@ -62,13 +62,11 @@ void test_rotation(Shape shape, int direction, Rows rows, Test test) {
       auto expected = [&]<class Real, class Store>(const TestTensor<Exec, T>& x) {
         return t.template rotated<Real, Store>(x.template read<Real>(), layout, direction);
       };
-      const auto q = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.q);
-      const auto k = expected.template operator()<oracle_t<T>, oracle_t<T>>(t.k);
-      const auto naive_q = expected.template operator()<naive_t<T>, T>(t.q);
-      const auto naive_k = expected.template operator()<naive_t<T>, T>(t.k);
+      const auto q = expected.template operator()<naive_t<T>, T>(t.q);
+      const auto k = expected.template operator()<naive_t<T>, T>(t.k);
       test(Problem{t.rotation(layout)}, std::vector<Output*>{&t.q, &t.k}, [&](const std::string&) {
-        check_close("q", t.q, q, naive_q);
-        check_close("k", t.k, k, naive_k);
+        check_close("q", t.q, q);
+        check_close("k", t.k, k);
       });
     }
 }

@@ -34,12 +34,11 @@ void check_against_reference(SamplingTensors<T>& t, const SamplingOptions& optio
                                            t.lengths.template read<double>(),
                                            t.positions.template read<double>(), options);
   };
-  const auto expected = expect(oracle_t<T>());
-  const auto naive = expect(naive_t<T>());
+  const auto expected = expect(naive_t<T>());
   test_every_kernel(t.problem(options), {&t.tokens, &t.log_probabilities}, [&](const std::string&) {
     const auto tokens = t.tokens.template read<double>().values();
     for (std::size_t row = 0; row < tokens.size(); ++row) BOOST_TEST(tokens[row] == expected.tokens[row]);
-    check_close("log_probabilities", t.log_probabilities, expected.log_probabilities, naive.log_probabilities);
+    check_close("log_probabilities", t.log_probabilities, expected.log_probabilities);
   });
 }
 
@@ -202,8 +201,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(log_probabilities_match_the_oracle, T, Scalars) {
     };
     test_every_kernel(Impl::TokenLogProbabilities{t.logits.ref(), t.tokens.ref(), t.log_probabilities.ref()},
                       {&t.log_probabilities}, [&](const std::string&) {
-                        check_close("log_probabilities", t.log_probabilities, expect(oracle_t<T>()),
-                                    expect(naive_t<T>()));
+                        check_close("log_probabilities", t.log_probabilities, expect(naive_t<T>()));
                       });
   }
 }

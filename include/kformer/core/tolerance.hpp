@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "kformer/core/scalar.hpp"
@@ -93,48 +94,22 @@ class ErrorLimits {
   /// \param reference the oracle's
   /// \param variance  expected of its error before the last rounding; infinite or NaN if it is not known
   /// \param half_ulp  the largest error of the last rounding, if it exceeds that of the storage type
-  void add(long double reference, long double variance, long double half_ulp = 0) {
-    const bool known = std::isfinite(variance) && std::isfinite(half_ulp);
-    const long double rounding = std::isfinite(reference) ? ulp(m_stored, std::abs(reference)) / 2 : 0;
-    m_half_ulp.push_back(known ? std::max(rounding, half_ulp) : rounding);
-    m_deviation.push_back(known ? std::sqrt(variance) : 0);
-    m_before += m_deviation.back() * m_deviation.back();
-    m_of_row += m_deviation.back() * m_deviation.back() + m_half_ulp.back() * m_half_ulp.back() / 3;
-    if (m_half_ulp.size() % m_row != 0) return;
-    m_total += m_of_row;
-    m_squares += m_of_row * m_of_row;
-    m_of_row = 0;
-  }
+  void add(long double reference, long double variance, long double half_ulp = 0);
   /// Of every element at least this error is expected.
   void expect_at_least(long double deviation) { m_least = std::max(m_least, deviation); }
 
   /// The limit of element `i`.
-  long double of(std::size_t i) const {
-    return m_half_ulp[i] + 10 * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
-  }
+  long double of(std::size_t i) const;
   /// The limit of the rms.
-  long double rms() const {
-    const long double total = m_total + m_of_row, squares = m_squares + m_of_row * m_of_row;
-    return total == 0 ? 0 : (2 + 8 * std::sqrt(squares) / total) * std::sqrt(mean(total));
-  }
+  long double rms() const;
 
-  /// Judges arrays of as many elements as were added.
-  template <class A, class B>
-  Verdict judge(const A& out, const B& reference) const {
-    Verdict v{.rms = error_norms(out, reference).rms, .rms_limit = rms()};
-    if (v.rms > 0) v.share = v.rms / v.rms_limit;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const long double error = difference(out[i], reference[i]), limit = of(i);
-      if (error > 0) v.share = std::max(v.share, error / limit);
-      if (!(error <= limit) && v.wrong++ == 0) v.first_wrong = i;
-    }
-    return v;
-  }
+  /// Judges as many elements as were added.
+  Verdict judge(std::span<const double> out, std::span<const double> reference) const;
+  /// The same in wider numbers, for kernels in double.
+  Verdict judge(std::span<const long double> out, std::span<const long double> reference) const;
 
  private:
-  long double mean(long double sum) const {
-    return m_half_ulp.empty() ? 0 : sum / static_cast<long double>(m_half_ulp.size());
-  }
+  long double mean(long double sum) const;
 
   DType m_stored;
   std::size_t m_row;

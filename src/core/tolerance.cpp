@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/core/tolerance.hpp"
+
+namespace kformer {
+namespace {
+
+template <class Real>
+Verdict verdict_of(const ErrorLimits& limits, std::span<const Real> out, std::span<const Real> reference) {
+  Verdict v{.rms = error_norms(out, reference).rms, .rms_limit = limits.rms()};
+  if (v.rms > 0) v.share = v.rms / v.rms_limit;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const long double error = difference(out[i], reference[i]), limit = limits.of(i);
+    if (error > 0) v.share = std::max(v.share, error / limit);
+    if (!(error <= limit) && v.wrong++ == 0) v.first_wrong = i;
+  }
+  return v;
+}
+
+}  // namespace
+
+void ErrorLimits::add(long double reference, long double variance, long double half_ulp) {
+  const bool known = std::isfinite(variance) && std::isfinite(half_ulp);
+  const long double rounding = std::isfinite(reference) ? ulp(m_stored, std::abs(reference)) / 2 : 0;
+  m_half_ulp.push_back(known ? std::max(rounding, half_ulp) : rounding);
+  m_deviation.push_back(known ? std::sqrt(variance) : 0);
+  m_before += m_deviation.back() * m_deviation.back();
+  m_of_row += m_deviation.back() * m_deviation.back() + m_half_ulp.back() * m_half_ulp.back() / 3;
+  if (m_half_ulp.size() % m_row != 0) return;
+  m_total += m_of_row;
+  m_squares += m_of_row * m_of_row;
+  m_of_row = 0;
+}
+
+long double ErrorLimits::of(std::size_t i) const {
+  return m_half_ulp[i] + 10 * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
+}
+
+long double ErrorLimits::rms() const {
+  const long double total = m_total + m_of_row, squares = m_squares + m_of_row * m_of_row;
+  return total == 0 ? 0 : (2 + 8 * std::sqrt(squares) / total) * std::sqrt(mean(total));
+}
+
+long double ErrorLimits::mean(long double sum) const {
+  return m_half_ulp.empty() ? 0 : sum / static_cast<long double>(m_half_ulp.size());
+}
+
+Verdict ErrorLimits::judge(std::span<const double> out, std::span<const double> reference) const {
+  return verdict_of(*this, out, reference);
+}
+
+Verdict ErrorLimits::judge(std::span<const long double> out, std::span<const long double> reference) const {
+  return verdict_of(*this, out, reference);
+}
+
+}  // namespace kformer

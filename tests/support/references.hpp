@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/attention/reference.hpp"
+#include "ops/common/estimated.hpp"
+#include "ops/cross_entropy/reference.hpp"
+#include "ops/linear/reference.hpp"
+#include "ops/standard_attention/reference.hpp"
+
+/// \file
+/// The references that tests spend most of their time in, compiled once and with optimisation.
+
+/// `KEYWORD` is `extern` or nothing; `R` and `S` are `Real` and `Store` of the references.
+#define KFORMER_TEST_REFERENCES(KEYWORD, R, S)                                                            \
+  KEYWORD template AttentionResult<R> attention_forward<R, S>(                                            \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
+      const AttentionOptions&, const HostTensor<R>&);                                                     \
+  KEYWORD template AttentionGradients<R> attention_backward<R, S>(                                        \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
+      const HostTensor<R>&, const AttentionOptions&, const AttentionSaved<R>&);                           \
+  KEYWORD template AttentionResult<R> attention_forward<R, S, S>(                                         \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
+      const AttentionOptions&, const HostTensor<R>&);                                                     \
+  KEYWORD template AttentionGradients<R> standard_attention_backward<R, S>(                               \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&,             \
+      const HostTensor<R>&, const AttentionOptions&);                                                     \
+  KEYWORD template HostTensor<R> cross_entropy_backward<R, S>(const HostTensor<R>&, const HostTensor<R>&, \
+                                                              const HostTensor<R>&, const HostTensor<R>&, \
+                                                              const CrossEntropyOptions&);                \
+  KEYWORD template HostTensor<R> linear_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&,         \
+                                                      const HostTensor<R>&, const HostTensor<R>&, R);     \
+  KEYWORD template HostTensor<R> linear_backward_input<R, S>(const HostTensor<R>&, const HostTensor<R>&, R)
+
+/// Those without a `Store`.
+#define KFORMER_TEST_REFERENCES_OF(KEYWORD, R)                                                                \
+  KEYWORD template CrossEntropyResult<R> cross_entropy_forward<R>(const HostTensor<R>&, const HostTensor<R>&, \
+                                                                  const CrossEntropyOptions&);                \
+  KEYWORD template HostTensor<R> linear_backward_weight<R>(const HostTensor<R>&, const HostTensor<R>&, R)
+
+#define KFORMER_EVERY_TEST_REFERENCE(KEYWORD)                  \
+  KFORMER_TEST_REFERENCES(KEYWORD, Estimated<float>, float);   \
+  KFORMER_TEST_REFERENCES(KEYWORD, Estimated<float>, bf16);    \
+  KFORMER_TEST_REFERENCES(KEYWORD, Estimated<float>, f16);     \
+  KFORMER_TEST_REFERENCES(KEYWORD, Estimated<double>, double); \
+  KFORMER_TEST_REFERENCES_OF(KEYWORD, Estimated<float>);       \
+  KFORMER_TEST_REFERENCES_OF(KEYWORD, Estimated<double>)
+
+namespace kformer::Impl::reference {
+KFORMER_EVERY_TEST_REFERENCE(extern);
+}
