@@ -10,6 +10,8 @@
 /// \file
 /// The references that tests spend most of their time in, compiled once and with optimisation.
 
+// A keyword cannot be in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
+
 /// `KEYWORD` is `extern` or nothing; `R` and `S` are `Real` and `Store` of the references.
 #define KFORMER_TEST_REFERENCES(KEYWORD, R, S)                                                            \
   KEYWORD template AttentionResult<R> attention_forward<R, S>(                                            \
@@ -44,6 +46,8 @@
   KFORMER_TEST_REFERENCES(KEYWORD, Estimated<double>, double); \
   KFORMER_TEST_REFERENCES_OF(KEYWORD, Estimated<float>);       \
   KFORMER_TEST_REFERENCES_OF(KEYWORD, Estimated<double>)
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace kformer::Impl::reference {
 KFORMER_EVERY_TEST_REFERENCE(extern);

@@ -56,21 +56,26 @@ struct MatmulPlan {
 };
 
 /// The largest power of two, up to 256, that divides the address.
-inline unsigned alignment_of(const void* data) {
+inline unsigned alignment_of(std::uintptr_t address) {
   unsigned alignment = 256;
-  while (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) alignment /= 2;
+  while (address % alignment != 0) alignment /= 2;
   return alignment;
 }
+inline unsigned alignment_of(const void* data) { return alignment_of(reinterpret_cast<std::uintptr_t>(data)); }
 
 /// Contiguous lines of `length` elements as columns.
 inline ColumnMajor columns(const void* data, DType type, std::int64_t length, std::int64_t lines,
                            std::int64_t distance, std::int64_t batches, std::int64_t batch_stride) {
   const std::int64_t leading = lines > 1 ? distance : length;
-  const auto next = reinterpret_cast<const void*>(
-      reinterpret_cast<std::uintptr_t>(data) |
-      static_cast<std::uintptr_t>(batches > 1 ? batch_stride * static_cast<std::int64_t>(size_of(type)) : 0));
-  return {const_cast<void*>(data), type, length, lines, leading > 0 ? leading : 1, batch_stride,
-          alignment_of(next)};
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::int64_t next = batches > 1 ? batch_stride * static_cast<std::int64_t>(size_of(type)) : 0;
+  return {const_cast<void*>(data),
+          type,
+          length,
+          lines,
+          leading > 0 ? leading : 1,
+          batch_stride,
+          alignment_of(address | static_cast<std::uintptr_t>(next))};
 }
 
 inline ColumnMajor factor_columns(const MatmulArguments& p, const MatmulFactor& f, std::int64_t indices) {
