@@ -43,8 +43,8 @@ constexpr std::array functions{Function{"dequantize", false},
                                Function{"swiglu_backward", true},
                                Function{"attention_forward", true},
                                Function{"attention_backward", true},
-                               Function{"standard_attention_forward", false},
-                               Function{"standard_attention_backward", false}};
+                               Function{"standard_attention_forward", true},
+                               Function{"standard_attention_backward", true}};
 
 // Fused functions run the kernels of their parts, one after the other.
 constexpr const char* parts_alone = "linear_swiglu:separate,linear_rope:separate";

@@ -3,12 +3,13 @@
 """Compares Kformer's attention with PyTorch's scaled_dot_product_attention, on the same shapes, in the same run.
 
 The two alternate call by call, never run at the same time, and use equal threads: ours, then PyTorch with its flash path
-forced and with its choice left free, in an order that changes from turn to turn. Forward runs under no_grad, backward is
+forced and with its choice left free, in an order that changes from turn to turn. Beside standard_attention it has its math
+path forced, which keeps the scores in memory as well. Forward runs under no_grad, backward is
 autograd.grad on a retained graph. Each uses its favourable layout: ours is (batch, seq, heads, head_dim), PyTorch's
 (batch, heads, seq, head_dim). Inputs are normal numbers, and rotate so that they come from memory. PyTorch allocates its
 results in each call, as it does for its users; ours are passed in. A row has medians, our share of the machine's limit
 measured between the calls (the multiply-add peak; for decode, the copy bandwidth), and our speed-up over the better of
-PyTorch's two paths.
+PyTorch's paths. --filter '^standard_attention/' chooses the form with the scores in memory.
 
 Create the environment with perf/peers/make_environment.
 """
@@ -17,25 +18,24 @@ from contextlib import nullcontext
 
 import turns
 
-PATHS = ("flash", "free")
+PATHS = ("flash", "free", "math")
 
 
 class PyTorch:
     """One case with its operands in memory, warmed up."""
-
-    paths = PATHS
 
     def __init__(self, torch, case, cache_bytes, clock):
         if case["window"] or (case["causal"] and case["q_len"] != case["kv_len"]):
             raise turns.CannotMeasure("scaled_dot_product_attention has no such mask without storing it")
         self._torch, self._clock = torch, clock
         self._case = case
+        self.paths = ("math",) if case["name"].startswith("standard_attention/") else ("flash", "free")
         self._backward = case["direction"] == "backward"
         self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
-        self._graphs = {p: [self._graph(p, s) for s in self._sets.all] for p in PATHS} if self._backward else {}
+        self._graphs = {p: [self._graph(p, s) for s in self._sets.all] for p in self.paths} if self._backward else {}
         choice = self._graph("free", self._make_set(needs_graph=True)).grad_fn.name().removesuffix("Backward0")
         self.notes = {"pytorch_choice": choice}
-        for path in PATHS:
+        for path in self.paths:
             for _ in self._sets.all:
                 self.seconds(path)
 
@@ -71,7 +71,8 @@ class PyTorch:
     def _forced(self, path):
         from torch.nn import attention
 
-        return attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION) if path == "flash" else nullcontext()
+        forced = {"flash": attention.SDPBackend.FLASH_ATTENTION, "math": attention.SDPBackend.MATH}
+        return attention.sdpa_kernel(forced[path]) if path in forced else nullcontext()
 
     def _attention(self, operands):
         c = self._case

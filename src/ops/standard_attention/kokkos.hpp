@@ -1,101 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/ops/impl/matmul.hpp"
-#include "kformer/ops/standard_attention.hpp"
+#include "ops/standard_attention/steps.hpp"
 
 /// \file
-/// Standard attention on every backend: batched matrix products around a softmax in place.
-///
-/// A probability of 0 hides its key in every product (Zeros::annihilate), so that a NaN in a hidden key or
-/// value stays where it is.
+/// Standard attention on every backend.
 
 namespace kformer::Impl {
-
-/// The strides of a (batch, seq, heads, dim) array as a factor whose rows are tokens: summed over dim.
-template <class T>
-Factor<T> tokens_by_features(const TensorRef& x, std::int64_t head_divisor = 1) {
-  return {.data = static_cast<const T*>(x.data),
-          .index_stride = x.stride[1],
-          .inner_stride = 1,
-          .batch_stride = x.stride[0],
-          .head_stride = x.stride[2],
-          .head_divisor = head_divisor};
-}
-
-/// The same array as a factor whose rows are features: summed over tokens.
-template <class T>
-Factor<T> features_by_tokens(const TensorRef& x, std::int64_t head_divisor = 1) {
-  return {.data = static_cast<const T*>(x.data),
-          .index_stride = 1,
-          .inner_stride = x.stride[1],
-          .batch_stride = x.stride[0],
-          .head_stride = x.stride[2],
-          .head_divisor = head_divisor};
-}
-
-/// `rows` times the transpose of `keys`, for each head: into the place of scores.
-template <class T>
-MatrixProduct<T, T> rows_times_keys(const TensorRef& rows, const TensorRef& keys, T* scores) {
-  const std::int64_t q_len = rows.extent[1], heads = rows.extent[2], kv_len = keys.extent[1];
-  return {.batches = rows.extent[0],
-          .heads = heads,
-          .rows = q_len,
-          .cols = kv_len,
-          .inner = rows.extent[3],
-          .left = tokens_by_features<T>(rows),
-          .right = tokens_by_features<T>(keys, heads / keys.extent[2]),
-          .result = scores,
-          .row_stride = kv_len,
-          .batch_stride = heads * q_len * kv_len,
-          .head_stride = q_len * kv_len};
-}
-
-/// `scores` times `keys`, for each head: into `rows`.
-template <class T>
-MatrixProduct<T, T> scores_times_keys(const T* scores, const TensorRef& keys, const TensorRef& rows) {
-  const std::int64_t q_len = rows.extent[1], heads = rows.extent[2], kv_len = keys.extent[1];
-  return {.batches = rows.extent[0],
-          .heads = heads,
-          .rows = q_len,
-          .cols = rows.extent[3],
-          .inner = kv_len,
-          .left = {.data = scores,
-                   .index_stride = kv_len,
-                   .inner_stride = 1,
-                   .batch_stride = heads * q_len * kv_len,
-                   .head_stride = q_len * kv_len},
-          .right = features_by_tokens<T>(keys, heads / keys.extent[2]),
-          .result = static_cast<T*>(rows.data),
-          .row_stride = rows.stride[1],
-          .batch_stride = rows.stride[0],
-          .head_stride = rows.stride[2]};
-}
-
-/// What a softmax row needs besides its scores.
-template <class T>
-struct SoftmaxRows {
-  Visibility visibility;
-  Strided<const T, 4> mask;  // extents of 1 have stride 0
-  bool masked;
-  std::int64_t heads, q_len, kv_len;
-  T* scores;
-};
-
-template <class T>
-SoftmaxRows<T> softmax_rows(const StandardAttentionForward& p) {
-  const std::int64_t q_len = p.q.extent[1], kv_len = p.k.extent[1];
-  SoftmaxRows<T> rows{{q_len, kv_len, p.options.window, p.options.causal},
-                      p.mask.as<const T, 4>(),
-                      p.mask.present(),
-                      p.q.extent[2],
-                      q_len,
-                      kv_len,
-                      static_cast<T*>(p.probabilities.data)};
-  for (int r = 0; r < 3; ++r)
-    if (p.mask.extent[r] == 1) rows.mask.stride[r] = 0;
-  return rows;
-}
 
 /// Softmax over the keys that are seen, in place; every other place becomes exactly 0.
 template <class T, class Exec>
@@ -146,22 +57,6 @@ void softmax_in_place(const Exec& exec, const StandardAttentionForward& p) {
       });
 }
 
-template <class T, class Exec>
-void standard_attention_forward_kokkos(const Exec& exec, const StandardAttentionForward& p) {
-  if (p.q.extent[0] * p.q.extent[1] * p.q.extent[2] == 0) return;
-  auto* probabilities = static_cast<T*>(p.probabilities.data);
-  auto scores = rows_times_keys<T>(p.q, p.k, probabilities);
-  scores.alpha = static_cast<compute_t<T>>(attention_scale(p.options, p.q.extent[3]));
-  matmul("kformer::standard_attention_forward_scores[kokkos]", exec, scores);
-  softmax_in_place<T>(exec, p);
-  matmul<Zeros::annihilate>("kformer::standard_attention_forward_out[kokkos]", exec,
-                            scores_times_keys<T>(probabilities, p.v, p.out));
-}
-
-inline std::size_t standard_attention_backward_workspace(const StandardAttentionBackward& p) {
-  return static_cast<std::size_t>(p.probabilities.size()) * size_of(p.q.dtype);
-}
-
 /// dS = P ∘ (dP − Σ P ∘ dP), in place of dP.
 template <class T, class Exec>
 void score_gradient_in_place(const Exec& exec, const T* probabilities, T* gradient, std::int64_t rows,
@@ -190,57 +85,24 @@ void score_gradient_in_place(const Exec& exec, const T* probabilities, T* gradie
       });
 }
 
-template <class T, class Exec>
-void standard_attention_backward_kokkos(const Exec& exec, const StandardAttentionBackward& p,
-                                        const Workspace& workspace) {
-  using C = compute_t<T>;
-  const std::int64_t batch = p.q.extent[0], q_len = p.q.extent[1], heads = p.q.extent[2];
-  const std::int64_t kv_len = p.k.extent[1], kv_heads = p.k.extent[2];
-  if (batch == 0 || kv_heads == 0) return;
-  const std::int64_t group = heads / kv_heads, plane = q_len * kv_len;
-  const auto* probabilities = static_cast<const T*>(p.probabilities.data);
-  auto* gradient = static_cast<T*>(workspace.data);  // of the probabilities, then of the scores
-  matmul("kformer::standard_attention_backward_probabilities[kokkos]", exec,
-         rows_times_keys<T>(p.dout, p.v, gradient));
-  score_gradient_in_place(exec, probabilities, gradient, batch * heads * q_len, kv_len);
-  const C scale = static_cast<C>(attention_scale(p.options, p.q.extent[3]));
-  auto dq = scores_times_keys<T>(gradient, p.k, p.dq);
-  dq.alpha = scale;
-  matmul<Zeros::annihilate>("kformer::standard_attention_backward_q[kokkos]", exec, dq);
-  // dk and dv sum over the queries of all heads of a group: outer index the head in the group, inner the query.
-  const auto by_key = [&](const T* scores) {
-    return Factor<T>{.data = scores,
-                     .index_stride = 1,
-                     .inner_stride = kv_len,
-                     .outer_stride = plane,
-                     .batch_stride = heads * plane,
-                     .head_stride = group * plane};
-  };
-  const auto by_group = [&](const TensorRef& x) {
-    Factor<T> f = features_by_tokens<T>(x);
-    f.outer_stride = x.stride[2];
-    f.head_stride = group * x.stride[2];
-    return f;
-  };
-  const auto key_product = [&](const char* label, const T* scores, const TensorRef& x, const TensorRef& result,
-                               C alpha) {
-    matmul<Zeros::annihilate>(label, exec,
-                              MatrixProduct<T, T>{.batches = batch,
-                                                  .heads = kv_heads,
-                                                  .rows = kv_len,
-                                                  .cols = result.extent[3],
-                                                  .outer = group,
-                                                  .inner = q_len,
-                                                  .left = by_key(scores),
-                                                  .right = by_group(x),
-                                                  .result = static_cast<T*>(result.data),
-                                                  .row_stride = result.stride[1],
-                                                  .batch_stride = result.stride[0],
-                                                  .head_stride = result.stride[2],
-                                                  .alpha = alpha});
-  };
-  key_product("kformer::standard_attention_backward_k[kokkos]", gradient, p.q, p.dk, scale);
-  key_product("kformer::standard_attention_backward_v[kokkos]", probabilities, p.dout, p.dv, C(1));
-}
+/// The steps by portable kernels.
+template <class Exec>
+struct KokkosAttentionSteps {
+  const Exec& exec;
+  const char* function;
+
+  template <Zeros zeros, class T>
+  void product(const char* step, const MatrixProduct<T, T>& p) const {
+    matmul<zeros>(std::string("kformer::") + function + '_' + step + "[kokkos]", exec, p);
+  }
+  template <class T>
+  void softmax(const StandardAttentionForward& p) const {
+    softmax_in_place<T>(exec, p);
+  }
+  template <class T>
+  void score_gradient(const T* probabilities, T* gradient, std::int64_t rows, std::int64_t kv_len) const {
+    score_gradient_in_place(exec, probabilities, gradient, rows, kv_len);
+  }
+};
 
 }  // namespace kformer::Impl

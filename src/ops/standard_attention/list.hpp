@@ -2,16 +2,22 @@
 #pragma once
 
 #include "ops/common/list.hpp"
+#include "ops/standard_attention/host/entries.hpp"
 #include "ops/standard_attention/kokkos.hpp"
 #include "ops/standard_attention/reference.hpp"
 
 namespace kformer::Impl {
 
 template <class Exec>
-struct List<StandardAttentionForward, Exec> : UsualList<StandardAttentionForward, Exec> {
+struct List<StandardAttentionForward, Exec>
+    : UsualList<StandardAttentionForward, Exec,
+                Simd<host::StandardAttentionForwardEntry, host::Isa::avx512_bf16>> {
+  static constexpr bool multiplies_pairs = true;
+
   static void kokkos(const Exec& exec, const StandardAttentionForward& p, const Workspace&) {
-    dispatch_dtype(p.q.dtype,
-                   [&]<class T>(std::type_identity<T>) { standard_attention_forward_kokkos<T>(exec, p); });
+    dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) {
+      standard_attention_forward_by<T>(KokkosAttentionSteps<Exec>{exec, p.function}, p);
+    });
   }
   static void reference(const StandardAttentionForward& p) {
     const auto r = reference::attention_forward<double, double>(
@@ -23,12 +29,15 @@ struct List<StandardAttentionForward, Exec> : UsualList<StandardAttentionForward
 };
 
 template <class Exec>
-struct List<StandardAttentionBackward, Exec> : UsualList<StandardAttentionBackward, Exec> {
+struct List<StandardAttentionBackward, Exec>
+    : UsualList<StandardAttentionBackward, Exec,
+                Simd<host::StandardAttentionBackwardEntry, host::Isa::avx512_bf16>> {
   static constexpr auto kokkos_workspace = standard_attention_backward_workspace;
+  static constexpr bool multiplies_pairs = true;
 
   static void kokkos(const Exec& exec, const StandardAttentionBackward& p, const Workspace& workspace) {
     dispatch_dtype(p.q.dtype, [&]<class T>(std::type_identity<T>) {
-      standard_attention_backward_kokkos<T>(exec, p, workspace);
+      standard_attention_backward_by<T>(KokkosAttentionSteps<Exec>{exec, p.function}, p, workspace);
     });
   }
   static void reference(const StandardAttentionBackward& p) {

@@ -44,19 +44,28 @@ ProductArguments product_arguments(const MatrixProduct<T, O>& q) {
           q.alpha};
 }
 
-/// `f(tile, scratch)` for the tiles of a result of `rows` × `cols`.
+/// `f(matrix, tile, scratch)` for the tiles of results of `rows` × `cols`.
+template <class Exec, class F>
+void for_each_product_tile(const char* label, const Exec& exec, std::int64_t matrices, std::int64_t rows,
+                           std::int64_t cols, const LinearTiles& tiles, std::size_t scratch_bytes, F f) {
+  const std::int64_t row_tiles = ceil_div(rows, tiles.rows), of_one = tiles.count(rows, cols);
+  for_each_tile(label, exec, matrices * of_one, scratch_bytes, [=](std::int64_t rank, void* scratch) {
+    const std::int64_t place = rank % of_one;
+    const std::int64_t row = place % row_tiles * tiles.rows, col = place / row_tiles * tiles.cols;
+    f(rank / of_one,
+      ProductTile{row, col, static_cast<int>(std::min(tiles.rows, rows - row)),
+                  static_cast<int>(std::min(tiles.cols, cols - col))},
+      scratch);
+  });
+}
+
+/// `f(tile, scratch)` for those of one result, with the scratch that the kernels need.
 template <class Exec, class F>
 void for_each_product_tile(const char* label, const Exec& exec, std::int64_t rows, std::int64_t cols,
                            const LinearTiles& tiles, const LinearKernels& kernels, F f) {
-  const std::int64_t row_tiles = ceil_div(rows, tiles.rows);
-  for_each_tile(label, exec, tiles.count(rows, cols),
-                kernels.scratch(static_cast<int>(tiles.rows), static_cast<int>(tiles.cols)),
-                [=](std::int64_t rank, void* scratch) {
-                  const std::int64_t row = rank % row_tiles * tiles.rows, col = rank / row_tiles * tiles.cols;
-                  f(ProductTile{row, col, static_cast<int>(std::min(tiles.rows, rows - row)),
-                                static_cast<int>(std::min(tiles.cols, cols - col))},
-                    scratch);
-                });
+  for_each_product_tile(label, exec, 1, rows, cols, tiles,
+                        kernels.scratch(static_cast<int>(tiles.rows), static_cast<int>(tiles.cols)),
+                        [=](std::int64_t, const ProductTile& tile, void* scratch) { f(tile, scratch); });
 }
 
 template <class P, class Exec, Isa isa>
