@@ -68,10 +68,10 @@ void softmax(const ScoreRow& row) {
 
 /// A probability of 0 hides whatever the key's gradient is, NaN included.
 template <class T>
-void score_gradient(const void* probabilities_, void* gradient_, std::int64_t keys) {
+void score_gradient(const void* of_row, void* in_place, std::int64_t keys) {
   using C = Arithmetic<T>;
-  const T* const probabilities = static_cast<const T*>(probabilities_);
-  T* const gradient = static_cast<T*>(gradient_);
+  const T* const probabilities = static_cast<const T*>(of_row);
+  T* const gradient = static_cast<T*>(in_place);
   const auto times = [&](std::int64_t j, auto part, Vector<C> less) __attribute__((always_inline)) {
     const Vector<C> p = part.load(probabilities + j);
     return choose<C>(p == Vector<C>{}, Vector<C>{}, p * (part.load(gradient + j) - less));
