@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "limit_samples.hpp"
@@ -13,7 +14,7 @@ namespace kformer::perf {
 namespace {
 
 const char* share_name(Limit limit) {
-  static constexpr const char* names[] = {on_host ? "% of peak" : "% of matmul", "% of copy", "% of limit"};
+  static constexpr const char* names[] = {"% of peak", "% of bandwidth", "% of limit"};
   return names[static_cast<int>(limit)];
 }
 
@@ -32,7 +33,7 @@ class Benchmarks {
       total += seconds;
       blas_total += count * m_run->blas_seconds().value_or(0);
     }
-    const double least = 0.5 * (least_before + m_limits.least_seconds(c));
+    const double least = std::min(least_before, m_limits.least_seconds(c));
     const double seconds = total / static_cast<double>(state.iterations());
     state.SetLabel(m_run->kernel());
     if (c.flops > 0) state.counters["GFLOP/s"] = 1e-9 * c.flops / seconds;

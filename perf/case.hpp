@@ -15,8 +15,8 @@ namespace kformer::perf {
 
 /// What a call cannot be faster than.
 enum class Limit {
-  arithmetic,  ///< its operations at the rate of multiply-adds, on a device of a matrix product in its type
-  memory,      ///< its bytes at the bandwidth of a copy
+  arithmetic,  ///< its operations at the rate of `measure::flop_rate_limit`
+  memory,      ///< its bytes at the bandwidth of `measure::Bandwidths::largest`
   sum          ///< both in sequence: parts of either kind
 };
 

@@ -104,7 +104,7 @@ class Bandwidths {
   double copies() const {
     return of_launches(2, [this] { copy(m_exec, m_from, m_to); });
   }
-  /// By stores that pass the caches by; on devices as `copies`.
+  /// By non-temporal stores; on devices as `copies`.
   double streams() const {
     if constexpr (is_host<Exec>)
       return of_parts(2, [stream = host_bursts().stream, from = m_from, to = m_to](
@@ -128,6 +128,9 @@ class Bandwidths {
     else
       return of_launches(1, [this] { launch_read(m_exec, m_from, m_sums); });
   }
+
+  /// Of the kind of access that moves the most.
+  double largest() const { return std::max({reads(), updates(), streams()}); }
 
   // Public for the compiler of devices.
   static void launch_update(const Exec& exec, const Doubles<Exec>& values) {
@@ -261,7 +264,7 @@ CaseLimits case_limits_on(DType dtype, double bytes) {
   const Bandwidths<Exec> bandwidths(
       std::clamp(doubles, least_per_thread * Exec().concurrency(), copied_doubles<Exec>), brief);
   return {.flop_rate = flop_rate_limit(Exec(), dtype),
-          .bandwidth = std::max({bandwidths.reads(), bandwidths.updates(), bandwidths.streams()})};
+          .bandwidth = bandwidths.largest()};
 }
 
 }  // namespace kformer::measure

@@ -46,8 +46,8 @@ def case(name, **more):
     common = dict(run_name=f"{{name}}/manual_time", real_time=2.0, time_unit="ms", label="cuda_x", launches=5.0)
     return [dict(common, run_type="iteration", **more), dict(common, run_type="aggregate", aggregate_name="median", **more)]
 block = sys.argv[2].rstrip("/")
-rows = case(f"{{block}}/forward/bf16/a", **{{"GB/s": 3000.0, "% of copy": 75.0}})
-rows += case(f"{{block}}/forward/bf16/b", **{{"GFLOP/s": 6e5, "% of matmul": 80.0}})
+rows = case(f"{{block}}/forward/bf16/a", **{{"GB/s": 3000.0, "% of bandwidth": 75.0}})
+rows += case(f"{{block}}/forward/bf16/b", **{{"GFLOP/s": 6e5, "% of peak": 80.0}})
 rows += 3 * [dict(run_name=f"{{block}}/backward/f32/c/manual_time", run_type="iteration", error_occurred=True,
                   error_message="too large")]
 json.dump(dict(context=dict(), benchmarks=rows), open(sys.argv[1], "w"))
@@ -133,11 +133,11 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(list(result["blocks"]), BLOCKS)
         memory, arithmetic, refused = result["blocks"]["rms_norm"]
         self.assertEqual(memory, {"name": "rms_norm/forward/bf16/a", "kernel": "cuda_x", "seconds": 2e-3, "bandwidth": 3e12,
-                                  "launches": 5, "limit": "copy bandwidth", "share_of_limit": 0.75, "limit_rate": 4e12})
-        self.assertEqual((arithmetic["limit"], arithmetic["flop_rate"]), ("matrix product", 6e14))
+                                  "launches": 5, "limit": "bandwidth", "share_of_limit": 0.75, "limit_rate": 4e12})
+        self.assertEqual((arithmetic["limit"], arithmetic["flop_rate"]), ("rate of instructions", 6e14))
         self.assertAlmostEqual(arithmetic["limit_rate"] / 7.5e14, 1)
         self.assertEqual(refused, {"name": "rms_norm/backward/f32/c", "refused": "too large"})
-        self.assertRegex(done.stdout, r"rms_norm/forward/bf16/a +cuda_x +2\.0000 ms +75\.0 % of copy bandwidth\n")
+        self.assertRegex(done.stdout, r"rms_norm/forward/bf16/a +cuda_x +2\.0000 ms +75\.0 % of bandwidth\n")
         self.assertRegex(done.stdout, r"rms_norm/backward/f32/c +too large\n")
 
     def test_a_build_without_perf(self):
