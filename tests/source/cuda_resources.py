@@ -87,7 +87,8 @@ class Tables(unittest.TestCase):
     def test_low_occupancy_needs_a_reason(self):
         text, faults = table(parse()[0][0])
         self.assertEqual(faults, [])
-        self.assertRegex(text, r"Under 50 %, `ForwardKernel`: a thread holds .*\n$")
+        self.assertRegex(text, r"(?s)Under 50 %, `ForwardKernel`: a thread holds .*\n$")
+        self.assertLessEqual(max(len(line) for line in text.splitlines() if not line.startswith("|")), 140)
         unknown = parse(FORWARD.replace("ForwardKernel", "CombineKernel"))[0][0]
         text, (fault,) = table(unknown)
         self.assertIn("no comment 'Occupancy of CombineKernel: ...' says why", fault)
