@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Reads a result file (docs/results.md) into xarray data sets, one per group."""
 
+import mmap
+import struct
 from pathlib import Path
 
 import h5py
@@ -11,6 +13,8 @@ SCHEMA = "kformer-results"
 SCHEMA_MAJOR = 1
 # Of all datasets of a file together. A small file can declare any size, and everything is read.
 MOST_BYTES = 2**30
+# How a collection of texts begins.
+TEXTS = b"GCOL\x01\0\0\0"
 # What h5py, h5netcdf and xarray raise for a file that is damaged.
 DAMAGE = (
     ArithmeticError,
@@ -56,6 +60,7 @@ def _group_names(path: Path) -> list[str]:
     if not path.is_file():
         raise ResultFileError(f"{path}: no such file")
     try:
+        _check_texts(path)
         with h5py.File(path, "r") as file:
             _check_schema(path, file)
             items = {"": file}
@@ -64,6 +69,25 @@ def _group_names(path: Path) -> list[str]:
             return [name for name, item in items.items() if isinstance(item, h5py.Group)]
     except DAMAGE as error:
         raise ResultFileError(f"{path}: is not a readable HDF5 file ({error})") from error
+
+
+def _check_texts(path: Path) -> None:
+    """Refuses a collection of texts (a global heap of HDF5) in which something takes no room.
+
+    libhdf5 would never get past it.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        begin = data.find(TEXTS)
+        while begin >= 0:
+            at = begin + 16
+            size = int.from_bytes(data[begin + 8 : at], "little")
+            while at + 16 <= min(begin + size, len(data)):
+                index, _, _, length = struct.unpack_from("<HHIQ", data, at)
+                step = (16 + (length + 7 & ~7) if index else length) % 2**64
+                if step == 0:
+                    raise ResultFileError(f"{path}: is damaged: the texts at byte {begin} do not end")
+                at += step
+            begin = data.find(TEXTS, begin + len(TEXTS))
 
 
 def _check_schema(path: Path, file: h5py.File) -> None:

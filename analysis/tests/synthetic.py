@@ -18,6 +18,10 @@ DIRECTION_CODES = ("forward", "backward", "forward_backward")
 STATUS_CODES = ("ok", "failed_check", "unchecked", "out_of_memory", "skipped_memory", "unsupported", "error")
 
 
+# How datasets are stored, as options of h5py.
+STORAGE = {}
+
+
 def flops(seq_len, direction):
     return (1e5 * seq_len**2 + 2.4e8 * seq_len) * (2 if direction == "backward" else 1)
 
@@ -132,7 +136,7 @@ def _write_regions(file, points):
 
 def _dataset(group, name, values):
     kind = h5py.string_dtype() if values.dtype == object else values.dtype
-    return group.create_dataset(name, data=values, dtype=kind, track_order=True)
+    return group.create_dataset(name, data=values, dtype=kind, track_order=True, **STORAGE)
 
 
 def scale(group, name, values):

@@ -1,50 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""Result files with changed bytes: a table, or one sentence."""
+"""Result files of every kind with changed bytes: a table, or one sentence."""
 
 import random
 import unittest
 
 from kformer_results import ResultFileError, open_results
-from tests.test_results import WithFile, WithMain
+from kformer_results.reader import TEXTS
+from tests.damage import KINDS, damaged, outcome
+from tests.test_results import WithFile
 
-DAMAGED_FILES = 120
-# HDF5 keeps what describes a file at its beginning.
-DESCRIPTION = 4096
-
-
-def damaged(data: bytes, generator: random.Random) -> bytes:
-    """The data cut off, or with one to 64 other bytes."""
-    changed = bytearray(data)
-    if generator.randrange(4) == 0:
-        return bytes(changed[: generator.randrange(len(changed))])
-    end = generator.choice([len(changed), DESCRIPTION])
-    for _ in range(1 << generator.randrange(7)):
-        place = generator.randrange(end)
-        changed[place] = generator.choice([0, 255, generator.randrange(256), changed[place] ^ 1 << generator.randrange(8)])
-    return bytes(changed)
+DAMAGED_FILES = 20  # of each kind
 
 
-class DamagedFiles(WithFile, WithMain):
-    def check(self, path):
-        data = path.read_bytes()
-        generator = random.Random(20260101)
-        refused = 0
-        for number in range(DAMAGED_FILES):
-            path.write_bytes(damaged(data, generator))
-            with self.subTest(number=number):
-                code, out, error = self.run_main("summary", path)
-                self.assertIn(code, (0, 4))
-                self.assertEqual(error.count("\n"), 0 if code == 0 else 1, error)
-                refused += code == 4
-                try:
-                    open_results(path)
-                except ResultFileError as reason:
-                    self.assertIn(str(path), str(reason))
-        self.assertGreater(refused, DAMAGED_FILES // 4)
-        self.assertLess(refused, DAMAGED_FILES)
+class DamagedFiles(WithFile):
+    def test_of_every_kind(self):
+        for kind, write in KINDS.items():
+            path = self.folder / f"{kind}.h5"
+            write(path)
+            self.assertEqual(outcome(path), "read")
+            data = path.read_bytes()
+            generator = random.Random(20260101)
+            found = []
+            for number in range(DAMAGED_FILES):
+                path.write_bytes(damaged(data, generator))
+                found.append(outcome(path))
+                with self.subTest(kind=kind, number=number):
+                    self.assertIn(found[-1], ("read", "refused"))
+            self.assertGreater(found.count("refused"), DAMAGED_FILES // 6)
+            self.assertLess(found.count("refused"), DAMAGED_FILES)
 
-    def test_of_layers(self):
-        self.check(self.written())
+    def test_texts_that_do_not_end(self):
+        path = self.written()
+        data = bytearray(path.read_bytes())
+        first = data.index(TEXTS) + 16
+        # Of no length at all, and of one that overflows.
+        for text in (bytes(16), bytes([1, 0, 0, 0, 0, 0, 0, 0, 0xF0]) + 7 * b"\xff"):
+            data[first : first + 16] = text
+            path.write_bytes(data)
+            with self.assertRaisesRegex(ResultFileError, "the texts at byte [0-9]+ do not end"):
+                open_results(path)
 
 
 if __name__ == "__main__":
