@@ -29,7 +29,7 @@ struct Case {
   Limit limit = Limit::memory;
   double flops = 0;  ///< by the field's convention; of a sum those of its arithmetic parts
   double bytes = 0;  ///< the least it must move, every operand once; of a sum those of its memory parts
-  std::vector<std::pair<const char*, std::int64_t>> shape;  ///< for who runs the same elsewhere
+  std::vector<std::pair<const char*, std::int64_t>> shape;  ///< so that other programs can run the same case
   std::function<std::unique_ptr<Run>()> make;               ///< \throws NotSupported if no kernel accepts it
 
   /// `rms_norm/forward/f32/H2048`

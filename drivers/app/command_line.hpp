@@ -36,7 +36,7 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run);
 
 /// Prints the warnings of a deck and, with --print-deck, the resolved deck.
-/// \return whether the command line asks for no more
+/// \return whether the command line requests nothing else
 bool print_deck(const CommandLine& line, const DeckRecord& record);
 
 /// `driver_main` for decks of one kind: reads the deck, and calls `run` unless the deck was only to be printed.

@@ -36,7 +36,8 @@ namespace {
 // A file that is mapped can become shorter while it is read; a signal handler may do no more than this.
 void end_for_lost_file(int) {
   constexpr char text[] =
-      "error: a file became shorter while it was read, or its disk failed; are the weights being replaced?\n";
+      "error: a mapped file shrank while it was read, or its disk failed; do not replace weights during a "
+      "run\n";
   const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
   static_cast<void>(ignored);
   ::_exit(exit_io);

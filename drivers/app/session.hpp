@@ -12,8 +12,8 @@
 
 namespace kformer::drivers {
 
-/// A run: its result file, created first so that an unwritable path is detected
-/// before any work, and Kokkos.
+/// A run: its result file and Kokkos. It creates the file first, so that it detects an unwritable path before
+/// any work.
 class Session {
  public:
   /// Creates the file, starts Kokkos, writes the provenance, and prints to `log` what runs.

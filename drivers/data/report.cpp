@@ -51,7 +51,7 @@ std::size_t used_tokens(const TokenSequence& sequence, Packing packing) {
   return used;
 }
 
-/// The tokens begin … end − 1 in runs of learnt and other ones.
+/// The tokens begin … end − 1, split into runs of tokens with and without a loss.
 std::string document_text(const TokenSequence& sequence, std::size_t begin, std::size_t end,
                           const Tokenizer* tokenizer) {
   const auto learnt = [&](std::size_t i) { return i > begin && sequence.targets[i - 1] == sequence.ids[i]; };

@@ -56,7 +56,7 @@ void for_each_axis(F&& f, Points&... points) {
     points.v_head_dim...);
   f(batch_axis(), points.batch...);
   f(Key{.name = "q_len",
-        .help = "queries per sequence, the last ones; 0 = `seq_len`, 1 = one generation step",
+        .help = "queries per sequence, at its end; 0 = `seq_len`, 1 = one generation step",
         .range = {.min = 0, .max = longest_axis_value},
         .unit = "tokens"},
     points.q_len...);

@@ -34,7 +34,7 @@ void describe(V& v, TokenizerTable& t) {
   v.key({.name = "path", .help = "tokenizer file, relative to the deck", .default_text = "beside the weights"},
         t.path);
   v.key({.name = "add_bos",
-         .help = "put the beginning-of-text token before a prompt",
+         .help = "start every prompt with the beginning-of-text token",
          .default_text = "as the tokenizer says"},
         t.add_bos);
 }
@@ -88,7 +88,7 @@ void describe(V& v, KvCacheTable& t) {
          .unit = "tokens"},
         t.window);
   v.key({.name = "sinks",
-         .help = "for `window`: the first tokens, which are kept as well",
+         .help = "for `window`: how many of the first tokens to keep too",
          .range = {.min = 0, .max = most_tokens},
          .unit = "tokens"},
         t.sinks);
@@ -227,7 +227,7 @@ void describe(V& v, GenerateDeck& d) {
   v.table({.name = "output", .help = "The result file."}, d.output);
   v.table({.name = "weights", .help = "The checkpoint."}, d.weights);
   v.table({.name = "tokenizer", .help = "The tokenizer."}, d.tokenizer);
-  v.table({.name = "sampling", .help = "How the next token is chosen; by default the most likely one is."},
+  v.table({.name = "sampling", .help = "How to choose the next token; by default the most likely one."},
           d.sampling);
   v.table({.name = "generate", .help = "Generation."}, d.generate);
   v.table({.name = "check", .help = "Correctness checks in the same run."}, d.check);

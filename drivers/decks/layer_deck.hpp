@@ -83,8 +83,8 @@ struct LayerSweepDeck {
 LayerSweepDeck load_layer_deck(const DeckSource& source);
 
 /// The cases of a sweep in running order: the first axis of `LayerPoint` varies slowest, so that
-/// implementations are adjacent. An axis without values gives 0, which stands for what the tensor file
-/// says.
+/// implementations are adjacent. An axis without values gives 0: the tensor file then has
+/// the value.
 /// \param sweep the table; excluded points are left out
 /// \param built_spaces lower-case names of the execution spaces of this build, the default one first: what
 ///                     "all" and "default" stand for

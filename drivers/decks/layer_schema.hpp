@@ -44,8 +44,7 @@ template <class V>
 void describe(V& v, PrecisionTable& t) {
   v.key(compute_key(), t.compute);
   v.key({.name = "master",
-         .help = "type of the weights that the optimizer updates, if those of the layer have "
-                 "16 bits"},
+         .help = "type of the weights that the optimizer updates, if those of the layer have 16 bits"},
         t.master);
   v.key({.name = "loss_scaling",
          .help = "factor on the gradient of the output; gradients in results are divided by it"},

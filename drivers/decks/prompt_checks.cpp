@@ -28,7 +28,7 @@ class PromptCheck {
     if (sources > 1)
       error({}, fmt::format("'prompt[{}]' has more than one of 'text', 'file' and 'chat'", m_index));
     if (prompt.system && !prompt.chat)
-      error("system", fmt::format("'{}' needs a 'chat' to precede", name_of_key("system")));
+      error("system", fmt::format("'{}' needs a 'chat'", name_of_key("system")));
   }
 
   void lengths(const PromptTable& prompt) const {

@@ -35,14 +35,14 @@ Table& declare_cases(ResultFile& file) {
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
   t.column({"new_tokens", i64, "1", "new tokens of all sequences"});
   t.column({"prefill_tokens", i64, "1", "prompt tokens that were computed; shared ones count once"});
-  t.column({"prefill_time", f64, "s", "until the first new tokens were chosen"});
+  t.column({"prefill_time", f64, "s", "time until the first new tokens were chosen"});
   t.column({"prefill_rate", f64, "1/s", "prefill_tokens over prefill_time"});
   t.column({"decode_tokens", i64, "1", "new tokens after the first of each sequence"});
-  t.column({"decode_time", f64, "s", "of the steps after prefill"});
+  t.column({"decode_time", f64, "s", "time of the steps after prefill"});
   t.column({"decode_rate", f64, "1/s", "decode_tokens over decode_time"});
   t.column({"decode_bytes_min", f64, "byte", "compulsory traffic of the steps after prefill"});
   t.column({"bandwidth_limit", f64, "byte/s",
-            "of reads, updates or copies of the bytes of a step, before or after"});
+            "highest rate of reads, updates and copies of the bytes of a step, before or after"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
   declare_peak_columns(t);
   declare_check_columns(t);

@@ -60,14 +60,14 @@ struct Generation {
 struct GenerationTask {
   std::vector<std::int32_t> prompt;  ///< tokens all rows start with, with the beginning of text
   std::int64_t batch = 1;            ///< rows
-  bool profile = false;              ///< carry the profiler, whose fences make times meaningless
-  bool check = true;                 ///< compare logits, if the deck wants it
+  bool profile = false;              ///< time every kernel; its fences make other times meaningless
+  bool check = true;                 ///< compare logits, if the deck requests it
   /// Called with text of row 0 as soon as it is complete, whole characters only.
   std::function<void(std::string_view text)> on_text;
   std::function<bool()> stop;  ///< called between steps
 };
 
-/// A model with its tokenizer, loaded, behind an interface that knows neither execution space nor precision.
+/// A model with its tokenizer, loaded, behind an interface without execution space and precision.
 class TextGenerator {
  public:
   virtual ~TextGenerator() = default;

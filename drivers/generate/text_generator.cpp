@@ -112,8 +112,8 @@ class DeckGenerator final : public TextGenerator {
     const auto available = measure::memory_available(m_space);
     if (available && m_predicted > *available)
       throw OutOfMemory(
-          fmt::format("kformer-generate: the run needs {}, but only {} is available; a smaller "
-                      "generate.batch, generate.max_seq_len or generate.prefill_chunk needs less",
+          fmt::format("kformer-generate: the run needs {}, but only {} is available; reduce "
+                      "generate.batch, generate.max_seq_len or generate.prefill_chunk",
                       format_bytes(m_predicted), format_bytes(*available)));
   }
 

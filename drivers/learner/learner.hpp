@@ -16,7 +16,7 @@
 #include "kformer/train/trainer.hpp"
 
 /// \file
-/// A model that learns, behind an interface that knows neither execution space nor precision.
+/// A model in training, behind an interface without execution space and precision.
 
 namespace kformer::drivers {
 

@@ -21,12 +21,12 @@ Table& declare_tensors(ResultFile& file) {
   t.column({"format_after", text, "1", "type of the numbers or blocks in the packed checkpoint"});
   t.column({"bytes_before", u64, "byte", "size in the source"});
   t.column({"bytes_after", u64, "byte", "size in the packed checkpoint"});
-  t.column({"quantized", flag, "1", "whether it was quantised, or stays as it was stored", "", {"no", "yes"}});
+  t.column({"quantized", flag, "1", "whether it was quantised", "", {"no", "yes"}});
   t.column({"max_abs_err", f64, "1", "largest difference of a weight"});
   t.column(
       {"rel_rms_err", f64, "1", "rms of the differences over rms of the weights; NaN if all weights are 0"});
   t.column({"cosine", f64, "1", "cosine similarity of the weights before and after; NaN if either are all 0"});
-  t.column({"zeros", f64, "1", "share of the weights after that are 0"});
+  t.column({"zeros", f64, "1", "share of the weights that are 0 afterwards"});
   return t;
 }
 

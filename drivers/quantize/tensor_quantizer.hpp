@@ -12,7 +12,7 @@
 
 namespace kformer::drivers {
 
-/// What became of a tensor.
+/// The result for one tensor.
 struct QuantizedTensor {
   std::vector<std::byte> blocks;  ///< empty if it stays as it is stored
   TensorErrors errors;

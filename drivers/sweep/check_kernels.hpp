@@ -6,8 +6,8 @@
 #include "sweep/measurement.hpp"
 
 /// \file
-/// Where the reference of a check runs, and by which kernels: by none that the case ran. A fault of a kernel
-/// cannot hide by being on both sides.
+/// Where the reference of a check runs, and by which kernels: by none that the case ran. So a wrong kernel is
+/// never compared with itself.
 
 namespace kformer::drivers {
 
@@ -17,7 +17,7 @@ std::string reference_space(const std::string& space);
 /// The portable kernels of all functions: what the naive computation runs.
 std::string portable_kernels();
 
-/// What stands in for a portable kernel that the case ran.
+/// The kernel that a check runs in place of a portable kernel that the case ran.
 enum class Instead {
   best_of_others,  ///< the best of the other kernels, where there is one that is not slow
   reference        ///< the reference, however slow

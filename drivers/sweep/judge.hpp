@@ -8,8 +8,8 @@
 
 namespace kformer::drivers {
 
-/// How many elements of a tensor are judged: up to 2^20 all of them, of more those of every 31st row. The
-/// number is prime: the rows lie everywhere in the tiles of kernels, whose sizes are powers of two.
+/// How many elements of a tensor are judged: all, or if there are more than 2^20, those of every 31st row.
+/// 31 is prime, and tile sizes of kernels are powers of two: so the rows cover every place in a tile.
 std::size_t judged_elements(std::size_t elements);
 
 /// The judged rows of a tensor.
@@ -17,9 +17,9 @@ measure::HostArray judged_part(measure::HostArray array);
 /// The same of all.
 measure::HostArrays judged_part(measure::HostArrays arrays);
 
-/// How the naive computation represents a storage type. In double it would be as good as the oracle, and
-/// equal to it where both run the same kernels; so the errors of float stand in, smaller by the ratio of the
-/// two roundings, and half as much again for the oracle's own.
+/// How the naive computation represents a storage type. In double it would be as accurate as the oracle, and
+/// equal to it where both run the same kernels. It therefore runs in float, and its errors are scaled by the
+/// ratio of the two roundings and, because the oracle has errors too, by 1.5.
 struct NaiveStandIn {
   DType dtype;        ///< what the naive computation runs in
   long double scale;  ///< factor on its errors
@@ -33,8 +33,8 @@ NaiveStandIn naive_stand_in(DType dtype);
 void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
                    Measurement& measurement);
 
-/// Judges each tensor by the tolerance rule (docs/tolerance.md), where the errors of the naive computation stand for the
-/// expected ones.
+/// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
+/// place of the expected ones.
 /// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
 /// \param stored the storage type of a result, by name
 /// \returns an empty string, or the first tensor that is out of tolerance and in what way

@@ -10,7 +10,7 @@
 
 namespace kformer::drivers {
 
-/// What limits a case, sampled before and after it. A sample serves for a second: small cases share it.
+/// The limits of a case, sampled before and after it. A sample is valid for a second: small cases share it.
 class LimitSamples {
  public:
   /// The limits of a case at this moment.

@@ -75,8 +75,8 @@ void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::f
 /// Bytes that the run books in the ledger, found by counting: no memory is taken.
 std::size_t predicted_bytes(const MakeRun& make);
 
-/// Makes the run, runs it, and writes down its kernels, samples, memory and profile. The first call warms up,
-/// gives the results, and carries the profiler; none of it is a timing sample.
+/// Makes the run, runs it, and records its kernels, samples, memory and profile. The first call warms up, gives
+/// the results and is profiled; it is no timing sample.
 /// \returns what the first call computed, if wanted
 /// \throws OutOfMemory with the ledger
 measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, Measurement& measurement);

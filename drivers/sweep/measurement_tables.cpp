@@ -96,7 +96,7 @@ constexpr LimitColumn limit_columns[] = {
      "FLOP/s of pairs of bf16 products summed in float, 0 where a host has no such instruction"},
     {"copy_bandwidth", &Limits::copy_bandwidth, "byte/s",
      "bytes read and written by a copy that exceeds the caches"},
-    {"stream_bandwidth", &Limits::stream_bandwidth, "byte/s", "the same by stores that pass the caches by"},
+    {"stream_bandwidth", &Limits::stream_bandwidth, "byte/s", "the same by non-temporal stores"},
     {"update_bandwidth", &Limits::update_bandwidth, "byte/s", "bytes read and written by an update in place"},
     {"read_bandwidth", &Limits::read_bandwidth, "byte/s", "bytes that are only read"},
     {"matmul_rate_f32", &Limits::matmul_rate_f32, "1/s",
@@ -149,7 +149,7 @@ void declare_measured_columns(Table& t) {
   t.column(
       {"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before or after the case"});
   t.column({"bandwidth_limit", f64, "byte/s",
-            "of reads, updates or copies of large arrays, before or after the case"});
+            "highest rate of reads, updates and copies of large arrays, sampled before and after the case"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
   t.attribute("share_of_limit_formula",
               "max(flops / flop_rate_limit, bytes_min / bandwidth_limit) / time_median");

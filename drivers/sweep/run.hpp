@@ -17,7 +17,7 @@ struct Measurement;
 /// Which rows of the results are wanted; see `judged_part`.
 enum class ResultRows { all, judged };
 
-/// A computation with a forward and a backward pass, its inputs and outputs, behind an interface that knows
+/// A computation with a forward and a backward pass, its inputs and outputs, behind an interface that depends on
 /// neither execution space nor precision.
 class Run {
  public:
@@ -39,7 +39,7 @@ class Run {
   virtual measure::HostArrays results(bool gradients, ResultRows rows) = 0;
   /// Elements of each of these, also of a run that only counts.
   virtual std::vector<std::size_t> result_sizes(bool gradients) const = 0;
-  /// Writes down what only the run knows.
+  /// Adds to the measurement what only the run knows.
   virtual void report(Measurement&) const {}
 
  protected:

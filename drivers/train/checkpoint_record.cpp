@@ -217,7 +217,7 @@ void require_same_run(const std::map<std::string, std::string>& now,
   }
   if (!faults.empty())
     throw FileError(
-        fmt::format("{} is of another run; name another checkpoint.folder, or set "
+        fmt::format("{} belongs to another run; name another checkpoint.folder, or set "
                     "checkpoint.resume = false and empty it:{}",
                     source, faults));
 }

@@ -44,7 +44,7 @@ int run(const CommandLine& line, const TrainDeck& deck) {
   output.overwrite |= checkpoint.has_value();
   auto folder = model_folder(line, deck, output.overwrite);
   if (line.dry_run) {
-    // Memory is counted by the code that runs, which asks its space for sizes of workspaces.
+    // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();
     const auto kokkos = start_kokkos(line.all.front(), line.kokkos, deck.run.threads);
     print_training_plan(deck, space);

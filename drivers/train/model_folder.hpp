@@ -31,8 +31,8 @@ class ModelFolder {
   /// \throws FileError naming the path and the reason
   void try_out();
 
-  /// Writes config.json, model.safetensors and the tokenizer's files, each atomically. All of them are complete before
-  /// the first takes its place, and config.json is absent while they do: half a model is not taken for one.
+  /// Writes config.json, model.safetensors and the tokenizer's files, each atomically. It renames them when all of
+  /// them are complete; meanwhile config.json is absent, so that nobody reads half a model.
   /// \throws FileError naming the file and the reason; if a file cannot be made, an existing model is as it was
   void write(Learner& learner, const LanguageModelTable& model, DType dtype,
              const TokenizerFiles& tokenizer) const;

@@ -26,10 +26,10 @@ Table& declare_cases(ResultFile& file) {
   t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
   t.column({"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before the first step"});
   t.column({"share_of_limit", f64, "1", "flops_per_token * token_rate over flop_rate_limit (MFU)"});
-  t.column({"checkpoint_wait", f64, "s", "that the steps of this run waited for checkpoints"});
-  t.column({"last_checkpoint_wait", f64, "s", "from the last step to the end of the last checkpoint"});
+  t.column({"checkpoint_wait", f64, "s", "time that the steps of this run waited for checkpoints"});
+  t.column({"last_checkpoint_wait", f64, "s", "time from the last step to the end of the last checkpoint"});
   declare_peak_columns(t);
-  t.column({"process_peak_bytes", u64, "byte", "most bytes of the process in memory, as the system counts"});
+  t.column({"process_peak_bytes", u64, "byte", "peak resident memory of the process, by the system"});
   declare_outcome_columns(t, "training");
   t.attribute("flops_formula",
               "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B); "
@@ -82,8 +82,8 @@ Table& declare_timeline(ResultFile& file) {
   t.column({"step", i64, "1", "steps done"});
   t.column({"event", text, "1", "what happened"});
   t.column({"bytes", u64, "byte", "booked in the ledger", "memory_class"});
-  t.column({"resident_bytes", u64, "byte", "of the process in memory, as the system counts; 0 if unknown"});
-  t.column({"resident_peak_bytes", u64, "byte", "most of them since the machine's limits were measured"});
+  t.column({"resident_bytes", u64, "byte", "resident memory of the process, by the system; 0 if unknown"});
+  t.column({"resident_peak_bytes", u64, "byte", "peak since the machine's limits were measured"});
   return t;
 }
 

@@ -33,7 +33,7 @@ std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& sp
   return smaller(budget_of(deck), measure::memory_available(space));
 }
 
-// Checkpoints of another run would be taken for those of this one.
+// Otherwise this run might resume from checkpoints of another one.
 std::vector<fs::path> checkpoints_of_another_run(const TrainDeck& deck) {
   if (!deck.checkpoint || deck.checkpoint->resume) return {};
   auto files = training_checkpoints_in(deck.checkpoint->folder);

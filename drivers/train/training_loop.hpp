@@ -31,7 +31,7 @@ struct TrainingLoop {
   /// Why the run should stop, if it should; called between steps, and on the way through evaluations and texts. What
   /// is not complete then is done again by the run that continues.
   std::function<std::optional<std::string>()> stop;
-  /// Called around a step that the deck wants to be profiled.
+  /// Called around a step that the deck profiles.
   std::function<void(const std::function<void()>& step)> profile;
 };
 

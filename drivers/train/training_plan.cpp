@@ -71,9 +71,9 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
 std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& plan, const Tokenizer* tokenizer) {
   std::vector<std::string> notes;
   if (tokenizer != nullptr && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
-    notes.push_back(
-        fmt::format("the tokenizer knows {} tokens, the model of [weights] {}; is it that model's own?",
-                    tokenizer->vocab_size(), plan.model.vocab_size));
+    notes.push_back(fmt::format(
+        "the tokenizer has {} tokens, but the model of [weights] has {}; use that model's tokenizer",
+        tokenizer->vocab_size(), plan.model.vocab_size));
   if (plan.checkpoint && plan.model.max_position_embeddings < deck.batch.seq_len)
     notes.push_back(
         fmt::format("batch.seq_len = {} is more than max_position_embeddings = {} of the model of [weights]",

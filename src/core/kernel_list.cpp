@@ -80,7 +80,7 @@ std::pair<std::string, std::string> checked_item(std::string_view item, const Kn
   if (function == known.of_function.end() && op == known.of_op.end()) {
     if (names_of(known).contains(target)) return {target, kernel};
     throw NotSupported("kformer: KFORMER_KERNEL names '" + target +
-                       "', which is no op; ops and functions: " + joined(names_of(known)));
+                       "', which is not an op; ops and functions: " + joined(names_of(known)));
   }
   const auto& names = op != known.of_op.end() ? op->second : function->second;
   if (!names.contains(kernel))

@@ -65,7 +65,7 @@ class Line {
       const std::string name = text_of(message, dialect.role, place), role = role_of(name);
       if (role != "system" && role != "user" && role != "assistant")
         refuse(
-            fmt::format("{} is of the unknown role '{:.40}'; expected system, user (human) or assistant (gpt)",
+            fmt::format("{} has the unknown role '{:.40}'; expected system, user (human) or assistant (gpt)",
                         place, name));
       messages.push_back({role, text_of(message, dialect.text, place)});
     }

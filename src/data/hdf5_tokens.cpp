@@ -50,7 +50,7 @@ class TokenHdf5 {
     documents.tokens.reserve(tokens.size());
     for (const std::int64_t token : tokens) {
       if (token < 0 || token > std::numeric_limits<std::int32_t>::max())
-        refuse(fmt::format("tokens has {}, no id of a token", token));
+        refuse(fmt::format("tokens contains {}, which is not a token id", token));
       documents.tokens.push_back(static_cast<std::int32_t>(token));
     }
     documents.offsets = m_offsets;
@@ -74,7 +74,7 @@ class TokenHdf5 {
     if (H5Tget_class(type.get()) != H5T_INTEGER) refuse(fmt::format("{} are not integers", name));
     const hdf5::PropertyList made(check(H5Dget_create_plist(dataset.get()), "read", name));
     if (H5Pget_layout(made.get()) == H5D_VIRTUAL || H5Pget_external_count(made.get()) != 0)
-      refuse(fmt::format("{} lie in another file", name));
+      refuse(fmt::format("{} are stored in another file", name));
     const auto count = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space.get()));
     const std::uint64_t stored = H5Dget_storage_size(dataset.get());
     if (count / most_per_byte > stored)
@@ -137,7 +137,7 @@ TokenCache::Found open_hdf5_tokens(const std::filesystem::path& path, const Toke
   shard.type = place->type;
   shard.offsets = file.offsets();
   if (place->begin > mapped.size || shard.token_bytes().size() > mapped.size - place->begin)
-    throw FileError("'" + shard.source + "' is not an HDF5 file of tokens: it is cut off");
+    throw FileError("'" + shard.source + "' is not an HDF5 file of tokens: it is truncated");
   shard.content = content_of(shard);
   return {std::move(shard)};
 }

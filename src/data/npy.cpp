@@ -28,7 +28,8 @@ class Npy {
     m_data_begin = static_cast<std::size_t>(header.data() + header.size() - file.data());
     const auto available = static_cast<std::int64_t>((file.size() - m_data_begin) / bytes_of(m_type));
     if (available < m_count)
-      refuse(fmt::format("its header promises {} tokens, and there are {}; it is cut off", m_count, available));
+      refuse(fmt::format("the header declares {} tokens, but the file has {}; it is truncated", m_count,
+                         available));
   }
 
   TokenType type() const { return m_type; }
@@ -42,16 +43,16 @@ class Npy {
 
   std::string_view header_of(std::string_view file) const {
     if (!file.starts_with(magic) || file.size() < magic.size() + version_bytes)
-      refuse("it does not begin as such a file does");
+      refuse("it does not start with the .npy signature");
     const auto major = static_cast<unsigned char>(file[magic.size()]);
     if (major < 1 || major > 3) refuse(fmt::format("its version is {}; expected 1, 2 or 3", major));
     file.remove_prefix(magic.size() + version_bytes);
     const std::size_t length_bytes = major == 1 ? 2 : 4;
-    if (file.size() < length_bytes) refuse("its header is cut off");
+    if (file.size() < length_bytes) refuse("its header is truncated");
     std::size_t length = 0;
     for (std::size_t i = 0; i < length_bytes; ++i)
       length |= static_cast<std::size_t>(static_cast<unsigned char>(file[i])) << (8 * i);
-    if (file.size() - length_bytes < length) refuse("its header is cut off");
+    if (file.size() - length_bytes < length) refuse("its header is truncated");
     return file.substr(length_bytes, length);
   }
 

@@ -27,7 +27,7 @@ class Reader {
     const MappedFile file = map_file(path);
     const std::string_view contents(reinterpret_cast<const char*>(file.start.get()), file.size);
     const auto make = [&] { return documents(contents, path.string()); };
-    // Without a fingerprint nobody knows which tokenizer made the tokens.
+    // Without a fingerprint, the tokenizer of cached tokens would be unknown.
     const TokenCache none{{}};
     return (m_tokenizer->fingerprint().empty() ? none : m_cache).get(key_of(contents), path.string(), make);
   }
@@ -80,7 +80,7 @@ TokenStore read_documents(const DataOptions& options, const Tokenizer* tokenizer
           fmt::format("the tokens of '{}' are not in the cache: {}", path.string(), found.not_stored));
     if (found.shard.malformed > 0)
       report.notes.push_back(
-          fmt::format("'{}' has {} places that are not UTF-8", path.string(), found.shard.malformed));
+          fmt::format("'{}' has {} invalid UTF-8 sequences", path.string(), found.shard.malformed));
     add(std::move(found.shard));
   }
   return store;

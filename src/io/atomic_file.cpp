@@ -78,7 +78,7 @@ void replace_file(const std::filesystem::path& path, std::span<const std::span<c
     const int reason = errno;
     if (reason != EEXIST) ::unlink(temporary.c_str());
     throw FileError("cannot write '" + path.string() + "': " + std::generic_category().message(reason) +
-                    (::access(path.c_str(), F_OK) == 0 ? "; what was there before is unchanged" : ""));
+                    (::access(path.c_str(), F_OK) == 0 ? "; the existing file is unchanged" : ""));
   }
   sync_directory(path.parent_path());
 }

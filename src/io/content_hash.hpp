@@ -9,7 +9,7 @@
 
 namespace kformer::Impl {
 
-/// Identifies contents, of files above all. It does not withstand someone who constructs collisions.
+/// Identifies contents, of files above all. It is not cryptographic: collisions can be constructed.
 struct ContentHash {
   std::uint64_t low = 0, high = 0;
 

@@ -173,13 +173,13 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const
     const std::vector<std::size_t> shape = Impl::shape_of(a.array);
     const std::string type = Impl::safetensors_name(a.array.dtype);
     if (entry.dtype != type || entry.shape != shape)
-      refuse(m_path, fmt::format("is of another run: '{}' is {} {} there, and {} {} in this run", a.name,
+      refuse(m_path, fmt::format("belongs to another run: '{}' is {} {} there, and {} {} in this run", a.name,
                                  entry.dtype, entry.shape, type, shape));
   }
   for (const std::string& name : m_file.names())
     if (!name.starts_with(column_prefix) &&
         std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
-      refuse(m_path, fmt::format("is of another run: this one has no array '{}'", name));
+      refuse(m_path, fmt::format("belongs to another run: this one has no array '{}'", name));
 }
 
 CheckpointColumns TrainingCheckpoint::columns() const {

@@ -44,7 +44,7 @@ std::string describe(const std::string& space, const MachineLimits& limits) {
     text += fmt::format("; bf16 pairs {:.1f} GFLOP/s", giga(limits.pair_rate_bf16));
   return text +
          fmt::format(
-             "; read {:.1f} GB/s, update {:.1f}, copy {:.1f}, past the caches {:.1f} (host: {})\n"
+             "; read {:.1f} GB/s, update {:.1f}, copy {:.1f}, non-temporal copy {:.1f} (host: {})\n"
              "{}: matrix product of the library {:.1f} GFLOP/s f32, {:.1f} f64, {:.1f} bf16, {:.1f} f16\n",
              giga(limits.read_bandwidth), giga(limits.update_bandwidth), giga(limits.copy_bandwidth),
              giga(limits.stream_bandwidth), host_bursts().instructions, space, giga(limits.matmul_rate_f32),

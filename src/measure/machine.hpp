@@ -15,7 +15,7 @@ struct MachineLimits {
   /// FLOP/s of pairs of bf16 products summed in float; 0 where the host has no such instruction.
   double pair_rate_bf16 = 0;
   double copy_bandwidth = 0;    ///< byte/s read and written by a copy that exceeds the caches
-  double stream_bandwidth = 0;  ///< the same by stores that pass the caches by
+  double stream_bandwidth = 0;  ///< the same by non-temporal stores
   double update_bandwidth = 0;  ///< byte/s read and written by an update in place
   double read_bandwidth = 0;    ///< byte/s that are read
   double matmul_rate_f32 = 0;   ///< FLOP/s of a matrix product in float, by the library's best kernel: no limit
@@ -42,8 +42,8 @@ struct CaseLimits {
   double bandwidth = 0;
 };
 
-/// Both at this moment, in at most a few tenths of a second. The clock of a processor wanders and others use the
-/// memory too, so samples are taken beside what they judge.
+/// Measures both in at most a few tenths of a second. The clock frequency of a processor changes, and other
+/// processes use the memory too: take samples right before and after the measurement that they judge.
 /// \param bytes that the case moves; few of them stay in caches, which are faster than memory
 CaseLimits case_limits(const std::string& space, DType dtype, double bytes);
 

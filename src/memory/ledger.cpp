@@ -45,7 +45,7 @@ void Ledger::book(const char* space, MemoryClass memory_class, const std::string
   const std::size_t booked = m_limited_space.empty() ? m_total.current : in(space).current;
   if (limited && (booked > m_limit || bytes > m_limit - booked))
     throw OutOfMemory("kformer: " + format_bytes(bytes) + " for '" + label + "' (" + to_string(memory_class) +
-                      ") in memory space " + space + " would pass the limit of " + format_bytes(m_limit) +
+                      ") in memory space " + space + " would exceed the limit of " + format_bytes(m_limit) +
                       ", of which " + format_bytes(booked) + " are booked; booked so far:\n" + table());
   m_classes[index(memory_class)].current += bytes;
   m_spaces[space].current += bytes;

@@ -158,7 +158,7 @@ const RecomputePlan& best_plan(const std::vector<RecomputePlan>& front, std::siz
   if (above != front.begin()) return *std::prev(above);
   const std::size_t least = front.front().bytes;
   throw OutOfMemory("kformer::best_plan: no schedule of recomputation fits into " + std::to_string(budget) +
-                    " bytes (" + format_bytes(budget) + "); the least budget that would do is " +
+                    " bytes (" + format_bytes(budget) + "); the smallest sufficient budget is " +
                     std::to_string(least) + " bytes (" + format_bytes(least) + ")");
 }
 

@@ -54,7 +54,7 @@ RecomputeSchedule RecomputeSchedule::uniform(Recompute kind, std::int64_t layers
 std::int64_t revolve_forwards(std::int64_t layers, std::int64_t slots) {
   if (layers == 0) return 0;
   check("revolve_forwards", layers, 1, slots);
-  const std::int64_t steps = layers + 1;  // the last one stands for what follows the run
+  const std::int64_t steps = layers + 1;  // the last one represents what follows the run
   const Reversal reversal(steps, slots);
   return steps * reversal.repetitions - reversal.shorter_sum - layers;
 }

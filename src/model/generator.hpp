@@ -127,7 +127,7 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
     while (same < most && tokens[same] == other[same]) ++same;
     // What follows the last of them must be the same, too, if its score is to be taken over.
     if (m_options.score_prompt && same > 0 && tokens[same] != other[same]) --same;
-    // A cache that forgets cannot go back.
+    // A cache that has dropped tokens cannot go back.
     if (same > best && (m_cache.exact() || same == other.size() - 1)) {
       best = same;
       from = r;

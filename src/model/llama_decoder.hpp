@@ -107,7 +107,7 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   arena.add(m_rstd, std::max(rows, some));
   arena.add(m_x, rows, hidden);
   arena.add(m_normed, rows, hidden);
-  // Attention, MLP and head are never alive together.
+  // Attention, MLP and head never need their arrays at the same time.
   arena.overlap(
       [&] {
         arena.add(m_qkv, rows, m_config.qkv_size());

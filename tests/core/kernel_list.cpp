@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(an_op_that_does_not_exist_is_an_error) {
   } catch (const NotSupported& error) {
     const std::string text = error.what();
     BOOST_TEST(
-        text.find("kformer: KFORMER_KERNEL names 'toi', which is no op; ops and functions: adamw, ") == 0u,
+        text.find("kformer: KFORMER_KERNEL names 'toi', which is not an op; ops and functions: adamw, ") == 0u,
         text);
     BOOST_TEST(text.find(", toy, toy_backward, toy_forward") != text.npos, text);
   }

@@ -4,8 +4,8 @@
 #include "ops/attention_cases.hpp"
 
 /// \file
-/// Starts of packed sequences that a device cannot refuse: that would need a fence. They must not lead out of
-/// the operands, and what no sequence has stays as it is.
+/// Starts of packed sequences that a device cannot refuse: that would need a fence. They must not lead outside
+/// the operands, and elements that belong to no sequence must not change.
 
 namespace kformer::Testing {
 

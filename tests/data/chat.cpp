@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(lines_that_are_no_conversations) {
   BOOST_TEST(chat_error("[1]") == "'chat.jsonl', line 1: the line is not a conversation; " + expected);
   BOOST_TEST(chat_error("{\"messages\":[]}") == "'chat.jsonl', line 1: \"messages\" is not a list of messages");
   BOOST_TEST(chat_error("{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}") ==
-             "'chat.jsonl', line 1: message 0 is of the unknown role 'tool'; expected system, user (human) or "
+             "'chat.jsonl', line 1: message 0 has the unknown role 'tool'; expected system, user (human) or "
              "assistant (gpt)");
   BOOST_TEST(chat_error("{\"messages\":[{\"role\":\"user\",\"content\":null}]}") ==
              "'chat.jsonl', line 1: message 0 has no text \"content\"");

@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(text_is_taken_as_it_is) {
   BOOST_TEST(sequence_of(data, 0).ids == (Ids{bos, 'a', '\r', '\n', 255, '<', 's', '>', 0xE2, 0x82, 0, 0}));
   BOOST_TEST(data.report().malformed == 2);
   BOOST_TEST(data.report().notes ==
-                 std::vector<std::string>{"'" + files[0].string() + "' has 2 places that are not UTF-8"},
+                 std::vector<std::string>{"'" + files[0].string() + "' has 2 invalid UTF-8 sequences"},
              boost::test_tools::per_element());
 }
 

@@ -99,14 +99,14 @@ BOOST_AUTO_TEST_CASE(npy_that_is_none) {
   };
   const std::string none = "'tokens.npy' is not a .npy file of tokens: ";
   const std::string data = raw<std::int32_t>({1, 2, 3});
-  BOOST_TEST(error("") == none + "it does not begin as such a file does");
-  BOOST_TEST(error("PK\3\4") == none + "it does not begin as such a file does");
+  BOOST_TEST(error("") == none + "it does not start with the .npy signature");
+  BOOST_TEST(error("PK\3\4") == none + "it does not start with the .npy signature");
   BOOST_TEST(error("\x93NUMPY\x09\x01") == none + "its version is 9; expected 1, 2 or 3");
-  BOOST_TEST(error(npy("<i4", "(3,)", data).substr(0, 60)) == none + "its header is cut off");
+  BOOST_TEST(error(npy("<i4", "(3,)", data).substr(0, 60)) == none + "its header is truncated");
   BOOST_TEST(error(npy("<i4", "(3,)", data.substr(1))) ==
-             none + "its header promises 3 tokens, and there are 2; it is cut off");
+             none + "the header declares 3 tokens, but the file has 2; it is truncated");
   BOOST_TEST(error(npy("<i4", "(9999999999999999,)", data)) ==
-             none + "its header promises 9999999999999999 tokens, and there are 3; it is cut off");
+             none + "the header declares 9999999999999999 tokens, but the file has 3; it is truncated");
   BOOST_TEST(
       error(npy("<f4", "(3,)", data)) ==
       none + "its elements are '<f4'; expected '<u2', '<u4', '<i4' or '<i8' (uint16, uint32, int32, int64)");
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(hdf5_that_is_none) {
                    "first token of each document, and the end");
   BOOST_TEST(with_offsets({0, 3}) == "no error");
   BOOST_TEST(error([](hid_t file) { put_dataset(file, "tokens", {1, -2}, H5T_STD_I32LE, 2); }) ==
-             none + "tokens has -2, no id of a token");
+             none + "tokens contains -2, which is not a token id");
   const auto declared = [](hid_t file, hsize_t extent, const hdf5::PropertyList& made) {
     const hdf5::Dataspace space(H5Screate_simple(1, &extent, nullptr));
     const hdf5::Dataset dataset(
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(hdf5_that_is_none) {
                const hdf5::PropertyList made(H5Pcreate(H5P_DATASET_CREATE));
                H5Pset_external(made.get(), (folder / "other").c_str(), 0, 16);
                declared(file, 4, made);
-             }) == none + "tokens lie in another file");
+             }) == none + "tokens are stored in another file");
   put_contents(path, "no HDF5");
   BOOST_TEST(tokens_error(path).starts_with("HDF5 cannot read 'tokens.h5'"));
 }

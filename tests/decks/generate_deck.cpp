@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_prompt_has_one_source) {
   BOOST_TEST(contains(faults(header + weights + prompt + "chat = \"Hi\"\n"),
                       "deck.toml:5:1: error: 'prompt[0]' has more than one of 'text', 'file' and 'chat'"));
   BOOST_TEST(contains(faults(header + weights + prompt + "system = \"Be kind.\"\n"),
-                      "deck.toml:7:10: error: 'prompt[0].system' needs a 'chat' to precede"));
+                      "deck.toml:7:10: error: 'prompt[0].system' needs a 'chat'"));
   const std::string wrong_type = faults(header + weights + "[[prompt]]\ntext = 3\n");
   BOOST_TEST(contains(wrong_type, "deck.toml:6:8: error: 'prompt[0].text' must be a string, got integer 3"));
   BOOST_TEST(number_of_faults(wrong_type) == 1u);

@@ -81,7 +81,7 @@ class Decks(TrainTest):
         deck.write_text(text)
         self.run_driver("deck.toml", "--set", "output.overwrite=true")
         self.SMALL = self.SMALL.replace(str(TINY), "large")
-        self.assertIn("note: the tokenizer knows 258 tokens, the model of [weights] 400; is it that model's own?",
+        self.assertIn("note: the tokenizer has 258 tokens, but the model of [weights] has 400; use that model's tokenizer",
                       self.train("[schedule]\nsteps = 1\n", "--dry-run").stdout)
 
     def test_files_that_are_not_read_are_named(self):

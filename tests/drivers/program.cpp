@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_becomes_shorter_while_it_is_read_is_a_file_erro
   BOOST_TEST(ended.exited_with(drivers::exit_io));
   BOOST_TEST(
       ended.said ==
-      "error: a file became shorter while it was read, or its disk failed; are the weights being replaced?\n");
+      "error: a mapped file shrank while it was read, or its disk failed; do not replace weights during a run\n");
 }
 
 BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {

@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_leaves_what_was_there) {
       message = error.what();
     }
   }
-  BOOST_TEST(message.find("Input/output error; what was there before is unchanged") != message.npos, message);
+  BOOST_TEST(message.find("Input/output error; the existing file is unchanged") != message.npos, message);
   BOOST_TEST(contents_of(scratch / "file") == "old");
   BOOST_TEST(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
 }

@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error_and_loses_nothing) {
     BOOST_CHECK_THROW(file.checkpoint(), FileError);
     BOOST_TEST(error_text([&] { file.checkpoint(); }) ==
                "cannot write '" + file.part_path().string() +
-                   "': File too large; what was there before is unchanged");
+                   "': File too large; the existing file is unchanged");
   }
   BOOST_TEST(Hdf5Reader(file.part_path()).extents("/cases/impl").at(0) == 1);
   for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))

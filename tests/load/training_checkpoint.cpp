@@ -287,11 +287,11 @@ BOOST_FIXTURE_TEST_CASE(arrays_of_another_run_are_refused_and_untouched, TwoChec
   };
   BOOST_TEST(restore([](auto& all) { all.back().name = "z"; }).starts_with(path + "has no tensor 'z'"));
   BOOST_TEST(restore([](auto& all) { all.pop_back(); }) ==
-             path + "is of another run: this one has no array 'none'");
+             path + "belongs to another run: this one has no array 'none'");
   BOOST_TEST(restore([](auto& all) { all.back().array.dtype = DType::i32; }) ==
-             path + "is of another run: 'none' is F32 [0, 4] there, and I32 [0, 4] in this run");
+             path + "belongs to another run: 'none' is F32 [0, 4] there, and I32 [0, 4] in this run");
   BOOST_TEST(restore([](auto& all) { all.back().array.extent = {4, 0}; }) ==
-             path + "is of another run: 'none' is F32 [0, 4] there, and F32 [4, 0] in this run");
+             path + "belongs to another run: 'none' is F32 [0, 4] there, and F32 [4, 0] in this run");
   BOOST_TEST((other.bits() == before));
 }
 

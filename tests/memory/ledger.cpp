@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(blocks_of_an_instance_are_booked_and_move_like_others) {
   BOOST_TEST(ledger->peak_total() == 30u);
 }
 
-// Each block dies while its kernels may still run, and the next one may get its memory.
+// Each block is released while its kernels may still run, and the next one may get its memory.
 BOOST_AUTO_TEST_CASE(work_that_was_launched_before_may_use_a_block_that_has_died) {
   constexpr int blocks = 20, size = 100000;
   const std::vector<Exec> instances{Exec(), Kokkos::Experimental::partition_space(Exec(), 1)[0]};

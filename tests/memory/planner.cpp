@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_budget_that_is_too_small_names_the_least) {
   BOOST_TEST(front.front().schedule.nested_slots == 1);
   check_error<OutOfMemory>([&] { best_plan(front, least - 1); },
                            "kformer::best_plan: no schedule of recomputation fits into 1207959551 bytes (1.12 "
-                           "GiB); the least budget that would do is 1207959552 bytes (1.12 GiB)");
+                           "GiB); the smallest sufficient budget is 1207959552 bytes (1.12 GiB)");
 }
 
 BOOST_AUTO_TEST_CASE(two_hundred_layers_take_less_than_a_tenth_of_a_second) {

@@ -21,7 +21,7 @@ inline HostTensor<double> read(const SafetensorsFile& file, const std::string& n
   return t;
 }
 
-/// What goes in and what must come out.
+/// Inputs and expected outputs.
 struct LayerCase {
   LayerInputs inputs;
   LayerResult<double> expected;

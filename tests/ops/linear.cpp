@@ -27,7 +27,7 @@ const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},        {1, 113, 75}, 
                                 {70, 100, 600}, {530, 70, 100}};
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
-// Most with a scale: a kernel that forgets it is far off.
+// Most with a scale: a kernel without it has large errors.
 constexpr double scale_of(Added added) { return added == Added::nothing ? 1.0 : -0.75; }
 constexpr double scale_of(Rows rows) { return rows == Rows::packed ? 0.625 : 1.0; }
 

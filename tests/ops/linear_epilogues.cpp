@@ -13,7 +13,7 @@ namespace ref = kformer::Impl::reference;
 BOOST_AUTO_TEST_SUITE(linear_epilogues)
 
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
-// A kernel that forgets it is far off.
+// A kernel without it has large errors.
 constexpr double scale = -0.75;
 
 template <class Real>

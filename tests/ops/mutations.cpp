@@ -91,7 +91,7 @@ constexpr std::array<Shape, 5> shapes{{{7, 7}, {64, 64}, {128, 256}, {48, 1024},
 struct Tally {
   int judged = 0;
   int accepted = 0;
-  int missed = 0;  ///< seeds and masks for which no shape told the kernel from a correct one
+  int missed = 0;  ///< seeds and masks for which the rule accepted the kernel on every shape
 };
 
 template <class T>

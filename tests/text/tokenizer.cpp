@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(hostile_sentencepiece_models_are_refused) {
              begin + "it is not a SentencePiece model: the number of a field has more than 32 bits");
   for (std::size_t size = 1; size < small_model.size(); ++size) refusal(small_model.substr(0, size));
   BOOST_TEST(refusal(small_model.substr(0, small_model.size() - 1)) ==
-             begin + "it is not a SentencePiece model, or is cut off");
+             begin + "it is not a SentencePiece model, or is truncated");
 }
 
 BOOST_AUTO_TEST_CASE(loops_of_links_are_file_errors) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Mutated files of tokenizers are read or refused, and what was read survives any text.
+// Mutated files of tokenizers are read or refused, and tokenizers that were read accept any text.
 #include "random_bytes.hpp"
 #include "tokenizer_files.hpp"
 

@@ -132,11 +132,11 @@ BOOST_AUTO_TEST_CASE(broken_vocabularies_are_refused) {
   vocabulary = byte_level_vocabulary("gpt-2");
   vocabulary.bos = 261;
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.bos_token_id is 261, no token");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.bos_token_id is 261, which is not a token id");
   vocabulary = scored_vocabulary();
   vocabulary.scores[4] = std::numeric_limits<float>::quiet_NaN();
   BOOST_TEST(refusal(vocabulary) ==
-             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.scores: that of token 4 is not a number");
+             "'m.gguf' is not a valid tokenizer: tokenizer.ggml.scores: the score of token 4 is not a number");
   vocabulary.scores.clear();
   BOOST_TEST(refusal(vocabulary) ==
              "'m.gguf' is not a valid tokenizer: tokenizer.ggml.scores has 0 entries for 11 tokens");

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(broken_components_are_refused) {
   check_refused(with_member("added_tokens", R"([{"id":-5,"content":"new"}])").text(), "with id -5");
   check_refused(with_member("added_tokens", R"([{"id":3,"content":"new"}])").text(), "has that id already");
   check_refused(with_member("added_tokens", R"([{"id":3,"content":"ab"}])").text(),
-                "added_tokens[0]: 'ab' has id 3 here, and 256 in the vocabulary");
+                "added_tokens[0]: 'ab' has id 3 here, but 256 in the vocabulary");
   check_refused(with_member("added_tokens", "{}").text(), "added_tokens is object, expected an array");
   check_refused(with_member("pre_tokenizer", "{}").text(), "pre_tokenizer has no 'type'");
   check_refused(
@@ -98,8 +98,8 @@ BOOST_AUTO_TEST_CASE(normalizers_that_multiply_a_text_are_stopped) {
   const auto model =
       open_json(with_member("normalizer", R"({"type":"Sequence","normalizers":[)" + steps + "]}").text());
   BOOST_TEST(error_text<NotSupported>([&] { model->encode("a"); }) ==
-             "kformer::Tokenizer::encode: the tokenizer's normalizer makes 131072 bytes or more of 1, more "
-             "than the 64-fold growth allowed; the tokenizer file may be damaged");
+             "kformer::Tokenizer::encode: the tokenizer's normalizer expands 1 bytes to at least 131072; the "
+             "limit is 64-fold growth; the tokenizer file may be damaged");
 }
 
 BOOST_AUTO_TEST_CASE(more_steps_than_any_tokenizer_has_are_refused) {

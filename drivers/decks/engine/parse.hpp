@@ -8,7 +8,7 @@
 
 namespace kformer::Impl::schema {
 
-/// Parses TOML into a tree that knows the place of every key and value.
+/// Parses TOML into a tree that contains the place of every key and value.
 /// \returns nothing if the text is not TOML; the fault is in `diagnostics` then
 std::optional<Table> parse_toml(const std::shared_ptr<const SourceText>& source, Diagnostics& diagnostics);
 

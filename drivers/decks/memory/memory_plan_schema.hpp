@@ -47,8 +47,7 @@ void for_each_axis(F&& f, Points&... points) {
     points.context...);
   f(Key{.name = "recompute",
         .help = "in training: what layers keep between forward and backward, as in decks of kind `train`; "
-                "`auto` is "
-                "the fastest mixture that fits"},
+                "`auto` is the fastest mixture that fits"},
     points.recompute...);
 }
 
@@ -86,16 +85,16 @@ void describe(V& v, PlanTrainingTable& t) {
         t.packing);
   v.key(compute_key(), t.compute);
   v.key({.name = "checkpoint",
-         .help = "whether there is [checkpoint], with `background = true`: files are written from a copy"},
+         .help = "count the copy from which [checkpoint] with `background = true` writes files"},
         t.checkpoint);
-  v.key({.name = "samples", .help = "whether there is [samples]: a row of logits"}, t.samples);
+  v.key({.name = "samples", .help = "count the row of logits that [samples] needs"}, t.samples);
 }
 
 template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
-         .help = "most memory that a case may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes); on a device, of its memory",
+         .help = "maximum memory of a case, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
+                 "(bytes); on a device, device memory",
          .default_text = "what is available"},
         t.budget);
 }
@@ -109,18 +108,16 @@ void describe(V& v, MemoryPlanDeck& d) {
   v.table({.name = "run", .help = "General settings."}, d.run);
   v.table({.name = "output", .help = "The result file."}, d.output);
   v.table({.name = "model",
-           .help = "The model; keys as in published config.json files. Alternative to "
-                   "[weights]."},
+           .help = "The model; keys as in published config.json files. Alternative to [weights]."},
           d.model);
   v.table({.name = "weights",
-           .help = "A checkpoint, which defines model and types. Alternative to "
-                   "[model]."},
+           .help = "A checkpoint, which defines model and types. Alternative to [model]."},
           d.weights);
   v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
           d.sweep);
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
   v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
-  v.table({.name = "training", .help = "What else decks of kind `train` say that takes memory."}, d.training);
+  v.table({.name = "training", .help = "Other settings of `train` decks that need memory."}, d.training);
   v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
 }
 

@@ -55,7 +55,7 @@ void describe(V& v, CheckTable& t) {
          .help = "fail (exit code 5) if the error breaks the tolerance rule, instead of only recording it"},
         t.fail);
   v.key({.name = "max_seq_len",
-         .help = "longer cases are not compared and get the status `unchecked`",
+         .help = "do not compare longer cases; their status is `unchecked`",
          .range = {.min = 0, .max = 1 << 24},
          .unit = "tokens"},
         t.max_seq_len);

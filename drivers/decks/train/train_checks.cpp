@@ -28,7 +28,7 @@ class TrainCheck {
     if (m_deck.model && m_deck.weights)
       error({"weights"}, "[model] and [weights] both define the model; remove one of them");
     if (m_deck.weights && given({"init"}))
-      error({"init"}, "[init] makes the weights of [model], but those of [weights] are read");
+      error({"init"}, "[init] makes the weights of [model], but this deck reads those of [weights]");
     if (m_deck.model) check_language_model(*m_deck.model, m_loaded, m_diagnostics);
     if (m_deck.model && m_deck.model->max_position_embeddings < m_deck.batch.seq_len)
       warn({"batch", "seq_len"},
@@ -54,9 +54,9 @@ class TrainCheck {
     const DataTable& t = m_deck.data;
     const bool synthetic = t.format == DataFormat::synthetic;
     if (!given({"data"}))
-      m_diagnostics.error({m_loaded.source, 1, 1, 0}, "missing table [data]; it names what to learn from");
+      m_diagnostics.error({m_loaded.source, 1, 1, 0}, "missing table [data]; it names the training data");
     else if (!synthetic && !given({"data", "train"}))
-      error({"data", "train"}, "missing key 'train' in [data]: the files to learn from");
+      error({"data", "train"}, "missing key 'train' in [data]: the files to train on");
     for (const auto& [key, files] : {std::pair{"train", &t.train}, {"validation", &t.validation}}) {
       if (synthetic && given({"data", key}))
         error({"data", key}, fmt::format("'data.{}' names files, but synthetic data have none", key));

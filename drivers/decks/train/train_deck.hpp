@@ -146,7 +146,7 @@ struct SpikesTable {
 /// The table [early_stop].
 struct EarlyStopTable {
   std::int64_t patience = 3;                               ///< evaluations without a better loss
-  double min_improvement = 0;                              ///< a better loss is less by more than this
+  double min_improvement = 0;                              ///< a better loss is lower by more than this
   bool operator==(const EarlyStopTable&) const = default;  ///< all keys equal
 };
 

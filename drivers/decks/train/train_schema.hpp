@@ -28,12 +28,12 @@ void describe(V& v, TrainProfileTable& t) {
   v.key(
       {.name = "kernels",
        .help =
-           "time every kernel and region of the second step of the run (of its only one), with a fence around "
-           "each"},
+           "time every kernel and region of the second step of the run (or of its only step), with a fence "
+           "around each"},
       t.kernels);
   v.key({.name = "machine_limits",
-         .help = "measure before the first step what the machine can do; `false` saves its seconds, and no "
-                 "share of the limit is shown"},
+         .help = "measure the machine's limits before the first step; `false` skips this, and no share of the "
+                 "limit is shown"},
         t.machine_limits);
 }
 
@@ -42,9 +42,9 @@ void describe(V& v, TrainOutputTable& t) {
   describe(v, static_cast<OutputTable&>(t));
   v.key({.name = "model",
          .help =
-             "folder for the trained model in the published layout, relative to the working directory; it is "
-             "absent or empty, unless `overwrite` or a checkpoint to resume from allows to replace its model; "
-             "other files in it stay",
+             "folder for the trained model in the published layout, relative to the working directory; it must "
+             "be new or empty, unless `overwrite` is set or the run resumes from a checkpoint; other files in "
+             "it stay",
          .default_text = "none: the model is not saved"},
         t.model);
 }
@@ -63,11 +63,11 @@ void describe(V& v, InitTable& t) {
 template <class V>
 void describe(V& v, DataTable& t) {
   v.key({.name = "format",
-         .help = "`text`: a file is a document; `tokens`: token ids in `.npy` or HDF5 files; `chat`: "
-                 "conversations, one JSON object a line; `synthetic`: no files, tasks are generated"},
+         .help = "`text`: each file is a document; `tokens`: token ids in `.npy` or HDF5 files; `chat`: "
+                 "conversations, one JSON object per line; `synthetic`: generated tasks, no files"},
         t.format);
   v.key({.name = "train",
-         .help = "files to learn from, relative to the deck",
+         .help = "files to train on, relative to the deck",
          .default_text = "required, unless synthetic",
          .repeatable = true},
         t.train);
@@ -85,7 +85,7 @@ void describe(V& v, DataTable& t) {
                  "`best_fit`: several whole ones in a sequence, separated in attention; `pad`: one in each"},
         t.packing);
   v.key({.name = "shuffle",
-         .help = "take the sequences of each epoch in another order, a function of seed and epoch"},
+         .help = "shuffle the sequences of each epoch; the order depends only on seed and epoch"},
         t.shuffle);
   v.key({.name = "cache",
          .help = "folder that keeps the tokens of files for later runs, relative to the working directory; "
@@ -97,7 +97,7 @@ void describe(V& v, DataTable& t) {
          .default_text = "`\"copy\"`"},
         t.task);
   v.key({.name = "length",
-         .help = "letters of the longest text of a synthetic task, or digits of a number (at most 18)",
+         .help = "synthetic tasks: most letters of a text, or most digits of a number (at most 18)",
          .range = {.min = 1, .max = 1 << 20},
          .default_text = "8"},
         t.length);
@@ -117,12 +117,12 @@ void describe(V& v, BatchTable& t) {
          .required = true},
         t.seq_len);
   v.key({.name = "micro_batch",
-         .help = "sequences of one forward and backward; memory grows with it, results do not depend on it but "
-                 "for rounding",
+         .help = "sequences of one forward and backward pass; memory grows with it; it changes results only "
+                 "by rounding",
          .range = {.min = 1, .max = longest_axis_value}},
         t.micro_batch);
   v.key({.name = "sequences",
-         .help = "sequences of a step, over all ranks; gradients of its micro-batches are accumulated",
+         .help = "sequences of a step, over all ranks; the step accumulates the gradients of its micro-batches",
          .range = {.min = 1, .max = longest_axis_value},
          .default_text = "`micro_batch`"},
         t.sequences);
@@ -135,7 +135,7 @@ void describe(V& v, TrainPrecisionTable& t) {
       t.storage);
   v.key(compute_key(), t.compute);
   v.key({.name = "loss_scale",
-         .help = "factor on the loss before backward: none, one that stays, or one that follows the gradients",
+         .help = "factor on the loss before backward: none, constant, or adapted to the gradients",
          .default_text = "`dynamic` for `f16`, otherwise `none`"},
         t.loss_scaling);
   describe_loss_scale(v, t);
@@ -178,8 +178,8 @@ template <class V>
 void describe(V& v, ScheduleTable& t) {
   v.key(
       {.name = "kind",
-       .help = "course of the learning rate after the warm-up: it stays, falls on a line or half a cosine wave "
-               "to `min_lr`, or (`wsd`) stays and falls on a line in the last `decay_steps`"},
+       .help = "learning rate after the warm-up: `constant`; `linear` or `cosine` decay to `min_lr`; `wsd`: "
+               "constant, then linear decay to `min_lr` in the last `decay_steps`"},
       t.kind);
   v.key({.name = "steps",
          .help = "steps of the training",
@@ -187,18 +187,18 @@ void describe(V& v, ScheduleTable& t) {
          .default_text = "give `steps` or `epochs`"},
         t.steps);
   v.key({.name = "epochs",
-         .help = "passes over the training data; a last step that would be smaller is left out",
+         .help = "passes over the training data; sequences that do not fill a last step are dropped",
          .range = {.min = 1, .max = most_steps},
          .default_text = "see `steps`"},
         t.epochs);
   v.key({.name = "warmup_steps",
-         .help = "first steps: step t = 0, 1, ... has the rate lr·(t+1)/warmup_steps",
+         .help = "steps of linear warm-up: step t = 0, 1, ... has the rate lr·(t+1)/warmup_steps",
          .range = {.min = 0, .max = most_steps},
          .unit = "steps"},
         t.warmup_steps);
   v.key({.name = "min_lr", .help = "learning rate at the end", .range = {.min = 0}}, t.min_lr);
   v.key({.name = "decay_steps",
-         .help = "for `wsd`: the last steps, in which the rate falls",
+         .help = "for `wsd`: length of the decay at the end",
          .range = {.min = 1, .max = most_steps},
          .unit = "steps",
          .default_text = "a fifth of the steps"},
@@ -209,50 +209,51 @@ template <class V>
 void describe(V& v, MemoryTable& t) {
   v.key(
       {.name = "recompute",
-       .help = "what layers keep between forward and backward: everything (`none`), all but what one pass over "
-               "memory restores (`pointwise`), their input (`layer`), the inputs of some (`nested`), their "
-               "input in host memory (`offload`), or the fastest mixture that fits (`auto`); results have the "
-               "same bits"},
+       .help = "what layers keep between forward and backward: everything (`none`), all but the outputs of "
+               "norms and the SwiGLU product (`pointwise`), their input (`layer`), the inputs of some layers "
+               "(`nested`), their input in host memory (`offload`), or the fastest mixture that fits "
+               "(`auto`); results have the same bits"},
       t.recompute);
   v.key({.name = "budget",
-         .help = "most memory that the run may take, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes); on a device, of its memory; a run that needs more is refused before it starts",
+         .help = "maximum memory of the run, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
+                 "(bytes); on a device, device memory; a run that needs more is refused before it starts",
          .default_text = "what is free"},
         t.budget);
 }
 
 template <class V>
 void describe(V& v, CheckpointTable& t) {
-  v.key({.name = "folder", .help = "where they go, relative to the working directory", .required = true},
+  v.key({.name = "folder",
+         .help = "folder for checkpoints, relative to the working directory",
+         .required = true},
         t.folder);
   v.key({.name = "every_steps",
-         .help = "steps from one to the next, 0 = only at the end; a run that is stopped saves one, too",
+         .help = "steps between checkpoints, 0 = only at the end; a stopped run also saves one",
          .range = {.min = 0, .max = most_steps},
          .unit = "steps"},
         t.every_steps);
-  v.key({.name = "keep", .help = "how many of the newest stay", .range = {.min = 1, .max = most_steps}},
+  v.key({.name = "keep", .help = "how many of the newest to keep", .range = {.min = 1, .max = most_steps}},
         t.keep);
   v.key({.name = "background",
          .help =
-             "write them while the training goes on, from a copy in memory of the host; `false` needs no copy, "
-             "and the training waits"},
+             "write checkpoints during training, from a copy in host memory; with `false` there is no copy, "
+             "and training waits"},
         t.background);
   v.key({.name = "resume",
-         .help = "continue from the newest good checkpoint in the folder, or start if there is none; with a "
-                 "checkpoint, "
-                 "the files of [output] that the earlier run left are replaced"},
+         .help = "continue from the newest good checkpoint in the folder, or start if there is none; a resumed "
+                 "run replaces the files of [output] that the earlier run left"},
         t.resume);
 }
 
 template <class V>
 void describe(V& v, EvaluationTable& t) {
   v.key({.name = "every_steps",
-         .help = "steps from one to the next, 0 = only at the end",
+         .help = "steps between evaluations, 0 = only at the end",
          .range = {.min = 0, .max = most_steps},
          .unit = "steps"},
         t.every_steps);
   v.key({.name = "sequences",
-         .help = "how many of the first sequences of the validation data count, 0 = all",
+         .help = "use only this many sequences of the validation data, from the first, 0 = all",
          .range = {.min = 0, .max = most_steps}},
         t.sequences);
 }
@@ -260,18 +261,18 @@ void describe(V& v, EvaluationTable& t) {
 template <class V>
 void describe(V& v, SamplesTable& t) {
   v.key({.name = "every_steps",
-         .help = "steps from one set of texts to the next, 0 = only at the end",
+         .help = "steps between sets of texts, 0 = only at the end",
          .range = {.min = 0, .max = most_steps},
          .unit = "steps"},
         t.every_steps);
   v.key({.name = "prompts",
          .help =
-             "beginnings of texts that the model continues; an empty one is the beginning-of-text token alone",
+             "texts that the model continues; an empty one is the beginning-of-text token alone",
          .default_text = "one empty prompt",
          .repeatable = true},
         t.prompts);
   v.key({.name = "max_new_tokens",
-         .help = "tokens that continue a prompt; prompt and text end at `batch.seq_len`",
+         .help = "new tokens per prompt; prompt and new tokens together are at most `batch.seq_len`",
          .range = {.min = 1, .max = longest_axis_value},
          .unit = "tokens"},
         t.max_new_tokens);
@@ -284,7 +285,7 @@ void describe(V& v, SamplesTable& t) {
 template <class V>
 void describe(V& v, SpikesTable& t) {
   v.key({.name = "window",
-         .help = "earlier steps that a step is compared with; before there are so many, none is skipped",
+         .help = "accepted steps that a step is compared with; until there are that many, no step is skipped",
          .range = {.min = 2, .max = 1 << 20},
          .unit = "steps"},
         t.window);
@@ -304,7 +305,9 @@ void describe(V& v, EarlyStopTable& t) {
          .help = "end the training after this many evaluations in a row without a better loss",
          .range = {.min = 1, .max = most_steps}},
         t.patience);
-  v.key({.name = "min_improvement", .help = "a better loss is less by more than this", .range = {.min = 0}},
+  v.key({.name = "min_improvement",
+         .help = "an evaluation is better if its loss is lower by more than this",
+         .range = {.min = 0}},
         t.min_improvement);
 }
 
@@ -315,7 +318,8 @@ void describe(V& v, TrainDeck& d) {
   DeckHeader header{.kind = std::string(train_kind)};
   describe_header(v, header, {train_kind});
   v.table(
-      {.name = "run", .help = "General settings. A training that runs out of memory ends, whatever `on_oom`."},
+      {.name = "run",
+       .help = "General settings. A training that runs out of memory always ends; `on_oom` has no effect."},
       d.run);
   v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
   v.table({.name = "output", .help = "The result file and the trained model."}, d.output);
@@ -334,13 +338,13 @@ void describe(V& v, TrainDeck& d) {
   v.table({.name = "precision", .help = "Types of numbers."}, d.precision);
   v.table({.name = "optimizer", .help = "AdamW."}, d.optimizer);
   v.table({.name = "schedule", .help = "Length of the training and learning rate."}, d.schedule);
-  v.table({.name = "memory", .help = "Memory and what is computed again to save it."}, d.memory);
+  v.table({.name = "memory", .help = "Memory limit and recomputation."}, d.memory);
   v.table({.name = "checkpoint", .help = "Optional: files from which a run can continue with the same bits."},
           d.checkpoint);
-  v.table({.name = "evaluation", .help = "Optional: the loss on data that is not learned."}, d.evaluation);
-  v.table({.name = "samples", .help = "Optional: texts that the model writes on the way."}, d.samples);
+  v.table({.name = "evaluation", .help = "Optional: the loss on validation data."}, d.evaluation);
+  v.table({.name = "samples", .help = "Optional: sample texts during training."}, d.samples);
   v.table({.name = "spikes",
-           .help = "Optional: skip steps whose loss or gradient norm stands out from those before."},
+           .help = "Optional: skip steps whose loss or gradient norm is far above that of recent steps."},
           d.spikes);
   v.table({.name = "early_stop", .help = "Optional: end when the loss of [evaluation] stops falling."},
           d.early_stop);

@@ -28,7 +28,7 @@ class NotSupported : public Error {
   using Error::Error;
 };
 
-/// An allocation failed; the text carries the ledger and what would fit.
+/// An allocation failed; the text contains the ledger and says what would fit.
 class OutOfMemory : public Error {
  public:
   using Error::Error;

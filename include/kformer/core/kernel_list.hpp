@@ -86,7 +86,7 @@ namespace Impl {
 bool kernels_are_forced();
 /// Makes the name of an entry known to KFORMER_KERNEL.
 void make_known(const char* op, const char* function, const char* kernel);
-/// The same of a whole list, which the library does for each of its own.
+/// The same for every entry of a list. The library calls it for each of its own lists.
 template <class Problem, class Exec>
 bool make_known(KernelList<Problem, Exec> list) {
   for (const auto& kernel : list) make_known(Problem::op, Problem::function, kernel.name);

@@ -34,8 +34,8 @@ class Operands {
   /// \throws DimensionMismatch
   const Operands& require_unit_stride() const;
 
-  /// Requires that every operand is dense and row-major; `why` says what needs
-  /// that, in words that follow "because".
+  /// Requires that every operand is dense and row-major.
+  /// \param why what needs that, in words that follow "because"
   /// \throws DimensionMismatch
   const Operands& require_dense(std::string_view why) const;
 

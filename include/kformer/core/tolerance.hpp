@@ -95,7 +95,7 @@ class ErrorLimits {
   /// \param variance  expected of its error before the last rounding; infinite or NaN if it is not known
   /// \param half_ulp  the largest error of the last rounding, if it exceeds that of the storage type
   void add(long double reference, long double variance, long double half_ulp = 0);
-  /// Of every element at least this error is expected.
+  /// Every element is expected to have at least this error.
   void expect_at_least(long double deviation) { m_least = std::max(m_least, deviation); }
 
   /// The limit of element `i`.
@@ -117,9 +117,9 @@ class ErrorLimits {
   long double m_least = 0, m_before = 0, m_of_row = 0, m_total = 0, m_squares = 0;
 };
 
-/// The limits where the errors of one naive computation stand for the expected ones. In every element these are at
-/// least an ulp of its arithmetic, the rms of its errors and a fifth of the largest. Where it breaks down it allows
-/// nothing.
+/// The limits where the errors of one naive computation replace the expected ones. Each element has at least an
+/// ulp of the arithmetic, the rms of the naive errors, and a fifth of the largest. An element that the naive
+/// computation makes infinite or NaN gets no margin.
 /// \param stored     the storage type of the tensor
 /// \param arithmetic the type of the naive computation's arithmetic
 /// \param row        neighbours that may share errors: the last extent

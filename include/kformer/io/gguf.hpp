@@ -29,7 +29,7 @@ struct GgufValue {
 };
 
 /// A GGUF file, mapped into memory and fully checked: lengths and counts against the file's size before
-/// anything is allocated, known types, no name twice, tensors inside the data, aligned and apart.
+/// anything is allocated, known types, no name twice, tensors inside the data, aligned and without overlap.
 ///
 /// Tensors are of type F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, TQ1_0 or TQ2_0; a file with any other is refused.
 /// The file stays mapped as long as this object or a copy of it exists; it must not be shortened meanwhile.

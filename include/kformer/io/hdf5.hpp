@@ -49,8 +49,8 @@ class QuietErrors {
 
 /// Owns one HDF5 identifier and closes it with `Close`.
 ///
-/// A failing close is reported on stderr and never thrown: destructors also run while another error is on its
-/// way.
+/// A failing close is reported on stderr and never thrown: destructors also run while another exception
+/// propagates.
 template <herr_t (*Close)(hid_t)>
 class H5Handle {
  public:

@@ -53,7 +53,7 @@ class ResultFile {
   /// \throws FileError if it cannot be written; the previous `.part` is then unchanged
   void checkpoint();
 
-  /// Sets `complete`, writes, and renames to the final name. Nothing may follow.
+  /// Sets `complete`, writes, and renames to the final name. No call may follow.
   /// \throws FileError if it cannot be written, or if the final name now exists and `overwrite` is false
   void finish();
 

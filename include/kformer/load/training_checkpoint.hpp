@@ -40,8 +40,8 @@ struct CheckpointOptions {
              ///< and arrays that the host can read need no copy.
 };
 
-/// A column of the caller's in a checkpoint: what grows with the run, for the text of a checkpoint is part of its
-/// header, which the format limits to 100 MB.
+/// A column that the caller adds to a checkpoint, for data that grow with the run. The text of a checkpoint
+/// must stay small: it is part of the header, which the format limits to 100 MB.
 struct CheckpointColumn {
   std::string dtype;             ///< "F64", "I64" or "U8"
   std::vector<std::byte> bytes;  ///< its elements
@@ -116,7 +116,7 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointOptions& options, std::vector<NamedArray> arrays, Ledger& ledger);
 
   /// Copies the arrays as they are after the work that was launched on `exec`, and writes them to the file of `step`.
-  /// In the background it first waits for the last file, and returns when the copy is there.
+  /// In the background it first waits for the previous file, and returns when the copy is complete.
   /// \param exec     the instance
   /// \param step     the steps that were done
   /// \param metadata a text in UTF-8, such as JSON
@@ -126,7 +126,7 @@ class CheckpointWriter {
   double snapshot(const Exec& exec, std::int64_t step, const std::string& metadata,
                   CheckpointColumns columns = {});
 
-  /// Waits for the last file. Without it, the destructor waits and says nothing.
+  /// Waits for the last file. Otherwise the destructor waits, and reports no error.
   /// \throws FileError if the file could not be written
   void finish() { m_files.wait(); }
 
@@ -175,8 +175,8 @@ class TrainingCheckpoint {
   std::int64_t m_step = 0;
 };
 
-/// The files in a folder that have the name of a checkpoint and say that they are one, by step; they may be damaged
-/// behind that.
+/// The files in a folder that have the name and the header of a checkpoint, by step. What follows the header
+/// may be damaged.
 /// \param folder where they are; it may be absent
 std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder);
 

@@ -20,8 +20,8 @@ namespace kformer {
 ///     arena.add(m_statistics, rows);
 ///     m_block = arena.allocate(ledger, MemoryClass::activations, "my arrays");
 ///
-/// Each View starts at a multiple of 64 bytes. The Views passed to `add` must outlive `allocate`; what they
-/// show lives as long as the block.
+/// Each View starts at a multiple of 64 bytes. The Views passed to `add` must outlive `allocate`; their
+/// memory lives as long as the block.
 template <class MemorySpace>
 class Arena {
  public:
@@ -44,8 +44,8 @@ class Arena {
     });
   }
 
-  /// Calls `places...`, each of which adds Views. Those that one adds lie over those that the others add: they
-  /// are never alive together.
+  /// Calls `places...`, each of which adds Views. Views that different calls add share memory: they are never
+  /// used at the same time.
   template <class... Places>
   void overlap(const Places&... places) {
     const std::size_t begin = m_layout.next();

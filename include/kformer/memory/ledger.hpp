@@ -86,7 +86,7 @@ struct TransferCount {
 };
 
 /// Current and peak bytes, by class, by memory space and in total. Shared by the blocks booked in it, so it
-/// outlives them. Any thread may ask it at any time, also while another one books.
+/// outlives them. Any thread may query it at any time, also while another thread books.
 class Ledger : public std::enable_shared_from_this<Ledger> {
  public:
   /// Whether blocks get memory or are only counted: a forecast by the same code, without memory.
@@ -173,7 +173,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   MemoryBlock<MemorySpace> allocate_by(MemoryClass memory_class, const std::string& label, std::size_t bytes,
                                        Take take) {
     book(MemorySpace::name(), memory_class, label, bytes);
-    MemoryBlock<MemorySpace> block;  // gives the booking back if no memory comes
+    MemoryBlock<MemorySpace> block;  // its destructor cancels the booking if the allocation fails
     block.m_ledger = shared_from_this();
     block.m_class = memory_class;
     block.m_bytes = bytes;
@@ -192,7 +192,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void give_back(const char* space, MemoryClass memory_class, std::size_t bytes);
   [[noreturn]] void throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
                                         std::size_t bytes) const;
-  // The rest is called by who holds the mutex.
+  // Callers of the following functions hold the mutex.
   Count in(std::string_view space) const;
   void record();
   std::string table() const;

@@ -44,7 +44,7 @@ struct Pool {
   /// the work launched on `exec` before their destruction; `exec` must outlive them.
   template <class Exec>
   static PooledMemory take(const Exec& exec, const std::string& label, std::size_t bytes) {
-    // kokkos_free promises to free and nothing about work that still runs (Kokkos API, "kokkos_free").
+    // kokkos_free is not documented to wait for running work (Kokkos API, "kokkos_free"): fence first.
     return Impl::kokkos_memory<MemorySpace>(label, bytes, [exec] { exec.fence("kformer::Pool::give_back"); });
   }
   /// `bytes` bytes, at least one, for work on any instance. They are freed by kokkos_free.
@@ -57,7 +57,7 @@ struct Pool {
   static void trim() {}
 };
 
-// In such a build the host may read device memory, which a pool's is not fit for.
+// With unified memory the host may read device memory, but not memory of a pool.
 #if defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_IMPL_CUDA_UNIFIED_MEMORY)
 /// The default memory pool of the CUDA device. Freed blocks stay in the pool for the next ones: the
 /// pool's release threshold is raised to the maximum, unless the program has set one. A device without memory
@@ -65,7 +65,7 @@ struct Pool {
 template <>
 struct Pool<Kokkos::CudaSpace> {
   /// `bytes` bytes, at least one, for work launched on `exec` from now on. They are freed after
-  /// the work that was launched on `exec` before they die. Nothing waits: both are steps of the instance's
+  /// the work that was launched on `exec` before their destruction. Nothing waits: both are steps of the instance's
   /// stream, which must live as long as they do.
   /// \throws Error with CUDA's message, for any error except a lack of memory
   static PooledMemory take(const Kokkos::Cuda& exec, const std::string& label, std::size_t bytes);

@@ -33,8 +33,8 @@ std::string extents_of(const V& view) {
 }  // namespace Impl
 
 /// The host memory to exchange with `MemorySpace`: page-locked where the host cannot reach that space and the
-/// backend has such memory, so that copies run beside kernels; else `Kokkos::HostSpace`. To page-lock memory takes
-/// long: allocate it once.
+/// backend has such memory, so that copies run beside kernels; else `Kokkos::HostSpace`. Page-locking is
+/// slow: allocate the memory once.
 template <class MemorySpace>
 using HostStagingSpace =
     std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,

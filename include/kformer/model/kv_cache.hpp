@@ -115,9 +115,9 @@ class KvCache {
   /// \throws NotSupported if the tokens do not fit or a step is open; the cache is then unchanged
   void begin_step(const Exec& exec, std::span<const std::int64_t> new_tokens);
 
-  /// Appends the new keys and values of a layer and attends with its new queries. The rows of the new tokens of
-  /// all sequences are consecutive, in the order of the sequences. `out`
-  /// overlaps no other operand.
+  /// Appends the new keys and values of a layer, then attends with its new queries. Rows are tokens: the new
+  /// tokens of the first sequence, then those of the second, and so on.
+  /// `out` overlaps no other operand.
   /// \param exec    the instance
   /// \param layer   which of the model's layers
   /// \param q       (rows, q_heads, head_dim), T, rotated

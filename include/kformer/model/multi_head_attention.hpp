@@ -45,7 +45,7 @@ struct MultiHeadAttentionShape {
 };
 
 /// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any
-/// Kokkos Views with unit stride along the last extent fit. A bias that is left out is none.
+/// Kokkos Views with unit stride along the last extent fit. Leave out a bias that does not exist.
 template <class MemorySpace, class U>
 struct MultiHeadAttentionViews {
   BlockMatrix<MemorySpace, U> q;           ///< (q_heads · head_dim, hidden)

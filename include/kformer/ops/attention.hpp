@@ -137,8 +137,8 @@ void call_attention(const Exec& exec, const Problem& problem, const Workspace& w
 }  // namespace Impl
 
 /// Bytes of workspace with which `attention_forward` is fastest. It also works without: few queries against
-/// many keys are then not split along the keys. On host spaces the starts of packed sequences are read, if they
-/// have memory; without, as many queries as there are count as one sequence.
+/// many keys are then not split along the keys. On host spaces it reads the starts of packed sequences, if they
+/// have memory; otherwise it takes all queries for one sequence.
 ///
 /// \throws DimensionMismatch as `attention_forward` would
 /// \throws NotSupported      as `attention_forward` would

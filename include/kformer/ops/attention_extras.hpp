@@ -36,7 +36,7 @@ template <class Exec>
 class AttentionExtras {
  public:
   /// Adds to the scores; −∞ hides a key. (batch or 1, q_heads or 1, q_len or 1, kv_len), T; an extent of 1
-  /// stands for all. It gets a gradient if `AttentionExtraGradients::bias` names one.
+  /// broadcasts. It gets a gradient if `AttentionExtraGradients::bias` names one.
   template <AnyView V>
   AttentionExtras& bias(const V& view) {
     m_refs.bias = Impl::planned_input<Exec, Impl::scalar_t<V>, 4>(view);

@@ -245,7 +245,7 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 }  // namespace Impl
 
 /// `attention_forward` where `functor` hides pairs, changes scores, or both. What it hides is hidden, NaN
-/// included; a score of −∞ weighs nothing. The functor comes last: it is called for pairs that options and
+/// included; a score of −∞ has weight 0. The functor comes last: it is called for pairs that options and
 /// extras leave visible, and gets scores that are scaled, soft-capped, and have ALiBi and bias added. On host
 /// spaces the SIMD kernels call it tile by tile; elsewhere it is compiled into the portable kernel.
 ///

@@ -9,9 +9,9 @@
 #include "kformer/ops/swiglu.hpp"
 
 /// \file
-/// Linear maps fused with the next block: it processes a tile of the product while the
-/// tile is still in the cache. The results are those of the two functions in sequence. Gradients are
-/// those of the two parts, from the same saved arrays.
+/// Linear maps fused with the next block, which processes a tile of the product while the tile is still in the
+/// cache. The results are those of the two functions in sequence. There is no fused backward pass: use those of
+/// the two functions, with the same saved arrays.
 
 namespace kformer {
 

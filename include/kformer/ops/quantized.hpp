@@ -166,9 +166,9 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 ///
 /// With `Activations::int8` the kernels use `d_x·q` in place of x, in blocks of 32 for q8_0, q4_0 and q4_1, in
 /// whole rows for tq2_0 and tq1_0: `d_x = max|x|/127`, `q` = the integer nearest to `x·(127/max|x|)`, halves to
-/// the even one. Sums of q·q within a block of weights, or as long as the ternary blocks of a row have the same
-/// scale, are exact. What has `max|x| < 2⁻¹⁰⁰` counts as 0; a NaN or an infinity in a block (row) of x makes
-/// its row of y NaN.
+/// the even one. Sums of q·q are exact within a block of weights and, for ternary formats, over all blocks of a
+/// row that have the same scale. A block (row) of x with `max|x| < 2⁻¹⁰⁰` counts as 0. A NaN or an infinity in
+/// it makes its row of y NaN.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param x         (rows, in), T

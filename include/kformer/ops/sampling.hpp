@@ -16,7 +16,7 @@ namespace kformer {
 
 /// Options of `sample`. The defaults draw from the softmax of the logits.
 struct SamplingOptions {
-  double temperature = 1;  ///< logits are divided by it; 0: greedy, and the other filters mean nothing
+  double temperature = 1;  ///< logits are divided by it; 0: greedy, without the other filters
   std::int64_t top_k = 0;  ///< keep this many of the most probable tokens; 0: all
   double top_p = 1;        ///< in (0, 1]: keep the smallest set of most probable tokens with at least
                            ///< this total probability
@@ -78,7 +78,7 @@ std::size_t sample_workspace_bytes(std::int64_t rows, std::int64_t vocabulary, b
 template <AnyView L, AnyView H, AnyView N, AnyView P, AnyView I, AnyView O>
 struct SampleOperands {
   L logits;  ///< (rows, vocabulary), T, not written
-  /// (rows, capacity), int32: tokens to penalise, each once; ids outside [0, vocabulary) are passed over
+  /// (rows, capacity), int32: tokens to penalise, each once; ids outside [0, vocabulary) are ignored
   H history;
   /// (rows), int32: how many of each row of `history` count, clamped to [0, capacity]
   N history_lengths;
@@ -102,7 +102,7 @@ struct SampleOperands {
 ///
 /// The random number of a row is word 0 and 1 of Philox-4x32-10 (Salmon et al., SC'11, doi
 /// 10.1145/2063384.2063405) with key `seed` and counter (`positions[row]`, 0, stream), stream = `first_stream +
-/// row`: the same seed, stream and position draw alike, whatever else is in the batch.
+/// row`: seed, stream and position alone determine it, whatever else is in the batch.
 ///
 /// A logit that is NaN or −∞ is never chosen, and +∞ is treated as the largest finite number. A row without a
 /// token that can be chosen gets token −1 and log-probability NaN.
@@ -134,7 +134,7 @@ void sample(const SampleOperands<V...>& operands, const SamplingOptions& options
   sample(Kokkos::DefaultExecutionSpace(), operands, options, workspace);
 }
 
-/// `sample` without a history: `repetition_penalty` means nothing.
+/// `sample` without a history: `repetition_penalty` has no effect.
 /// \param exec              the instance
 /// \param logits            (rows, vocabulary), T, not written
 /// \param positions         (rows), int32

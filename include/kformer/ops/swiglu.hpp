@@ -31,8 +31,8 @@ struct SwigluBackward {
 }  // namespace Impl
 
 /// `y = silu(gate) · up`, elementwise, with `silu(g) = g · σ(g)`, `σ(g) = 1 / (1 + e^(−g))`. Gates of any size
-/// are safe; at ±∞ `silu` takes its limits 0 and ∞. Below g = −86 kernels may take σ(g), less than 5e-38, for
-/// 0.
+/// are safe; at ±∞ `silu` takes its limits 0 and ∞. Below g = −86, where σ(g) < 5e-38, kernels may replace
+/// σ(g) by 0.
 ///
 /// \param exec the instance everything is launched on; nothing is fenced or allocated
 /// \param gate (rows, hidden), T

@@ -38,8 +38,8 @@ struct ChatTemplate {
 
   /// Recognises a published template: chatml by `<|im_start|>`, llama3 by `<|start_header_id|>`, llama2 by
   /// `[INST]` and `<<SYS>>`, mistral by `[INST]` alone, zephyr by `<|user|>` and `eos_token`. A system message
-  /// that a chatml template contains becomes `default_system`, and so do the dates with
-  /// which templates of Llama 3.1 and later begin ("26 Jul 2024", their default without a clock).
+  /// that a chatml template contains becomes `default_system`. So do the dates with which templates of
+  /// Llama 3.1 and later begin ("26 Jul 2024", their default without a clock).
   /// \param text the template, from `Tokenizer::chat_template`
   /// \throws NotSupported if there is none, or if its style is unknown
   static ChatTemplate recognise(std::string_view text);

@@ -12,8 +12,8 @@
 
 namespace kformer {
 
-/// The loss scale of a model, and the gradient norm that controls it. T is the storage
-/// type of the model.
+/// The loss scale of a model, and the gradient norm that controls it.
+/// \tparam T the storage type of the model
 template <class Exec, Scalar T>
 class LossScaler {
  public:

@@ -83,9 +83,9 @@ class Optimizer {
   /// In place of `update`: nothing is written and the step does not count, though its gradients are finite.
   void skip();
 
-  /// What it counts.
+  /// Its counts and the loss scale.
   OptimizerState state() const;
-  /// Continues from there, after `prepare`. The arrays must be those of that moment, too.
+  /// Restores the counts, after `prepare`. The caller restores the arrays of the same step.
   /// \throws NotSupported if the loss scale is out of its bounds, or a number is negative
   void restore(const OptimizerState& state);
 

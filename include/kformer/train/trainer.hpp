@@ -90,7 +90,7 @@ class Trainer {
   /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
   ///                      `layer.packed`
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
-  /// \returns what became of the step; a step that was skipped wrote nothing
+  /// \returns the result of the step; a skipped step changes no weight
   [[nodiscard]] StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
 
   /// The mean loss over the targets of some sequences, in nats; NaN if there is none. Leaves the trainer as it is.
@@ -111,7 +111,7 @@ class Trainer {
   std::vector<NamedArray> arrays() const;
   /// The numbers, for checkpoints.
   TrainerState state() const;
-  /// Continues from there, after `prepare`. The arrays must be those of that moment, too.
+  /// Restores the numbers, after `prepare`. The caller restores the arrays of the same step.
   /// \throws NotSupported if `prepare` was not called or a number is out of range
   void restore(const TrainerState& state);
 

@@ -35,7 +35,7 @@ hid_t memory_type() {
   if constexpr (std::is_same_v<T, double>) return H5T_NATIVE_DOUBLE;
 }
 
-/// Calls `write(type, buffer)` with `items` as HDF5 wants them.
+/// Calls `write(type, buffer)` with `items` in the form that HDF5 needs.
 template <class T, class Write>
 void with_buffer(const std::vector<T>& items, Write write) {
   if constexpr (std::is_same_v<T, std::string>) {

@@ -21,7 +21,7 @@ struct HostBursts {
   ArithmeticBurst<float> bf16;  ///< pairs of bf16 products, summed in float; without `run` where there are none
   double (*read)(const double* from, std::int64_t count);              ///< returns the sum
   void (*update)(double* values, std::int64_t count);                  ///< in place
-  void (*stream)(const double* from, double* to, std::int64_t count);  ///< a copy that passes the caches by
+  void (*stream)(const double* from, double* to, std::int64_t count);  ///< a copy by non-temporal stores
 
   template <class T>
   const ArithmeticBurst<T>& multiply_adds() const {

@@ -57,7 +57,7 @@ class Estimated {
   [[gnu::always_inline]] friend Estimated operator+(const Estimated& x, const Estimated& y) {
     if (x.m_value == 0 || y.m_value == 0)
       return {x.m_value + y.m_value, x.m_variance + y.m_variance, x.m_half_ulp + y.m_half_ulp};
-    // The size of the operands stands for that of other partial sums: kernels add in an order of their own.
+    // The operands represent partial sums in another order: kernels add in an order of their own.
     const Value size_x = x.size(), size_y = y.size();
     return rounded(x.m_value + y.m_value, x.m_variance + y.m_variance, size_x < size_y ? size_y : size_x);
   }

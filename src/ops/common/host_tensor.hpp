@@ -16,7 +16,7 @@
 
 namespace kformer::Impl {
 
-/// `value` as it would come back from memory of type `Store`.
+/// `value` as stored in type `Store` and loaded again.
 template <class Store, class Real>
 Real stored(Real value) {
   if constexpr (sizeof(Store) == 2)

@@ -134,7 +134,7 @@ struct KvLargestMasses {
     return reached;
   }
 
-  // Of the masses that equal the limit the first `ties` are kept.
+  // Keeps the first `ties` of the masses that equal the limit.
   KOKKOS_FUNCTION void list(const C* masses, std::int64_t older, Bits limit, std::int64_t ties,
                             std::int32_t* to) const {
     for (std::int64_t s = 0; s < older; ++s) {

@@ -23,7 +23,7 @@ struct OpenBlas {
 /// parallel regions, where an OpenMP build starts no threads.
 inline std::string concurrent_calls_refusal(const OpenBlas& blas, bool from_openmp) {
   auto says = [&](const char* word) { return blas.config.find(word) != std::string_view::npos; };
-  // Its calls share packing buffers unguarded. Releases before 0.3.28 do not tell that they were built safely.
+  // Its calls share packing buffers without a lock. Releases before 0.3.28 do not report USE_LOCKING.
   if (blas.parallel == 0 && !says("USE_LOCKING"))
     return "this single-threaded OpenBLAS computes wrong numbers when several threads call it; use its OpenMP "
            "build, or one built with USE_LOCKING=1 (0.3.28 or newer)";

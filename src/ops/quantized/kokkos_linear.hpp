@@ -80,7 +80,7 @@ template <QuantizedFormat format, Activations activations, class T, class Exec>
 void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) {
   using C = compute_t<T>;
   using Block = QuantizedBlock<format>;
-  // Of ternary weights and 8-bit activations sums are exact, and double holds them.
+  // Sums of ternary weights times 8-bit activations are exact, and a double holds them.
   constexpr bool exact = Block::ternary && activations == Activations::int8;
   using A = std::conditional_t<exact, double, C>;
   constexpr int unit = 32;

@@ -55,7 +55,7 @@ KOKKOS_FUNCTION SamplingEdge top_p_edge(const Row& row, const std::uint64_t* wei
   return {edge, row.find_prefix(ties - 1, [&](std::int64_t v) { return weights[v] == edge; })};
 }
 
-/// Options as a kernel wants them.
+/// Options in the form that the kernel needs.
 struct SamplingRule {
   double temperature, top_p;
   std::int64_t top_k, first_stream;

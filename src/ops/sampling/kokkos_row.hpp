@@ -6,7 +6,7 @@
 #include "ops/sampling/logits.hpp"
 
 /// \file
-/// What a team asks of a row of logits. Every thread of the team gets the answer.
+/// Searches and sums of a team over a row of logits. Every thread of the team gets the result.
 
 namespace kformer::Impl {
 

@@ -16,9 +16,9 @@ void require_encodable(std::string_view text) {
 void require_moderate_growth(std::size_t before, std::size_t now) {
   constexpr std::size_t most_growth = 64, always_allowed = std::size_t{1} << 16;
   if (now <= always_allowed || now / most_growth <= before) return;
-  throw NotSupported("kformer::Tokenizer::encode: the tokenizer's normalizer makes " + std::to_string(now) +
-                     " bytes or more of " + std::to_string(before) + ", more than the " +
-                     std::to_string(most_growth) + "-fold growth allowed; the tokenizer file may be damaged");
+  throw NotSupported("kformer::Tokenizer::encode: the tokenizer's normalizer expands " +
+                     std::to_string(before) + " bytes to at least " + std::to_string(now) + "; the limit is " +
+                     std::to_string(most_growth) + "-fold growth; the tokenizer file may be damaged");
 }
 
 }  // namespace kformer::Impl::tokenizers

@@ -35,7 +35,7 @@ std::optional<std::int32_t> checked_id(const char* key, std::optional<std::int64
                                        const std::string& file) {
   if (!id) return {};
   if (!parts.pieces->has(*id))
-    refuse(file, std::string("tokenizer.ggml.") + key + " is " + std::to_string(*id) + ", no token");
+    refuse(file, std::string("tokenizer.ggml.") + key + " is " + std::to_string(*id) + ", which is not a token id");
   return static_cast<std::int32_t>(*id);
 }
 
@@ -97,7 +97,7 @@ Pipeline read_scored(const GgufVocabulary& vocabulary, const std::string& file) 
     const TokenType type = type_of(vocabulary, i);
     merges[i] = type == TokenType::normal || type == TokenType::user_defined || type == TokenType::unused;
     if (std::isnan(vocabulary.scores[i]))
-      refuse(file, "tokenizer.ggml.scores: that of token " + std::to_string(i) + " is not a number");
+      refuse(file, "tokenizer.ggml.scores: the score of token " + std::to_string(i) + " is not a number");
   }
   const auto unknown = checked_id("unknown_token_id", vocabulary.unk, parts, file);
   ScoredMerging merging(*parts.pieces, vocabulary.scores, std::move(merges), unknown);

@@ -84,11 +84,11 @@ void read_added_tokens(const Node& root, Pipeline& parts) {
     AddedToken token;
     token.text = node.at("content").text();
     const std::int64_t id = node.at("id").integer();
-    // The vocabulary may have the token already; whatever its id there, the text is one token.
+    // The vocabulary may have the token already, with another id; the text is one token either way.
     const auto known = parts.pieces->find(token.text);
     if (known && *known != id)
       refuse(root.file(), node.name() + ": " + in_quotes(token.text) + " has id " + std::to_string(id) +
-                              " here, and " + std::to_string(*known) + " in the vocabulary");
+                              " here, but " + std::to_string(*known) + " in the vocabulary");
     if (!known) parts.pieces->add(token.text, id, root.file());
     token.id = static_cast<std::int32_t>(id);
     token.special = node.boolean_of("special", false);

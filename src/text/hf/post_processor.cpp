@@ -21,7 +21,7 @@ void read_template(const Node& processor, Pipeline& parts) {
   if (ids.size() != 1) processor.unsupported("Kformer adds only one token before the text");
   const std::int64_t id = ids[0].integer();
   if (!parts.pieces->has(id))
-    refuse(processor.file(), ids[0].name() + " is " + std::to_string(id) + ", no token");
+    refuse(processor.file(), ids[0].name() + " is " + std::to_string(id) + ", which is not a token id");
   parts.bos = static_cast<std::int32_t>(id);
   parts.adds_bos = true;
 }

@@ -57,11 +57,11 @@ class Message {
       value |= std::uint64_t(byte & 0x7F) << shift;
       if ((byte & 0x80) == 0) return value;
     }
-    refuse(m_file, "it is not a SentencePiece model: a number without end");
+    refuse(m_file, "it is not a SentencePiece model: an unterminated number");
   }
 
   std::string_view take(std::uint64_t count) {
-    if (count > m_bytes.size()) refuse(m_file, "it is not a SentencePiece model, or is cut off");
+    if (count > m_bytes.size()) refuse(m_file, "it is not a SentencePiece model, or is truncated");
     const std::string_view taken = m_bytes.substr(0, count);
     m_bytes.remove_prefix(count);
     return taken;

@@ -23,7 +23,7 @@ using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>
 /// The tokens of a vocabulary by id and by spelling.
 class PieceTable {
  public:
-  /// One more than the largest id that a vocabulary may have: a file of a few bytes must not ask for gigabytes.
+  /// One more than the largest id that a vocabulary may have: a small file must not make it allocate gigabytes.
   static constexpr std::uint32_t most_ids = 1u << 22;
 
   /// Adds a token. Ids may come in any order and may have gaps.

@@ -32,7 +32,7 @@ class Symbols {
   bool empty() const { return m_symbols.empty(); }
   Symbol& last() { return m_symbols.back(); }
 
-  /// Joins neighbours until none are left that `find` knows.
+  /// Joins neighbours as long as `find` finds a pair.
   /// \param find (left, right) -> std::optional<Joined>
   template <class Find>
   void merge(Find find);
@@ -58,7 +58,7 @@ void Symbols::merge(Find find) {
   struct Candidate {
     Joined joined;
     std::int32_t left;
-    std::size_t size;  // of both: tells whether they are still what they were
+    std::size_t size;  // of both; if it differs, one of them was merged meanwhile
     bool operator<(const Candidate& other) const {
       return joined.rank != other.joined.rank ? joined.rank > other.joined.rank : left > other.left;
     }

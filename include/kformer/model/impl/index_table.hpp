@@ -26,7 +26,7 @@ class IndexTable {
   IndexTable(std::int32_t* copy, std::int64_t count) : m_host(static_cast<std::size_t>(count)), m_copy(copy) {}
 
   std::int32_t& operator[](std::int64_t i) { return m_host[static_cast<std::size_t>(i)]; }
-  /// Shows kernels the indices [first, first + count) as they are now.
+  /// Copies the indices [first, first + count) to where kernels read them.
   void upload(const Exec& exec, std::int64_t first, std::int64_t count) {
     if (count == 0) return;
     if constexpr (is_host_space<Exec>) {

@@ -59,7 +59,7 @@ struct FlashSequences {
     Tile t{0, 0, whole, 0, 0};
     std::int64_t q_end = 0, kv_end = 0;
     for (std::int64_t n = 0; n < packed; ++n) {
-      // Starts that decrease or exceed the whole must not lead out of it.
+      // Invalid starts (decreasing, or beyond the end) must not lead outside the arrays.
       t.first_query = clamped(q_starts(n), q_end, whole.q_len);
       t.first_key = clamped(kv_starts(n), kv_end, whole.kv_len);
       q_end = clamped(q_starts(n + 1), t.first_query, whole.q_len);

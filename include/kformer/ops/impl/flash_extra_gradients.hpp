@@ -9,8 +9,8 @@
 
 namespace kformer::Impl {
 
-/// dbias of one tile of the bias, over all batches, heads and queries that it stands for: S(query, key) is
-/// recomputed as for dk.
+/// dbias of one tile of the bias, summed over the batches, heads and queries that share it. S(query, key)
+/// is recomputed as for dk.
 template <class T, class Scores, class Exec>
 struct FlashBiasGradient {
   using C = compute_t<T>;
@@ -110,7 +110,7 @@ struct FlashBiasGradient {
   }
 };
 
-/// dbias = Σ dS over what the bias stands for, times the derivative by the bias.
+/// dbias = Σ dS over the extents that the bias broadcasts, times the derivative by the bias.
 template <class T, class Scores, class Exec>
 void flash_bias_gradient(const Exec& exec, const FlashGradient<T, Scores>& g, const TensorRef& dbias) {
   using C = compute_t<T>;

@@ -99,7 +99,7 @@ struct FlashForward {
     });
   }
 
-  // Scales the scores, does what else is to be done with them, and puts −∞ where a query does not see a key.
+  // Scales the scores, applies the other terms, and writes −∞ where a query does not see a key.
   KOKKOS_FUNCTION void finish_scores(const Member& team, const FlashPairs& pairs, const SeenKeys* seen,
                                      C* s) const {
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, edge), [&](int i) {
@@ -117,8 +117,8 @@ struct FlashForward {
     team.team_barrier();
   }
 
-  // One step of the online softmax: s becomes exp(scale · s − highest), and what was summed before shrinks by
-  // `rescale`.
+  // One step of the online softmax: s becomes exp(scale · s − highest), and `rescale` is the factor on
+  // earlier sums.
   KOKKOS_FUNCTION void softmax(const Member& team, int cols, C scale, C* s, C* highest, C* sum,
                                C* rescale) const {
     constexpr int lanes = flash_lanes<Exec, C>;

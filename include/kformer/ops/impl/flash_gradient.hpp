@@ -55,7 +55,7 @@ struct FlashGradient {
           score[column] = probability;
           gradient[column] = probability * (gradient[column] - tile_delta[i]);
         });
-        // NaN that hidden keys and blind queries brought along stops here.
+        // Hidden keys, and queries that see no key, may have brought NaN into the tile.
         if (may_hide)
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, columns), [&](int column) {
             const int i = rows_are_queries ? row : column, j = rows_are_queries ? column : row;

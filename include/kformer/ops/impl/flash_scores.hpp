@@ -33,7 +33,7 @@ struct PlainScores {
   static constexpr bool plain = true;
 };
 
-/// Which blocks of pairs that exist.
+/// Which blocks of pairs are visible.
 struct BlockMask {
   Strided<const std::int32_t, 4> blocks;  ///< extents of 1 have stride 0
   std::int64_t block_q, block_kv;
@@ -58,7 +58,7 @@ struct BlockMask {
   }
 };
 
-/// A tensor whose extents of 1 stand for all, except along the last.
+/// A tensor whose extents of 1 broadcast, except the last.
 template <class T>
 Strided<const T, 4> broadcast(const TensorRef& ref) {
   auto s = ref.as<const T, 4>();

@@ -41,7 +41,7 @@ KFORMER_DEVICE AdamWPiece piece_of(const AdamWPieces& all, int piece) {
   return {low, begin, begin + adamw_piece_elements < size ? begin + adamw_piece_elements : size};
 }
 
-/// What gradients are multiplied by, as far as the host knows, and where the norm is.
+/// The factor on gradients, as far as the host knows it, and the address of the norm.
 struct AdamWScaling {
   const void* norm;  ///< null: none
   double scale, max_norm;

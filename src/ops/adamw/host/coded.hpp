@@ -41,7 +41,7 @@ KFORMER_SIMD_INLINE Vector<float> look_up(const float* table, Lanes index) {
 
 typedef VectorOf<std::uint8_t, width<float>>::type Codes;
 
-// GCC 12 widens bytes one by one unless it is told the instruction.
+// An intrinsic, because GCC 12 widens bytes one by one.
 KFORMER_SIMD_INLINE Lanes load_codes(const std::uint8_t* from) {
   Codes codes;
   std::memcpy(&codes, from, sizeof(codes));

@@ -99,7 +99,7 @@ KFORMER_SIMD_INLINE Vector<double> load_wide(const C* from) {
   typename VectorOf<C, width<double>>::type x;
   std::memcpy(&x, from, sizeof(x));
 #if defined(__AVX512F__)
-  // GCC 12 converts the halves apart unless it is told the instruction.
+  // An intrinsic, because GCC 12 converts each half by itself.
   if constexpr (sizeof(C) == 4) return _mm512_cvtps_pd(x);
 #endif
   return __builtin_convertvector(x, Vector<double>);

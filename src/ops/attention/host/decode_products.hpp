@@ -167,7 +167,7 @@ void weighted_sums(const Operand<T>* weights, std::int64_t ld, const Stream<T>& 
   }
 }
 
-/// Calls `f(r)` for every row in [0, count) with the number of rows it is to take as its template parameter.
+/// Calls `f(r)` for all rows in [0, count), several at a time: their number is its template parameter.
 template <class C, int most = 8, class F>
 KFORMER_SIMD_INLINE void by_rows(int count, F f, int r = 0) {
   if constexpr (most > 0) {

@@ -91,7 +91,7 @@ struct ForwardTile {
       started[panels] = false;
       for (int i = 0; i < count; ++i)
         load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
-      // Softmax wants a positive scale: its sign goes with q.
+      // Softmax needs a positive scale: q takes its sign.
       if (p.scale < 0)
         for (std::int64_t i = 0; i < count * k_stride; i += W) store<C>(scores + i, -load(scores + i));
       make_operand_panel<T>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), scores,

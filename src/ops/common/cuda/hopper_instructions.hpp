@@ -55,7 +55,7 @@ KFORMER_DEVICE void wait_phase(SharedAddress barrier, int parity) {
 }
 /// What this thread read or wrote in shared memory comes before what copies of tiles will.
 KFORMER_DEVICE void fence_tile_copies() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
-/// Begins to copy the box at these coordinates and tells the barrier of its bytes.
+/// Starts the copy of the box at these coordinates; the barrier counts its bytes.
 KFORMER_DEVICE void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, int c0, int c1,
                               int c2, int c3) {
   asm volatile(

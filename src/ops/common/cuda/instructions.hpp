@@ -149,8 +149,8 @@ KFORMER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(
 KFORMER_DEVICE std::uint32_t float_as_bits(float x) { return __float_as_uint(x); }
 KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 KFORMER_DEVICE std::uint32_t shuffle(std::uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
-/// The same number, of which the compiler knows nothing: what follows from it inside a loop is not computed
-/// before the loop, where it would occupy registers throughout.
+/// The same number, hidden from the optimiser. It then computes expressions of it inside a loop, not before the
+/// loop, where the results would occupy registers throughout.
 KFORMER_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -54,7 +54,7 @@ TensorMap make_tensor_map(Half type, const TensorShape& shape) {
 #else
 
 TensorMap make_tensor_map(Half, const TensorShape& shape) {
-  // What cuTensorMapEncodeTiled asks of its arguments.
+  // The requirements of cuTensorMapEncodeTiled.
   bool valid = reinterpret_cast<std::uintptr_t>(shape.data) % 16 == 0 && shape.box[0] == panel_features;
   for (int i = 0; i < 4; ++i)
     valid = valid && shape.extent[i] > 0 && shape.extent[i] <= std::uint64_t(1) << 32 && shape.box[i] > 0 &&

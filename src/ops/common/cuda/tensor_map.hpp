@@ -15,7 +15,7 @@ namespace kformer::Impl::cuda {
 struct TensorShape {
   const void* data;
   std::uint64_t extent[4];
-  std::uint64_t stride_bytes[4];  ///< multiples of 16; the first is not looked at
+  std::uint64_t stride_bytes[4];  ///< multiples of 16; the first is ignored
   std::uint32_t box[4];           ///< the first is 64 numbers, which the swizzle takes
 };
 

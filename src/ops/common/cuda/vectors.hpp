@@ -20,7 +20,7 @@ KFORMER_DEVICE void store_row_chunk(const host::OutputRows& x, std::int64_t row,
   store_words(static_cast<T*>(x.data) + row * x.stride + chunk * per_chunk<T>, value);
 }
 
-/// A sum, and what its roundings lost.
+/// A sum, and the rounding errors of its additions.
 struct ExactSum {
   float sum, lost;
 };

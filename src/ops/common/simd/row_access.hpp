@@ -7,7 +7,7 @@
 #include "ops/common/simd/storage.hpp"
 
 /// \file
-/// Rows of any length as vectors: whole ones, and the part of one that remains. Stores past the caches.
+/// Rows of any length as vectors: whole ones, and the part of one that remains. Non-temporal stores.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -112,7 +112,7 @@ std::int64_t elements_ahead(const InputRows& x) {
   return x.stride < enough ? enough / x.stride * x.stride : x.stride;
 }
 
-/// Writes `bytes` past the caches, to where the address is a multiple of them.
+/// A non-temporal store of `bytes`, to an address that is a multiple of them.
 template <int bytes>
 KFORMER_SIMD_INLINE void stream(void* to, const void* from) {
 #if defined(__AVX512F__)
@@ -128,7 +128,7 @@ KFORMER_SIMD_INLINE void stream(void* to, const void* from) {
   std::memcpy(to, from, bytes);
 }
 
-/// Writes a row from a column on, past the caches if it may and its begin is aligned.
+/// Writes a row from a column on, by non-temporal stores if allowed and if its begin is aligned.
 template <class T>
 class RowWriter {
  public:
@@ -165,14 +165,14 @@ class RowWriter {
   bool m_streams;
 };
 
-/// Orders stores past the caches before those that tell other threads of them.
+/// Orders non-temporal stores before the later stores that signal other threads.
 KFORMER_SIMD_INLINE void end_streams() {
 #if defined(__AVX2__)
   _mm_sfence();
 #endif
 }
 
-/// `x` as it comes back from memory.
+/// `x` as stored and loaded again.
 template <class T>
 KFORMER_SIMD_INLINE Vector<Arithmetic<T>> rounded(Vector<Arithmetic<T>> x) {
   if constexpr (std::is_same_v<T, Bf16>) {

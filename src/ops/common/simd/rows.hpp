@@ -16,7 +16,7 @@ struct InputRows {
 struct OutputRows {
   void* data;
   std::int64_t stride;
-  bool streams;  ///< written past the caches, where a row is aligned
+  bool streams;  ///< written by non-temporal stores, where a row is aligned
 };
 
 /// A part of a matrix.

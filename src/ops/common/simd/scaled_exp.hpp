@@ -33,7 +33,7 @@ struct FastScaledExpOf {
 
 #if defined(__AVX512F__)
 
-// 2^(i/32): two registers, from which one instruction takes what each lane wants.
+// 2^(i/32) in two registers: one instruction looks up a value for each lane.
 inline constexpr float powers_of_two[] = {
     1.000000000f, 1.021897197f, 1.044273734f, 1.067140460f, 1.090507746f, 1.114386797f, 1.138788581f,
     1.163724899f, 1.189207077f, 1.215247393f, 1.241857767f, 1.269050956f, 1.296839595f, 1.325236678f,

@@ -41,7 +41,7 @@ struct ColumnMajor {
   unsigned alignment;                ///< of the first element in each batch, a power of two up to 256 bytes
 };
 
-/// d = alpha · op(a) · op(b) + beta · c + bias, where op transposes if told to and `bias` is added to each
+/// d = alpha · op(a) · op(b) + beta · c + bias, where op transposes or does nothing, and `bias` is added to each
 /// column.
 struct MatmulPlan {
   bool transpose_a, transpose_b;

@@ -19,7 +19,7 @@ KFORMER_SIMD_INLINE Vector<C> load_along_sum(const T* from) {
   return as_bits<Vector<C>>(load_operands(from));
 }
 
-/// The same where only `count` are there, then zeros.
+/// The same with only `count` elements, then zeros.
 template <class T, class C = Arithmetic<T>>
 KFORMER_SIMD_INLINE Vector<C> load_along_sum(const T* from, int count) {
   return count < stored_width<T> ? as_bits<Vector<C>>(load_operands(from, count)) : load_along_sum(from);

@@ -52,7 +52,7 @@ struct ActivationNumbers {
 #endif
       sum += code;
     }
-    // Of up to 256 codes float holds the sum.
+    // A float holds the sum of up to 256 codes exactly.
     return static_cast<std::int32_t>(sum_of<float>(__builtin_convertvector(sum, Vector<float>)));
   }
 };

@@ -38,7 +38,7 @@ struct RmsNormBackwardKernel {
     return has(j) ? load_row_chunk<T>(x, row, Shape::chunk(j)) : Chunk{};
   }
 
-  /// Both times from the caches: in registers it would not leave room for the rest.
+  /// Both passes load it from the caches: there are too few registers to keep it.
   KFORMER_DEVICE void load_weight(int j, float (&w)[n]) const { widen<T>(load({a.weight, 0}, 0, j), w); }
 
   KFORMER_DEVICE void pass(std::int64_t row, float (&gradient)[Shape::chunks][n]) const {

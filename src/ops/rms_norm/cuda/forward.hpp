@@ -94,8 +94,8 @@ struct RmsNormForwardKernel {
     return {power, inverse_root_of_mean(squares, count, eps * power * power)};
   }
 
-  /// 1 / √(squares / count + eps), rounded about once: what roundings on the way lost enters a Newton
-  /// step.
+  /// 1 / √(squares / count + eps), rounded about once: a Newton step corrects the errors of the
+  /// intermediate roundings.
   KFORMER_DEVICE static float inverse_root_of_mean(const ExactSum& squares, float count, float eps) {
     const float quotient = squares.sum / count, mean = quotient + eps, root = 1 / square_root(mean);
     if (!(mean > 0 && mean <= largest_float)) return root;

@@ -12,7 +12,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 using host::RmsNormForwardArguments;
 
 /// What is normalised: a row of x, or of x + residual as it will be stored. It is added again in each pass over
-/// the row, so that the sum can be written past the caches.
+/// the row, so that non-temporal stores can write the sum.
 template <class T, bool fused>
 struct NormInput {
   const T *x, *residual;
