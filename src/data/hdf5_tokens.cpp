@@ -17,12 +17,15 @@ using hdf5::check;
 
 // Deflate makes at most 1032 bytes of one.
 constexpr std::uint64_t most_per_byte = 1032;
+// Values of a chunk that any file may have.
+constexpr std::uint64_t small_chunk = std::uint64_t{1} << 17;
 
 /// An HDF5 file with a dataset of tokens.
 class TokenHdf5 {
  public:
-  explicit TokenHdf5(const std::filesystem::path& path)
+  TokenHdf5(const std::filesystem::path& path, std::size_t file_bytes)
       : m_source(path.string()),
+        m_file_bytes(file_bytes),
         m_file(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "read", m_source)),
         m_tokens(open("tokens")),
         m_count(length_of(m_tokens, "tokens")),
@@ -76,10 +79,28 @@ class TokenHdf5 {
     if (H5Pget_layout(made.get()) == H5D_VIRTUAL || H5Pget_external_count(made.get()) != 0)
       refuse(fmt::format("{} are stored in another file", name));
     const auto count = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space.get()));
-    const std::uint64_t stored = H5Dget_storage_size(dataset.get());
+    // What a file says about itself is no more than a claim.
+    const std::uint64_t stored = std::min<std::uint64_t>(H5Dget_storage_size(dataset.get()), m_file_bytes);
     if (count / most_per_byte > stored)
       refuse(fmt::format("{} has {} values in {} bytes", name, count, stored));
+    check_sizes(made, type, count, stored, name);
     return static_cast<std::int64_t>(count);
+  }
+
+  // HDF5 believes what a file says of its sizes: it copies compact values without a look at how many there are, and
+  // reads whole chunks into memory, however few of their values are wanted.
+  void check_sizes(const hdf5::PropertyList& made, const hdf5::Datatype& type, std::uint64_t count,
+                   std::uint64_t stored, const char* name) const {
+    const std::uint64_t bytes = H5Tget_size(type.get());
+    if (bytes > sizeof(std::int64_t)) refuse(fmt::format("{} are integers of {} bytes", name, bytes));
+    const H5D_layout_t layout = H5Pget_layout(made.get());
+    if (layout == H5D_COMPACT && count * bytes > stored)
+      refuse(fmt::format("{} has {} values in {} bytes", name, count, stored));
+    if (layout != H5D_CHUNKED) return;
+    hsize_t chunk = 0;
+    check(H5Pget_chunk(made.get(), 1, &chunk), "read", name, m_file.get());
+    if (chunk > small_chunk && chunk / most_per_byte * bytes > m_file_bytes)
+      refuse(fmt::format("{} has chunks of {} values in a file of {} bytes", name, chunk, m_file_bytes));
   }
 
   std::vector<std::int64_t> numbers(const hdf5::Dataset& dataset, std::int64_t count, const char* name) const {
@@ -114,6 +135,7 @@ class TokenHdf5 {
   }
 
   std::string m_source;
+  std::size_t m_file_bytes;
   hdf5::File m_file;
   hdf5::Dataset m_tokens;
   std::int64_t m_count;
@@ -125,7 +147,7 @@ class TokenHdf5 {
 TokenCache::Found open_hdf5_tokens(const std::filesystem::path& path, const TokenCache& cache) {
   const MappedFile mapped = map_file(path);
   const hdf5::QuietErrors quiet;
-  const TokenHdf5 file(path);
+  const TokenHdf5 file(path, mapped.size);
   const auto place = file.place();
   if (!place)
     return cache.get(hash_of("kformer unpacked tokens 1 " + hash_of(mapped.bytes()).text()), path.string(),

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -70,6 +71,12 @@ std::optional<Header> header_of(std::span<const std::byte> bytes, const ContentH
   return size == expected ? std::optional(header) : std::nullopt;
 }
 
+/// Whether documents and marks are those of the tokens. The checksum does not say so: anyone can compute it.
+bool fits_together(const TokenShard& shard, std::int64_t tokens) {
+  return shard.offsets.front() == 0 && shard.offsets.back() == tokens && std::ranges::is_sorted(shard.offsets) &&
+         (shard.learnt.empty() || count_of(shard.learnt) == tokens);
+}
+
 /// What an image contains; nothing if it is damaged.
 std::optional<TokenShard> shard_of(std::span<const std::byte> image, std::shared_ptr<const void> memory,
                                    const ContentHash& key) {
@@ -82,6 +89,7 @@ std::optional<TokenShard> shard_of(std::span<const std::byte> image, std::shared
   shard.tokens = at + 8 * shard.offsets.size();
   const auto* marks = reinterpret_cast<const std::uint8_t*>(shard.tokens + 4 * header->tokens);
   shard.learnt = {marks, static_cast<std::size_t>(header->marks)};
+  if (!fits_together(shard, header->tokens)) return {};
   shard.malformed = header->malformed;
   shard.content = header->content;
   shard.memory = std::move(memory);

@@ -5,9 +5,11 @@
 
 #include "fuzz/input_folder.hpp"
 #include "fuzz/targets.hpp"
+#include "io/checkpoint/packed.hpp"
 #include "io/checkpoint/shards.hpp"
 #include "io/gguf_bytes.hpp"
 #include "io/safetensors_bytes.hpp"
+#include "io/touch.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/gguf.hpp"
 #include "kformer/io/model_table.hpp"
@@ -19,6 +21,23 @@ namespace {
 
 void read_safetensors(std::string_view bytes) {
   read_everything(SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "input"));
+}
+
+void read_packed(std::string_view bytes) {
+  const auto file = SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "input");
+  for (const auto& [name, tensor] : Impl::packed_tensors(file, "input")) touch(tensor.bytes);
+}
+
+// The weights of a whole checkpoint, as they are or packed; the configuration beside them is sound.
+void read_weights(std::string_view bytes) {
+  constexpr std::string_view config =
+      R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 1, "vocab_size": 4, "max_position_embeddings": 16,
+          "tie_word_embeddings": true})";
+  static const InputFolder folder("model.safetensors", {{"config.json", config}});
+  const auto checkpoint = Checkpoint::open(folder.put(bytes));
+  checkpoint.check_against(checkpoint.model());
+  for (const std::string& name : checkpoint.names()) touch(checkpoint.at(name).bytes);
 }
 
 void read_gguf(std::string_view bytes) {
@@ -44,7 +63,9 @@ void read_config(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> checkpoint_targets() {
-  static constexpr std::array<FuzzTarget, 5> targets{{{"safetensors", read_safetensors},
+  static constexpr std::array<FuzzTarget, 7> targets{{{"safetensors", read_safetensors},
+                                                      {"packed", read_packed},
+                                                      {"safetensors_checkpoint", read_weights},
                                                       {"gguf", read_gguf},
                                                       {"gguf_checkpoint", read_gguf_checkpoint},
                                                       {"shard_index", read_index},

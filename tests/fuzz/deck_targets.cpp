@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <array>
+#include <sstream>
+#include <string>
 
 #include "decks/attention_deck.hpp"
 #include "decks/generate_deck.hpp"
@@ -19,14 +21,24 @@ void read_deck(std::string_view bytes) {
   load_deck({folder.put(bytes), {}});
 }
 
+// What follows --set on a command line, one override in a line.
+void read_overrides(std::string_view bytes) {
+  static const InputFolder folder("unused", {{"deck.toml", "schema = 1\nkind = \"layer_sweep\"\n"}});
+  DeckSource source{folder.folder() / "deck.toml", {}};
+  std::istringstream lines{std::string(bytes)};
+  for (std::string line; std::getline(lines, line);) source.overrides.push_back(line);
+  load_layer_deck(source);
+}
+
 }  // namespace
 
 std::span<const FuzzTarget> deck_targets() {
-  static constexpr std::array<FuzzTarget, 5> targets{{{"layer_deck", read_deck<load_layer_deck>},
+  static constexpr std::array<FuzzTarget, 6> targets{{{"layer_deck", read_deck<load_layer_deck>},
                                                       {"attention_deck", read_deck<load_attention_deck>},
                                                       {"generate_deck", read_deck<load_generate_deck>},
                                                       {"memory_deck", read_deck<load_memory_plan_deck>},
-                                                      {"train_deck", read_deck<load_train_deck>}}};
+                                                      {"train_deck", read_deck<load_train_deck>},
+                                                      {"overrides", read_overrides}}};
   return targets;
 }
 

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "io/scratch_directory.hpp"
 
@@ -16,9 +18,13 @@ namespace kformer::Testing {
 /// A folder with one file whose contents change, for readers that take a path.
 class InputFolder {
  public:
-  explicit InputFolder(const std::string& name)
+  /// \param name   of the file
+  /// \param beside names and contents of other files in the folder
+  explicit InputFolder(const std::string& name,
+                       std::initializer_list<std::pair<std::string, std::string_view>> beside = {})
       : m_path(m_folder / name), m_file(::open(m_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600)) {
     if (m_file < 0) throw std::runtime_error("cannot write '" + m_path.string() + "'");
+    for (const auto& [other, contents] : beside) put_contents(m_folder / other, std::string(contents));
   }
   InputFolder(const InputFolder&) = delete;
   InputFolder& operator=(const InputFolder&) = delete;

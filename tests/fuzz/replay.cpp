@@ -2,8 +2,14 @@
 // The inputs in tests/fuzz/corpus, as they are and with small changes. Those named bad_* must be refused, all others read.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/targets.hpp"
@@ -25,8 +31,31 @@ std::vector<fs::path> inputs_of(const FuzzTarget& target) {
   return files;
 }
 
-void read_all(std::span<const FuzzTarget> targets) {
-  constexpr int changes = 300;
+// Puts a number of 1, 2, 4 or 8 bytes in the place of others: lengths and offsets are such numbers.
+std::string overwritten(Random& random, std::string bytes) {
+  static constexpr std::array<std::uint64_t, 8> numbers{0,          1,          0xFF,       0xFFFF,
+                                                        0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, ~std::uint64_t{0}};
+  if (bytes.empty()) return bytes;
+  const std::uint64_t number = below(random, 2) == 0 ? one_of(random, numbers) : random();
+  const std::size_t place = below(random, bytes.size());
+  const std::size_t size = std::min(std::size_t{1} << below(random, 4), bytes.size() - place);
+  std::memcpy(bytes.data() + place, &number, size);
+  return bytes;
+}
+
+std::string changed(Random& random, std::string bytes, const std::vector<std::string>& pieces) {
+  for (std::size_t left = 1 + below(random, 4); left > 0; --left)
+    bytes = below(random, 2) == 0 ? overwritten(random, std::move(bytes))
+                                  : mutated(random, std::move(bytes), pieces);
+  return bytes;
+}
+
+int changes_of_target() {
+  const char* given = std::getenv("KFORMER_FUZZ_CHANGES");
+  return given == nullptr ? 1200 : std::atoi(given);
+}
+
+void read_all(std::span<const FuzzTarget> targets, int changes = changes_of_target()) {
   const std::vector<std::string> pieces =
       json_pieces({std::string(8, '\xFF'), std::string(8, '\0'), "[[", "=", "\n"});
   for (const FuzzTarget& target : targets) {
@@ -37,8 +66,10 @@ void read_all(std::span<const FuzzTarget> targets) {
       const bool bad = file.filename().string().starts_with("bad_");
       BOOST_TEST(is_read(target, bytes) == !bad, file.string());
       Random random(20260101);
-      for (int change = 0; change < changes; ++change) is_read(target, mutated(random, bytes, pieces));
+      for (int left = changes / static_cast<int>(files.size()); left > 0; --left)
+        is_read(target, changed(random, bytes, pieces));
     }
+    BOOST_TEST_MESSAGE(target.name << ": " << files.size() << " inputs, about " << changes << " changes");
   }
 }
 
@@ -47,8 +78,11 @@ void read_all(std::span<const FuzzTarget> targets) {
 BOOST_AUTO_TEST_SUITE(replay)
 
 BOOST_AUTO_TEST_CASE(checkpoints) { read_all(checkpoint_targets()); }
+BOOST_AUTO_TEST_CASE(checkpoints_of_training) { read_all(training_targets()); }
 BOOST_AUTO_TEST_CASE(texts) { read_all(text_targets()); }
 BOOST_AUTO_TEST_CASE(training_data) { read_all(data_targets()); }
+// Changed at random, they would test libhdf5 rather than its callers.
+BOOST_AUTO_TEST_CASE(hdf5_files) { read_all(hdf5_targets(), 0); }
 BOOST_AUTO_TEST_CASE(decks) { read_all(deck_targets()); }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -16,10 +16,12 @@ struct FuzzTarget {
   void (*read)(std::string_view bytes);
 };
 
-std::span<const FuzzTarget> checkpoint_targets();  ///< safetensors, GGUF, index of shards, config.json
+std::span<const FuzzTarget> checkpoint_targets();  ///< safetensors, packed weights, GGUF, shards, config.json
+std::span<const FuzzTarget> training_targets();    ///< checkpoints of training
 std::span<const FuzzTarget> text_targets();        ///< tokenizers, chat templates
-std::span<const FuzzTarget> data_targets();        ///< training data
-std::span<const FuzzTarget> deck_targets();        ///< decks of every kind
+std::span<const FuzzTarget> data_targets();        ///< training data and the cache of tokens
+std::span<const FuzzTarget> hdf5_targets();        ///< tokens, and a file where results are to be written
+std::span<const FuzzTarget> deck_targets();        ///< decks of every kind, and overrides of their keys
 
 /// The target of this name, or nothing.
 const FuzzTarget* find_fuzz_target(std::string_view name);

@@ -31,15 +31,14 @@ void read_tokenizer_json(std::string_view bytes) {
   tokenise(*open_tokenizer(TokenizerFormat::hf, folder.folder()));
 }
 
+constexpr std::string_view small_tokenizer =
+    R"({"added_tokens": [{"id": 0, "content": "<s>", "special": true}], "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+        "post_processor": null, "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}})";
+
 // A file that stands beside a tokenizer and says which of its tokens begin and end a text.
 void read_beside_tokenizer(const InputFolder& folder, std::string_view bytes) {
-  constexpr std::string_view tokenizer =
-      R"({"added_tokens": [{"id": 0, "content": "<s>", "special": true}], "normalizer": null,
-          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
-          "post_processor": null, "decoder": {"type": "ByteLevel"},
-          "model": {"type": "BPE", "vocab": {"<s>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]}})";
-  const auto file = folder.folder() / "tokenizer.json";
-  if (!std::filesystem::exists(file)) put_contents(file, std::string(tokenizer));
   folder.put(bytes);
   const auto opened = open_tokenizer(TokenizerFormat::hf, folder.folder());
   tokenise(*opened);
@@ -47,12 +46,12 @@ void read_beside_tokenizer(const InputFolder& folder, std::string_view bytes) {
 }
 
 void read_tokenizer_config(std::string_view bytes) {
-  static const InputFolder folder("tokenizer_config.json");
+  static const InputFolder folder("tokenizer_config.json", {{"tokenizer.json", small_tokenizer}});
   read_beside_tokenizer(folder, bytes);
 }
 
 void read_generation_config(std::string_view bytes) {
-  static const InputFolder folder("generation_config.json");
+  static const InputFolder folder("generation_config.json", {{"tokenizer.json", small_tokenizer}});
   read_beside_tokenizer(folder, bytes);
 }
 

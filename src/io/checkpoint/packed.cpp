@@ -49,7 +49,9 @@ std::string packed_text(const CheckpointTensor& tensor) {
 
 std::map<std::string, CheckpointTensor> packed_tensors(const SafetensorsFile& file, const std::string& path) {
   std::map<std::string, CheckpointTensor> tensors;
-  for (const auto& [key, text] : file.metadata()) {
+  for (const auto& noted : file.metadata()) {
+    // Lambdas of clang before 16 capture no structured bindings.
+    const std::string &key = noted.first, &text = noted.second;
     if (!key.starts_with(prefix)) continue;
     const std::string name = key.substr(prefix.size());
     const auto refuse = [&](const std::string& reason) {

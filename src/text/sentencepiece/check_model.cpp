@@ -99,7 +99,8 @@ void check_charsmap(std::string_view map, const std::string& file) {
   constexpr std::uint32_t leaf = 1U << 31, has_leaf = 1U << 8, far = 1U << 9, any_byte = 0xFF;
   for (std::size_t i = 0; i < units; ++i) {
     const std::uint32_t unit = unit_at(i);
-    if ((unit & leaf) != 0) continue;
+    // A search begins at unit 0, whatever it says that it is.
+    if (i > 0 && (unit & leaf) != 0) continue;
     const std::size_t base = i ^ (std::size_t{unit >> 10} << ((unit & far) != 0 ? 8 : 0));
     if ((base | any_byte) >= units) wrong("its search tree points outside of itself");
     if ((unit & has_leaf) != 0 && (unit_at(base) & ~leaf) >= texts) wrong("a text lies outside of it");
