@@ -87,8 +87,8 @@ class TokenHdf5 {
     return static_cast<std::int64_t>(count);
   }
 
-  // HDF5 believes what a file says of its sizes: it copies compact values without a look at how many there are, and
-  // reads whole chunks into memory, however few of their values are wanted.
+  // HDF5 believes what a file says of its sizes: it copies compact values without a look at how many there are,
+  // and reads whole chunks into memory, however few of their values are wanted.
   void check_sizes(const hdf5::PropertyList& made, const hdf5::Datatype& type, std::uint64_t count,
                    std::uint64_t stored, const char* name) const {
     const std::uint64_t bytes = H5Tget_size(type.get());

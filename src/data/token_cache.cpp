@@ -73,8 +73,8 @@ std::optional<Header> header_of(std::span<const std::byte> bytes, const ContentH
 
 /// Whether documents and marks are those of the tokens. The checksum does not say so: anyone can compute it.
 bool fits_together(const TokenShard& shard, std::int64_t tokens) {
-  return shard.offsets.front() == 0 && shard.offsets.back() == tokens && std::ranges::is_sorted(shard.offsets) &&
-         (shard.learnt.empty() || count_of(shard.learnt) == tokens);
+  return shard.offsets.front() == 0 && shard.offsets.back() == tokens &&
+         std::ranges::is_sorted(shard.offsets) && (shard.learnt.empty() || count_of(shard.learnt) == tokens);
 }
 
 /// What an image contains; nothing if it is damaged.
