@@ -52,7 +52,7 @@ std::string changed(Random& random, std::string bytes, const std::vector<std::st
 
 int changes_of_target() {
   const char* given = std::getenv("KFORMER_FUZZ_CHANGES");
-  return given == nullptr ? 1200 : std::atoi(given);
+  return given == nullptr ? 400 : std::atoi(given);
 }
 
 void read_all(std::span<const FuzzTarget> targets, int changes = changes_of_target()) {
