@@ -158,6 +158,11 @@ BOOST_AUTO_TEST_CASE(lying_counts_and_lengths_are_refused) {
   for (const std::uint32_t type : {0U, 4U, 7U, 8U, 9U, 12U})
     BOOST_TEST(reason(with_metadata("k", array_value(type, huge / 2, ""))).find("is the file truncated?") !=
                std::string::npos);
+  // 2^61 + 1 elements of 8 bytes: 8 bytes to who multiplies in 64 bits.
+  BOOST_TEST(
+      reason(with_metadata("k", array_value(10, (1ULL << 61) + 1, raw<std::uint64_t>(0)))) ==
+      "the value of 'k' at byte 49 takes 2305843009213693953 times 8 bytes, but only 15 follow; is the file "
+      "truncated?");
   BOOST_TEST(reason(with_metadata("k", raw<std::uint32_t>(13))) == "the value of 'k' has the unknown type 13");
   BOOST_TEST(reason(with_metadata("k", bool_value(2))) == "the value of 'k' is a bool, but neither 0 nor 1");
   BOOST_TEST(reason(with_metadata("", u32_value(1))) == "the key of a metadata value is empty");

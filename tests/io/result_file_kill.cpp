@@ -35,8 +35,9 @@ using kformer::Testing::ScratchDirectory;
   }
 }
 
-/// Starts the writer, kills it after `delay`, and returns the number of cases it last announced.
-int run_and_kill(const std::filesystem::path& path, std::chrono::microseconds delay) {
+/// Starts the writer, kills it `delay` after its start or after its first case, and returns the number of cases it last
+/// announced.
+int run_and_kill(const std::filesystem::path& path, std::chrono::microseconds delay, bool after_first_case) {
   int pipe_ends[2];
   BOOST_REQUIRE(::pipe(pipe_ends) == 0);
   const pid_t writer = ::fork();
@@ -50,13 +51,17 @@ int run_and_kill(const std::filesystem::path& path, std::chrono::microseconds de
     }
   }
   ::close(pipe_ends[1]);
+  int announced = 0;
+  const auto read_announcement = [&] {
+    return ::read(pipe_ends[0], &announced, sizeof(announced)) == sizeof(announced);
+  };
+  if (after_first_case) BOOST_TEST(read_announcement());
   std::this_thread::sleep_for(delay);
   ::kill(writer, SIGKILL);
   int status = 0;
   ::waitpid(writer, &status, 0);
   BOOST_TEST((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL), "the writer ended before it was killed");
-  int announced = 0;
-  while (::read(pipe_ends[0], &announced, sizeof(announced)) == sizeof(announced)) {
+  while (read_announcement()) {
   }
   ::close(pipe_ends[0]);
   return announced;
@@ -74,7 +79,8 @@ BOOST_AUTO_TEST_CASE(a_killed_writer_leaves_all_finished_cases_readable) {
     const ScratchDirectory scratch;
     const auto part = scratch / "run.h5.part";
     const std::chrono::microseconds delay(microseconds(random));
-    const int announced = run_and_kill(scratch / "run.h5", delay);
+    // A busy machine may write no case in the first tenth of a second.
+    const int announced = run_and_kill(scratch / "run.h5", delay, round % 2 == 1);
     BOOST_TEST_CONTEXT("round " << round << ", killed after " << delay.count() << " us, announced "
                                 << announced) {
       if (!std::filesystem::exists(part)) {
@@ -102,7 +108,7 @@ BOOST_AUTO_TEST_CASE(a_killed_writer_leaves_all_finished_cases_readable) {
       }
     }
   }
-  BOOST_TEST(rounds_with_cases > 20);
+  BOOST_TEST(rounds_with_cases >= 50);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

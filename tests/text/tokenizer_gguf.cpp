@@ -84,6 +84,8 @@ BOOST_AUTO_TEST_CASE(types_tell_special_tokens) {
   BOOST_TEST(gguf->encode_with_special("1<|end|>") == (Ids{'1', 259}));
   BOOST_TEST(gguf->encode("1user") == (Ids{'1', 260}));
   BOOST_TEST(gguf->decode(Ids{'1', 259, 260}) == "1user");
+  vocabulary.eot = 260;
+  BOOST_TEST(make_tokenizer(vocabulary, "m")->eos() == (Ids{259, 260}));
 }
 
 BOOST_AUTO_TEST_CASE(beginnings_are_added_as_the_file_or_the_family_says) {
@@ -111,6 +113,14 @@ BOOST_AUTO_TEST_CASE(scores_order_merges) {
   vocabulary.add_space_prefix = false;
   BOOST_TEST(make_tokenizer(vocabulary, "m")->encode("ab a") == (Ids{8, 9}));
   BOOST_TEST(make_tokenizer(vocabulary, "m")->decode(Ids{10}) == " ab");
+}
+
+// As in the programs that these files are from, and unlike tokenizer.json.
+BOOST_AUTO_TEST_CASE(of_two_equal_merges_the_first_counts) {
+  GgufVocabulary vocabulary = byte_level_vocabulary("gpt-2");
+  vocabulary.tokens[257] = "23";
+  vocabulary.merges = {"1 2", "2 3", "1 2"};
+  BOOST_TEST(make_tokenizer(vocabulary, "m")->encode("123") == (Ids{256, '3'}));
 }
 
 BOOST_AUTO_TEST_CASE(broken_vocabularies_are_refused) {
