@@ -55,6 +55,13 @@ BOOST_AUTO_TEST_CASE(best_merges_go_first) {
   }
 }
 
+// As in the library that these files are from, and unlike GGUF.
+BOOST_AUTO_TEST_CASE(of_two_equal_merges_the_last_counts) {
+  TokenizerJson json = byte_level({"ab", "bc"});
+  json.merges = R"(["a b","b c","a b"])";
+  BOOST_TEST(open_json(json.text())->encode("abc") == (Ids{'a', 257}));
+}
+
 BOOST_AUTO_TEST_CASE(words_that_are_tokens_may_be_left_alone) {
   TokenizerJson json = byte_level({"ab", "abc"});
   json.merges = R"(["a b"])";
@@ -104,6 +111,29 @@ BOOST_AUTO_TEST_CASE(bytes_stand_in_for_unknown_characters) {
   BOOST_TEST(hf->decode(Ids{5, 8, 3, 4}) == " a\xC3\xA9");
   BOOST_TEST(hf->decode(Ids{3}) == "\xEF\xBF\xBD");
   BOOST_TEST(hf->encode_with_special("<s>a") == (Ids{1, 8}));
+}
+
+BOOST_AUTO_TEST_CASE(special_tokens_are_found_before_the_text_is_normalised) {
+  TokenizerJson json = byte_level({"<|X|>", "Y"});
+  json.members["normalizer"] = R"({"type":"Replace","pattern":{"String":"X"},"content":"Y"})";
+  json.members["added_tokens"] =
+      R"([{"id":256,"content":"<|X|>","special":true},{"id":257,"content":"Y","special":false}])";
+  BOOST_TEST(open_json(json.text())->encode_with_special("<|X|>X") == (Ids{256, 257}));
+}
+
+BOOST_AUTO_TEST_CASE(a_space_is_put_before_the_text_as_the_scheme_says) {
+  const std::map<std::string, Ids> expected{{"always", {3, 4, 3}}, {"first", {3, 4, 2}}, {"never", {2, 4, 2}}};
+  for (const auto& [scheme, ids] : expected) {
+    TokenizerJson json{{"<unk>", space, "a", space + "a", "<s>"},
+                       R"([[")" + space + R"(","a"]])",
+                       R"(,"unk_token":"<unk>")",
+                       {}};
+    json.members["pre_tokenizer"] =
+        R"({"type":"Metaspace","replacement":")" + space + R"(","prepend_scheme":")" + scheme + "\"}";
+    json.members["decoder"] = json.members["pre_tokenizer"];
+    json.members["added_tokens"] = R"([{"id":4,"content":"<s>","special":true}])";
+    BOOST_TEST(open_json(json.text())->encode_with_special("a<s>a") == ids, scheme);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(added_tokens_are_found_as_they_are_spelled) {
