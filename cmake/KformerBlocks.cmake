@@ -101,10 +101,15 @@ function(kformer_compile_fast target)
   set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, compiled once per
-# instruction set (generic, avx2, avx512 and those named) and chosen between at run time. The flags stay with these files:
-# nothing else is compiled for more than the compiler's default processor.
+# kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, by the next function.
 function(kformer_add_simd_kernels library block)
+  kformer_add_simd_file(${library} ${block} ${PROJECT_SOURCE_DIR}/src/ops/${block}/host/kernels.cpp ${ARGN})
+endfunction()
+
+# kformer_add_simd_file(<library> <name> <file> [<set>...]): the file in the library, compiled once per instruction set
+# (generic, avx2, avx512 and those named) and chosen between at run time. The flags stay with these files: nothing else is
+# compiled for more than the compiler's default processor.
+function(kformer_add_simd_file library name file)
   set(sets generic)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND sets avx2 avx512 ${ARGN})
@@ -115,14 +120,15 @@ function(kformer_add_simd_kernels library block)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
   set(flags_avx512_vnni ${flags_avx512} -mavx512vnni)
   foreach(isa IN LISTS sets)
-    set(objects kformer_${block}_${isa})
-    add_library(${objects} OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/host/kernels.cpp)
+    set(objects kformer_${name}_${isa})
+    add_library(${objects} OBJECT ${file})
     target_compile_features(${objects} PRIVATE cxx_std_20)
     target_compile_definitions(${objects} PRIVATE KFORMER_ISA=${isa})
     # Sums of products become fused multiply-adds; comparisons raise no floating-point exceptions anybody would see.
     target_compile_options(${objects} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
     # Of the public headers only those without functions: what this instruction set compiles must stay here.
-    target_include_directories(${objects} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}
+                                                  ${PROJECT_SOURCE_DIR}/include)
     if(BUILD_SHARED_LIBS)
       set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     endif()

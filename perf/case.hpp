@@ -15,7 +15,7 @@ namespace kformer::perf {
 
 /// What a call cannot be faster than.
 enum class Limit {
-  arithmetic,  ///< its operations at the rate of `measure::flop_rate_limit`
+  arithmetic,  ///< its operations at the rate of `measure::flop_rate_limit`, or of `int8_rate_limit`
   memory,      ///< its bytes at the bandwidth of `measure::Bandwidths::largest`
   sum          ///< both in sequence: parts of either kind
 };
@@ -27,8 +27,9 @@ struct Case {
   DType dtype = DType::f32;
   std::string tail;  ///< which shape, such as `H2048`
   Limit limit = Limit::memory;
-  double flops = 0;  ///< by the field's convention; of a sum those of its arithmetic parts
-  double bytes = 0;  ///< the least it must move, every operand once; of a sum those of its memory parts
+  double flops = 0;   ///< by the field's convention; of a sum those of its arithmetic parts
+  double bytes = 0;   ///< the least it must move, every operand once; of a sum those of its memory parts
+  bool int8 = false;  ///< whether its operations are products of 8-bit activations
   std::vector<std::pair<const char*, std::int64_t>> shape;  ///< so that other programs can run the same case
   std::function<std::unique_ptr<Run>()> make;               ///< \throws NotSupported if no kernel accepts it
 

@@ -15,12 +15,15 @@ class LimitSamples {
   /// Seconds that a call of the case takes at least.
   double least_seconds(const Case& c) {
     double seconds = 0;
-    if (c.limit != Limit::memory) seconds += c.flops / measure::flop_rate_limit(m_exec, c.dtype);
+    if (c.limit != Limit::memory) seconds += c.flops / flop_rate(c);
     if (c.limit != Limit::arithmetic) seconds += c.bytes / bandwidth();
     return seconds;
   }
 
  private:
+  double flop_rate(const Case& c) const {
+    return c.int8 ? measure::int8_rate_limit(m_exec) : measure::flop_rate_limit(m_exec, c.dtype);
+  }
   double bandwidth() {
     if (!m_bandwidths) m_bandwidths.emplace(measure::copied_doubles<Space>, measure::brief);
     return m_bandwidths->largest();

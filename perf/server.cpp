@@ -27,7 +27,8 @@ Json description(const Case& c) {
             {"dtype", kformer::to_string(c.dtype)},
             {"limit", to_string(c.limit)},
             {"flops", c.flops},
-            {"bytes", c.bytes}};
+            {"bytes", c.bytes},
+            {"int8", c.int8}};
   for (const auto& [key, number] : c.shape) json[key] = number;
   return json;
 }

@@ -94,6 +94,8 @@ constexpr LimitColumn limit_columns[] = {
     {"fma_rate_f64", &Limits::fma_rate_f64, "1/s", "FLOP/s of the same in double"},
     {"pair_rate_bf16", &Limits::pair_rate_bf16, "1/s",
      "FLOP/s of pairs of bf16 products summed in float, 0 where a host has no such instruction"},
+    {"dot_rate_int8", &Limits::dot_rate_int8, "1/s",
+     "operations/s of products of bytes summed in integers, two each, 0 where a host has no such instruction"},
     {"copy_bandwidth", &Limits::copy_bandwidth, "byte/s",
      "bytes read and written by a copy that exceeds the caches"},
     {"stream_bandwidth", &Limits::stream_bandwidth, "byte/s", "the same by non-temporal stores"},

@@ -26,7 +26,7 @@ class Forward {
     const QuantizedOutput weight{s.format, m_weight.data(), s.out, s.in};
     if (s.one_scale) {
       const Array<std::byte*> workspace("kformer::perf::workspace",
-                                        ternary_quantize_workspace_bytes(exec, s.out, s.in));
+                                        ternary_quantize_workspace_bytes(exec, weight));
       ternary_quantize(exec, numbers, weight, Workspace(workspace));
     } else {
       quantize(exec, numbers, weight);
@@ -45,8 +45,7 @@ class Forward {
   Array<std::byte*> m_weight;
 };
 
-// Of one row memory sets the pace; of several, and of ternary weights against multiply-adds of floats,
-// arithmetic.
+// Of one row memory sets the pace, of several arithmetic.
 Case make_case(DType dtype, const std::string& model, const Shape& s) {
   const bool is_int8 = s.activations == Activations::int8;
   return {.block = is_ternary(s.format) ? "ternary" : "quantized",
@@ -54,10 +53,11 @@ Case make_case(DType dtype, const std::string& model, const Shape& s) {
           .dtype = dtype,
           .tail = model + '/' + to_string(s.format) + (s.one_scale ? "_one_scale" : "") + "/rows" +
                   std::to_string(s.rows),
-          .limit = s.rows > 1 || is_ternary(s.format) ? Limit::arithmetic : Limit::memory,
+          .limit = s.rows > 1 ? Limit::arithmetic : Limit::memory,
           .flops = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out),
           .bytes = static_cast<double>(quantized_bytes(s.format, s.out, s.in)) +
                    bytes_of_arrays(1, s.rows * (s.in + s.out), dtype),
+          .int8 = is_int8,
           .shape = {{"rows", s.rows}, {"in", s.in}, {"out", s.out}},
           .make = rotating<Forward>(dtype, s)};
 }

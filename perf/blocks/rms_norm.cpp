@@ -2,7 +2,7 @@
 #include "kformer/ops/rms_norm.hpp"
 
 #include "blocks/block_cases.hpp"
-#include "blocks/elementwise.hpp"
+#include "passes/passes.hpp"
 
 namespace kformer::perf {
 
@@ -36,7 +36,7 @@ class Forward {
           exec,
           RmsNormResidualForwardOperands{
               .x = m_x, .residual = m_residual, .weight = m_weight, .sum = m_sum, .y = m_y, .rstd = m_rstd});
-    if (m_form == Form::unfused) combine(exec, m_x, m_residual, m_sum, Sum());
+    if (m_form == Form::unfused) add(exec, tensor_ref(m_x), tensor_ref(m_residual), tensor_ref(m_sum));
     rms_norm_forward(exec, m_form == Form::plain ? m_x : m_sum, m_weight, m_y, m_rstd);
   }
 
@@ -81,7 +81,7 @@ class Backward {
         RmsNormBackwardOperands{
             .x = m_x, .weight = m_weight, .rstd = m_rstd, .dy = m_dy, .dx = m_dx, .dweight = m_dweight},
         m_workspace);
-    if (m_form == Form::unfused) add_to(exec, m_dsum, m_dx);
+    if (m_form == Form::unfused) add(exec, tensor_ref(m_dx), tensor_ref(m_dsum), tensor_ref(m_dx));
   }
 
  private:

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "blocks/block_cases.hpp"
-#include "blocks/elementwise.hpp"
+#include "passes/passes.hpp"
 
 namespace kformer::perf {
 
@@ -27,36 +27,6 @@ LlamaConfig heads_of(std::int64_t hidden) {
   config.num_attention_heads = hidden / config.head_dim;
   config.num_key_value_heads = std::max<std::int64_t>(1, config.num_attention_heads / 4);
   return config;
-}
-
-// As modeling_llama of transformers has it: x · cos + rotate_half(x) · sin, on the columns of q and k at once.
-template <class T>
-void exchange_halves(const Space& exec, const Array<T**>& x, const Array<T**>& exchanged, std::size_t half) {
-  for_each_part(
-      exec, "kformer::perf::rotate_half", exchanged.extent(0), exchanged.extent(1), half,
-      KOKKOS_LAMBDA(std::size_t row, std::size_t first, std::size_t begin, std::size_t end) {
-        const bool upper = first / half % 2 == 1;
-        const T* KOKKOS_RESTRICT from = &x(row, upper ? first - half : first + half);
-        T* KOKKOS_RESTRICT to = &exchanged(row, first);
-        for (std::size_t i = begin; i < end; ++i) to[i] = upper ? from[i] : T(-compute_t<T>(from[i]));
-      });
-}
-
-template <class T>
-void rotate(const Space& exec, const Array<T**>& x, const Array<T**>& exchanged,
-            const Array<compute_t<T>**>& cos, const Array<compute_t<T>**>& sin, const Array<T**>& rotated) {
-  using C = compute_t<T>;
-  for_each_part(
-      exec, "kformer::perf::rotate", rotated.extent(0), rotated.extent(1), cos.extent(1),
-      KOKKOS_LAMBDA(std::size_t row, std::size_t first, std::size_t begin, std::size_t end) {
-        const std::size_t position = row % cos.extent(0);
-        const C* KOKKOS_RESTRICT c = &cos(position, 0);
-        const C* KOKKOS_RESTRICT s = &sin(position, 0);
-        const T* KOKKOS_RESTRICT a = &x(row, first);
-        const T* KOKKOS_RESTRICT b = &exchanged(row, first);
-        T* KOKKOS_RESTRICT to = &rotated(row, first);
-        for (std::size_t i = begin; i < end; ++i) to[i] = T(C(a[i]) * c[i] + C(b[i]) * s[i]);
-      });
 }
 
 // Queries and keys are columns of one product, as in a layer.
@@ -100,9 +70,11 @@ class Call {
                                                             width, n(count), dim, dim, 1));
   }
 
+  // As modeling_llama of transformers has it: x · cos + rotate_half(x) · sin, on the columns of q and k at once.
   void launch_unfused(const Space& exec) const {
-    exchange_halves(exec, m_qkv, m_exchanged, m_cos.extent(1));
-    rotate(exec, m_qkv, m_exchanged, m_cos, m_sin, m_rotated);
+    const TensorRef x = tensor_ref(m_qkv), exchanged = tensor_ref(m_exchanged);
+    rotate_half(exec, x, static_cast<std::int64_t>(m_cos.extent(1)), exchanged);
+    apply_rotation(exec, x, exchanged, tensor_ref(m_cos), tensor_ref(m_sin), tensor_ref(m_rotated));
   }
 
   using C = compute_t<T>;

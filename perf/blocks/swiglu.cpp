@@ -2,7 +2,7 @@
 #include "kformer/ops/swiglu.hpp"
 
 #include "blocks/block_cases.hpp"
-#include "blocks/elementwise.hpp"
+#include "passes/passes.hpp"
 
 namespace kformer::perf {
 
@@ -57,7 +57,7 @@ class Unfused {
     const Kokkos::View<T**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> ones(
         m_one.data(), Kokkos::LayoutStride(m_y.extent(0), 0, m_y.extent(1), 1));
     swiglu_forward(exec, m_in.gate(), ones, m_silu);
-    combine(exec, m_silu, m_in.up(), m_y, Product());
+    multiply(exec, tensor_ref(m_silu), tensor_ref(m_in.up()), tensor_ref(m_y));
   }
 
  private:

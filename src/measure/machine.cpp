@@ -42,6 +42,7 @@ std::string describe(const std::string& space, const MachineLimits& limits) {
                                  giga(limits.fma_rate_f32), giga(limits.fma_rate_f64));
   if (limits.pair_rate_bf16 > 0)
     text += fmt::format("; bf16 pairs {:.1f} GFLOP/s", giga(limits.pair_rate_bf16));
+  if (limits.dot_rate_int8 > 0) text += fmt::format("; bytes {:.1f} Gop/s", giga(limits.dot_rate_int8));
   return text +
          fmt::format(
              "; read {:.1f} GB/s, update {:.1f}, copy {:.1f}, non-temporal copy {:.1f} (host: {})\n"

@@ -14,6 +14,8 @@ struct MachineLimits {
   double fma_rate_f64 = 0;  ///< FLOP/s in double
   /// FLOP/s of pairs of bf16 products summed in float; 0 where the host has no such instruction.
   double pair_rate_bf16 = 0;
+  /// Operations/s of products of bytes summed in integers, two each; 0 where the host has no such instruction.
+  double dot_rate_int8 = 0;
   double copy_bandwidth = 0;    ///< byte/s read and written by a copy that exceeds the caches
   double stream_bandwidth = 0;  ///< the same by non-temporal stores
   double update_bandwidth = 0;  ///< byte/s read and written by an update in place

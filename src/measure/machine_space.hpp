@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <type_traits>
 
 #include "kformer/ops/linear.hpp"
 #include "measure/bursts/host_bursts.hpp"
@@ -194,6 +195,10 @@ void launch_device_fma(const Exec& exec, const Sums& sums, std::int64_t iteratio
       });
 }
 
+/// Of every product: a half, or four bytes of 1.
+template <class T>
+inline constexpr T factor_of_burst = std::is_integral_v<T> ? T(0x01010101) : T(0.5);
+
 /// FLOP/s of a burst on all threads of a host at once.
 template <class Exec, class T>
 double burst_rate(const Exec& exec, const ArithmeticBurst<T>& burst, const SamplingPlan& plan) {
@@ -202,7 +207,7 @@ double burst_rate(const Exec& exec, const ArithmeticBurst<T>& burst, const Sampl
   const Kokkos::View<T*, Kokkos::HostSpace> sums("kformer::measure::sums",
                                                  static_cast<std::size_t>(exec.concurrency()));
   return rate_of_threads(exec, burst.flops_per_iteration * static_cast<double>(iterations), 8 * plan.repeats,
-                         [=](std::int64_t i) { sums(i) += burst.run(iterations, T(0.5)); });
+                         [=](std::int64_t i) { sums(i) = burst.run(iterations, factor_of_burst<T>); });
 }
 
 /// FLOP/s of multiply-adds on all threads at once: by host instructions where the space runs on the host, by a
@@ -229,11 +234,20 @@ double pair_rate(const Exec& exec, const SamplingPlan& plan) {
 }
 
 template <class Exec>
+double dot_rate(const Exec& exec, const SamplingPlan& plan) {
+  if constexpr (is_host<Exec>)
+    return burst_rate(exec, host_bursts().int8, plan);
+  else
+    return 0;
+}
+
+template <class Exec>
 MachineLimits machine_limits_on() {
   const Exec exec;
   MachineLimits limits{.fma_rate_f32 = fma_rate<Exec, float>(exec, thorough),
                        .fma_rate_f64 = fma_rate<Exec, double>(exec, thorough),
                        .pair_rate_bf16 = pair_rate(exec, thorough),
+                       .dot_rate_int8 = dot_rate(exec, thorough),
                        .matmul_rate_f32 = matmul_rate<Exec, float>(exec, thorough),
                        .matmul_rate_f64 = matmul_rate<Exec, double>(exec, thorough),
                        .matmul_rate_bf16 = matmul_rate<Exec, bf16>(exec, thorough),
@@ -257,14 +271,20 @@ double flop_rate_limit(const Exec& exec, DType dtype) {
     return dtype == DType::bf16 ? matmul_rate<Exec, bf16>(exec, brief) : matmul_rate<Exec, f16>(exec, brief);
 }
 
+/// Operations/s that a kernel cannot exceed whose products are of 8-bit activations: of bytes, or of floats where these
+/// are faster.
+template <class Exec>
+double int8_rate_limit(const Exec& exec) {
+  return std::max(flop_rate_limit(exec, DType::f32), dot_rate(exec, brief));
+}
+
 template <class Exec>
 CaseLimits case_limits_on(DType dtype, double bytes) {
   constexpr std::int64_t least_per_thread = 1024;
   const auto doubles = static_cast<std::int64_t>(bytes / (2 * sizeof(double)));
   const Bandwidths<Exec> bandwidths(
       std::clamp(doubles, least_per_thread * Exec().concurrency(), copied_doubles<Exec>), brief);
-  return {.flop_rate = flop_rate_limit(Exec(), dtype),
-          .bandwidth = bandwidths.largest()};
+  return {.flop_rate = flop_rate_limit(Exec(), dtype), .bandwidth = bandwidths.largest()};
 }
 
 }  // namespace kformer::measure

@@ -102,6 +102,8 @@ class Results(AttentionTest):
             self.assertTrue((cases["share_of_fma_peak"][()] <= cases["share_of_limit"][()] * (1 + 1e-12)).all())
             np.testing.assert_array_equal(cases["predicted_bytes"][()], cases["peak_bytes"][()])
             self.assertTrue((file["machine/fma_rate_f32"][()] > file["machine/fma_rate_f64"][()] / 2).all())
+            of_bytes = file["machine/dot_rate_int8"][()]
+            self.assertTrue(((of_bytes == 0) | (of_bytes > file["machine/fma_rate_f32"][()] / 2)).all())
             for kind in ["copy", "stream", "update", "read"]:
                 self.assertTrue((file[f"machine/{kind}_bandwidth"][()] > 1e8).all(), kind)
             self.check_limits(cases)

@@ -21,20 +21,30 @@ def aggregate(name, which, time):
             "real_time": time, "time_unit": "ms"}
 
 
+def shares(name, values, limit="% of peak"):
+    return [{**entry, "% of BLAS": 1, limit: share} for entry, share in zip(repetitions(name, [1] * len(values)), values)]
+
+
 class Compare(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def write(self, name, benchmarks, threads="1"):
+    def write(self, name, benchmarks, threads="1", isa="avx9"):
         path = self.folder / name
-        path.write_text(json.dumps({"context": {"threads": threads}, "benchmarks": benchmarks}), encoding="utf-8")
+        path.write_text(json.dumps({"context": {"threads": threads, "peak_isa": isa}, "benchmarks": benchmarks}),
+                        encoding="utf-8")
         return path
 
-    def compare(self, baseline, new, *options):
+    def run_it(self, baseline, new, *options):
         done = subprocess.run([sys.executable, "-B", PROGRAM, baseline, new, *options], capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
+
+
+class Times(Compare):
+    def compare(self, baseline, new, *options):
+        return self.run_it(baseline, new, "--times", *options)
 
     def test_slower_beyond_the_threshold(self):
         old = self.write("old.json", repetitions("a", [10]) + repetitions("b", [10]))
@@ -42,8 +52,8 @@ class Compare(unittest.TestCase):
         code, out, _ = self.compare(old, new)
         self.assertEqual(code, 1)
         self.assertIn("1 of 2 slower by more than 5 %", out)
-        self.assertRegex(out, r"a +10\.0000 +10\.4000 +1\.040\n")
-        self.assertRegex(out, r"b +10\.0000 +10\.6000 +1\.060  slower\n")
+        self.assertRegex(out, r"a +10\.0000 +10\.4000 ms +1\.040\n")
+        self.assertRegex(out, r"b +10\.0000 +10\.6000 ms +1\.060  slower\n")
 
     def test_threshold_is_an_option(self):
         old, new = self.write("old.json", repetitions("a", [10])), self.write("new.json", repetitions("a", [11]))
@@ -89,10 +99,55 @@ class Compare(unittest.TestCase):
         self.refused(good, self.write("empty.json", []), "empty.json: has no benchmarks; write it with --benchmark_out")
         self.refused(good, self.write("other.json", repetitions("b", [1])), "other.json: lacks a")
         self.refused(good, self.write("threads.json", repetitions("a", [1]), "2"), "measured with 1 and 2 threads")
+        self.refused(good, self.write("isa.json", repetitions("a", [1]), isa="avx8"),
+                     "measured with avx9 and avx8 as the instructions of the limit")
         failed = [{"name": "a", "run_type": "iteration", "error_occurred": True, "error_message": "no kernel"}]
         self.refused(good, self.write("failed.json", failed), "failed.json: a failed: no kernel")
         (self.folder / "text.json").write_text("{", encoding="utf-8")
         self.refused(good, self.folder / "text.json", "text.json: not JSON")
+
+
+class Shares(Compare):
+    def refused(self, old, new, words):
+        code, _, err = self.run_it(old, new)
+        self.assertEqual(code, 2)
+        self.assertIn(words, err)
+
+    def test_a_smaller_share_is_slower(self):
+        old = self.write("old.json", shares("a", [80]) + shares("b", [80], "% of bandwidth") + shares("c", [80], "% of limit"))
+        new = self.write("new.json", shares("a", [77]) + shares("b", [75], "% of bandwidth") + shares("c", [90], "% of limit"))
+        code, out, _ = self.run_it(old, new)
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"a +80\.0000 +77\.0000 % of peak +1\.039\n")
+        self.assertRegex(out, r"b +80\.0000 +75\.0000 % of bandwidth +1\.067  slower\n")
+        self.assertRegex(out, r"c +80\.0000 +90\.0000 % of limit +0\.889\n")
+        self.assertIn("1 of 3 slower by more than 5 %", out)
+        self.assertEqual(self.run_it(old, new, "--threshold", "0.1")[0], 0)
+
+    def test_times_do_not_count(self):
+        old, new = shares("a", [80]), shares("a", [80])
+        new[0]["real_time"] = 9
+        old, new = self.write("old.json", old), self.write("new.json", new)
+        self.assertEqual(self.run_it(old, new)[0], 0)
+        self.assertEqual(self.run_it(old, new, "--times")[0], 1)
+
+    def test_median_of_the_repetitions(self):
+        old, new = self.write("old.json", shares("a", [80, 80, 80])), self.write("new.json", shares("a", [80, 10, 99]))
+        self.assertEqual(self.run_it(old, new)[0], 0)
+
+    def test_the_suffix_of_manual_times_is_no_part_of_the_name(self):
+        old, new = self.write("old.json", shares("a", [80])), self.write("new.json", shares("a/manual_time", [80]))
+        self.assertEqual(self.run_it(old, new)[0], 0)
+
+    def test_what_cannot_be_compared(self):
+        good = self.write("good.json", shares("a", [80]))
+        self.refused(good, self.write("times.json", repetitions("a", [1])),
+                     "times.json: a has no share of a limit; compare the times (--times)")
+        self.refused(good, self.write("limit.json", shares("a", [80], "% of limit")), "a: % of peak in ")
+        self.refused(good, self.write("threads.json", shares("a", [80]), "2"), "measured with 1 and 2 threads")
+        self.refused(good, self.write("isa.json", shares("a", [80]), isa="avx8"),
+                     "measured with avx9 and avx8 as the instructions of the limit")
+        self.refused(good, self.write("other.json", shares("b", [80])), "other.json: lacks a")
 
 
 if __name__ == "__main__":

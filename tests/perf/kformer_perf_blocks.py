@@ -91,6 +91,16 @@ class Counts(unittest.TestCase):
         ternary = self.cases["ternary/forward_int8/f32/tiny/TQ2_0/rows4"]
         self.assertEqual(ternary["limit"], "arithmetic")
         self.assertEqual(ternary["flops"], 2 * 4 * WIDTH * INNER)
+        self.assertEqual(self.cases["ternary/forward_int8/f32/tiny/TQ2_0/rows1"]["limit"], "memory")
+
+    def test_8_bit_activations_have_a_limit_of_their_own(self):
+        names = {name for name, case in self.cases.items() if case["int8"]}
+        self.assertEqual(names, {name for name in self.cases if name.split("/")[1] == "forward_int8"})
+        limits = [f"limit quantized/{direction}/f32/tiny/Q8_0/rows4" for direction in ("forward", "forward_int8")]
+        about, *answers = PROGRAM.ask("about", *3 * limits)
+        seconds = [answer["seconds"] for answer in answers]
+        if "vnni" in about["isa"]:  # four products where there is one of floats
+            self.assertLess(min(seconds[1::2]), min(seconds[::2]) / 2)
 
     def test_a_layer_is_the_sum_of_its_parts(self):
         layer = self.cases["layer/forward_backward/f32/tiny"]

@@ -21,7 +21,7 @@ class Scripted:
     def __init__(self):
         self.asked = []
         self.paths, self.notes = ["a", "b"], {"note": 1}
-        self._times = {"time": [9.0, 2.0, 4.0, 3.0], "limit": [1.0, 1.5, 3.0], "a": [6.0, 7.0, 50.0], "b": [9.0, 8.0, 8.0]}
+        self._times = {"time": [9.0, 2.0, 4.0, 3.0], "limit": [1.5, 1.0, 3.0], "a": [6.0, 7.0, 50.0], "b": [9.0, 8.0, 8.0]}
 
     def _next(self, who):
         self.asked.append(who)
@@ -47,7 +47,8 @@ class Measure(unittest.TestCase):
 
     def test_ratio_to_the_better_and_share_of_the_limit(self):
         self.assertEqual(self.row["ratio"], 7 / 3)
-        self.assertEqual(self.row["share_of_limit"], 0.5)
+        self.assertEqual(self.row["limit_seconds"], 1.0)
+        self.assertEqual(self.row["share_of_limit"], 1 / 3)
 
     def test_turns_alternate(self):
         self.assertEqual(self.both.asked, ["time", "limit", "time", "a", "b", "limit", "time", "b", "a", "limit", "time", "a", "b"])

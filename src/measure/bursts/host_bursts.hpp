@@ -13,14 +13,15 @@ struct ArithmeticBurst {
   double flops_per_iteration = 0;
 };
 
-/// What this host's processor does at most, by its widest instructions.
+/// What this host's processor does at most, by the widest instructions that kernels use.
 struct HostBursts {
-  const char* instructions;     ///< "avx512f+bf16", "avx512f", "avx2+fma" or "generic"
+  const char* instructions;     ///< "avx512f+vnni+bf16", "avx512f+vnni", "avx512f", "avx2+fma" or "generic"
   ArithmeticBurst<float> f32;   ///< multiply-adds
   ArithmeticBurst<double> f64;  ///< the same
   ArithmeticBurst<float> bf16;  ///< pairs of bf16 products, summed in float; without `run` where there are none
-  double (*read)(const double* from, std::int64_t count);              ///< returns the sum
-  void (*update)(double* values, std::int64_t count);                  ///< in place
+  ArithmeticBurst<std::int32_t> int8;                      ///< products of bytes, summed in integers; the same
+  double (*read)(const double* from, std::int64_t count);  ///< returns the sum
+  void (*update)(double* values, std::int64_t count);      ///< in place
   void (*stream)(const double* from, double* to, std::int64_t count);  ///< a copy by non-temporal stores
 
   template <class T>

@@ -61,6 +61,36 @@ constexpr ArithmeticBurst<float> bf16_burst{bf16_pairs, 2 * flops<float>};
 constexpr ArithmeticBurst<float> bf16_burst{};
 #endif
 
+// What the kernels of quantised weights are made of. Each iteration depends on the one before, so that nothing is
+// computed only once.
+#if defined(__AVX512VNNI__)
+std::int32_t byte_products(std::int64_t iterations, std::int32_t factors) {
+  const __m512i by = _mm512_set1_epi32(factors);
+  __m512i sum[sums];
+  for (int i = 0; i < sums; ++i) sum[i] = _mm512_set1_epi32(i);
+  for (std::int64_t n = 0; n < iterations; ++n)
+    for (int i = 0; i < sums; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], by, by);
+  for (int i = 1; i < sums; ++i) sum[0] = _mm512_add_epi32(sum[0], sum[i]);
+  return _mm512_reduce_add_epi32(sum[0]);
+}
+constexpr ArithmeticBurst<std::int32_t> int8_burst{byte_products, 2.0 * sums * 64};
+#elif defined(__AVX2__)
+constexpr int byte_sums = 10;  // products take registers too
+
+std::int32_t byte_products(std::int64_t iterations, std::int32_t factors) {
+  const __m256i by = _mm256_set1_epi32(factors);
+  __m256i sum[byte_sums];
+  for (int i = 0; i < byte_sums; ++i) sum[i] = _mm256_set1_epi32(i);
+  for (std::int64_t n = 0; n < iterations; ++n)
+    for (int i = 0; i < byte_sums; ++i) sum[i] = _mm256_add_epi16(_mm256_maddubs_epi16(sum[i], by), by);
+  for (int i = 1; i < byte_sums; ++i) sum[0] = _mm256_add_epi16(sum[0], sum[i]);
+  return _mm256_extract_epi32(sum[0], 0);
+}
+constexpr ArithmeticBurst<std::int32_t> int8_burst{byte_products, 2.0 * byte_sums * 32};
+#else
+constexpr ArithmeticBurst<std::int32_t> int8_burst{};
+#endif
+
 using Doubles = Vector<double>::type;
 constexpr std::int64_t unrolled = 8;  // independent vectors
 constexpr std::int64_t step = unrolled * lanes<double>;
@@ -109,6 +139,7 @@ const HostBursts KFORMER_BURSTS_NAME{KFORMER_BURSTS_INSTRUCTIONS,
                                      {multiply_adds<float>, flops<float>},
                                      {multiply_adds<double>, flops<double>},
                                      bf16_burst,
+                                     int8_burst,
                                      read,
                                      update,
                                      stream};
