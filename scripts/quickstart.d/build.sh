@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# The two builds: openmp (without Kokkos Kernels) and serial (with it).
+# The builds: openmp (without Kokkos Kernels), serial (with it), and asan (openmp with sanitizers).
 
-# build_folder openmp|serial
+# build_folder openmp|serial|asan
 build_folder() { printf '%s\n' "$state/build-$route-$1"; }
 
 prepare_to_build() {
@@ -39,9 +39,11 @@ prepare_for_tests() {
   [[ ${1:-} == full ]] || return 0
   [[ $route != debian ]] || unpack_kokkos serial
   configure serial all
+  configure asan all
 }
 
-# The second build is for what differs in it: the kernels on Serial, the drivers, and the package of the library.
+# The second build is for what differs in it: the kernels on Serial, the drivers, and the package of the library. The third
+# is for what reads foreign bytes.
 build_tests() {
   if [[ ${1:-} != full ]]; then
     build openmp kformer-tests
@@ -49,9 +51,10 @@ build_tests() {
   fi
   build openmp all
   build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
+  build asan kformer_tests_fuzz
 }
 
-# configure openmp|serial drivers|all|full: all is the drivers and the tests, full has perf/ too. A build of these serves
+# configure openmp|serial|asan drivers|all|full: all is the drivers and the tests, full has perf/ too. A build of these serves
 # for the drivers.
 configure() {
   local folder options key what=$2
@@ -72,31 +75,38 @@ configure_anew() {
   "${entry[@]}" cmake -S "$checkout" -B "$1" -G Ninja "${@:2}"
 }
 
-# build_options openmp|serial drivers|all|full
+# build_options openmp|serial|asan drivers|all|full
 build_options() {
-  printf '%s\n' -DCMAKE_BUILD_TYPE=Release -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_BLAS=ON
+  printf '%s\n' -DKformer_ENABLE_DRIVERS=ON -DKformer_ENABLE_BLAS=ON
+  case $1 in
+    # As the preset asan, with less optimisation and debug information, which take time.
+    asan) printf '%s\n' -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g1 -fsanitize=address,undefined \
+-fno-sanitize-recover=undefined -fno-omit-frame-pointer" ;;
+    *) printf '%s\n' -DCMAKE_BUILD_TYPE=Release ;;
+  esac
   case $2 in
     drivers) printf '%s\n' -DKformer_ENABLE_TESTS=OFF ;;
     *) printf '%s\n' -DKformer_ENABLE_TESTS=ON "-DPython3_EXECUTABLE=$python" \
       -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "-DKformer_ENABLE_PERF=$([[ $2 == full ]] && echo ON || echo OFF)" ;;
   esac
-  case $route-$1 in
+  local kokkos=${1/asan/openmp}
+  case $route-$kokkos in
     debian-*)
       # An RPATH serves the libraries of a program too, of which Debian's Kokkos Kernels are in need; a RUNPATH does not.
-      printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$1")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
+      printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$kokkos")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
         -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
       ;;
     upstream-openmp) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=OFF ;;
     upstream-serial) printf '%s\n' -DKformer_FETCH_DEPS=ON -DKokkos_ENABLE_OPENMP=OFF ;;
   esac
-  case $route-$1 in
+  case $route-$kokkos in
     *-openmp) printf '%s\n' -DKformer_ENABLE_KOKKOS_KERNELS=OFF ;;
     found-serial) printf '%s\n' -DKformer_ENABLE_KOKKOS_KERNELS=AUTO ;;
     *-serial) printf '%s\n' -DKformer_ENABLE_KOKKOS_KERNELS=ON ;;
   esac
 }
 
-# build openmp|serial TARGET...
+# build openmp|serial|asan TARGET...
 build() {
   step "building ${*:2} ($1)" "build-$route-$1" build_in "$@"
 }

@@ -44,6 +44,7 @@ run_tests() {
     shift
     run_ctest openmp "$@"
     run_ctest serial --label-regex '^(serial|driver|install)$' "$@"
+    run_ctest asan --label-regex '^fuzz$' "$@"
   else
     run_ctest openmp --label-exclude '^full$' "$@"
   fi
@@ -51,7 +52,7 @@ run_tests() {
   [[ ${#failed[@]} == 0 ]] || die "tests failed: ${failed[*]}"
 }
 
-# run_ctest openmp|serial ARGS...: adds to `failed` and `reports`.
+# run_ctest openmp|serial|asan ARGS...: adds to `failed` and `reports`.
 run_ctest() {
   local report=$state/logs/tests-$1.xml
   say "tests, $1"
