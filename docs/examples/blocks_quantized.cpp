@@ -49,7 +49,7 @@ int main(int argc, char* argv[]) {
   // [ternary]
   const Bytes ternary_bytes("ternary", kformer::quantized_bytes(kformer::QuantizedFormat::tq2_0, out, in));
   const kformer::QuantizedOutput ternary{kformer::QuantizedFormat::tq2_0, ternary_bytes.data(), out, in};
-  const Bytes workspace("workspace", kformer::ternary_quantize_workspace_bytes(exec, out, in));
+  const Bytes workspace("workspace", kformer::ternary_quantize_workspace_bytes(exec, ternary));
   kformer::ternary_quantize(exec, weight, ternary, workspace);
   kformer::quantized_linear_forward(exec, x, ternary, y);
   // [ternary]

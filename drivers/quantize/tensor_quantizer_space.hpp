@@ -60,7 +60,8 @@ class TensorQuantizerOn final : public TensorQuantizer {
       const std::size_t after_at = layout.reserve<double>(format ? rows * cols : 0);
       const auto bytes = format ? static_cast<std::int64_t>(quantized_bytes(*format, rows, cols)) : 0;
       const std::size_t packed_at = layout.reserve<std::byte>(bytes);
-      if (format && is_ternary(*format)) workspace.bytes = ternary_quantize_workspace_bytes(exec, rows, cols);
+      if (format && is_ternary(*format))
+        workspace.bytes = ternary_quantize_workspace_bytes(exec, {*format, nullptr, rows, cols});
       const std::size_t workspace_at = layout.reserve<std::byte>(static_cast<std::int64_t>(workspace.bytes));
       memory = ledger.allocate(exec, MemoryClass::workspace, "kformer-quantize::band", layout.bytes());
       if (quantized_format_named(source.type))

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/overlap.hpp"
-#include "kformer/core/arguments.hpp"
+#include "kformer/core/error.hpp"
 
 namespace kformer {
 
@@ -19,11 +19,13 @@ Operands Operands::with(std::string_view role, const TensorRef& ref) const {
   return changed;
 }
 
-void Impl::require_address(const TensorRef& operand) {
-  // By the extents: the size() of a View without an address is 0.
-  if (operand.data == nullptr && operand.size() > 0)
-    throw DimensionMismatch("kformer: the pointer of a View is null, as on a ledger that only counts: " +
-                            Operands("", {{"view", operand}}).describe());
+namespace {
+const std::string no_memory = " has no memory (null pointer, or a ledger that only counts); allocate it";
+}
+
+void Impl::require_allocated(const char* function, std::string_view what, const void* data, std::size_t bytes) {
+  if (data == nullptr && bytes > 0)
+    throw DimensionMismatch(std::string("kformer::") + function + ": " + std::string(what) + no_memory);
 }
 
 std::string Operands::describe() const {
@@ -40,10 +42,10 @@ std::string Operands::describe() const {
 }
 
 const Operands& Operands::require_addresses() const {
+  // By the extents: the size() of a Kokkos View without an address is 0.
   for (const auto& [role, ref] : m_operands)
     if (ref.data == nullptr && ref.size() > 0)
-      throw DimensionMismatch(m_function + ": the pointer of " + role +
-                              " is null, as on a ledger that only counts: " + describe());
+      throw DimensionMismatch(m_function + ": " + role + no_memory + ": " + describe());
   return *this;
 }
 

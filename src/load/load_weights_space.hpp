@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "kformer/core/operands.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "load/convert.hpp"
@@ -37,6 +38,9 @@ template <class Exec>
 void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
                 const MemoryBlock<typename Exec::memory_space>& staging) {
   using Space = typename Exec::memory_space;
+  Impl::require_allocated("load_dense", "the array", to.data, static_cast<std::size_t>(to.size()));
+  if (quantized_format_named(tensor.type))
+    Impl::require_allocated("load_dense", "the staging block", staging.data(), tensor.bytes.size());
   dispatch_dtype(to.dtype, [&]<class T>(std::type_identity<T>) {
     const auto count = static_cast<std::size_t>(to.size());
     if (const auto format = quantized_format_named(tensor.type)) {
@@ -65,6 +69,8 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
     if (stop && stop()) return;
     const CheckpointTensor& tensor = checkpoint.at(slot.name);
     Impl::require_shape(slot, tensor);
+    Impl::require_allocated("load_weights", slot.name,
+                            slot.is_quantized() ? slot.quantized.data : slot.dense.data, tensor.bytes.size());
     if (slot.is_quantized())
       Impl::copy_bytes<Space, Kokkos::HostSpace>(slot.quantized.data, tensor.bytes.data(), tensor.bytes.size());
     else
@@ -81,6 +87,7 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   file.metadata("format", "pt");
   for (const auto& [name, weight, gradient] : parameters) {
     const void* data = weight.data;
+    Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
     if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
       auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
       Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), data, bytes.size());

@@ -173,7 +173,7 @@ std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
-  Impl::zero_numbers<C>("kformer::DecoderLayer::zero_gradients", exec, m_gradient.block);
+  Impl::zero_numbers<C>("DecoderLayer::zero_gradients", exec, m_gradient.block);
 }
 
 template <class Exec, Scalar T>

@@ -85,6 +85,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   const auto wrong = [](const std::string& sentence) {
     throw DimensionMismatch("kformer::Generator::start: " + sentence);
   };
+  Impl::require_allocated("Generator::start", "the generator", m_block.data(), m_block.bytes());
   if (prompts.size() != static_cast<std::size_t>(m_options.batch))
     wrong(std::to_string(prompts.size()) + " prompts, the generator was made for " +
           std::to_string(m_options.batch));
@@ -301,7 +302,10 @@ void Generator<Exec, T>::upload_history(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void Generator<Exec, T>::stop(std::int64_t sequence) {
-  StopReason& stopped = m_sequences.at(static_cast<std::size_t>(sequence)).stopped;
+  if (sequence < 0 || sequence >= static_cast<std::int64_t>(m_sequences.size()))
+    throw NotSupported("kformer::Generator::stop: there is no sequence " + std::to_string(sequence) +
+                       " among the " + std::to_string(m_sequences.size()) + " that were started");
+  StopReason& stopped = m_sequences[static_cast<std::size_t>(sequence)].stopped;
   if (stopped == StopReason::none) stopped = StopReason::caller;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/model/layer_weights.hpp"
 
-namespace kformer {
+namespace kformer::Impl {
 
 std::vector<ParameterRows> qkv_parameters(const LlamaConfig& config, const char* suffix) {
   const std::int64_t q = config.attention_size(), kv = config.num_key_value_heads * config.head_dim;
@@ -14,4 +14,4 @@ std::vector<ParameterRows> gate_up_parameters(const LlamaConfig& config) {
   return {{"mlp.gate_proj.weight", 0, inner}, {"mlp.up_proj.weight", inner, inner}};
 }
 
-}  // namespace kformer
+}  // namespace kformer::Impl

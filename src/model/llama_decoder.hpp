@@ -12,6 +12,7 @@
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "model/head_views.hpp"
+#include "model/module_tools.hpp"
 
 /// \file
 /// Definitions of LlamaDecoder's members.
@@ -61,10 +62,10 @@ void LlamaDecoder<Exec, T>::place_layer(std::int64_t number, Ledger& ledger) {
   const auto norm1 = layout.reserve<T>(hidden), norm2 = layout.reserve<T>(hidden),
              q_norm = layout.reserve<T>(head), k_norm = layout.reserve<T>(head),
              bias = layout.reserve<T>(bias_size);
-  layer.qkv = Weight(qkv_parameters(m_config, "weight"), prefix, hidden, formats, layout);
+  layer.qkv = Weight(Impl::qkv_parameters(m_config, "weight"), prefix, hidden, formats, layout);
   layer.out =
       Weight({{"self_attn.o_proj.weight", 0, hidden}}, prefix, m_config.attention_size(), formats, layout);
-  layer.gate_up = Weight(gate_up_parameters(m_config), prefix, hidden, formats, layout);
+  layer.gate_up = Weight(Impl::gate_up_parameters(m_config), prefix, hidden, formats, layout);
   layer.down = Weight({{"mlp.down_proj.weight", 0, hidden}}, prefix, inner, formats, layout);
   layer.block = ledger.allocate<memory_space>(MemoryClass::weights, "LlamaDecoder::layer", layout.bytes());
   layer.norm1 = Impl::vector_in<T>(layer.block, norm1, hidden);
@@ -158,7 +159,7 @@ std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
     vector(prefix + "input_layernorm.weight", layer.norm1, 0, m_config.hidden_size);
     matrix(layer.qkv);
     if (m_config.attention_bias)
-      for (const auto& [name, first, count] : qkv_parameters(m_config, "bias"))
+      for (const auto& [name, first, count] : Impl::qkv_parameters(m_config, "bias"))
         vector(prefix + name, layer.bias, first, count);
     if (m_config.qk_norm) {
       vector(prefix + "self_attn.q_norm.weight", layer.q_norm, 0, m_config.head_dim);
@@ -196,6 +197,8 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
         "step");
   require_rows("step", ids.extent(0), m_options.max_rows);
   const std::size_t rows = ids.extent(0);
+  Impl::require_view("LlamaDecoder::step", "positions", positions, {static_cast<std::int64_t>(rows)});
+  m_step_rows = -1;
   const Matrix x = Impl::first_rows(m_x, rows), normed = Impl::first_rows(m_normed, rows),
                qkv = Impl::first_rows(m_qkv, rows), attended = Impl::first_rows(m_attention, rows);
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
@@ -237,6 +240,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     feed_forward(exec, layer, x, normed);
   }
+  m_step_rows = static_cast<std::int64_t>(rows);
 }
 
 template <class Exec, Scalar T>
@@ -314,11 +318,14 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
 
 template <class Exec, Scalar T>
 typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec& exec, const Integers& rows) {
+  if (m_step_rows < 0)
+    throw NotSupported("kformer::LlamaDecoder::logits: there are no hidden states; call step first");
   require_rows("logits", rows.extent(0), m_options.max_logit_rows);
   Region region("head");
   const std::size_t count = rows.extent(0);
   const Matrix chosen = Impl::first_rows(m_chosen, count), logits = Impl::first_rows(m_logits, count);
-  embedding_forward(exec, rows, m_x, chosen);
+  // Rows behind those of the step, which may hold another one's, become NaN.
+  embedding_forward(exec, rows, Impl::first_rows(m_x, static_cast<std::size_t>(m_step_rows)), chosen);
   rms_norm_forward(exec, chosen, m_norm, chosen, Impl::first_elements(m_rstd, count),
                    {.eps = m_config.rms_norm_eps});
   head().forward(exec, chosen, logits, product_options(), m_workspace);

@@ -119,7 +119,7 @@ void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::prepare(const Exec& exec) {
   for (auto& layer : m_layers) layer.prepare(exec);
-  Impl::zero_numbers<C>("kformer::LlamaModel::zero_gradients", exec, m_gradient.block);
+  Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
   m_prepared = true;
 }
 
@@ -142,7 +142,7 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   for (auto& layer : m_layers) layer.zero_gradients(exec);
-  Impl::zero_numbers<C>("kformer::LlamaModel::zero_gradients", exec, m_gradient.block);
+  Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
 }
 
 template <class Exec, Scalar T>
@@ -203,6 +203,7 @@ void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& 
   Impl::require_packed("LlamaModel::forward_embedded", m_options, m_shape.rows(), packed);
   require_states("forward_embedded", "x", tensor_ref(x));
   Kokkos::deep_copy(exec, m_kept.front(), x);
+  Operands("LlamaModel::forward_embedded", {{"x", tensor_ref(x)}}).require_addresses();
   run_layers(exec, packed);
   m_saved = Saved::forward_embedded;
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kformer/core/operands.hpp"
 #include "kformer/memory/arena.hpp"
 
 /// \file
@@ -20,12 +21,15 @@ void allocate_or_share(const Arena<Space>& arena, Ledger& ledger, MemoryClass me
     arena.bind(shared);
 }
 
-/// Sets every number of a block to zero.
+/// Sets every number of a block to zero, for a public function without namespace.
+/// \throws DimensionMismatch if the block was only counted
 template <class C, class Exec>
-void zero_numbers(const char* label, const Exec& exec, const MemoryBlock<typename Exec::memory_space>& block) {
+void zero_numbers(const char* function, const Exec& exec,
+                  const MemoryBlock<typename Exec::memory_space>& block) {
+  require_allocated(function, "the gradients", block.data(), block.bytes());
   C* numbers = block.template at<C>(0);
   Kokkos::parallel_for(
-      label, Kokkos::RangePolicy<Exec>(exec, 0, block.bytes() / sizeof(C)),
+      std::string("kformer::") + function, Kokkos::RangePolicy<Exec>(exec, 0, block.bytes() / sizeof(C)),
       KOKKOS_LAMBDA(std::size_t i) { numbers[i] = 0; });
 }
 

@@ -59,10 +59,10 @@ inline void require_separate(const char* function, std::initializer_list<Operand
           Operands(function, {out, other}).require_disjoint(out.role);
 }
 
-/// Whether a bias was given.
+/// Whether a bias was given. One without an address was: the product refuses it.
 template <class V>
 bool is_given(const V& bias) {
-  return bias.data() != nullptr;
+  return bias.extent(0) > 0;
 }
 
 /// y = x Wᵀ, plus the bias if it was given.

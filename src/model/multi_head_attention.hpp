@@ -83,11 +83,11 @@ void MultiHeadAttention<Exec, T>::place(Ledger& ledger) {
   add_heads(activations, m_q, m_k, m_v, m_attended);
   activations.add(m_lse, batch, heads, seq);
   workspace.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
+  workspace.add(m_attention_workspace, attention_workspace_bytes());
   if (m_config.mode == LayerMode::training) {
     add_heads(workspace, m_dq, m_dk, m_dv, m_d_attended);
     workspace.add(m_d_keys, m_shape.context_rows(), m_config.context_size);
     workspace.add(m_d_values, m_shape.context_rows(), m_config.context_size);
-    workspace.add(m_attention_workspace, attention_workspace_bytes());
   }
   m_table_block = tables.allocate(ledger, MemoryClass::weights, "MultiHeadAttention::rope_tables");
   m_activation_block =
@@ -105,10 +105,12 @@ std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
                              m_config.num_key_value_heads,
                              m_config.head_dim,
                              m_config.head_dim};
+  const std::size_t forward = attention_forward_workspace_bytes(Exec(), shape, m_config.attention);
+  if (m_config.mode == LayerMode::inference) return forward;
   // Functors may run in the portable kernel, whatever is best without one.
   const auto problem = Impl::planned_attention_backward(shape, m_config.attention, {}, {});
-  return std::max(attention_backward_workspace_bytes(Exec(), shape, m_config.attention),
-                  Impl::attention_backward_workspace(problem));
+  return std::max({forward, attention_backward_workspace_bytes(Exec(), shape, m_config.attention),
+                   Impl::attention_backward_workspace(problem)});
 }
 
 template <class Exec, Scalar T>
@@ -121,7 +123,7 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                           const Matrix& y) {
   project(exec, x, context, y);
-  attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, m_config.attention);
+  attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, m_config.attention, {}, m_attention_workspace);
   finish(exec, y);
 }
 
@@ -154,7 +156,13 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
                          {{"weights.q", tensor_ref(m_weight.q)},
                           {"weights.k", tensor_ref(m_weight.k)},
                           {"weights.v", tensor_ref(m_weight.v)},
-                          {"weights.o", tensor_ref(m_weight.o)}});
+                          {"weights.o", tensor_ref(m_weight.o)},
+                          {"weights.q_bias", tensor_ref(m_weight.q_bias)},
+                          {"weights.k_bias", tensor_ref(m_weight.k_bias)},
+                          {"weights.v_bias", tensor_ref(m_weight.v_bias)},
+                          {"weights.o_bias", tensor_ref(m_weight.o_bias)}});
+  Impl::require_allocated("MultiHeadAttention::forward", "the module", m_activation_block.data(),
+                          m_activation_block.bytes());
   Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
   Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
   Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);

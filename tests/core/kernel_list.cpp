@@ -24,7 +24,9 @@ struct ToyForward {
   static constexpr const char* function = "toy_forward";
   int width = 0;
   std::vector<std::string>* ran = nullptr;
-  Operands operands() const { return Operands(function, {}); }
+  TensorRef x{};
+  Operands operands() const { return Operands(function, {{"x", x}}); }
+  void check() const {}
 };
 
 std::string only_even(const ToyForward& p) {
@@ -241,6 +243,19 @@ BOOST_AUTO_TEST_CASE(run_best_runs_the_choice_with_enough_workspace) {
                                  "kformer::toy_forward: the workspace has 0 bytes, 8 are needed; ask "
                                  "kformer::toy_forward_workspace_bytes: ");
   BOOST_TEST(ran.size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_call_needs_memory_and_a_plan_does_not) {
+  std::vector<std::string> ran;
+  const TensorRef x =
+      tensor_ref(Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(nullptr, 3));
+  check_error<DimensionMismatch>(
+      [&] { Impl::call(Exec(), ToyForward{5, &ran, x}); },
+      "kformer::toy_forward: x has no memory (null pointer, or a ledger that only counts); allocate it: x[3]");
+  BOOST_TEST(ran.empty());
+  BOOST_TEST(Impl::best_workspace_bytes<Exec>(ToyForward{4, nullptr, x}) == 8u);
+  Impl::call(Exec(), ToyForward{5, &ran});
+  BOOST_TEST(ran.size() == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

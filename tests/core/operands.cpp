@@ -134,6 +134,23 @@ BOOST_AUTO_TEST_CASE(workspace_text) {
                                      "allocation: x[3,5]");
 }
 
+BOOST_AUTO_TEST_CASE(memory_text) {
+  using Unmanaged =
+      Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const Matrix<float> x("x", 3, 5);
+  const Unmanaged nothing(nullptr, 3, 5), empty(nullptr, 0, 5);
+  BOOST_CHECK_NO_THROW(
+      Operands("f", {operand("x", x), operand("empty", empty), {"absent", {}}}).require_addresses());
+  check_error<DimensionMismatch>(
+      [&] { Operands("f", {operand("x", x), operand("y", nothing)}).require_addresses(); },
+      "kformer::f: y has no memory (null pointer, or a ledger that only counts); allocate it: x[3,5] y[3,5]");
+  BOOST_CHECK_NO_THROW(Impl::require_allocated("f", "the cache", nullptr, 0));
+  BOOST_CHECK_NO_THROW(Impl::require_allocated("f", "the cache", x.data(), 60));
+  check_error<DimensionMismatch>(
+      [&] { Impl::require_allocated("f", "the cache", nullptr, 1); },
+      "kformer::f: the cache has no memory (null pointer, or a ledger that only counts); allocate it");
+}
+
 BOOST_AUTO_TEST_CASE(floating_text) {
   const Kokkos::View<std::int32_t*, Kokkos::HostSpace> ids("ids", 3);
   const Matrix<f16> x("x", 3, 5);

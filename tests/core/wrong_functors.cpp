@@ -59,12 +59,26 @@ void backward(const F& functor) {
   kformer::attention_backward(Exec(), operands, functor);
 }
 
+template <class F>
+void forward_late(const F& functor) {
+  kformer::attention_forward(Exec(), Heads(), Heads(), Heads(), Heads(), Tokens(), {.causal = true}, functor);
+}
+
+template <class F>
+void backward_late(const F& functor) {
+  const Heads x;
+  const kformer::AttentionBackwardOperands operands{
+      .q = x, .k = x, .v = x, .out = x, .lse = Tokens(), .dout = x, .dq = x, .dk = x, .dv = x};
+  kformer::attention_backward(operands, kformer::AttentionOptions(), functor, kformer::Workspace());
+}
+
 void program() {
 #if KFORMER_WRONG_PROGRAM == 0
   forward(Mask());
   forward(Range());
   forward(Score());
   backward(Slope());
+  forward_late(kformer::AttentionExtras<Exec>());
 #elif KFORMER_WRONG_PROGRAM == 1
   forward(Nothing());
 #elif KFORMER_WRONG_PROGRAM == 2
@@ -83,5 +97,9 @@ void program() {
   forward(ScoreInDouble());
 #elif KFORMER_WRONG_PROGRAM == 9
   backward(SlopeInDouble());
+#elif KFORMER_WRONG_PROGRAM == 10
+  forward_late(Mask());
+#elif KFORMER_WRONG_PROGRAM == 11
+  backward_late(Slope());
 #endif
 }

@@ -14,10 +14,14 @@ void norm(const X& x, const Y& y) {
   kformer::rms_norm_forward(Exec(), x, Vector<float>(), y, Vector<float>());
 }
 
+void use(const kformer::Workspace&) {}
+
 void program() {
 #if KFORMER_WRONG_PROGRAM == 0
   norm(Matrix<const float>(), Matrix<float>());
   norm(kformer::as_row_major(Kokkos::View<float**, Kokkos::LayoutLeft, Kokkos::HostSpace>()), Matrix<float>());
+  use(Vector<std::byte>());
+  use(Vector<char>());
 #elif KFORMER_WRONG_PROGRAM == 1
   norm(Matrix<float>(), Matrix<const float>());
 #elif KFORMER_WRONG_PROGRAM == 2
@@ -28,5 +32,9 @@ void program() {
   norm(Matrix<float>(), Matrix<double>());
 #elif KFORMER_WRONG_PROGRAM == 5
   norm(Kokkos::View<float**, Kokkos::LayoutLeft, Kokkos::HostSpace>(), Matrix<float>());
+#elif KFORMER_WRONG_PROGRAM == 6
+  use(Vector<double>());
+#elif KFORMER_WRONG_PROGRAM == 7
+  use(Vector<const std::byte>());
 #endif
 }

@@ -116,6 +116,18 @@ BOOST_AUTO_TEST_CASE(a_model_of_other_extents_is_refused) {
       "llama_config(checkpoint.model())");
 }
 
+BOOST_AUTO_TEST_CASE(a_model_that_is_only_counted_is_refused) {
+  const Checkpoint checkpoint = open_checked();
+  const auto counting = Ledger::create(Ledger::Mode::count), ledger = Ledger::create();
+  LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4}, {}, *counting);
+  const std::string lacks =
+      ": model.embed_tokens.weight has no memory (null pointer, or a ledger that only counts); allocate it";
+  check_error<DimensionMismatch>([&] { kformer::load_weights(Exec(), checkpoint, model, *ledger); },
+                                 "kformer::load_weights" + lacks);
+  check_error<DimensionMismatch>([&] { save_weights(Exec(), model.parameters(), "never_written.safetensors"); },
+                                 "kformer::save_weights" + lacks);
+}
+
 BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
   const Checkpoint checkpoint = open_checked();
   BOOST_TEST(quantized_weights(checkpoint).empty());

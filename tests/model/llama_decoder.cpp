@@ -9,42 +9,13 @@
 
 #include "kformer/model/generator.hpp"
 #include "model/booked_memory.hpp"
+#include "model/decoding.hpp"
 #include "model/model_cases.hpp"
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
-
-/// A decoder with a cache, and its weights written.
-template <class T>
-struct Decoding {
-  std::shared_ptr<Ledger> ledger = Ledger::create();
-  LlamaDecoder<Exec, T> decoder;
-  std::unique_ptr<KvCache<Exec, T>> cache;
-
-  Decoding(const ModelInputs& inputs, const DecoderOptions& options, KvCacheOptions kept)
-      : decoder(inputs.config, options, *ledger) {
-    kept.num_layers = inputs.config.num_hidden_layers;
-    kept.max_step_tokens = options.max_rows;
-    if (kept.capacity == 0) kept.capacity = options.max_positions;
-    cache = KvCache<Exec, T>::create(inputs.config, kept, *ledger);
-    for (const WeightSlot& slot : decoder.weights()) write(slot, inputs.weights.at(slot.name));
-    decoder.prepare(Exec());
-  }
-
- private:
-  static void write(const WeightSlot& slot, const HostTensor<double>& values) {
-    if (!slot.is_quantized()) {
-      write_parameter<T>(slot.dense, values);
-      return;
-    }
-    TestTensor<Exec, float> dense({values.extent(0), values.extent(1)});
-    dense.fill([&](std::size_t i) { return static_cast<float>(values.values()[i]); });
-    quantize(Exec(), dense.template view<2>(), slot.quantized);
-    Exec().fence("kformer::Testing::quantize");
-  }
-};
 
 /// The logits of every token of a batch whose sequences are cut into steps at random.
 template <class T>
@@ -404,8 +375,59 @@ BOOST_AUTO_TEST_CASE(errors) {
       "before the first step");
   check_error<DimensionMismatch>([&] { run.decoder.step(Exec(), ids.view<1>(), ids.view<1>(), *run.cache); },
                                  "kformer::LlamaDecoder::step: 5 rows, the decoder was made for at most 4");
+  check_error<DimensionMismatch>(
+      [&] {
+        run.decoder.step(Exec(), Kokkos::subview(ids.view<1>(), std::pair(0, 4)), one.view<1>(), *run.cache);
+      },
+      "kformer::LlamaDecoder::step: extents do not match: positions[1]; expected positions[4]");
+  check_error<NotSupported>([&] { run.decoder.logits(Exec(), one.view<1>()); },
+                            "kformer::LlamaDecoder::logits: there are no hidden states; call step first");
+  check_error<NotSupported>([&] { generator.stop(1); },
+                            "kformer::Generator::stop: there is no sequence 1 among the 0 that were started");
+  generator.start(Exec(), {{1, 2}});
   check_error<DimensionMismatch>([&] { run.decoder.logits(Exec(), ids.view<1>()); },
                                  "kformer::LlamaDecoder::logits: 5 rows, the decoder was made for at most 1");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_only_counted_is_refused) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 1, .max_positions = 16}, {});
+  const auto counting = Ledger::create(Ledger::Mode::count);
+  const std::string lacks = " has no memory (null pointer, or a ledger that only counts); allocate it";
+  const std::vector<std::int64_t> new_tokens{1};
+  for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged, KvCacheKind::int8}) {
+    const auto cache =
+        KvCache<Exec, float>::create(inputs.config, {.kind = kind, .num_layers = 1, .capacity = 16}, *counting);
+    check_error<DimensionMismatch>([&] { cache->begin_step(Exec(), new_tokens); },
+                                   "kformer::KvCache::begin_step: the cache" + lacks);
+  }
+  Generator<Exec, float> generator(run.decoder, *run.cache, {.prefill_chunk = 4}, *counting);
+  check_error<DimensionMismatch>([&] { generator.start(Exec(), {{1, 2}}); },
+                                 "kformer::Generator::start: the generator" + lacks);
+}
+
+BOOST_AUTO_TEST_CASE(rows_that_the_last_step_did_not_have_have_no_logits) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 4, .max_positions = 16}, {});
+  TestTensor<Exec, std::int32_t> numbers({4}, Rows::packed);
+  numbers.fill([](std::size_t i) { return static_cast<std::int32_t>(i); });
+  const auto first = [&](int count) { return Kokkos::subview(numbers.view<1>(), std::pair(0, count)); };
+  const auto numbers_in_rows = [&] {
+    const auto host =
+        Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), run.decoder.logits(Exec(), first(4)));
+    std::vector<bool> numbers_in;
+    for (std::size_t r = 0; r < host.extent(0); ++r) numbers_in.push_back(std::isfinite(host(r, 0)));
+    return numbers_in;
+  };
+  const auto step = [&](int count) {
+    const std::vector<std::int64_t> new_tokens{count};
+    run.cache->begin_step(Exec(), new_tokens);
+    run.decoder.step(Exec(), first(count), first(count), *run.cache);
+    run.cache->end_step(Exec());
+    return numbers_in_rows();
+  };
+  BOOST_TEST((step(3) == std::vector<bool>{true, true, true, false}));
+  BOOST_TEST((step(1) == std::vector<bool>{true, false, false, false}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -72,11 +72,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_made_of_public_blocks, T, Scalars) {
                                              Rows::packed);
     const TestTensor<Exec, T> y({c.shape.rows(), f.hidden_size});
     const TestTensor<Exec, T>& context = c.cross ? m.context : m.x;
+    const AttentionShape shape{dtype_of<T>,           c.shape.batch,         c.shape.seq_len, context_len,
+                               f.num_attention_heads, f.num_key_value_heads, f.head_dim,      f.head_dim};
+    const Kokkos::View<std::byte*, Exec::memory_space> workspace(
+        "kformer::Testing::workspace", attention_forward_workspace_bytes(Exec(), shape, f.attention));
     project(m.x, m.w.q, m.w.q_bias, flat(q));
     project(context, m.w.k, m.w.k_bias, flat(k));
     project(context, m.w.v, m.w.v_bias, flat(v));
     attention_forward(Exec(), q.template view<4>(), k.template view<4>(), v.template view<4>(),
-                      out.template view<4>(), lse.template view<3>(), f.attention);
+                      out.template view<4>(), lse.template view<3>(), f.attention, {}, workspace);
     if (c.bias)
       linear_bias_forward(Exec(), flat(out), m.w.o.template view<2>(), m.w.o_bias.template view<1>(),
                           y.template view<2>());
@@ -230,9 +234,15 @@ BOOST_AUTO_TEST_CASE(errors) {
         "::backward: extents do not match: gradients.v[0,0]; expected gradients.v[21,21]");
   const auto counting = Ledger::create(Ledger::Mode::count);
   MultiHeadAttention<Exec, float> planned(m.c.config, m.c.shape, m.weights(), *counting);
+  const std::string lacks = " has no memory (null pointer, or a ledger that only counts); allocate it";
+  wrong([&] { planned.forward(Exec(), x, y); }, "::forward: the module" + lacks);
+  Module<float> biased(cases()[1]);
+  auto nowhere = biased.weights();
+  nowhere.k_bias = decltype(nowhere.k_bias)(nullptr, Kokkos::LayoutStride(10, 1));
+  MultiHeadAttention<Exec, float> unaddressed(biased.c.config, biased.c.shape, nowhere, *ledger);
   check_error<DimensionMismatch>(
-      [&] { planned.forward(Exec(), x, y); },
-      "kformer: the pointer of a View is null, as on a ledger that only counts: view[10,21]");
+      [&] { unaddressed.forward(Exec(), biased.x.view<2>(), biased.y.view<2>()); },
+      "kformer::linear_bias_forward: bias" + lacks + ": x[9,19] weight[10,19] bias[10] y[9,10]");
   wrong([&] { m.module.forward(Exec(), m.w.q.view<2>(), y); },
         "::forward: extents do not match: x[21,21]; expected x[10,21]");
   const auto make = [&](MultiHeadAttentionConfig c) {
@@ -260,6 +270,15 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   const auto ten = Kokkos::subview(self.w.q.view<2>(), std::pair(0, 10), Kokkos::ALL);
   shares([&] { self.module.forward(Exec(), x, ten); },
          "forward: y shares memory with weights.q" + separate + "y[10,21] weights.q[21,21]");
+  Module<float> biased(cases()[1]);
+  auto over_y = biased.weights();
+  const auto by = biased.y.view<2>();
+  for (auto* bias : {&over_y.q_bias, &over_y.k_bias, &over_y.v_bias, &over_y.o_bias})
+    *bias = std::remove_pointer_t<decltype(bias)>(by.data(), Kokkos::LayoutStride(bias->extent(0), 1));
+  const auto of_biases = Ledger::create();
+  MultiHeadAttention<Exec, float> on_y(biased.c.config, biased.c.shape, over_y, *of_biases);
+  shares([&] { on_y.forward(Exec(), biased.x.view<2>(), by); },
+         "forward: y shares memory with weights.q_bias" + separate + "y[9,19] weights.q_bias[20]");
   shares([&] { self.module.backward(Exec(), x, dy, x, self.gradients()); },
          "backward: dx shares memory with x" + separate + "dx[10,21] x[10,21]");
   shares([&] { self.module.backward(Exec(), x, dy, dy, self.gradients()); },

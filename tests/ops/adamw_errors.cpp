@@ -51,6 +51,28 @@ BOOST_AUTO_TEST_CASE(extents) {
       "and v_scale[1], one per 256 elements");
 }
 
+BOOST_AUTO_TEST_CASE(memory) {
+  const std::string lacks =
+      " has no memory (null pointer, or a ledger that only counts); allocate it: weight[3,5] gradient[3,5] "
+      "m[3,5] v[3,5]";
+  check_parameter_error<float>(
+      States::plain, [](AdamWParameter& p) { p.weight.data = nullptr; }, "weight" + lacks);
+  check_parameter_error<float>(States::plain, [](AdamWParameter& p) { p.v.data = nullptr; }, "v" + lacks);
+  check_parameter_error<float>(
+      States::coded, [](AdamWParameter& p) { p.m_scale.data = nullptr; },
+      "m_scale" + lacks + " m_scale[1] v_scale[1]");
+  AdamWModel<float> model(States::plain, {{4}});
+  model.parameters[0].gradient.data = nullptr;
+  const TestTensor<Exec, float> norm({1}, Rows::packed);
+  const std::string gradient =
+      "gradient has no memory (null pointer, or a ledger that only counts); allocate it: ";
+  check_error<DimensionMismatch>([&] { gradient_norm(Exec(), model.parameters, norm.view<1>()); },
+                                 "kformer::gradient_norm: parameter 0: " + gradient + "gradient[4]");
+  check_error<DimensionMismatch>(
+      [&] { kformer::adamw(Exec(), model.parameters, norm.view<1>()); },
+      "kformer::adamw: parameter 0: " + gradient + "weight[4] gradient[4] m[4] v[4]");
+}
+
 BOOST_AUTO_TEST_CASE(storage_types) {
   TestTensor<Exec, bf16> half({3, 5}, Rows::packed);
   check_parameter_error<float>(

@@ -229,7 +229,9 @@ BOOST_AUTO_TEST_CASE(extras_without_an_address_are_refused) {
         attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>(),
                           {}, AttentionExtras<Exec>().sinks(sinks));
       },
-      "kformer::attention_forward: the pointer of sinks is null, as on a ledger that only counts: q[2,3,4,8] "
+      "kformer::attention_forward: sinks has no memory (null pointer, or a ledger that only counts); allocate "
+      "it: "
+      "q[2,3,4,8] "
       "k[2,5,2,8] v[2,5,2,6] sinks[4] out[2,3,4,6] lse[2,4,3]");
 }
 

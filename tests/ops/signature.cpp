@@ -11,6 +11,7 @@
 #include "kformer/ops/linear_epilogues.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/standard_attention.hpp"
+#include "kformer/ops/swiglu_mlp.hpp"
 #include "kformer/ops/ternary.hpp"
 #include "ops/public_function.hpp"
 
@@ -48,6 +49,8 @@ const std::set<std::string> twins = {KFORMER_TWIN(attention_forward),
                                      KFORMER_TWIN(rms_norm_residual_backward),
                                      KFORMER_TWIN(sample),
                                      KFORMER_TWIN(standard_attention_backward),
+                                     KFORMER_TWIN(swiglu_mlp_forward),
+                                     KFORMER_TWIN(swiglu_mlp_backward),
                                      KFORMER_TWIN(ternary_quantize),
                                      KFORMER_TWIN(ternary_linear_forward),
                                      KFORMER_TWIN(ternary_linear_backward)};
@@ -101,6 +104,31 @@ std::vector<Call> with_attention_workspace() {
                      .q = q, .k = k, .v = v, .probabilities = p, .dout = out, .dq = dq, .dk = dk, .dv = dv},
                  {}, w);
            }}};
+}
+
+std::vector<Call> with_swiglu_workspace() {
+  const Matrix<float> x("x", 5, 12), weight_gate_up("weight_gate_up", 14, 12), weight_down("down", 12, 7);
+  const Matrix<float> gate_up("gate_up", 5, 14), product("product", 5, 7), y("y", 5, 12), dy("dy", 5, 12);
+  const Matrix<float> dweight_gate_up("dweight_gate_up", 14, 12), dweight_down("dweight_down", 12, 7);
+  const SwigluMlpForwardOperands forward{.x = x,
+                                         .weight_gate_up = weight_gate_up,
+                                         .weight_down = weight_down,
+                                         .gate_up = gate_up,
+                                         .product = product,
+                                         .y = y};
+  const SwigluMlpBackwardOperands backward{.x = x,
+                                           .weight_gate_up = weight_gate_up,
+                                           .weight_down = weight_down,
+                                           .gate_up = gate_up,
+                                           .product = product,
+                                           .dy = dy,
+                                           .dproduct = product,
+                                           .dgate_up = gate_up,
+                                           .dx = y,
+                                           .dweight_gate_up = dweight_gate_up,
+                                           .dweight_down = dweight_down};
+  return {{"swiglu_mlp_forward", [=](const Workspace& w) { swiglu_mlp_forward(forward, w); }},
+          {"swiglu_mlp_backward", [=](const Workspace& w) { swiglu_mlp_backward(backward, w); }}};
 }
 
 std::vector<Call> with_other_workspace() {
@@ -163,7 +191,8 @@ BOOST_AUTO_TEST_CASE(a_workspace_that_is_not_aligned_is_refused_and_errors_name_
   odd.data = bytes.data() + 4;
   odd.bytes = std::size_t(64) << 20;  // never touched
   std::set<std::string> called;
-  for (const auto& calls : {with_linear_workspace(), with_attention_workspace(), with_other_workspace()})
+  for (const auto& calls :
+       {with_linear_workspace(), with_attention_workspace(), with_swiglu_workspace(), with_other_workspace()})
     for (const Call& call : calls) {
       const std::string start = "kformer::" + std::string(call.function);
       const std::string text = error_of([&] { call.run(odd); });
@@ -189,6 +218,16 @@ BOOST_AUTO_TEST_CASE(workspaces_are_asked_for_without_an_instance) {
   BOOST_TEST(rms_norm_residual_backward_workspace_bytes<float>(100, 64) ==
              rms_norm_residual_backward_workspace_bytes<float>(exec, 100, 64));
   BOOST_TEST(rms_norm_backward_workspace_bytes<float>(100, 8, 64) > 0u);
+  BOOST_TEST(sample_workspace_bytes<float>(5, 12, false) ==
+             sample_workspace_bytes<float>(exec, 5, 12, false, {}));
+  BOOST_TEST(swiglu_mlp_forward_workspace_bytes() == linear_forward_workspace_bytes(exec));
+  BOOST_TEST(swiglu_mlp_backward_workspace_bytes() == linear_backward_workspace_bytes(exec));
+  const QuantizedOutput matrix{QuantizedFormat::tq1_0, nullptr, 7, 64};
+  BOOST_TEST(ternary_quantize_workspace_bytes(matrix) == ternary_quantize_workspace_bytes(exec, matrix));
+  const AttentionShape few{DType::f32, 1, 2, 300, 4, 2, 8, 8};
+  const std::size_t bytes = attention_forward_workspace_bytes(exec, few, LastThreeKeys());
+  BOOST_TEST(attention_forward_workspace_bytes(few, LastThreeKeys()) == bytes);
+  BOOST_TEST(bytes == 0u);  // no kernel splits the keys under a functor
 }
 
 BOOST_AUTO_TEST_SUITE_END()

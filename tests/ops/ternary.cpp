@@ -20,7 +20,7 @@ auto workspace_of(std::size_t bytes) {
 
 QuantizedWeights quantized_by_mean(QuantizedFormat format, const TestTensor<Exec, float>& weight) {
   QuantizedWeights to(format, weight.ref().extent[0], weight.ref().extent[1]);
-  const auto bytes = workspace_of(ternary_quantize_workspace_bytes(Exec(), to.rows, to.cols));
+  const auto bytes = workspace_of(ternary_quantize_workspace_bytes(Exec(), to.output()));
   ternary_quantize(Exec(), weight.view<2>(), to.output(), bytes);
   Exec().fence("kformer::Testing::ternary");
   BOOST_TEST(to.bytes.guards_intact());
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(training_goes_straight_through, T, Scalars) {
                               dx.template view<2>(), dweight.template view<2>(), options, more);
       Exec().fence("kformer::Testing::ternary");
       QuantizedWeights packed(format, s.out, s.in);
-      const auto of_mean = workspace_of(ternary_quantize_workspace_bytes(Exec(), s.out, s.in));
+      const auto of_mean = workspace_of(ternary_quantize_workspace_bytes(Exec(), packed.output()));
       ternary_quantize(Exec(), weight.template view<2>(), packed.output(), of_mean);
       Exec().fence("kformer::Testing::ternary");
       const auto run = [&]<class Real, class Store>() {

@@ -184,6 +184,20 @@ BOOST_AUTO_TEST_CASE(a_step_needs_prepare) {
       "weights were written");
 }
 
+BOOST_AUTO_TEST_CASE(states_that_are_only_counted_are_refused) {
+  const Model<bf16> model;
+  const auto counting = Ledger::create(Ledger::Mode::count), ledger = Ledger::create();
+  const std::string lacks = " has no memory (null pointer, or a ledger that only counts); allocate it";
+  Optimizer<Exec, bf16> planned(model.parameters(), {}, *counting);
+  check_error<DimensionMismatch>([&] { planned.prepare(Exec()); },
+                                 "kformer::Optimizer::prepare: the optimizer" + lacks);
+  std::vector<Parameter> counted = model.parameters();
+  counted[1].weight.data = nullptr;
+  Optimizer<Exec, bf16> optimizer(counted, {}, *ledger);
+  check_error<DimensionMismatch>([&] { optimizer.prepare(Exec()); },
+                                 "kformer::Optimizer::prepare: vector" + lacks);
+}
+
 BOOST_AUTO_TEST_CASE(an_update_needs_the_norm_of_its_gradients) {
   Model<float> model;
   const auto ledger = Ledger::create();

@@ -30,12 +30,17 @@ struct ScalarOf<V, false> {
 template <class V>
 using scalar_t = typename ScalarOf<V>::type;
 
-/// \throws DimensionMismatch with its extents if an operand has elements and no address
-void require_address(const TensorRef& operand);
+/// Refuses an output of const values.
+template <AnyView V>
+consteval void require_writable() {
+  static_assert(!std::is_const_v<typename V::value_type>,
+                "kformer: an output must be a View of values that are not const");
+}
 
-/// An operand that is read: a View of T, of one of these ranks. Plans have Views without an address.
+/// An operand that is read: a View of T, of one of these ranks. Plans have Views without an address, which `call`
+/// refuses.
 template <class Exec, class T, int... ranks, class V>
-TensorRef planned_input(const V& view) {
+TensorRef input(const V& view) {
   constexpr bool accessible = all_accessible<Exec, V>;
   constexpr bool right_rank = ((V::rank() == ranks) || ...);
   constexpr bool right_type = std::is_same_v<typename V::non_const_value_type, T>;
@@ -56,28 +61,9 @@ TensorRef planned_input(const V& view) {
 
 /// An operand that is written.
 template <class Exec, class T, int... ranks, class V>
-TensorRef planned_output(const V& view) {
-  static_assert(!std::is_const_v<typename V::value_type>,
-                "kformer: an output must be a View of values that are not const");
-  return planned_input<Exec, T, ranks...>(view);
-}
-
-/// The same for a call.
-/// \throws DimensionMismatch if it has elements and no address
-template <class Exec, class T, int... ranks, class V>
-TensorRef input(const V& view) {
-  const TensorRef operand = planned_input<Exec, T, ranks...>(view);
-  require_address(operand);
-  return operand;
-}
-
-/// An operand that is written by a call.
-/// \throws DimensionMismatch if it has elements and no address
-template <class Exec, class T, int... ranks, class V>
 TensorRef output(const V& view) {
-  const TensorRef operand = planned_output<Exec, T, ranks...>(view);
-  require_address(operand);
-  return operand;
+  require_writable<V>();
+  return input<Exec, T, ranks...>(view);
 }
 
 }  // namespace kformer::Impl

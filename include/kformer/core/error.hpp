@@ -10,7 +10,7 @@
 
 namespace kformer {
 
-/// Base class of all errors that the library throws.
+/// Base class of all errors that the library throws itself. Kokkos and the standard library throw their own.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

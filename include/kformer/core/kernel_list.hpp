@@ -133,10 +133,11 @@ void run_best(const Exec& exec, const Problem& problem, const Workspace& workspa
   kernel.run(exec, problem, workspace);
 }
 
-/// What a public function does with its problem: check, then `run_best`.
+/// What a public function does with its problem: check, as plans do, require memory, then `run_best`.
 template <class Exec, class Problem>
 void call(const Exec& exec, const Problem& problem, const Workspace& workspace = {}) {
   problem.check();
+  problem.operands().require_addresses();
   run_best(exec, problem, workspace);
 }
 

@@ -39,7 +39,7 @@ class Operands {
   /// \throws DimensionMismatch
   const Operands& require_dense(std::string_view why) const;
 
-  /// Requires that every operand with elements has an address, as Views of a plan do not.
+  /// Requires that every operand with elements has memory: Views of a plan have none.
   /// \throws DimensionMismatch
   const Operands& require_addresses() const;
 
@@ -80,5 +80,14 @@ class Operands {
   std::string m_function;
   std::vector<Operand> m_operands;
 };
+
+namespace Impl {
+/// Requires memory behind `bytes` bytes that a function is about to use. Blocks of a ledger that only counts have
+/// none.
+/// \param function the public function's name without namespace
+/// \param what     whose memory it is
+/// \throws DimensionMismatch
+void require_allocated(const char* function, std::string_view what, const void* data, std::size_t bytes);
+}  // namespace Impl
 
 }  // namespace kformer

@@ -19,6 +19,10 @@ concept AnyView = Kokkos::is_view_v<V>;
 template <class V, int Rank>
 concept ViewOf = AnyView<V> && (V::rank() == Rank);
 
+/// Any Kokkos View of values that cannot be written.
+template <class V>
+concept ConstView = AnyView<V> && std::is_const_v<typename V::value_type>;
+
 /// An instance on which functions launch their kernels: `Kokkos::OpenMP`, `Kokkos::Cuda`, and so on.
 template <class E>
 concept ExecutionSpace = Kokkos::is_execution_space_v<E>;

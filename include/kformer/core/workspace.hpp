@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kformer/core/tensor_ref.hpp"
 
@@ -21,10 +22,17 @@ struct Workspace {
 
   /// No workspace: enough for functions whose `_workspace_bytes` is 0.
   Workspace() = default;
-  /// The memory of `view`.
+  /// The memory of `view`. Without an address it has none.
   template <ViewOf<1> V>
-    requires(sizeof(typename V::value_type) == 1)
-  Workspace(const V& view) : data(view.data()), bytes(view.size()) {}
+  Workspace(const V& view) {
+    using value_type = typename V::value_type;
+    constexpr bool holds_bytes = sizeof(value_type) == 1 && !std::is_const_v<value_type>;
+    static_assert(holds_bytes, "kformer: a workspace is a rank-1 View of bytes (std::byte or char), not const");
+    if constexpr (holds_bytes) {
+      data = view.data();
+      bytes = view.size();
+    }
+  }
 
   /// Whether it has `needed` bytes and is aligned.
   bool suffices(std::size_t needed) const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "kformer/core/arguments.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -87,6 +88,12 @@ class DecoderLayer {
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y,
                const PackedTokens<memory_space>& packed = {});
 
+  /// Refused at compile time: y cannot be written.
+  template <ConstView Y>
+  void forward(const Exec&, const ConstMatrix&, const Y&, const PackedTokens<memory_space>& = {}) {
+    Impl::require_writable<Y>();
+  }
+
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
   /// accumulated.
   /// \param exec   the instance everything is launched on
@@ -98,6 +105,13 @@ class DecoderLayer {
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const PackedTokens<memory_space>& packed = {});
+
+  /// Refused at compile time: dx cannot be written.
+  template <ConstView DX>
+  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&,
+                const PackedTokens<memory_space>& = {}) {
+    Impl::require_writable<DX>();
+  }
 
  private:
   using C = compute_t<T>;

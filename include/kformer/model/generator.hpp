@@ -65,8 +65,8 @@ class Generator {
   /// \param prompts tokens of each sequence, at least one
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
-  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, or one has more tokens than the
-  ///         decoder has positions
+  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, one has more tokens than the
+  ///         decoder has positions, or the generator or its cache has no memory
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
              const std::function<bool()>& stop = {});
 
@@ -77,6 +77,7 @@ class Generator {
   void step(const Exec& exec);
 
   /// Ends a sequence, for instance because its text contains a stop string of the caller.
+  /// \throws NotSupported if there is no such sequence
   void stop(std::int64_t sequence);
 
   /// The sequences so far.

@@ -113,6 +113,7 @@ class KvCache {
   /// \param exec       the instance
   /// \param new_tokens for each sequence how many tokens it gets, 0 if it is done; at most `max_step_tokens`
   /// \throws NotSupported if the tokens do not fit or a step is open; the cache is then unchanged
+  /// \throws DimensionMismatch if the cache has no memory, because its ledger only counts
   void begin_step(const Exec& exec, std::span<const std::int64_t> new_tokens);
 
   /// Appends the new keys and values of a layer, then attends with its new queries. Rows are tokens: the new

@@ -51,8 +51,6 @@ inline TensorRef rows_of(TensorRef ref, std::int64_t first, std::int64_t count) 
   return ref;
 }
 
-}  // namespace Impl
-
 /// One published parameter as rows of the array it is stored in.
 struct ParameterRows {
   std::string name;    ///< such as "self_attn.q_proj.weight"
@@ -65,6 +63,8 @@ struct ParameterRows {
 std::vector<ParameterRows> qkv_parameters(const LlamaConfig& config, const char* suffix);
 /// The parameters in the fused projection of gate and up.
 std::vector<ParameterRows> gate_up_parameters(const LlamaConfig& config);
+
+}  // namespace Impl
 
 /// The parameters of a decoder layer in one block of memory; q, k and v are rows of one array, and so are gate
 /// and up. `U` is the storage type, or the type of gradients.
@@ -112,22 +112,22 @@ template <class MemorySpace, class T, class C>
 std::vector<Parameter> layer_parameters(const LlamaConfig& config, const LayerWeights<MemorySpace, T>& weights,
                                         const LayerWeights<MemorySpace, C>* gradients) {
   std::vector<Parameter> all;
-  const auto add = [&](const std::vector<ParameterRows>& parts, auto member) {
+  const auto add = [&](const std::vector<Impl::ParameterRows>& parts, auto member) {
     for (const auto& [name, first, count] : parts)
       all.push_back({name, Impl::rows_of(tensor_ref(member(weights)), first, count),
                      gradients ? Impl::rows_of(tensor_ref(member(*gradients)), first, count) : TensorRef{}});
   };
   const std::int64_t hidden = config.hidden_size;
   add({{"input_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm1; });
-  add(qkv_parameters(config, "weight"), [](const auto& w) { return w.qkv; });
-  if (config.attention_bias) add(qkv_parameters(config, "bias"), [](const auto& w) { return w.bias; });
+  add(Impl::qkv_parameters(config, "weight"), [](const auto& w) { return w.qkv; });
+  if (config.attention_bias) add(Impl::qkv_parameters(config, "bias"), [](const auto& w) { return w.bias; });
   if (config.qk_norm) {
     add({{"self_attn.q_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.q_norm; });
     add({{"self_attn.k_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.k_norm; });
   }
   add({{"self_attn.o_proj.weight", 0, hidden}}, [](const auto& w) { return w.out; });
   add({{"post_attention_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm2; });
-  add(gate_up_parameters(config), [](const auto& w) { return w.gate_up; });
+  add(Impl::gate_up_parameters(config), [](const auto& w) { return w.gate_up; });
   add({{"mlp.down_proj.weight", 0, hidden}}, [](const auto& w) { return w.down; });
   return all;
 }

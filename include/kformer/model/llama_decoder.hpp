@@ -58,12 +58,14 @@ class LlamaDecoder {
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
   /// \throws NotSupported if `prepare` was not called
-  /// \throws DimensionMismatch if there are more rows than the decoder was made for
+  /// \throws DimensionMismatch if there are more rows than the decoder was made for, or other numbers of ids and
+  ///                           positions
   void step(const Exec& exec, const Integers& ids, const Integers& positions, KvCache<Exec, T>& cache);
 
   /// The logits of some tokens of the last step.
   /// \param exec the instance
-  /// \param rows (count), int32: which tokens of the step, by their row
+  /// \param rows (count), int32: which tokens of the step, by their row; NaN for a row that the step did not have
+  /// \throws NotSupported if there was no step
   /// \returns (count, vocab_size), in memory of the decoder, until the next call
   /// \throws DimensionMismatch if there are more rows than the decoder was made for
   Matrix logits(const Exec& exec, const Integers& rows);
@@ -100,6 +102,7 @@ class LlamaDecoder {
   LlamaConfig m_config;
   DecoderOptions m_options;
   bool m_prepared = false;
+  std::int64_t m_step_rows = -1;  // tokens of the last step, once it is done
   std::size_t m_weight_bytes = 0;
   std::vector<Layer> m_layers;
   Weight m_embedding, m_head;

@@ -62,7 +62,8 @@ class LlamaModel {
   /// \throws OutOfMemory with the ledger
   LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger);
 
-  /// The same with a schedule, which decides instead of `options.recompute`.
+  /// The same with a schedule, which decides instead of `options.recompute`. It is no option of a layer: it follows
+  /// the ledger. A `Trainer` has it in its options.
   /// \param config   the model's extents
   /// \param shape    the tokens it will work on
   /// \param options  how attention is computed, whether there will be a backward, …
@@ -108,6 +109,12 @@ class LlamaModel {
   /// \throws NotSupported if there was no forward
   /// \throws DimensionMismatch if extents do not match
   void logits(const Exec& exec, const Matrix& logits);
+
+  /// Refused at compile time: logits cannot be written.
+  template <ConstView L>
+  void logits(const Exec&, const L&) {
+    Impl::require_writable<L>();
+  }
 
   /// The same of one token.
   /// \param exec   the instance

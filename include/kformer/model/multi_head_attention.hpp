@@ -44,8 +44,9 @@ struct MultiHeadAttentionShape {
   std::int64_t context_rows() const { return batch * (context_len > 0 ? context_len : seq_len); }
 };
 
-/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`. Any
-/// Kokkos Views with unit stride along the last extent fit. Leave out a bias that does not exist.
+/// Views of the weights of a `MultiHeadAttention`; `U` is `const T`, or for gradients `compute_t<T>`: float also
+/// for bf16 and f16 weights. Any Kokkos Views with unit stride along the last extent fit. Leave out a bias that
+/// does not exist.
 template <class MemorySpace, class U>
 struct MultiHeadAttentionViews {
   BlockMatrix<MemorySpace, U> q;           ///< (q_heads · head_dim, hidden)
@@ -130,6 +131,17 @@ class MultiHeadAttention {
   /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
 
+  /// Refused at compile time: y cannot be written.
+  template <ConstView Y>
+  void forward(const Exec&, const ConstMatrix&, const Y&) {
+    Impl::require_writable<Y>();
+  }
+  /// Refused at compile time: y cannot be written.
+  template <ConstView Y>
+  void forward(const Exec&, const ConstMatrix&, const ConstMatrix&, const Y&) {
+    Impl::require_writable<Y>();
+  }
+
   /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or
   /// a change of the scores. Include `kformer/ops/attention_functors.hpp`.
   /// \throws NotSupported if `prepare` is needed and was not called
@@ -137,9 +149,13 @@ class MultiHeadAttention {
   template <class F>
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y,
                const F& functor) {
-    project(exec, x, context, y);
-    attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, functor, m_config.attention);
-    finish(exec, y);
+    require_functors_header<F>();
+    if constexpr (takes_functor<F>) {
+      project(exec, x, context, y);
+      attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, functor, m_config.attention, {},
+                        m_attention_workspace);
+      finish(exec, y);
+    }
   }
 
   /// Self-attention under a functor.
@@ -164,6 +180,12 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
+  /// Refused at compile time: dx cannot be written.
+  template <ConstView DX>
+  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&, const Gradients&) {
+    Impl::require_writable<DX>();
+  }
+
   /// Gradients of attention to a context, after `forward`, any number of times:
   ///
   ///     attention.backward(exec, {.x = x, .context = context, .dy = dy, .dx = dx, .dcontext = dcontext,
@@ -180,9 +202,12 @@ class MultiHeadAttention {
   /// \throws DimensionMismatch if extents do not match
   template <class F>
   void backward(const Exec& exec, const BackwardOperands& operands, const F& functor) {
-    begin_backward(exec, operands);
-    attention_gradient(exec, functor);
-    finish_backward(exec, operands);
+    require_functors_header<F>();
+    if constexpr (takes_functor<F>) {
+      begin_backward(exec, operands);
+      attention_gradient(exec, functor);
+      finish_backward(exec, operands);
+    }
   }
 
   /// Gradients of self-attention under a functor.
@@ -201,7 +226,19 @@ class MultiHeadAttention {
  private:
   using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
   using Heads = Kokkos::View<T****, Kokkos::LayoutRight, memory_space, Unmanaged>;
+  using Statistics = Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged>;
   using Bytes = BlockVector<memory_space, std::byte>;
+
+  // Whether the functions for functors are declared.
+  template <class F>
+  static constexpr bool takes_functor = requires(const Exec& exec, const Heads& heads, const Statistics& lse,
+                                                 const F& functor, const AttentionOptions& options) {
+    attention_forward(exec, heads, heads, heads, heads, lse, functor, options);
+  };
+  template <class F>
+  static consteval void require_functors_header() {
+    static_assert(takes_functor<F>, "kformer: include kformer/ops/attention_functors.hpp to pass a functor");
+  }
 
   template <class U>
   void check_views(const char* function, const MultiHeadAttentionViews<memory_space, U>& views) const;
@@ -239,7 +276,7 @@ class MultiHeadAttention {
   BlockMatrix<memory_space, C> m_cos, m_sin;
   // Saved by forward.
   Heads m_q, m_k, m_v, m_attended;
-  Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged> m_lse;
+  Statistics m_lse;
   // Workspace: the gradients of those, and of the context by way of the keys and of the values.
   Heads m_dq, m_dk, m_dv, m_d_attended;
   Matrix m_d_keys, m_d_values;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kformer/core/arguments.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -20,8 +21,8 @@ struct SwigluMlpConfig {
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 };
 
-/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`. Any Kokkos Views
-/// with unit stride along the last extent fit.
+/// Views of the weights of a `SwigluMlp`; `U` is `const T`, or for gradients `compute_t<T>`: float also for bf16
+/// and f16 weights. Any Kokkos Views with unit stride along the last extent fit.
 template <class MemorySpace, class U>
 struct SwigluMlpViews {
   BlockMatrix<MemorySpace, U> gate;  ///< (intermediate, hidden)
@@ -74,6 +75,12 @@ class SwigluMlp {
   /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
 
+  /// Refused at compile time: y cannot be written.
+  template <ConstView Y>
+  void forward(const Exec&, const ConstMatrix&, const Y&) {
+    Impl::require_writable<Y>();
+  }
+
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, gradients of the weights are
   /// accumulated.
   /// \param exec      the instance
@@ -85,6 +92,12 @@ class SwigluMlp {
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
+
+  /// Refused at compile time: dx cannot be written.
+  template <ConstView DX>
+  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&, const Gradients&) {
+    Impl::require_writable<DX>();
+  }
 
  private:
   using Bytes = BlockVector<memory_space, std::byte>;

@@ -49,10 +49,10 @@ class WeightMatrix {
   /// \param columns inputs
   /// \param formats those that stay quantised
   /// \param layout  layout of the memory block that will contain the matrix
-  WeightMatrix(std::vector<ParameterRows> parts, const std::string& prefix, std::int64_t columns,
+  WeightMatrix(std::vector<Impl::ParameterRows> parts, const std::string& prefix, std::int64_t columns,
                const WeightFormats& formats, MemoryLayout& layout)
       : m_parts(std::move(parts)), m_columns(columns) {
-    for (ParameterRows& part : m_parts) {
+    for (Impl::ParameterRows& part : m_parts) {
       part.name = prefix + part.name;
       const auto found = formats.find(part.name);
       const auto format = found == formats.end() ? std::nullopt : std::optional(found->second);
@@ -150,7 +150,7 @@ class WeightMatrix {
     return Kokkos::subview(y, Kokkos::ALL, std::pair(piece.first, piece.first + piece.rows));
   }
 
-  std::vector<ParameterRows> m_parts;
+  std::vector<Impl::ParameterRows> m_parts;
   std::vector<Piece> m_pieces;
   std::int64_t m_columns = 0;
 };

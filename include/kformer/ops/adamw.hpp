@@ -67,6 +67,9 @@ struct GradientNorm {
   TensorRef norm;
   Operands operands() const;
   void check() const;
+  /// Requires memory behind every parameter, which the checks of a plan do not.
+  /// \throws DimensionMismatch
+  void require_memory() const;
 };
 
 /// `norm` may be absent.
@@ -78,6 +81,8 @@ struct AdamW {
   AdamWOptions options;
   Operands operands() const;
   void check() const;
+  /// As of `GradientNorm`.
+  void require_memory() const;
 };
 
 }  // namespace Impl
@@ -107,6 +112,7 @@ void gradient_norm(const Exec& exec, std::span<const AdamWParameter> parameters,
                    const Workspace& workspace = {}) {
   using T = Impl::scalar_t<N>;
   const Impl::GradientNorm problem{parameters, Impl::output<Exec, T, 1>(norm)};
+  problem.require_memory();
   Impl::call(exec, problem, workspace);
 }
 
@@ -131,7 +137,9 @@ void gradient_norm(std::span<const AdamWParameter> parameters, const N& norm, co
 /// \throws NotSupported if an option is out of range, or `max_norm` is given without a norm
 template <ExecutionSpace Exec>
 void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const AdamWOptions& options = {}) {
-  Impl::call(exec, Impl::AdamW{parameters, {}, options});
+  const Impl::AdamW problem{parameters, {}, options};
+  problem.require_memory();
+  Impl::call(exec, problem);
 }
 
 /// The same on the default instance.
@@ -156,6 +164,7 @@ void adamw(const Exec& exec, std::span<const AdamWParameter> parameters, const N
            const AdamWOptions& options = {}) {
   using T = Impl::scalar_t<N>;
   const Impl::AdamW problem{parameters, Impl::input<Exec, T, 1>(norm), options};
+  problem.require_memory();
   Impl::call(exec, problem);
 }
 

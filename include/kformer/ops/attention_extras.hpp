@@ -39,21 +39,21 @@ class AttentionExtras {
   /// broadcasts. It gets a gradient if `AttentionExtraGradients::bias` names one.
   template <AnyView V>
   AttentionExtras& bias(const V& view) {
-    m_refs.bias = Impl::planned_input<Exec, Impl::scalar_t<V>, 4>(view);
+    m_refs.bias = Impl::input<Exec, Impl::scalar_t<V>, 4>(view);
     return *this;
   }
   /// Attention with linear biases (Press et al., arXiv:2108.12409): subtracts `slope·|p − j|`. (q_heads),
   /// compute_t<T>. The slopes are constants.
   template <AnyView V>
   AttentionExtras& alibi_slopes(const V& view) {
-    m_refs.alibi_slopes = Impl::planned_input<Exec, Impl::scalar_t<V>, 1>(view);
+    m_refs.alibi_slopes = Impl::input<Exec, Impl::scalar_t<V>, 1>(view);
     return *this;
   }
   /// Attention sinks as of GPT-OSS (arXiv:2508.10925): a score per head that takes part in the softmax and has
   /// no value. (q_heads), T. lse then includes the sink: a query that sees no key has out = 0 and lse = sink.
   template <AnyView V>
   AttentionExtras& sinks(const V& view) {
-    m_refs.sinks = Impl::planned_input<Exec, Impl::scalar_t<V>, 1>(view);
+    m_refs.sinks = Impl::input<Exec, Impl::scalar_t<V>, 1>(view);
     return *this;
   }
   /// Consecutively packed sequences of different lengths: the batch is 1, and sequence `n` owns queries
@@ -62,8 +62,8 @@ class AttentionExtras {
   /// block mask.
   template <AnyView Q, AnyView KV>
   AttentionExtras& sequences(const Q& cu_seqlens_q, const KV& cu_seqlens_kv) {
-    m_refs.cu_seqlens_q = Impl::planned_input<Exec, std::int32_t, 1>(cu_seqlens_q);
-    m_refs.cu_seqlens_kv = Impl::planned_input<Exec, std::int32_t, 1>(cu_seqlens_kv);
+    m_refs.cu_seqlens_q = Impl::input<Exec, std::int32_t, 1>(cu_seqlens_q);
+    m_refs.cu_seqlens_kv = Impl::input<Exec, std::int32_t, 1>(cu_seqlens_kv);
     return *this;
   }
   /// Block-sparse attention: pairs of a block whose entry is 0 do not see each other, and cost nothing where
@@ -73,7 +73,7 @@ class AttentionExtras {
   AttentionExtras& block_mask(const V& view, std::int64_t block_q, std::int64_t block_kv) {
     m_refs.block_q = block_q;
     m_refs.block_kv = block_kv;
-    m_refs.block_mask = Impl::planned_input<Exec, std::int32_t, 4>(view);
+    m_refs.block_mask = Impl::input<Exec, std::int32_t, 4>(view);
     return *this;
   }
 
@@ -91,13 +91,13 @@ class AttentionExtraGradients {
   /// `dbias = Σ dS` over the broadcast extents of the bias. Like bias, T, overwritten. Costs a separate pass.
   template <AnyView V>
   AttentionExtraGradients& bias(const V& view) {
-    m_refs.dbias = Impl::planned_output<Exec, Impl::scalar_t<V>, 4>(view);
+    m_refs.dbias = Impl::output<Exec, Impl::scalar_t<V>, 4>(view);
     return *this;
   }
   /// `dsink = −Σ exp(sink − lse)·δ`. (q_heads), compute_t<T>, accumulated (`+=`): sinks are parameters.
   template <AnyView V>
   AttentionExtraGradients& sinks(const V& view) {
-    m_refs.dsinks = Impl::planned_output<Exec, Impl::scalar_t<V>, 1>(view);
+    m_refs.dsinks = Impl::output<Exec, Impl::scalar_t<V>, 1>(view);
     return *this;
   }
 

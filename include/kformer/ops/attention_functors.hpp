@@ -81,6 +81,16 @@ namespace Impl {
 template <class F>
 concept FunctorArgument = std::is_class_v<F> && !std::same_as<F, AttentionOptions>;
 
+/// A functor in the position of the extras.
+template <class T>
+inline constexpr bool is_extras = false;
+template <class Exec>
+inline constexpr bool is_extras<AttentionExtras<Exec>> = true;
+template <class Exec>
+inline constexpr bool is_extras<AttentionExtraGradients<Exec>> = true;
+template <class F>
+concept LateFunctor = FunctorArgument<F> && !AnyView<F> && !is_extras<F> && !std::same_as<F, Workspace>;
+
 /// Whether a member of a given name exists, whatever its signature.
 template <class F>
 concept HasKeys = requires { &F::keys; } || requires(F& f, AttentionRows rows) { f.keys(rows); };
@@ -234,6 +244,16 @@ Kernel<Problem, Exec> functor_kernel(const Problem& problem,
   return choose<Problem, Exec>(list, problem);
 }
 
+/// As `best_workspace_bytes`, with a functor.
+template <class Exec, class Problem, class F>
+std::size_t functor_workspace_bytes(Problem problem, const F& functor) {
+  problem.check();
+  const auto calls =
+      problem.q.dtype == DType::f64 ? attention_calls<double>(functor) : attention_calls<float>(functor);
+  problem.functor = &calls;
+  return functor_kernel<Exec, Problem>(problem, nullptr).workspace_bytes(problem);
+}
+
 /// As `run_best`, with a functor.
 template <class T, class F, class Exec, class Problem>
 void run_with_functor(const Exec& exec, const Problem& problem, const Workspace& workspace) {
@@ -258,7 +278,7 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 /// \param functor   copied into the kernels, as a functor of `Kokkos::parallel_for` is
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
-/// \param workspace none is needed
+/// \param workspace any; see `attention_forward_workspace_bytes` for a functor
 /// \throws DimensionMismatch if extents, strides or storage types do not match
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
@@ -274,6 +294,25 @@ void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, con
   Impl::run_with_functor<T, F>(exec, problem, workspace);
 }
 
+/// Refused at compile time: the functor stands before the options.
+template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::LateFunctor F,
+          class... More>
+void attention_forward(const Exec&, const Q&, const K&, const V&, const O&, const L&, const AttentionOptions&,
+                       const F&, const More&...) {
+  static_assert(!Impl::LateFunctor<F>,
+                "kformer: the functor stands before the options: attention_forward(exec, q, k, v, out, lse, "
+                "functor, options)");
+}
+
+/// The same on the default instance.
+template <AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::LateFunctor F, class... More>
+void attention_forward(const Q&, const K&, const V&, const O&, const L&, const AttentionOptions&, const F&,
+                       const More&...) {
+  static_assert(!Impl::LateFunctor<F>,
+                "kformer: the functor stands before the options: attention_forward(q, k, v, out, lse, functor, "
+                "options)");
+}
+
 /// The same on the default instance.
 template <AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
 void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L& lse, const F& functor,
@@ -281,6 +320,26 @@ void attention_forward(const Q& q, const K& k, const V& v, const O& out, const L
                        const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {},
                        const Workspace& workspace = {}) {
   attention_forward(Kokkos::DefaultExecutionSpace(), q, k, v, out, lse, functor, options, extras, workspace);
+}
+
+/// Bytes of workspace with which `attention_forward` with a functor is fastest. It also works without.
+///
+/// \throws DimensionMismatch as `attention_forward` would
+/// \throws NotSupported      as `attention_forward` would
+template <ExecutionSpace Exec, Impl::FunctorArgument F>
+std::size_t attention_forward_workspace_bytes(const Exec&, const AttentionShape& shape, const F& functor,
+                                              const AttentionOptions& options = {},
+                                              const AttentionExtras<Exec>& extras = {}) {
+  return Impl::functor_workspace_bytes<Exec>(Impl::planned_attention_forward(shape, options, extras.refs()),
+                                             functor);
+}
+
+/// The same on the default instance.
+template <Impl::FunctorArgument F>
+std::size_t attention_forward_workspace_bytes(
+    const AttentionShape& shape, const F& functor, const AttentionOptions& options = {},
+    const AttentionExtras<Kokkos::DefaultExecutionSpace>& extras = {}) {
+  return attention_forward_workspace_bytes(Kokkos::DefaultExecutionSpace(), shape, functor, options, extras);
 }
 
 /// The exact bytes of workspace that `attention_backward` needs with a functor: linear in the length of the
@@ -293,12 +352,8 @@ std::size_t attention_backward_workspace_bytes(const Exec&, const AttentionShape
                                                const AttentionOptions& options = {},
                                                const AttentionExtras<Exec>& extras = {},
                                                const AttentionExtraGradients<Exec>& gradients = {}) {
-  auto problem = Impl::planned_attention_backward(shape, options, extras.refs(), gradients.refs());
-  problem.check();
-  const auto calls = shape.dtype == DType::f64 ? Impl::attention_calls<double>(functor)
-                                               : Impl::attention_calls<float>(functor);
-  problem.functor = &calls;
-  return Impl::functor_kernel<Exec, Impl::AttentionBackward>(problem, nullptr).workspace_bytes(problem);
+  return Impl::functor_workspace_bytes<Exec>(
+      Impl::planned_attention_backward(shape, options, extras.refs(), gradients.refs()), functor);
 }
 
 /// The same on the default instance.
@@ -340,6 +395,24 @@ void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>&
   problem.functor = &calls;
   Impl::check_attention<Exec>(problem);
   Impl::run_with_functor<T, F>(exec, problem, workspace);
+}
+
+/// Refused at compile time: the functor stands before the options.
+template <ExecutionSpace Exec, class... V, Impl::LateFunctor F, class... More>
+void attention_backward(const Exec&, const AttentionBackwardOperands<V...>&, const AttentionOptions&, const F&,
+                        const More&...) {
+  static_assert(!Impl::LateFunctor<F>,
+                "kformer: the functor stands before the options: attention_backward(exec, operands, functor, "
+                "options)");
+}
+
+/// The same on the default instance.
+template <class... V, Impl::LateFunctor F, class... More>
+void attention_backward(const AttentionBackwardOperands<V...>&, const AttentionOptions&, const F&,
+                        const More&...) {
+  static_assert(!Impl::LateFunctor<F>,
+                "kformer: the functor stands before the options: attention_backward(operands, functor, "
+                "options)");
 }
 
 /// The same on the default instance.

@@ -76,7 +76,7 @@ void check_linear_options(const Operands& all, const LinearOptions& options);
 /// The storage types, extents and options of `linear_forward`, for whatever function has these operands.
 const Operands& check_linear_forward(const Operands& all, const LinearForward& p);
 
-/// The checks of both halves of `linear_backward`, under its name, before either is launched.
+/// The checks of both halves of `linear_backward`, under its name, before either is launched: memory, too.
 void check_linear_backward(const LinearBackwardInput& input, const LinearBackwardWeight& weight);
 
 }  // namespace Impl

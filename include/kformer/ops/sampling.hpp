@@ -62,7 +62,7 @@ Sampling sampling_shapes(DType dtype, std::int64_t rows, std::int64_t vocabulary
 /// \throws NotSupported if an option is out of range
 template <Scalar T, ExecutionSpace Exec>
 std::size_t sample_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary, bool with_history,
-                                   const SamplingOptions& options) {
+                                   const SamplingOptions& options = {}) {
   const auto problem = Impl::sampling_shapes(dtype_of<T>, rows, vocabulary, with_history, options);
   return Impl::best_workspace_bytes<Exec>(problem);
 }
@@ -70,7 +70,7 @@ std::size_t sample_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t 
 /// The same on the default instance.
 template <Scalar T>
 std::size_t sample_workspace_bytes(std::int64_t rows, std::int64_t vocabulary, bool with_history,
-                                   const SamplingOptions& options) {
+                                   const SamplingOptions& options = {}) {
   return sample_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, vocabulary, with_history, options);
 }
 

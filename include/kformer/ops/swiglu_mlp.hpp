@@ -17,7 +17,7 @@ struct SwigluMlpForward {
   static constexpr const char* function = "swiglu_mlp_forward";
   TensorRef x, weight_gate_up, weight_down, gate_up, product, y;
   Operands operands() const;
-  void check() const;
+  void check(const Workspace& workspace) const;
 };
 
 struct SwigluMlpBackward {
@@ -25,7 +25,7 @@ struct SwigluMlpBackward {
   TensorRef x, weight_gate_up, weight_down, gate_up, product, dy;
   TensorRef dproduct, dgate_up, dx, dweight_gate_up, dweight_down;
   Operands operands() const;
-  void check() const;
+  void check(const Workspace& workspace) const;
 };
 
 }  // namespace Impl
@@ -48,24 +48,33 @@ struct SwigluMlpForwardOperands {
 ///
 /// \param exec     the instance everything is launched on; nothing is fenced or allocated
 /// \param operands the Views, as `SwigluMlpForwardOperands` names them
+/// \param workspace as much as `swiglu_mlp_forward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
-void swiglu_mlp_forward(const Exec& exec, const SwigluMlpForwardOperands<V...>& operands) {
+void swiglu_mlp_forward(const Exec& exec, const SwigluMlpForwardOperands<V...>& operands,
+                        const Workspace& workspace = {}) {
   using T = Impl::scalar_t<decltype(operands.x)>;
   Impl::SwigluMlpForward{
       Impl::input<Exec, T, 2>(operands.x),           Impl::input<Exec, T, 2>(operands.weight_gate_up),
       Impl::input<Exec, T, 2>(operands.weight_down), Impl::output<Exec, T, 2>(operands.gate_up),
       Impl::output<Exec, T, 2>(operands.product),    Impl::output<Exec, T, 2>(operands.y)}
-      .check();
+      .check(workspace);
   const auto& [x, weight_gate_up, weight_down, gate_up, product, y] = operands;
-  linear_swiglu_forward(exec, x, weight_gate_up, gate_up, product);
-  linear_forward(exec, product, weight_down, y);
+  linear_swiglu_forward(exec, x, weight_gate_up, gate_up, product, {}, workspace);
+  linear_forward(exec, product, weight_down, y, {}, workspace);
 }
 
 /// The same on the default instance.
 template <class... V>
-void swiglu_mlp_forward(const SwigluMlpForwardOperands<V...>& operands) {
-  swiglu_mlp_forward(Kokkos::DefaultExecutionSpace(), operands);
+void swiglu_mlp_forward(const SwigluMlpForwardOperands<V...>& operands, const Workspace& workspace = {}) {
+  swiglu_mlp_forward(Kokkos::DefaultExecutionSpace(), operands, workspace);
+}
+
+/// Bytes of workspace that let a library choose among all its algorithms for the products of
+/// `swiglu_mlp_forward`. None is needed; two instances must not share one at the same time.
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t swiglu_mlp_forward_workspace_bytes(const Exec& = Exec()) {
+  return Impl::product_workspace_bytes<Exec>();
 }
 
 /// The operands of `swiglu_mlp_backward`.
@@ -90,9 +99,11 @@ struct SwigluMlpBackwardOperands {
 ///
 /// \param exec     the instance
 /// \param operands the Views, as `SwigluMlpBackwardOperands` names them
+/// \param workspace as much as `swiglu_mlp_backward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
 template <ExecutionSpace Exec, class... V>
-void swiglu_mlp_backward(const Exec& exec, const SwigluMlpBackwardOperands<V...>& operands) {
+void swiglu_mlp_backward(const Exec& exec, const SwigluMlpBackwardOperands<V...>& operands,
+                         const Workspace& workspace = {}) {
   using T = Impl::scalar_t<decltype(operands.x)>;
   Impl::SwigluMlpBackward{Impl::input<Exec, T, 2>(operands.x),
                           Impl::input<Exec, T, 2>(operands.weight_gate_up),
@@ -105,21 +116,28 @@ void swiglu_mlp_backward(const Exec& exec, const SwigluMlpBackwardOperands<V...>
                           Impl::output<Exec, T, 2>(operands.dx),
                           Impl::output<Exec, compute_t<T>, 2>(operands.dweight_gate_up),
                           Impl::output<Exec, compute_t<T>, 2>(operands.dweight_down)}
-      .check();
+      .check(workspace);
   const auto& [x, weight_gate_up, weight_down, gate_up, product, dy, dproduct, dgate_up, dx, dweight_gate_up,
                dweight_down] = operands;
-  linear_backward_weight(exec, product, dy, dweight_down);
-  linear_backward_input(exec, weight_down, dy, dproduct);
+  linear_backward_weight(exec, product, dy, dweight_down, {}, workspace);
+  linear_backward_input(exec, weight_down, dy, dproduct, {}, workspace);
   swiglu_backward(exec, Impl::gate_half(gate_up), Impl::up_half(gate_up), dproduct, Impl::gate_half(dgate_up),
                   Impl::up_half(dgate_up));
-  linear_backward_weight(exec, x, dgate_up, dweight_gate_up);
-  linear_backward_input(exec, weight_gate_up, dgate_up, dx);
+  linear_backward_weight(exec, x, dgate_up, dweight_gate_up, {}, workspace);
+  linear_backward_input(exec, weight_gate_up, dgate_up, dx, {}, workspace);
 }
 
 /// The same on the default instance.
 template <class... V>
-void swiglu_mlp_backward(const SwigluMlpBackwardOperands<V...>& operands) {
-  swiglu_mlp_backward(Kokkos::DefaultExecutionSpace(), operands);
+void swiglu_mlp_backward(const SwigluMlpBackwardOperands<V...>& operands, const Workspace& workspace = {}) {
+  swiglu_mlp_backward(Kokkos::DefaultExecutionSpace(), operands, workspace);
+}
+
+/// Bytes of workspace that let a library choose among all its algorithms for the products of
+/// `swiglu_mlp_backward`. None is needed; two instances must not share one at the same time.
+template <ExecutionSpace Exec = Kokkos::DefaultExecutionSpace>
+std::size_t swiglu_mlp_backward_workspace_bytes(const Exec& = Exec()) {
+  return Impl::product_workspace_bytes<Exec>();
 }
 
 }  // namespace kformer

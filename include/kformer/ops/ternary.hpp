@@ -59,19 +59,19 @@ struct TernaryWorkspace {
 
 }  // namespace Impl
 
-/// Bytes of workspace `ternary_quantize` needs for a weight (out, in).
+/// Bytes of workspace `ternary_quantize` needs for a matrix; its data are not used.
 template <ExecutionSpace Exec>
-std::size_t ternary_quantize_workspace_bytes(const Exec&, std::int64_t out, std::int64_t in) {
+std::size_t ternary_quantize_workspace_bytes(const Exec&, const QuantizedOutput& matrix) {
   Impl::TernaryQuantize problem;
   problem.weight.rank = 2;
-  problem.weight.extent = {out, in};
-  problem.matrix = {QuantizedFormat::tq2_0, nullptr, out, in};
+  problem.weight.extent = {matrix.rows, matrix.cols};
+  problem.matrix = matrix;
   return Impl::best_workspace_bytes<Exec>(problem);
 }
 
 /// The same on the default instance.
-inline std::size_t ternary_quantize_workspace_bytes(std::int64_t out, std::int64_t in) {
-  return ternary_quantize_workspace_bytes(Kokkos::DefaultExecutionSpace(), out, in);
+inline std::size_t ternary_quantize_workspace_bytes(const QuantizedOutput& matrix) {
+  return ternary_quantize_workspace_bytes(Kokkos::DefaultExecutionSpace(), matrix);
 }
 
 /// Quantises a weight by its mean magnitude (equations 1 to 3): `γ = mean|W|` over the whole matrix,
@@ -126,7 +126,7 @@ namespace Impl {
 template <class T, class Exec>
 TernaryWorkspace ternary_workspace(const Exec& exec, std::int64_t rows, std::int64_t in, std::int64_t out,
                                    const TernaryLinearOptions& options, bool backward) {
-  const std::size_t quantising = ternary_quantize_workspace_bytes(exec, out, in);
+  const std::size_t quantising = ternary_quantize_workspace_bytes(exec, {options.format, nullptr, out, in});
   const std::size_t product = quantized_linear_forward_workspace_bytes<T>(
       exec, rows, {options.format, nullptr, out, in}, {.activations = Activations::int8});
   return {rows,
@@ -134,7 +134,7 @@ TernaryWorkspace ternary_workspace(const Exec& exec, std::int64_t rows, std::int
           out,
           options.format,
           backward ? sizeof(T) : 0,
-          backward ? quantising : std::max(quantising, product)};
+          std::max(quantising, backward ? linear_backward_workspace_bytes(exec) : product)};
 }
 
 /// A part of a workspace.
@@ -170,7 +170,7 @@ std::size_t ternary_linear_forward_workspace_bytes(std::int64_t rows, std::int64
 }
 
 /// Bytes of workspace `ternary_linear_backward` needs for storage type `T`: besides those of forward, the
-/// quantised weight and the quantised x as numbers.
+/// quantised weight and the quantised x as numbers, and what lets a library choose among all its products.
 template <Scalar T, ExecutionSpace Exec>
 std::size_t ternary_linear_backward_workspace_bytes(const Exec& exec, std::int64_t rows, std::int64_t in,
                                                     std::int64_t out,
@@ -251,10 +251,11 @@ void ternary_linear_backward(const Exec& exec, const X& x, const W& weight, cons
   const auto numbers = Impl::matrix_at<T>(exec, workspace, parts.packed, weight.extent(0), weight.extent(1));
   const auto inputs =
       Impl::matrix_at<T>(exec, workspace, parts.packed + parts.numbers, x.extent(0), x.extent(1));
-  ternary_quantize(exec, weight, packed, Impl::part_of(workspace, parts.bytes() - parts.rest, parts.rest));
+  const Workspace rest = Impl::part_of(workspace, parts.bytes() - parts.rest, parts.rest);
+  ternary_quantize(exec, weight, packed, rest);
   dequantize(exec, packed, numbers);
   ternary_activations(exec, x, inputs);
-  linear_backward(exec, inputs, numbers, dy, dx, dweight);
+  linear_backward(exec, inputs, numbers, dy, dx, dweight, {}, rest);
 }
 
 /// The same on the default instance.

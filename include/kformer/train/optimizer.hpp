@@ -62,6 +62,7 @@ class Optimizer {
   Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options, Ledger& ledger);
 
   /// Copies the weights to the master weights and resets all states; call it after the weights are written.
+  /// \throws DimensionMismatch if states or weights have no memory, because a ledger only counts
   void prepare(const Exec& exec);
 
   /// One step of `adamw` with the gradients of the scaled loss. Waits for their norm: if it is not finite,
@@ -199,6 +200,10 @@ AdamWOptions Optimizer<Exec, T>::adamw_options(double learning_rate) const {
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::prepare(const Exec& exec) {
+  Impl::require_allocated("Optimizer::prepare", "the optimizer", m_block.data(), m_block.bytes());
+  for (const AdamWParameter& p : m_parameters)
+    Impl::require_allocated("Optimizer::prepare", p.name, p.weight.data,
+                            static_cast<std::size_t>(p.weight.size()));
   m_steps = m_skipped = 0;
   const Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> states(m_block.data(),
                                                                                                m_block.bytes());

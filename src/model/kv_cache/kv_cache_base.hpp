@@ -84,6 +84,7 @@ void KvCache<Exec, T>::require_sequence(const char* function, std::int64_t seque
 template <class Exec, Scalar T>
 void KvCache<Exec, T>::begin_step(const Exec& exec, std::span<const std::int64_t> new_tokens) {
   require_closed("begin_step");
+  Impl::require_allocated("KvCache::begin_step", "the cache", m_scratch.data(), m_scratch.bytes());
   require(static_cast<std::int64_t>(new_tokens.size()) == m_options.batch, "begin_step",
           std::to_string(new_tokens.size()) + " numbers of new tokens for a batch of " +
               std::to_string(m_options.batch));

@@ -26,6 +26,18 @@ Operands named(const char* function, std::size_t i, const AdamWParameter& parame
   return Operands(name.c_str(), operands);
 }
 
+/// All arrays of parameter number `i`.
+Operands arrays_of(const char* function, std::size_t i, const AdamWParameter& p) {
+  return named(function, i, p,
+               {{"weight", p.weight},
+                {"gradient", p.gradient},
+                {"master", p.master},
+                {"m", p.m},
+                {"v", p.v},
+                {"m_scale", p.m_scale},
+                {"v_scale", p.v_scale}});
+}
+
 void check_norm(const Operands& all, const TensorRef& norm, std::span<const AdamWParameter> parameters) {
   all.require_extents(norm.has_extents({1}), "norm[1]");
   all.require_floating("norm");
@@ -60,14 +72,7 @@ void check_states(const Operands& all, const AdamWParameter& p) {
 void check_parameter(const char* function, std::size_t i, const AdamWParameter& p) {
   const TensorRef& weight = p.weight;
   const DType computed = compute_dtype(weight.dtype);
-  const Operands all = named(function, i, p,
-                             {{"weight", weight},
-                              {"gradient", p.gradient},
-                              {"master", p.master},
-                              {"m", p.m},
-                              {"v", p.v},
-                              {"m_scale", p.m_scale},
-                              {"v_scale", p.v_scale}});
+  const Operands all = arrays_of(function, i, p);
   const auto fits = [&](const TensorRef& x) { return x.same_extents(weight); };
   const bool has_16_bits = size_of(weight.dtype) == 2;
   all.require_extents(weight.present() && fits(p.gradient) && fits(p.m) && fits(p.v),
@@ -106,6 +111,11 @@ void GradientNorm::check() const {
   }
 }
 
+void GradientNorm::require_memory() const {
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    named(function, i, parameters[i], {{"gradient", parameters[i].gradient}}).require_addresses();
+}
+
 Operands AdamW::operands() const { return Operands(function, {{"norm", norm}}); }
 
 void AdamW::check() const {
@@ -134,6 +144,10 @@ void AdamW::check() const {
         .require_dtype("gradient", parameters.front().gradient.dtype);
   }
   if (norm.present()) check_norm(all, norm, parameters);
+}
+
+void AdamW::require_memory() const {
+  for (std::size_t i = 0; i < parameters.size(); ++i) arrays_of(function, i, parameters[i]).require_addresses();
 }
 
 }  // namespace kformer::Impl

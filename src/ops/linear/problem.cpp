@@ -96,6 +96,7 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
   check_weight(all, weight);
   all.require_dtype("weight", weight.x.dtype);
   check_input(all, input);
+  all.require_addresses();
 }
 
 Operands LinearBackwardBias::operands() const { return Operands(function, {{"dy", dy}, {"dbias", dbias}}); }

@@ -68,6 +68,7 @@ void LinearCrossEntropy::check(const Workspace& workspace) const {
       .require_disjoint("dx", {"x"})
       .require_disjoint("dweight");
   require_options(all, options.cross_entropy)
+      .require_addresses()
       .require_workspace(workspace, LogitChunks(x.dtype, rows, vocabulary, options).bytes);
 }
 

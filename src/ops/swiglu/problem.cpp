@@ -61,7 +61,7 @@ Operands SwigluMlpForward::operands() const {
                              {"y", y}});
 }
 
-void SwigluMlpForward::check() const {
+void SwigluMlpForward::check(const Workspace& workspace) const {
   const Operands all = operands();
   all.require_floating("x");
   for (const char* role : {"weight_gate_up", "weight_down", "gate_up", "product", "y"})
@@ -71,7 +71,9 @@ void SwigluMlpForward::check() const {
       .require_unit_stride()
       .require_disjoint("gate_up")
       .require_disjoint("product")
-      .require_disjoint("y", {"x"});
+      .require_disjoint("y", {"x"})
+      .require_addresses()
+      .require_workspace(workspace, 0);
 }
 
 Operands SwigluMlpBackward::operands() const {
@@ -88,7 +90,7 @@ Operands SwigluMlpBackward::operands() const {
                              {"dweight_down", dweight_down}});
 }
 
-void SwigluMlpBackward::check() const {
+void SwigluMlpBackward::check(const Workspace& workspace) const {
   const Operands all = operands();
   all.require_floating("x");
   for (const char* role :
@@ -106,7 +108,9 @@ void SwigluMlpBackward::check() const {
       .require_disjoint("dgate_up", {"gate_up"})
       .require_disjoint("dx", {"dy", "x"})
       .require_disjoint("dweight_gate_up")
-      .require_disjoint("dweight_down");
+      .require_disjoint("dweight_down")
+      .require_addresses()
+      .require_workspace(workspace, 0);
 }
 
 }  // namespace kformer::Impl

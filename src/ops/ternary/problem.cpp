@@ -55,7 +55,7 @@ void TernaryLinear::check(const Workspace& workspace, std::size_t needed) const 
       .require_unit_stride();
   for (const char* role : {"y", "dx", "dweight"}) all.require_disjoint(role);
   require_ternary(all, options.format);
-  all.require_workspace(workspace, needed);
+  all.require_addresses().require_workspace(workspace, needed);
 }
 
 TernaryWorkspace::TernaryWorkspace(std::int64_t rows, std::int64_t in, std::int64_t out, QuantizedFormat format,

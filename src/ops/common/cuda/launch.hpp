@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(threads, K::blocks_per_multiprocessor)
   kernel();
 }
 
-/// Throws `std::runtime_error` with the name of the launch if CUDA refuses.
+/// \throws Error with the name of the launch if CUDA refuses
 void check(cudaError_t error, const char* label);
 
 /// Launches `blocks` blocks on the stream.

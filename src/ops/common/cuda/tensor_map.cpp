@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "ops/common/cuda/tensor_map.hpp"
 
-#include <stdexcept>
 #include <string>
 
+#include "kformer/core/error.hpp"
 #include "ops/common/cuda/launch.hpp"
 
 #if defined(__CUDACC__)
@@ -25,7 +25,7 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     check(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result), name);
     if (result != cudaDriverEntryPointSuccess || !function)
-      throw std::runtime_error(std::string(name) + ": the CUDA driver does not have it");
+      throw Error(std::string(name) + ": the CUDA driver does not have it");
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
   }();
   return found;
@@ -44,8 +44,7 @@ TensorMap make_tensor_map(Half type, const TensorShape& shape) {
       &encoded, type == Half::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
       const_cast<void*>(shape.data), extent, stride, box, element_stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS)
-    throw std::runtime_error("cuTensorMapEncodeTiled: CUDA says: error " + std::to_string(result));
+  if (result != CUDA_SUCCESS) throw Error("cuTensorMapEncodeTiled: CUDA says: error " + std::to_string(result));
   TensorMap map;
   std::memcpy(&map, &encoded, sizeof(map));
   return map;
@@ -61,7 +60,7 @@ TensorMap make_tensor_map(Half, const TensorShape& shape) {
             shape.box[i] <= 256;
   for (int i = 1; i < 4; ++i)
     valid = valid && shape.stride_bytes[i] % 16 == 0 && shape.stride_bytes[i] < std::uint64_t(1) << 40;
-  if (!valid) throw std::runtime_error("cuTensorMapEncodeTiled: it would refuse this array");
+  if (!valid) throw Error("cuTensorMapEncodeTiled: it would refuse this array");
   return {shape};
 }
 

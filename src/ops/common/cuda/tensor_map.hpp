@@ -34,7 +34,7 @@ struct TensorMap {
 inline constexpr int panel_features = 64;
 
 /// Reads outside of the array give zeros.
-/// \throws std::runtime_error if the driver refuses
+/// \throws Error if the driver refuses
 TensorMap make_tensor_map(Half type, const TensorShape& shape);
 
 }  // namespace kformer::Impl::cuda
