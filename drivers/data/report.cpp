@@ -75,6 +75,8 @@ std::string report_text(const TokenDataset& data, const DataOptions& options) {
   text += line("sequences", fmt::format("{} of {} tokens, {}, {:.2f} % full", report.sequences, options.seq_len,
                                         name_of(options.packing), 100 * report.fill));
   text += line("target tokens", fmt::format("{}", report.target_tokens));
+  if (options.packing == Packing::best_fit)
+    text += line("at least", fmt::format("{} sequences, however they are packed", report.least_sequences));
   if (options.packing == Packing::stream)
     text += line("dropped tokens", fmt::format("{}, at the end", report.dropped_tokens));
   else

@@ -54,13 +54,17 @@ void renumber(Indices& bin_of, std::int64_t bins) {
   }
 }
 
+void check_lengths(const char* function, std::span<const std::int64_t> lengths, std::int64_t capacity) {
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] < 1 || lengths[i] > capacity)
+      throw Error("kformer::" + std::string(function) + ": item " + std::to_string(i) + " has length " +
+                  std::to_string(lengths[i]) + "; expected 1 to the capacity, " + std::to_string(capacity));
+}
+
 }  // namespace
 
 Bins best_fit_decreasing(std::span<const std::int64_t> lengths, std::int64_t capacity) {
-  for (std::size_t i = 0; i < lengths.size(); ++i)
-    if (lengths[i] < 1 || lengths[i] > capacity)
-      throw Error("kformer::best_fit_decreasing: item " + std::to_string(i) + " has length " +
-                  std::to_string(lengths[i]) + "; expected 1 to the capacity, " + std::to_string(capacity));
+  check_lengths("best_fit_decreasing", lengths, capacity);
   std::int64_t count = 0;
   Indices bin_of = choose_bins(lengths, capacity, count);
   renumber(bin_of, count);
@@ -74,6 +78,31 @@ Bins best_fit_decreasing(std::span<const std::int64_t> lengths, std::int64_t cap
     bins.items[static_cast<std::size_t>(next[static_cast<std::size_t>(bin_of[i])]++)] =
         static_cast<std::int64_t>(i);
   return bins;
+}
+
+std::int64_t least_bins(std::span<const std::int64_t> lengths, std::int64_t capacity) {
+  check_lengths("least_bins", lengths, capacity);
+  Indices items(static_cast<std::size_t>(capacity) + 1);  // of each length
+  std::int64_t above_half = 0, room = 0, small = 0;       // items; room beside them; tokens of the others
+  for (const std::int64_t length : lengths) {
+    ++items[static_cast<std::size_t>(length)];
+    if (2 * length > capacity) {
+      ++above_half;
+      room += capacity - length;
+    } else {
+      small += length;
+    }
+  }
+  // Items shorter than `least` may disappear in the room that items longer than capacity − least leave.
+  std::int64_t most = above_half;
+  for (std::int64_t least = 1; 2 * least <= capacity; ++least) {
+    const std::int64_t beyond = small - room;
+    if (beyond > 0) most = std::max(most, above_half + (beyond + capacity - 1) / capacity);
+    const std::int64_t longest = capacity - least;
+    if (2 * longest > capacity) room -= items[static_cast<std::size_t>(longest)] * least;
+    small -= items[static_cast<std::size_t>(least)] * least;
+  }
+  return most;
 }
 
 }  // namespace kformer

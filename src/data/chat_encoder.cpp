@@ -61,9 +61,8 @@ std::optional<std::int32_t> ChatEncoder::control(const std::string& spelling) {
 void ChatEncoder::append(std::span<const ChatMessage> messages, TokenDocuments& documents) {
   const auto pieces = chat_pieces(m_chat, messages);
   Document document(m_text, documents);
-  const Tokenizer& tokenizer = m_text.tokenizer();
-  const bool begins_itself = pieces[0].control && tokenizer.bos() && control(pieces[0].text) == tokenizer.bos();
-  if (tokenizer.adds_bos() && !begins_itself) document.add_control(*tokenizer.bos(), false);
+  const bool begins_itself = pieces[0].control && m_bos && control(pieces[0].text) == m_bos;
+  if (m_bos && !begins_itself) document.add_control(*m_bos, false);
   for (const ChatPiece& piece : pieces) {
     const auto id = piece.control ? control(piece.text) : std::nullopt;
     if (id)

@@ -17,7 +17,9 @@ namespace kformer::Impl::data {
 /// as it does when a model writes the answer.
 class ChatEncoder {
  public:
-  ChatEncoder(const Tokenizer& tokenizer, ChatTemplate chat) : m_text(tokenizer), m_chat(std::move(chat)) {}
+  /// \param bos precedes every conversation that does not begin with it itself; empty: none
+  ChatEncoder(const Tokenizer& tokenizer, ChatTemplate chat, std::optional<std::int32_t> bos)
+      : m_text(tokenizer), m_chat(std::move(chat)), m_bos(bos) {}
 
   /// Appends a conversation as one document; learnt are answers and the tokens that end them.
   /// \throws NotSupported as chat_pieces
@@ -28,6 +30,7 @@ class ChatEncoder {
 
   TextEncoder m_text;
   ChatTemplate m_chat;
+  std::optional<std::int32_t> m_bos;
   std::map<std::string, std::optional<std::int32_t>> m_controls;
 };
 

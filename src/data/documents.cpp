@@ -17,8 +17,8 @@ std::int64_t malformed_places(std::string_view text) {
   return count;
 }
 
-void begin_document(const Tokenizer& tokenizer, TokenDocuments& documents) {
-  if (tokenizer.bos()) documents.tokens.push_back(*tokenizer.bos());
+void begin_document(std::optional<std::int32_t> bos, TokenDocuments& documents) {
+  if (bos) documents.tokens.push_back(*bos);
 }
 
 }  // namespace
@@ -28,25 +28,27 @@ std::string_view without_byte_order_mark(std::string_view contents) {
   return contents.starts_with(mark) ? contents.substr(mark.size()) : contents;
 }
 
-TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer) {
+TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer,
+                             std::optional<std::int32_t> bos) {
   const std::string_view text = without_byte_order_mark(contents);
   TokenDocuments documents;
   documents.malformed = malformed_places(text);
-  begin_document(tokenizer, documents);
+  begin_document(bos, documents);
   const auto ids = tokenizer.encode(text);
   documents.tokens.insert(documents.tokens.end(), ids.begin(), ids.end());
   documents.end_document();
   return documents;
 }
 
-TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer) {
+TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer,
+                                   std::optional<std::int32_t> bos) {
   const TextEncoder encoder(tokenizer);
-  const auto after_begin = tokenizer.bos() ? TextEncoder::After::control : TextEncoder::After::nothing;
+  const auto after_begin = bos ? TextEncoder::After::control : TextEncoder::After::nothing;
   TokenDocuments documents;
   const auto mark = [&](bool learnt) { documents.learnt.resize(documents.tokens.size(), learnt ? 1 : 0); };
   for (std::int64_t i = 0; i < options.samples; ++i) {
     const SyntheticSample sample = synthetic_sample(options, i);
-    begin_document(tokenizer, documents);
+    begin_document(bos, documents);
     encoder.append(sample.prompt, after_begin, documents.tokens);
     mark(false);
     encoder.append(sample.answer, TextEncoder::After::text, documents.tokens);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,17 +15,19 @@
 
 namespace kformer::Impl::data {
 
-/// A file of text as one document: the beginning-of-text token, if the tokenizer has one, and its tokens. The
-/// mark of byte order at the beginning of the file is no text.
-TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer);
+/// A file of text as one document: the beginning-of-text token, if there is one, and its tokens. The mark of byte
+/// order at the beginning of the file is no text.
+TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer,
+                             std::optional<std::int32_t> bos);
 
 /// Conversations, one JSON object in a line.
 /// \throws FileError naming the line and what was expected there
 TokenDocuments chat_documents(std::string_view contents, ChatEncoder& encoder, const std::string& source);
 
-/// All samples: the beginning-of-text token, the prompt, the answer and an end-of-text token, as far as the
-/// tokenizer has them. The last two are learnt.
-TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer);
+/// All samples: the beginning-of-text token, the prompt, the answer and an end-of-text token, as far as there are
+/// such tokens. The last two are learnt.
+TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer,
+                                   std::optional<std::int32_t> bos);
 
 /// `contents` without the mark of byte order in UTF-8.
 std::string_view without_byte_order_mark(std::string_view contents);

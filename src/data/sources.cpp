@@ -13,6 +13,10 @@
 namespace kformer::Impl::data {
 namespace {
 
+std::optional<std::int32_t> bos_of(const DataOptions& options, const Tokenizer& tokenizer) {
+  return tokenizer.bos() ? tokenizer.bos() : options.bos;
+}
+
 /// Reads the files of one data set, one after another.
 class Reader {
  public:
@@ -36,20 +40,22 @@ class Reader {
   std::filesystem::path cache_folder() const { return m_options.cache.value_or(default_cache_folder()); }
 
   TokenDocuments documents(std::string_view contents, const std::string& source) const {
-    if (m_options.format == DataFormat::text) return text_document(contents, *m_tokenizer);
-    ChatEncoder encoder(*m_tokenizer, *m_chat);
+    if (m_options.format == DataFormat::text) return text_document(contents, *m_tokenizer, bos());
+    ChatEncoder encoder(*m_tokenizer, *m_chat, adds_bos() ? bos() : std::nullopt);
     return chat_documents(contents, encoder, source);
   }
 
+  std::optional<std::int32_t> bos() const { return bos_of(m_options, *m_tokenizer); }
+  bool adds_bos() const { return m_options.add_bos.value_or(m_tokenizer->adds_bos()); }
+
   /// Everything that decides which tokens are made.
   ContentHash key_of(std::string_view contents) const {
-    std::string all =
-        fmt::format("kformer {}.{}.{}\n{}\n{}\n{}\n{}\n", version.major_number, version.minor_number,
-                    version.patch_number, name_of(m_options.format), hash_of(contents).text(),
-                    m_tokenizer->fingerprint(), m_tokenizer->bos().value_or(-1));
+    std::string all = fmt::format("kformer {}.{}.{}\n{}\n{}\n{}\n{}\n", version.major_number,
+                                  version.minor_number, version.patch_number, name_of(m_options.format),
+                                  hash_of(contents).text(), m_tokenizer->fingerprint(), bos().value_or(-1));
     if (m_chat)
-      all += fmt::format("{}\n{}\n{}\n{}\n{}\n", m_tokenizer->adds_bos(), name_of(m_chat->style),
-                         m_chat->default_system, m_chat->eos, m_chat->bos);
+      all += fmt::format("{}\n{}\n{}\n{}\n{}\n", adds_bos(), name_of(m_chat->style), m_chat->default_system,
+                         m_chat->eos, m_chat->bos);
     return hash_of(all);
   }
 
@@ -68,7 +74,8 @@ TokenStore read_documents(const DataOptions& options, const Tokenizer* tokenizer
     store.add(std::move(shard));
   };
   if (options.format == DataFormat::synthetic) {
-    add(shard_in_memory(synthetic_documents(options.synthetic, *tokenizer), "synthetic samples"));
+    add(shard_in_memory(synthetic_documents(options.synthetic, *tokenizer, bos_of(options, *tokenizer)),
+                        "synthetic samples"));
     return store;
   }
   const Reader reader(options, tokenizer);

@@ -13,6 +13,7 @@
 #include "data/sources.hpp"
 #include "kformer/core/enum_names.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/data/best_fit.hpp"
 
 namespace kformer {
 
@@ -68,6 +69,9 @@ void count_packed(const TokenStore& store, const SequenceLayout& layout, std::in
   report.sequences = layout.size();
   for (const Piece& piece : layout.pieces)
     report.target_tokens += store.learnt(piece.first + 1, piece.first + piece.length + (piece.ends ? 0 : 1));
+  std::vector<std::int64_t> lengths;
+  for (const Piece& piece : layout.pieces) lengths.push_back(piece.length);
+  report.least_sequences = least_bins(lengths, seq_len);
   const std::int64_t places = report.sequences * seq_len;
   report.padding_tokens = places - store.size();
   if (places > 0) report.fill = static_cast<double>(store.size()) / static_cast<double>(places);

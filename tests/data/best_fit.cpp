@@ -57,6 +57,20 @@ double fill(const Lengths& lengths, std::int64_t capacity, const Bins& bins) {
   return static_cast<double>(sum) / static_cast<double>(capacity * bins.size());
 }
 
+/// The fewest bins, by trying all.
+std::int64_t fewest_bins(std::span<const std::int64_t> lengths, std::int64_t capacity, Lengths rooms = {}) {
+  if (lengths.empty()) return std::ssize(rooms);
+  std::int64_t fewest = std::ssize(rooms) + std::ssize(lengths);
+  for (std::size_t bin = 0; bin <= rooms.size(); ++bin) {
+    Lengths rest = rooms;
+    if (bin == rooms.size()) rest.push_back(capacity);
+    if (rest[bin] < lengths.front()) continue;
+    rest[bin] -= lengths.front();
+    fewest = std::min(fewest, fewest_bins(lengths.subspan(1), capacity, rest));
+  }
+  return fewest;
+}
+
 std::string error_of(const Lengths& lengths, std::int64_t capacity) {
   try {
     best_fit_decreasing(lengths, capacity);
@@ -102,6 +116,25 @@ BOOST_AUTO_TEST_CASE(lengths_like_those_of_conversations_fill_bins) {
     check_invariants(lengths, capacity, bins);
     BOOST_TEST(fill(lengths, capacity, bins) >= 0.99);
   }
+}
+
+BOOST_AUTO_TEST_CASE(no_packing_needs_fewer_bins) {
+  BOOST_TEST(least_bins(Lengths{}, 10) == 0);
+  BOOST_TEST(least_bins(Lengths{6, 6, 6}, 10) == 3);              // no two share a bin
+  BOOST_TEST(least_bins(Lengths{6, 6, 6, 4, 4, 4, 1}, 10) == 4);  // 13 have no room of 12
+  BOOST_TEST(least_bins(Lengths{7, 7, 5, 5, 5}, 10) == 4);        // 5 does not fit beside 7
+  std::mt19937 random(3);
+  int equal = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::int64_t capacity = 1 + random() % 20;
+    Lengths lengths(random() % 7);
+    for (auto& length : lengths) length = 1 + static_cast<std::int64_t>(random() % capacity);
+    const std::int64_t least = least_bins(lengths, capacity), fewest = fewest_bins(lengths, capacity);
+    BOOST_TEST(least <= fewest);
+    BOOST_TEST(capacity * least >= std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
+    equal += least == fewest;
+  }
+  BOOST_TEST(equal > 280);
 }
 
 BOOST_AUTO_TEST_CASE(lengths_that_do_not_fit) {

@@ -142,7 +142,8 @@ BOOST_AUTO_TEST_CASE(without_an_answer_tokens_are_those_of_the_whole_text) {
       std::string text = tokenizer->adds_bos() ? tokenizer->piece(*tokenizer->bos()) : "";
       for (const ChatPiece& piece : chat_pieces(chat, messages)) text += piece.text;
       Impl::data::TokenDocuments documents;
-      Impl::data::ChatEncoder(*tokenizer, chat).append(messages, documents);
+      const auto begin = tokenizer->adds_bos() ? tokenizer->bos() : std::nullopt;
+      Impl::data::ChatEncoder(*tokenizer, chat, begin).append(messages, documents);
       BOOST_TEST(documents.tokens == tokenizer->encode_with_special(text), boost::test_tools::per_element());
     }
   }
@@ -172,6 +173,25 @@ BOOST_AUTO_TEST_CASE(a_token_begins_where_an_answer_begins) {
   const auto learnt = marked_chat(
       R"({"messages":[{"role":"user","content":"ab"},{"role":"assistant","content":"ab"}]})", chat, *tokenizer);
   BOOST_TEST(learnt == "[INST] ab [/INST][ab<|im_end|>]");
+}
+
+BOOST_AUTO_TEST_CASE(the_options_say_whether_a_conversation_has_a_beginning) {
+  const ScratchDirectory folder;
+  put_contents(folder / "chat.jsonl", two_turns);
+  DataOptions options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 100);
+  options.chat = ChatTemplate{};
+  const auto first = [&](const Tokenizer& tokenizer) {
+    return sequence_of(TokenDataset::open(options, tokenizer), 0).ids.front();
+  };
+  const auto none = open_json(byte_level().text());  // has no beginning-of-text token
+  const std::int32_t usual = first(*none);
+  options.bos = 3;
+  BOOST_TEST(first(*none) == usual);
+  options.add_bos = true;
+  BOOST_TEST(first(*none) == 3);
+  BOOST_TEST(first(*bytes()) == bos);
+  options.add_bos = false;
+  BOOST_TEST(first(*bytes()) != bos);
 }
 
 BOOST_AUTO_TEST_CASE(both_dialects_mean_the_same) {

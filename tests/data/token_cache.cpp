@@ -85,9 +85,15 @@ BOOST_AUTO_TEST_CASE(whatever_changes_the_tokens_changes_the_key) {
   BOOST_TEST(!is_cached(options, *other));
   options.chat->default_system = "Be brief.";
   BOOST_TEST(!is_cached(options, *other));
+  options.add_bos = true;
+  options.bos = 3;
+  BOOST_TEST(!is_cached(options, *other));
+  auto begun = c.options();
+  begun.bos = 3;
+  BOOST_TEST(!is_cached(begun, *other));
   put_contents(c.text, "It was a dark and stormy nighu\xFF");
   BOOST_TEST(!is_cached(c.options(), *other));
-  BOOST_TEST(c.cached().size() == 8u);
+  BOOST_TEST(c.cached().size() == 10u);
 }
 
 BOOST_AUTO_TEST_CASE(a_damaged_file_is_made_anew) {

@@ -9,6 +9,7 @@
 
 #include "data_case.hpp"
 #include "error_text.hpp"
+#include "text/tokenizer_files.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -187,6 +188,20 @@ BOOST_AUTO_TEST_CASE(text_is_taken_as_it_is) {
   BOOST_TEST(data.report().notes ==
                  std::vector<std::string>{"'" + files[0].string() + "' has 2 invalid UTF-8 sequences"},
              boost::test_tools::per_element());
+}
+
+// A folder may have a tokenizer.json without the file that names its beginning-of-text token.
+BOOST_AUTO_TEST_CASE(the_model_knows_the_beginning_of_text_that_the_tokenizer_does_not) {
+  const ScratchDirectory folder;
+  auto options = options_of(DataFormat::text, write_texts(folder, {"ab", "cd"}), Packing::stream, 2);
+  const auto tokenizer = open_json(byte_level().text());
+  const std::int64_t tokens = TokenDataset::open(options, *tokenizer).report().tokens;
+  options.bos = 5;
+  const auto data = TokenDataset::open(options, *tokenizer);
+  BOOST_TEST(data.report().tokens == tokens + 2);
+  BOOST_TEST(sequence_of(data, 0).ids.front() == 5);
+  // Its own one counts.
+  BOOST_TEST(sequence_of(TokenDataset::open(options, *bytes()), 0).ids.front() == bos);
 }
 
 BOOST_AUTO_TEST_CASE(threads_share_a_data_set) {

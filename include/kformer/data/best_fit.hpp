@@ -27,4 +27,12 @@ struct Bins {
 /// \throws Error naming an item whose length is not in 1 … capacity
 Bins best_fit_decreasing(std::span<const std::int64_t> lengths, std::int64_t capacity);
 
+/// A number of bins that no packing can do without (Martello & Toth, Discrete Appl. Math. 28(1), 1990, bound L2): items
+/// longer than half a bin never share one, and those that fit beside them fill at most the room that is left there.
+/// Time O(n + capacity).
+/// \param lengths  of the items
+/// \param capacity of a bin
+/// \throws Error naming an item whose length is not in 1 … capacity
+std::int64_t least_bins(std::span<const std::int64_t> lengths, std::int64_t capacity);
+
 }  // namespace kformer

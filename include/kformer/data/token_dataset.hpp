@@ -34,6 +34,8 @@ struct DataOptions {
   std::optional<std::filesystem::path> cache;  ///< folder of tokenised files; none: `default_cache_folder()`,
                                                ///< an empty path: every file is tokenised every time
   SyntheticOptions synthetic;                  ///< synthetic: what is generated
+  std::optional<std::int32_t> bos;  ///< beginning-of-text token of the model, for a tokenizer without one
+  std::optional<bool> add_bos;      ///< chat: whether it precedes a conversation; none: as the tokenizer says
 };
 
 /// What a data set consists of.
@@ -42,6 +44,7 @@ struct DataReport {
   std::int64_t tokens = 0;            ///< of all documents
   std::int64_t target_tokens = 0;     ///< tokens whose loss counts, in one pass over all sequences
   std::int64_t sequences = 0;         ///< as `TokenDataset::size`
+  std::int64_t least_sequences = 0;   ///< best_fit, pad: no packing of these pieces needs fewer (`least_bins`)
   std::int64_t dropped_tokens = 0;    ///< stream: at the end, in no sequence
   std::int64_t padding_tokens = 0;    ///< best_fit, pad: places of sequences without a token
   double fill = 0;                    ///< share of the places of sequences that hold a token
