@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 
 namespace kformer::drivers {
 
-/// Requests to end a run: SIGINT, SIGTERM, SIGHUP, SIGUSR1, or the wall-clock limit. The first signal lets the run
-/// finish its current case and write its results; a second one ends it at once.
+/// From now on SIGINT, SIGTERM, SIGHUP and SIGUSR1 are requests to stop, and the time limit counts. First in `main`, so
+/// that no signal ends a program that could have saved. Only a second SIGINT ends it at once: a batch system sends
+/// several signals and then waits.
+void listen_to_signals();
+
+/// Requests to end a run: a signal, or the wall-clock limit. The run finishes its current case or step and writes its
+/// results.
 class StopRequest {
  public:
-  /// Installs the signal handlers. `walltime_s` = 0 means no limit.
+  /// `walltime_s` = 0 means no limit; it counts from `listen_to_signals`, which this calls if nobody did.
   explicit StopRequest(double walltime_s);
   /// Why the run should stop, if it should.
   std::optional<std::string> reason() const;
 
  private:
-  std::chrono::steady_clock::time_point m_begin = std::chrono::steady_clock::now();
   double m_walltime_s;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/session.hpp"
+#include "app/stop.hpp"
 #include "attention/attention_results.hpp"
 #include "attention/attention_tensors.hpp"
 #include "measure/spaces.hpp"
@@ -95,6 +96,7 @@ int run(const CommandLine& line, const AttentionCompareDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck,
                               drivers::run);
 }

@@ -46,5 +46,6 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/session.hpp"
+#include "app/stop.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "layer/layer_results.hpp"
 #include "layer/layer_tensors.hpp"
@@ -89,5 +90,6 @@ int run(const CommandLine& line, LayerSweepDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run);
 }

@@ -45,6 +45,7 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_memory_plan_deck,
                               drivers::run);
 }

@@ -9,7 +9,9 @@
 
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
+#include "app/stop.hpp"
 #include "measure/spaces.hpp"
+#include "train/checkpoint_lock.hpp"
 #include "train/training.hpp"
 
 namespace kformer::drivers {
@@ -38,6 +40,8 @@ std::optional<ModelFolder> model_folder(const CommandLine& line, const TrainDeck
 
 int run(const CommandLine& line, const TrainDeck& deck) {
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
+  std::optional<CheckpointLock> lock;
+  if (deck.checkpoint && !line.dry_run) lock.emplace(deck.checkpoint->folder);
   // A run that continues another one replaces what that one left.
   auto checkpoint = checkpoint_to_continue(deck);
   OutputTable output = deck.output;
@@ -60,5 +64,6 @@ int run(const CommandLine& line, const TrainDeck& deck) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, drivers::run);
 }

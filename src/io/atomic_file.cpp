@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <random>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "kformer/core/error.hpp"
 
@@ -47,9 +49,20 @@ bool write_all(int fd, std::span<const std::byte> bytes) {
   return true;
 }
 
+constexpr std::string_view temporary_suffix = ".tmp";
+
 /// Nobody else writes to this name, and a link that somebody put there is not followed.
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
-  return path.string() + "." + std::to_string(std::random_device()()) + ".tmp";
+  return path.string() + "." + std::to_string(std::random_device()()) + std::string(temporary_suffix);
+}
+
+/// The name that a temporary file was to get; empty for other files.
+std::string final_name(std::string name) {
+  if (!name.ends_with(temporary_suffix)) return {};
+  name.resize(name.size() - temporary_suffix.size());
+  const std::size_t point = name.find_last_not_of("0123456789");
+  if (point == std::string::npos || name[point] != '.' || point + 1 == name.size()) return {};
+  return name.substr(0, point);
 }
 
 bool write_and_sync(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
@@ -81,6 +94,17 @@ void replace_file(const std::filesystem::path& path, std::span<const std::span<c
                     (::access(path.c_str(), F_OK) == 0 ? "; the existing file is unchanged" : ""));
   }
   sync_directory(path.parent_path());
+}
+
+void remove_half_written(const std::filesystem::path& folder,
+                         const std::function<bool(const std::string& name)>& ours) {
+  std::error_code ignored;  // the folder may be absent, and a file that stays does no harm
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = final_name(entry.path().filename().string());
+    if (!name.empty() && ours(name)) found.push_back(entry.path());
+  }
+  for (const std::filesystem::path& path : found) std::filesystem::remove(path, ignored);
 }
 
 }  // namespace kformer::Impl

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
+#include <string>
 
 namespace kformer::Impl {
 
@@ -14,5 +16,12 @@ namespace kformer::Impl {
 /// complete new one.
 /// \throws FileError naming the path and the system's reason; the previous file is then unchanged.
 void replace_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
+
+/// Deletes what calls of `replace_file` left half-written in a folder when their process was killed. Only for the files
+/// of a run that keeps other writers of these files out.
+/// \param folder where they are; it may be absent
+/// \param ours   whether a name is one of the files that the run writes
+void remove_half_written(const std::filesystem::path& folder,
+                         const std::function<bool(const std::string& name)>& ours);
 
 }  // namespace kformer::Impl

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "io/atomic_file.hpp"
 #include "io/xxh64.hpp"
 #include "load/safetensors_array.hpp"
 
@@ -23,11 +24,11 @@ constexpr std::string_view prefix = "step-", suffix = ".safetensors";
 constexpr std::string_view column_prefix = "columns/";
 
 /// The step in the name of a checkpoint, or nothing for other names.
-std::optional<std::int64_t> step_in(std::string_view name, std::string_view ending = suffix) {
-  if (!name.starts_with(prefix) || !name.ends_with(ending) || name.size() <= prefix.size() + ending.size())
+std::optional<std::int64_t> step_in(std::string_view name) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size())
     return {};
   name.remove_prefix(prefix.size());
-  name.remove_suffix(ending.size());
+  name.remove_suffix(suffix.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size() && step >= 0 ? std::optional(step)
@@ -83,6 +84,8 @@ void CheckpointFolder::create() const {
   if (error)
     throw FileError(fmt::format("cannot make the folder '{}' for checkpoints: {}", m_options.folder.string(),
                                 error.message()));
+  // What a killed run left half-written.
+  remove_half_written(m_options.folder, [](const std::string& name) { return step_in(name).has_value(); });
 }
 
 void CheckpointFolder::wait() {
@@ -130,9 +133,6 @@ void CheckpointFolder::rotate(std::int64_t step) const {
     for (const auto& [of, path] : files_in(m_options.folder))
       if (of <= step && is_checkpoint(path)) old.push_back(path);
   old.resize(old.size() - std::min(keep, old.size()));
-  // What a killed run left half-written.
-  for (const auto& entry : std::filesystem::directory_iterator(m_options.folder))
-    if (step_in(entry.path().filename().string(), std::string(suffix) + ".tmp")) old.push_back(entry.path());
   for (const std::filesystem::path& path : old) {
     std::error_code error;
     std::filesystem::remove(path, error);

@@ -148,17 +148,18 @@ BOOST_AUTO_TEST_CASE(the_newest_files_stay) {
     const ScratchDirectory scratch;
     const Arrays arrays(1);
     put_contents(scratch / "notes.txt", "not a checkpoint");
-    put_contents(scratch / "step-00000003.safetensors.tmp", "of a run that was killed");
+    put_contents(scratch / "notes.3.tmp", "not half of a checkpoint");
+    put_contents(scratch / "step-00000003.safetensors.2718281828.tmp", "of a run that was killed");
     put_contents(scratch / "step-00000001.safetensors", "no checkpoint either");
     CheckpointWriter<Exec>({.folder = scratch.path(), .background = false}, arrays.named(), *Ledger::create())
         .snapshot(Exec(), 99999999, "of another run");
     CheckpointWriter<Exec> writer({.folder = scratch.path(), .keep = keep}, arrays.named(), *Ledger::create());
     for (const std::int64_t step : {5, 9, 10, 11, 100}) writer.snapshot(Exec(), step, "");
     writer.finish();
-    std::vector<std::string> expected{"notes.txt", "step-00000001.safetensors"};
+    std::vector<std::string> expected{"notes.3.tmp", "notes.txt", "step-00000001.safetensors"};
     for (const char* step : {"005", "009", "010", "011", "100"})
       expected.push_back(std::string("step-00000") + step + ".safetensors");
-    if (keep) expected.erase(expected.begin() + 2, expected.end() - keep);
+    if (keep) expected.erase(expected.begin() + 3, expected.end() - keep);
     expected.push_back("step-99999999.safetensors");
     BOOST_TEST(names_in(scratch.path()) == expected, boost::test_tools::per_element());
     BOOST_TEST(newest_step(scratch.path()) == 99999999);

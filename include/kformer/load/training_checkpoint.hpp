@@ -33,7 +33,7 @@ namespace kformer {
 
 /// Options of `CheckpointWriter`.
 struct CheckpointOptions {
-  std::filesystem::path folder;  ///< where the files go; it is made
+  std::filesystem::path folder;  ///< where the files go; it is made. One run at a time writes there.
   std::int64_t keep = 2;         ///< how many of the newest stay; 0: all
   bool background =
       true;  ///< whether a thread writes a copy while training goes on. Otherwise `snapshot` writes,
@@ -58,7 +58,7 @@ class CheckpointFolder {
   explicit CheckpointFolder(const CheckpointOptions& options) : m_options(options) {}
   CheckpointFolder(const CheckpointFolder&) = delete;  // the thread knows its address
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
-  /// Makes the folder.
+  /// Makes the folder, and deletes what a killed run left half-written.
   void create() const;
   /// Waits for the last file, and throws what went wrong with it.
   void wait();

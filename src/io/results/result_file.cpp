@@ -52,6 +52,9 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   for (const auto& [what, file] : {std::pair(existing, path), std::pair(unfinished, part_path())})
     if (what == ExistingFile::foreign)
       refuse(file, "it is not a result file and is never replaced; choose another name");
+  const std::filesystem::path folder = path.parent_path();
+  Impl::remove_half_written(folder.empty() ? "." : folder,
+                            [&](const std::string& name) { return name == part_path().filename().string(); });
   root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
   root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
   checkpoint();
