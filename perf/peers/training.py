@@ -139,10 +139,8 @@ def torch_steps(folder, dtype, options, compiled):
             loss.backward()
             total += loss.item()
         norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters()))
-        if 0 < options.max_norm < norm:
-            # Not clip_grad_norm_, which divides by norm + 1e-6.
-            for p in model.parameters():
-                p.grad *= options.max_norm / norm.item()
+        if options.max_norm > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), options.max_norm)
         optimizer.step()
         result["loss"].append(total)
         result["gradient_norm"].append(norm.item())
@@ -225,7 +223,7 @@ def main():
     parser.add_argument("--micro-batch", type=int, default=2)
     parser.add_argument("--sequences", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--max-norm", type=float, default=0.0, help="clip by min(1, max_norm / norm) on both sides; 0: never")
+    parser.add_argument("--max-norm", type=float, default=0.0, help="clip to this norm on both sides; 0: never")
     parser.add_argument("--recompute", default="none")
     parser.add_argument("--budget", help="memory.budget of kformer-train, for --recompute auto")
     parser.add_argument("--dtypes", default="f32,bf16")

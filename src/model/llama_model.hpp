@@ -49,7 +49,8 @@ void LlamaModel<Exec, T>::check_schedule() const {
         "kformer::LlamaModel: the recomputation schedule has nested layers, but keeps none of their inputs; "
         "nested_slots must be at least 1");
   for (const Recompute kind : m_schedule.kinds) {
-    if (kind == Recompute::offload && Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
+    if (kind == Recompute::offload && !Impl::hosts_may_offload &&
+        Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
       throw NotSupported(std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to host "
                                      "memory, but ") +
                          Exec::name() + " computes there already; choose layer or nested");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/train/loss_spikes.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -20,7 +21,6 @@ LossSpikes::LossSpikes(const LossSpikeOptions& options) : m_options(options) {
 }
 
 bool LossSpikes::is_spike(const std::vector<double>& window, double value, double limit) const {
-  if (!std::isfinite(value)) return true;
   if (limit == 0 || std::ssize(window) < m_options.window) return false;
   // Summed anew each time, so that a resumed run has the same bits.
   const double count = static_cast<double>(window.size());
@@ -33,22 +33,26 @@ bool LossSpikes::is_spike(const std::vector<double>& window, double value, doubl
 
 bool LossSpikes::accept(double loss, double norm) {
   if (!m_options.enabled()) return true;
-  if (is_spike(m_losses, loss, m_options.loss_z) || is_spike(m_norms, norm, m_options.norm_z)) return false;
+  if (!std::isfinite(loss) || !std::isfinite(norm)) return false;
+  const bool spike = is_spike(m_losses, loss, m_options.loss_z) || is_spike(m_norms, norm, m_options.norm_z);
   if (std::ssize(m_losses) == m_options.window) {
     m_losses.erase(m_losses.begin());
     m_norms.erase(m_norms.begin());
   }
   m_losses.push_back(loss);
   m_norms.push_back(norm);
-  return true;
+  return !spike;
 }
 
 void LossSpikes::restore(std::vector<double> losses, std::vector<double> norms) {
-  require(losses.size() == norms.size() && std::ssize(losses) <= m_options.window, "a window of ",
-          losses.size(), " losses and ", norms.size(),
-          " norms cannot be restored: expected as many of both, and at most ", m_options.window);
-  m_losses = std::move(losses);
-  m_norms = std::move(norms);
+  require(losses.size() == norms.size(), "a window of ", losses.size(), " losses and ", norms.size(),
+          " norms cannot be restored: expected as many of both");
+  const auto newest = [&](const std::vector<double>& all) {
+    const auto kept = std::min(std::ssize(all), static_cast<std::ptrdiff_t>(m_options.window));
+    return std::vector(all.end() - kept, all.end());
+  };
+  m_losses = newest(losses);
+  m_norms = newest(norms);
 }
 
 }  // namespace kformer

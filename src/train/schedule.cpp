@@ -14,7 +14,7 @@ namespace kformer {
 double LearningRateSchedule::at(std::int64_t step) const {
   if (step < warmup_steps)
     return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  const std::int64_t decay = decay_steps > 0 ? decay_steps : steps / 5;
+  const std::int64_t decay = decay_steps > 0 ? decay_steps : std::max<std::int64_t>(1, steps / 5);
   const std::int64_t begin = kind == ScheduleKind::wsd ? std::max(warmup_steps, steps - decay) : warmup_steps;
   const double progress =
       step >= steps ? 1.0
@@ -41,8 +41,8 @@ void LearningRateSchedule::check() const {
   };
   require(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate", "be finite and not negative",
           learning_rate);
-  require(min_learning_rate >= 0 && min_learning_rate <= learning_rate, "min_learning_rate",
-          "be between 0 and learning_rate", min_learning_rate);
+  require(min_learning_rate >= 0 && (min_learning_rate <= learning_rate || kind == ScheduleKind::constant),
+          "min_learning_rate", "be between 0 and learning_rate", min_learning_rate);
   require(warmup_steps >= 0, "warmup_steps", "not be negative", warmup_steps);
   require(decay_steps >= 0, "decay_steps", "not be negative", decay_steps);
   require(steps > 0 || kind == ScheduleKind::constant, "steps", "be at least 1, except in a constant schedule",

@@ -208,6 +208,17 @@ double Trainer<Exec, T>::evaluate(const Exec& exec, std::span<const TokenSequenc
 }
 
 template <class Exec, Scalar T>
+void Trainer<Exec, T>::forward(const Exec& exec, std::span<const TokenSequence> sequences) {
+  checked_targets("forward", sequences);
+  if (std::ssize(sequences) > m_options.shape.batch)
+    throw DimensionMismatch("kformer::Trainer::forward: got " + std::to_string(sequences.size()) +
+                            " sequences; expected at most " + std::to_string(m_options.shape.batch) +
+                            " (shape.batch)");
+  upload(exec, sequences);
+  m_model.forward(exec, m_batch.ids, m_packed);
+}
+
+template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
   std::vector<NamedArray> all;
   const auto add = [&](const char* prefix, const AdamWParameter& parameter, const TensorRef& array) {

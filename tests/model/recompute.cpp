@@ -14,10 +14,16 @@
 namespace kformer::Testing {
 namespace {
 
+/// Models may offload, on hosts too, while it exists.
+struct OffloadingAllowed {
+  OffloadingAllowed() { Impl::hosts_may_offload = true; }
+  ~OffloadingAllowed() { Impl::hosts_may_offload = false; }
+};
+
 /// Every policy of a model, and mixtures.
 std::vector<std::pair<std::string, RecomputeSchedule>> schedules(std::int64_t layers) {
   std::vector<std::pair<std::string, RecomputeSchedule>> all;
-  for (const Recompute kind : {Recompute::none, Recompute::pointwise, Recompute::layer})
+  for (const Recompute kind : {Recompute::none, Recompute::pointwise, Recompute::layer, Recompute::offload})
     all.emplace_back(name_of(kind), RecomputeSchedule::uniform(kind, layers));
   for (std::int64_t slots = 1; slots <= layers; ++slots)
     all.emplace_back("nested, " + std::to_string(slots),
@@ -30,6 +36,10 @@ std::vector<std::pair<std::string, RecomputeSchedule>> schedules(std::int64_t la
     constexpr std::array turns{Recompute::layer, Recompute::none, Recompute::pointwise};
     for (std::size_t l = 0; l < static_cast<std::size_t>(layers); ++l) mixed.kinds.push_back(turns[l % 3]);
     all.emplace_back("layer, none, pointwise", mixed);
+    mixed = {.nested_layers = 1, .nested_slots = 1, .kinds = {}};
+    constexpr std::array offloading{Recompute::offload, Recompute::offload, Recompute::pointwise};
+    for (std::size_t l = 1; l < static_cast<std::size_t>(layers); ++l) mixed.kinds.push_back(offloading[l % 3]);
+    all.emplace_back("nested, then offload and pointwise", mixed);
   }
   return all;
 }
@@ -51,6 +61,7 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
 BOOST_AUTO_TEST_SUITE(recompute)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_schedule_gives_the_same_bits, T, Scalars) {
+  const OffloadingAllowed allowed;
   for (ModelCase c : model_cases())
     for (const AttentionAlgorithm algorithm : {AttentionAlgorithm::flash, AttentionAlgorithm::standard}) {
       if (c.config.num_hidden_layers == 3) c.config.num_hidden_layers = 5;
@@ -96,6 +107,7 @@ BOOST_AUTO_TEST_CASE(fewer_bytes_for_each_policy) {
 }
 
 BOOST_AUTO_TEST_CASE(forecast_and_ledger_agree) {
+  const OffloadingAllowed allowed;
   for (const ModelCase& c : model_cases())
     for (const auto& [name, schedule] : schedules(c.config.num_hidden_layers)) {
       const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count);

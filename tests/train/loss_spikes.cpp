@@ -53,13 +53,28 @@ BOOST_AUTO_TEST_CASE(equal_steps_have_no_score) {
   BOOST_TEST(spikes.accept(100, 1));
 }
 
-BOOST_AUTO_TEST_CASE(skipped_steps_leave_the_window_alone) {
+BOOST_AUTO_TEST_CASE(skipped_steps_are_part_of_the_window) {
   LossSpikes spikes = filled({.loss_z = 2, .window = 4});
-  for (int i = 0; i < 10; ++i) BOOST_TEST(!spikes.accept(50, 1));
-  BOOST_TEST((spikes.losses() == std::vector<double>{1, 3, 1, 3}));
+  BOOST_TEST(!spikes.accept(50, 1));
+  BOOST_TEST((spikes.losses() == std::vector<double>{3, 1, 3, 50}));
   BOOST_TEST(spikes.accept(2, 7));
-  BOOST_TEST((spikes.losses() == std::vector<double>{3, 1, 3, 2}));
-  BOOST_TEST((spikes.norms() == std::vector<double>{3, 1, 3, 7}));
+  BOOST_TEST((spikes.losses() == std::vector<double>{1, 3, 50, 2}));
+  BOOST_TEST((spikes.norms() == std::vector<double>{1, 3, 1, 7}));
+}
+
+// Or training would stand still from there on.
+BOOST_AUTO_TEST_CASE(a_lasting_shift_is_accepted_soon) {
+  for (const std::int64_t window : {8, 128}) {
+    LossSpikes spikes({.loss_z = 3, .norm_z = 3, .window = window});
+    std::mt19937 generator(1);
+    std::normal_distribution<double> normal(0, 0.1);
+    for (std::int64_t i = 0; i < window; ++i) BOOST_TEST(spikes.accept(2 + normal(generator), 1));
+    BOOST_TEST(!spikes.accept(5, 1));
+    int skipped = 0;
+    for (std::int64_t i = 0; i < window; ++i) skipped += !spikes.accept(5 + normal(generator), 1);
+    BOOST_TEST(skipped < window / 4);
+    BOOST_TEST(spikes.accept(5, 1));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_are_spikes) {
@@ -97,9 +112,15 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
   check_error<NotSupported>([] { LossSpikes({.window = 1}); },
                             "kformer::LossSpikes: the window must have at least 2 steps, got 1");
   check_error<NotSupported>(
-      [] { LossSpikes({.window = 2}).restore({1, 2, 3}, {1, 2, 3}); },
-      "kformer::LossSpikes: a window of 3 losses and 3 norms cannot be restored: expected as many of "
-      "both, and at most 2");
+      [] { LossSpikes({.window = 2}).restore({1, 2, 3}, {1, 2}); },
+      "kformer::LossSpikes: a window of 3 losses and 2 norms cannot be restored: expected as many of both");
+}
+
+BOOST_AUTO_TEST_CASE(a_shorter_window_continues_with_the_newest_steps) {
+  LossSpikes spikes({.loss_z = 2, .window = 2});
+  spikes.restore({1, 2, 3}, {4, 5, 6});
+  BOOST_TEST((spikes.losses() == std::vector<double>{2, 3}));
+  BOOST_TEST((spikes.norms() == std::vector<double>{5, 6}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

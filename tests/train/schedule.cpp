@@ -68,6 +68,10 @@ BOOST_AUTO_TEST_CASE(wsd_stays_and_then_falls) {
   // Two of ten steps, if none are given.
   check_rates({.kind = ScheduleKind::wsd, .learning_rate = 1, .steps = 10},
               {1, 1, 1, 1, 1, 1, 1, 1, 1, 0.5, 0});
+  // At least one.
+  check_rates({.kind = ScheduleKind::wsd, .learning_rate = 1, .min_learning_rate = 0.2, .steps = 4},
+              {1, 1, 1, 1, 0.2});
+  check_rates({.kind = ScheduleKind::wsd, .learning_rate = 1, .steps = 1}, {1, 0});
   // The warm-up is not cut short.
   check_rates(
       {.kind = ScheduleKind::wsd, .learning_rate = 1, .steps = 4, .warmup_steps = 2, .decay_steps = 100},
@@ -95,10 +99,12 @@ BOOST_AUTO_TEST_CASE(members_out_of_range_are_refused) {
   const auto check = [](const LearningRateSchedule& schedule) { return [=] { schedule.check(); }; };
   const std::string name = "kformer::LearningRateSchedule: ";
   check({.learning_rate = 0})();
+  check({.learning_rate = 1, .min_learning_rate = 2})();  // which a constant schedule does not read
   check_error<NotSupported>(check({.learning_rate = -1}),
                             name + "learning_rate must be finite and not negative, got -1");
-  check_error<NotSupported>(check({.learning_rate = 1, .min_learning_rate = 2}),
-                            name + "min_learning_rate must be between 0 and learning_rate, got 2");
+  check_error<NotSupported>(
+      check({.kind = ScheduleKind::linear, .learning_rate = 1, .min_learning_rate = 2, .steps = 1}),
+      name + "min_learning_rate must be between 0 and learning_rate, got 2");
   check_error<NotSupported>(check({.warmup_steps = -1}), name + "warmup_steps must not be negative, got -1");
   check_error<NotSupported>(check({.decay_steps = -2}), name + "decay_steps must not be negative, got -2");
   check_error<NotSupported>(check({.kind = ScheduleKind::cosine}),

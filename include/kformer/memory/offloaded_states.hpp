@@ -15,6 +15,12 @@
 
 namespace kformer {
 
+namespace Impl {
+/// Whether models on host spaces may offload, too: it saves nothing there, but lets tests without a device see that the
+/// bits are the same.
+inline bool hosts_may_offload = false;
+}  // namespace Impl
+
 /// Moves the states of a chain to host memory and back, while they take turns in two arrays of the device: state
 /// `n` is in array `n mod 2`. Copies run on an instance of their own, beside the work of the chain.
 ///

@@ -55,7 +55,7 @@ struct AdamWOptions {
   double eps = 1e-8;            ///< added to √v̂; at least the smallest normal float
   std::int64_t step = 1;        ///< t: the number of this step, from 1; steps that were skipped do not count
   double gradient_scale = 1;    ///< gradients are multiplied by it: 1 / (loss scale)
-  double max_norm = 0;          ///< bound of the global gradient norm, after scaling; 0: none
+  double max_norm = 0;          ///< the gradients are clipped to this global norm, after scaling; 0: never
 };
 
 namespace Impl {
@@ -148,10 +148,10 @@ inline void adamw(std::span<const AdamWParameter> parameters, const AdamWOptions
 }
 
 /// The same with the norm that `gradient_norm` computed, in memory of the execution space: gradients are
-/// multiplied by `gradient_scale · min(1, max_norm / (norm · gradient_scale))`, and if the norm is not finite
-/// the step is skipped as a whole: nothing is written. The host does not need the norm to continue; a trainer
-/// copies it to the host asynchronously, and looks at it before it launches the next step, to adapt the loss
-/// scale and to count the step.
+/// multiplied by `gradient_scale · min(1, max_norm / (norm · gradient_scale + 10⁻⁶))`, as PyTorch's
+/// `clip_grad_norm_` does, and if the norm is not finite the step is skipped as a whole: nothing is written. The
+/// host does not need the norm to continue; a trainer copies it to the host asynchronously, and looks at it
+/// before it launches the next step, to adapt the loss scale and to count the step.
 ///
 /// \param exec       the instance everything is launched on; nothing is fenced or allocated
 /// \param parameters what to update; storage types may differ, but gradients have one type C

@@ -21,7 +21,7 @@ struct OptimizerOptions {
   double beta2 = 0.999;     ///< decay of the running mean of its square, in [0, 1)
   double eps = 1e-8;        ///< added to √v̂
   double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
-  double max_norm = 0;      ///< gradients are multiplied by min(1, max_norm / their global norm); 0: by 1
+  double max_norm = 0;      ///< gradients are multiplied by min(1, max_norm / (global norm + 10⁻⁶)); 0: by 1
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
   bool master = true;                         ///< whether 16-bit weights are rounded from float master weights
   std::optional<LossScaling> loss_scaling{};  ///< loss scaling; off if empty

@@ -26,7 +26,7 @@ struct LearningRateSchedule {
   double min_learning_rate = 0;                ///< min, towards which it falls
   std::int64_t steps = 0;                      ///< n; the constant schedule needs none
   std::int64_t warmup_steps = 0;               ///< w
-  std::int64_t decay_steps = 0;  ///< d, of wsd; 0: a fifth of `steps`. It begins after the warm-up.
+  std::int64_t decay_steps = 0;  ///< d, of wsd; 0: a fifth of `steps`, at least 1. It begins after the warm-up.
 
   /// The learning rate of step `step`, counted from 0.
   double at(std::int64_t step) const;

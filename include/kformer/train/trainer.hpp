@@ -102,6 +102,16 @@ class Trainer {
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
   double evaluate(const Exec& exec, std::span<const TokenSequence> sequences);
 
+  /// Hidden states of at most `shape.batch` sequences, for `LlamaModel::logits` of their tokens: sequence i has the
+  /// rows i · seq_len … of the model. Their targets do not matter. Leaves the trainer as it is.
+  /// \param exec      the instance everything is launched on; fence it before the next call
+  /// \param sequences of `shape.seq_len` tokens and targets each
+  /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
+  ///                      `layer.packed`
+  /// \throws DimensionMismatch if there are too many sequences, or one has another length or starts that do not
+  ///                           ascend from 0
+  void forward(const Exec& exec, std::span<const TokenSequence> sequences);
+
   /// Steps since `prepare`, with those that were skipped.
   std::int64_t steps_done() const { return m_steps; }
 

@@ -113,7 +113,7 @@ struct GradientScaling {
   template <class C>
   KOKKOS_INLINE_FUNCTION double factor() const {
     if (max_norm == 0) return scale;
-    const double length = static_cast<double>(*static_cast<const C*>(norm)) * scale;
+    const double length = static_cast<double>(*static_cast<const C*>(norm)) * scale + host::clip_epsilon;
     return length > max_norm ? scale * (max_norm / length) : scale;
   }
 };

@@ -28,7 +28,7 @@ void adamw(AdamWState<Real>& s, const AdamWOptions& o, const Real* norm) {
   const Real beta1 = Real(o.beta1), beta2 = Real(o.beta2), rate = Real(o.learning_rate);
   const Real correction1 = 1 - pow(beta1, Real(o.step)), correction2 = 1 - pow(beta2, Real(o.step));
   Real scale = Real(o.gradient_scale);
-  if (o.max_norm > 0) scale *= std::min(Real(1), Real(o.max_norm) / (*norm * scale));
+  if (o.max_norm > 0) scale *= std::min(Real(1), Real(o.max_norm) / (*norm * scale + Real(1e-6)));
   for (std::size_t i = 0; i < s.weight.values().size(); ++i) {
     const Real g = s.gradient.values()[i] * scale;
     Real &m = s.m.values()[i], &v = s.v.values()[i], &w = s.weight.values()[i];

@@ -12,6 +12,7 @@ namespace kformer::Impl::cuda {
 
 using host::AdamWItem;
 using host::AdamWNumbers;
+using host::clip_epsilon;
 
 /// Elements of a piece, which one block takes.
 inline constexpr int adamw_piece_elements = 8192;

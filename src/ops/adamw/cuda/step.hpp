@@ -100,7 +100,8 @@ struct AdamWKernel {
 
   KFORMER_DEVICE double gradient_factor() const {
     if (scaling.max_norm == 0) return scaling.scale;
-    const double length = static_cast<double>(*static_cast<const C*>(scaling.norm)) * scaling.scale;
+    const double length =
+        static_cast<double>(*static_cast<const C*>(scaling.norm)) * scaling.scale + clip_epsilon;
     return length > scaling.max_norm ? scaling.scale * (scaling.max_norm / length) : scaling.scale;
   }
 

@@ -21,6 +21,9 @@ struct AdamWItem {
   double weight_decay;
 };
 
+/// Added to the norm where gradients are clipped, as PyTorch's `clip_grad_norm_` does.
+inline constexpr double clip_epsilon = 1e-6;
+
 /// What is the same for all elements of a step.
 struct AdamWNumbers {
   double learning_rate;
