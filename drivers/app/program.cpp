@@ -10,11 +10,19 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <new>
 #include <system_error>
 
+#include "app/address_space.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
+
+#ifdef __GLIBC__
+// What precedes the constructors of libraries.
+__attribute__((section(".preinit_array"), used)) static void (*before_libraries)(int, char**, char**) =
+    start_in_address_space;
+#endif
 
 const char* const kokkos_help =
     "Arguments that start with --kokkos- go to Kokkos: --kokkos-num-threads=N, --kokkos-device-id=N,\n"
@@ -54,6 +62,18 @@ int with_output(int code) {
 
 }  // namespace
 
+std::optional<std::string> out_of_memory_text(const std::exception& error) {
+  const std::string text = error.what();
+  if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return text;
+  // Kokkos throws a std::runtime_error.
+  const bool allocation = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                          text.find("failed to allocate") != std::string::npos;
+  if (!allocation) return {};
+  return "memory ran out (" + text +
+         "); run smaller cases, free memory, or raise the limit on it (ulimit -v, or that of the container or "
+         "the batch system)";
+}
+
 int guarded(const std::function<int()>& run) {
   std::signal(SIGBUS, end_for_lost_file);
   std::signal(SIGXFSZ, SIG_IGN);  // writing then fails, and says why
@@ -72,9 +92,8 @@ int guarded(const std::function<int()>& run) {
     std::fflush(stdout);
     fmt::print(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
     return exit_io;
-  } catch (const OutOfMemory& error) {
-    return fail(error, exit_out_of_memory);
   } catch (const std::exception& error) {
+    if (const auto text = out_of_memory_text(error)) return fail(OutOfMemory(*text), exit_out_of_memory);
     return fail(error, std::ferror(stdout) != 0 ? exit_io : exit_failure);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,13 +20,17 @@ enum ExitCode {
   exit_deck = 3,           ///< the deck is invalid
   exit_io = 4,             ///< a file could not be read or written
   exit_check = 5,          ///< a result is out of tolerance
-  exit_out_of_memory = 6,  ///< memory ran out and the deck says abort
+  exit_out_of_memory = 6,  ///< memory ran out, and the deck says abort or nothing could go on
   exit_nothing = 7,        ///< no case ran, so that no result or tensor was written
   exit_stopped = 75        ///< stopped by a signal or the time limit; results so far are on disk
 };
 
 /// The message of `exit_nothing` for a run without a result.
 inline constexpr const char* no_case_ran = "no case ran; the table says why";
+
+/// What to say of an error if it means that memory ran out: `OutOfMemory`, std::bad_alloc, or what Kokkos throws
+/// when an allocation fails. Nothing for other errors.
+std::optional<std::string> out_of_memory_text(const std::exception& error);
 
 /// The arguments of a program.
 struct ProgramArguments {

@@ -50,14 +50,18 @@ class PromptRun {
       task.check = true;
       for (; label.repeat < m_deck.timing.repeats && goes_on(); ++label.repeat)
         run_counted(prompt, label, task, label.repeat == 0 ? profiled : Measurement());
-    } catch (const OutOfMemory& error) {
-      m_out_of_memory = m_deck.run.on_oom == OnOutOfMemory::abort;
-      keep_failure(label, CaseStatus::out_of_memory, error.what());
     } catch (const FileError&) {
       throw;
-    } catch (const Error& error) {
-      m_failed = true;
-      keep_failure(label, CaseStatus::error, error.what());
+    } catch (const std::exception& error) {
+      if (const auto memory = out_of_memory_text(error)) {
+        m_out_of_memory = m_deck.run.on_oom == OnOutOfMemory::abort;
+        keep_failure(label, CaseStatus::out_of_memory, *memory);
+      } else if (dynamic_cast<const Error*>(&error) != nullptr) {
+        m_failed = true;
+        keep_failure(label, CaseStatus::error, error.what());
+      } else {
+        throw;
+      }
     }
   }
 
@@ -79,7 +83,7 @@ class PromptRun {
     Generation generation;
     try {
       generation = m_loop.generator->generate(task);
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       if (shown) print_text("\n");
       throw;
     }

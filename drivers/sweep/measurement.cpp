@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "app/program.hpp"
 #include "kformer/core/region.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/kernel_names.hpp"
@@ -34,19 +35,18 @@ double run_once(Run& run, Direction direction) {
 }  // namespace
 
 void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::function<void()>& run) {
-  const auto ended = [&](CaseStatus status, const std::exception& error) {
+  const auto ended = [&](CaseStatus status, const std::string& message) {
     measurement.status = status;
-    measurement.message = error.what();
+    measurement.message = message;
   };
   try {
     run();
-  } catch (const OutOfMemory& error) {
-    if (on_oom == OnOutOfMemory::abort) throw;
-    ended(CaseStatus::out_of_memory, error);
   } catch (const NotSupported& error) {
-    ended(CaseStatus::unsupported, error);
+    ended(CaseStatus::unsupported, error.what());
   } catch (const std::exception& error) {
-    ended(CaseStatus::error, error);
+    const auto memory = out_of_memory_text(error);
+    if (memory && on_oom == OnOutOfMemory::abort) throw OutOfMemory(*memory);
+    ended(memory ? CaseStatus::out_of_memory : CaseStatus::error, memory.value_or(error.what()));
   }
 }
 

@@ -6,7 +6,7 @@ import sys
 import xml.etree.ElementTree
 
 WHOLLY = re.compile(r"skipped: (.*)|(there is no such device here|libcuda\.so\.1: .*)")
-IN_PART = re.compile(r"^skipped in part: (.*)")  # of Python tests, see tests/support/run_unittests.py
+IN_PART = re.compile(r"^skipped in part: (.*)")  # see tests/support/run_unittests.py and skipped.hpp
 
 
 def reasons_in(output, pattern):

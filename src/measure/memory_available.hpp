@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,11 @@ namespace kformer::measure {
 /// Bytes that can still be allocated on the space of that name without swapping or failing; nothing if the
 /// system does not report them. For a GPU, after its memory pool returned unused memory.
 std::optional<std::size_t> memory_available(const std::string& space);
+
+/// The same of the host: the least of what the system, the control groups of the process and its limit of the
+/// address space leave.
+/// \param root the folder that has the system's `proc` and `sys`
+std::optional<std::size_t> host_memory_available(const std::filesystem::path& root = "/");
 
 /// The memory of a GPU at one moment.
 struct DeviceMemory {

@@ -9,11 +9,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "io/scratch_directory.hpp"
 #include "kformer/io/safetensors.hpp"
+#include "sweep/measurement.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -69,6 +72,35 @@ BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {
   BOOST_TEST(ended.exited_with(drivers::exit_io));
   BOOST_TEST(ended.said ==
              "error: cannot use '" + (folder / "loop").string() + "': Too many levels of symbolic links\n");
+}
+
+const std::string what_to_do =
+    "; run smaller cases, free memory, or raise the limit on it (ulimit -v, or that of the container or the "
+    "batch system)";
+
+BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_out_of_memory) {
+  const ScratchDirectory folder;
+  const Ended standard(folder, []() -> int { throw std::bad_alloc(); });
+  BOOST_TEST(standard.exited_with(drivers::exit_out_of_memory));
+  BOOST_TEST(standard.said == "error: memory ran out (std::bad_alloc)" + what_to_do + "\n");
+  const Ended kokkos(folder, []() -> int {
+    throw std::runtime_error("Kokkos ERROR: Host memory space failed to allocate 3 MiB (label=\"x\").");
+  });
+  BOOST_TEST(kokkos.exited_with(drivers::exit_out_of_memory));
+  BOOST_TEST(kokkos.said == "error: memory ran out (Kokkos ERROR: Host memory space failed to allocate 3 MiB "
+                            "(label=\"x\").)" + what_to_do + "\n");
+  const Ended other(folder, []() -> int { throw std::runtime_error("x"); });
+  BOOST_TEST(other.exited_with(drivers::exit_failure));
+  BOOST_TEST(other.said == "error: x\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_case_whose_allocation_fails_is_recorded_or_ends_the_run) {
+  const auto fails = [] { throw std::bad_alloc(); };
+  drivers::Measurement measurement;
+  drivers::record_failure(OnOutOfMemory::record, measurement, fails);
+  BOOST_TEST((measurement.status == drivers::CaseStatus::out_of_memory));
+  BOOST_TEST(measurement.message == "memory ran out (std::bad_alloc)" + what_to_do);
+  BOOST_CHECK_THROW(drivers::record_failure(OnOutOfMemory::abort, measurement, fails), OutOfMemory);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

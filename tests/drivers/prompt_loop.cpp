@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ class Parrot final : public TextGenerator {
  public:
   int generations = 0;
   std::string complaint;  ///< thrown by the next generation
-  bool memory_runs_out = false;
+  bool memory_runs_out = false, allocation_fails = false;
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
     std::vector<std::int32_t> ids{256};
@@ -63,6 +64,7 @@ class Parrot final : public TextGenerator {
   Generation generate(const GenerationTask& task) override {
     ++generations;
     if (memory_runs_out) throw OutOfMemory("no memory");
+    if (allocation_fails) throw std::bad_alloc();
     if (!complaint.empty()) throw NotSupported(complaint);
     Generation g;
     g.measurement.status = CaseStatus::unchecked;
@@ -235,6 +237,15 @@ BOOST_AUTO_TEST_CASE(memory_that_runs_out_is_recorded_or_ends_the_run) {
              exit_out_of_memory);
   BOOST_TEST(parrot.generations == 3);
   BOOST_TEST(Hdf5Reader(file().string() + ".part").texts("cases/message")[0] == "no memory");
+}
+
+BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_memory_that_runs_out) {
+  parrot.allocation_fails = true;
+  BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n") == exit_nothing);
+  BOOST_TEST(contains(Hdf5Reader(file()).texts("cases/message")[0], "memory ran out (std::bad_alloc); "));
+  BOOST_TEST(out == "a\n");
+  std::filesystem::remove(file());
+  BOOST_TEST(run("[run]\non_oom = \"abort\"\n[[prompt]]\ntext = \"a\"\n") == exit_out_of_memory);
 }
 
 BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_what_it_has) {

@@ -30,6 +30,12 @@ TokenizerJson with_member(const std::string& name, const std::string& member) {
   return json;
 }
 
+/// A step that splits at a pattern, before bytes become letters.
+std::string split_at(const std::string& pattern) {
+  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":")" + pattern +
+         R"("},"behavior":"Isolated"},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})";
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(tokenizer_hf_errors)
@@ -122,6 +128,37 @@ BOOST_AUTO_TEST_CASE(more_steps_than_any_tokenizer_has_are_refused) {
   BOOST_TEST(open_json(splits(100).text())->encode("a").size() == 1u);
 }
 
+// Without a bound the first takes a time that is exponential in the text, the others hours.
+BOOST_AUTO_TEST_CASE(patterns_that_take_too_long_are_stopped) {
+  const auto refusal = [](const std::string& pattern) {
+    const auto model = open_json(with_member("pre_tokenizer", split_at(pattern)).text());
+    return error_text<NotSupported>([&] { model->encode(std::string(10'000, 'a')); });
+  };
+  BOOST_TEST(refusal("(?=(a+)+b)a|a").find("is not supported: the search was aborted: match limit exceeded") !=
+             std::string::npos);
+  // A look-ahead at each place, whether it is a match or not.
+  for (const char* pattern : {"(?=.{0,300}.*b)c|a", "(?=.{0,300}.*b)a"})
+    BOOST_TEST(refusal(pattern).find("the search was aborted: it takes too long for this text of 10000 bytes; give "
+                                     "shorter texts, or check the tokenizer file") != std::string::npos,
+               pattern);
+}
+
+// Searches of long texts go in steps, which must not show: none of these pairs is merged.
+BOOST_AUTO_TEST_CASE(matches_are_found_wherever_they_begin) {
+  const std::string last_byte = byte_letter(0xA4);
+  TokenizerJson json = byte_level({"ab", last_byte + "b"});
+  json.merges = R"(["a b",")" + last_byte + R"( b"])";
+  json.members["pre_tokenizer"] = split_at("(?<=[a\u00E4])b");
+  const auto model = open_json(json.text());
+  for (const std::string letter : {"a", "\xC3\xA4"}) {
+    std::string text;
+    for (int i = 0; i < 200; ++i) {
+      text += letter;
+      BOOST_TEST(model->encode(text + "b" + letter + "b").size() == text.size() + 2 + letter.size());
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
   check_unsupported(with_member("normalizer", R"({"type":"Lowercase"})"),
                     "normalizer is not supported: it is 'Lowercase'");
@@ -138,6 +175,9 @@ BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
   check_unsupported(
       with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated"})"),
       "'&&'");
+  check_unsupported(
+      with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a[bc]]"},"behavior":"Isolated"})"),
+      "it has a class within a class");
   TokenizerJson json = byte_level();
   json.model_options = R"(,"continuing_subword_prefix":"##")";
   check_unsupported(json, "model.continuing_subword_prefix is not supported");

@@ -113,6 +113,8 @@ std::string blas_refusal(const MatrixProduct<T, O>& p) {
 /// Why the BLAS that was linked must not be called by the threads of `Exec`, or nothing.
 template <class Exec>
 std::string blas_threads_refusal() {
+  static const std::string limited = limited_memory_refusal();
+  if (!limited.empty()) return limited;
 #ifdef KFORMER_BLAS_IS_OPENBLAS
   const std::string_view space = Exec::name();
   if (space == "Serial") return {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/resource.h>
+
 #include <string>
 #include <string_view>
 #ifdef _OPENMP
@@ -30,6 +32,14 @@ inline std::string concurrent_calls_refusal(const OpenBlas& blas, bool from_open
   if (blas.threads > 1 && !(blas.parallel == 2 && from_openmp))
     return "this OpenBLAS would start threads beside those of Kokkos; set OPENBLAS_NUM_THREADS=1";
   return {};
+}
+
+/// Why no BLAS must be called where the address space is limited, or nothing: OpenBLAS reserves 128 MiB for each
+/// thread that calls it, and waits for ever for what it does not get.
+inline std::string limited_memory_refusal() {
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? "a BLAS may wait for ever for memory where the address space is limited (ulimit -v)" : "";
 }
 
 #ifdef _OPENMP

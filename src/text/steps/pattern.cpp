@@ -4,11 +4,44 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "io/utf8.hpp"
 #include "text/base/file.hpp"
 
 namespace kformer::Impl::tokenizers {
 namespace {
+
+/// A search looks at so many places at once for the begin of a match: PCRE2 cannot be interrupted.
+constexpr std::size_t places_of_search = 64;
+
+/// The processor time of a text. The limit of PCRE2 is that of one place, and each of a long text may come near it.
+/// Patterns of published tokenizers take less than 1 µs per byte.
+class SearchTime {
+ public:
+  explicit SearchTime(std::size_t bytes) : m_limit(0.1 + 1e-5 * static_cast<double>(bytes)) {}
+
+  /// Whether it is used up, after so many places more. To ask the system at each of them would take longer than
+  /// the search.
+  bool used_up(std::size_t places) {
+    m_places += places;
+    if (m_places < places_of_search) return false;
+    m_places = 0;
+    if (m_begin < 0) m_begin = now();
+    return now() - m_begin > m_limit;
+  }
+
+ private:
+  static double now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+
+  double m_limit, m_begin = -1;
+  std::size_t m_places = 0;
+};
 
 std::string message_of(int code) {
   unsigned char text[256] = {};
@@ -58,7 +91,8 @@ Pattern::Pattern(std::string_view expression, const std::string& file)
   PCRE2_SIZE place = 0;
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                    &error, &place, nullptr);
   if (code == nullptr)
     refuse(file,
            "the pattern " + in_quotes(expression) + " is not a valid regular expression: " + message_of(error));
@@ -71,19 +105,32 @@ std::vector<Stretch> Pattern::find_all(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
       pcre2_match_data_create_from_pattern(code, nullptr),
       [](pcre2_match_data* d) { pcre2_match_data_free(d); });
+  const std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context(
+      pcre2_match_context_create(nullptr), [](pcre2_match_context* c) { pcre2_match_context_free(c); });
+  const auto abort = [&](const std::string& why) {
+    unsupported(m_file, "the pattern " + in_quotes(m_expression), "the search was aborted: " + why);
+  };
+  SearchTime time(text.size());
   std::vector<Stretch> stretches;
   std::size_t end = 0;  // of the match before
   for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t last = std::min(text.size(), start + places_of_search - 1);
+    pcre2_set_offset_limit(context.get(), last);
     const auto search = [&](std::uint32_t options) {
       return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options,
-                         data.get(), nullptr);
+                         data.get(), context.get());
     };
     int found = search(PCRE2_NO_UTF_CHECK);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
-    if (found == PCRE2_ERROR_NOMATCH) break;
-    if (found < 0)
-      unsupported(m_file, "the pattern " + in_quotes(m_expression),
-                  "the search was aborted: " + message_of(found));
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH) abort(message_of(found));
+    if (time.used_up((found < 0 ? last : pcre2_get_ovector_pointer(data.get())[0]) - start + 1))
+      abort("it takes too long for this text of " + std::to_string(text.size()) +
+            " bytes; give shorter texts, or check the tokenizer file");
+    if (found == PCRE2_ERROR_NOMATCH) {
+      start = last + 1;
+      while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) ++start;
+      continue;
+    }
     const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
     const bool empty = match[0] >= match[1];
     if (!empty || match[0] > end || stretches.empty()) {

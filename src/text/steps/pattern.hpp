@@ -26,7 +26,7 @@ class Pattern {
   Pattern(std::string_view expression, const std::string& file);
 
   /// The matches in `text`, from left to right, and the text between them.
-  /// \throws NotSupported if the search takes more steps than any published pattern needs
+  /// \throws NotSupported if the search takes more steps or time than any published pattern needs
   std::vector<Stretch> find_all(std::string_view text) const;
 
  private:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""What kformer-generate leaves when it is interrupted, or cannot write.
+
+ctest runs this with the program in KFORMER_GENERATE and the sources in KFORMER_SOURCE.
+"""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import unittest
+
+import driver_case
+from driver_case import DriverTest, h5py, needs_h5py, words
+
+PROMPT = "A text of a user. " * 1000
+
+
+class FaultTest(DriverTest):
+    PROGRAM = os.environ["KFORMER_GENERATE"]
+    SMALL = f"""schema = 1
+kind = "generate"
+[weights]
+path = "{driver_case.SOURCE}/inputs/tiny-llama"
+[tokenizer]
+format = "byte"
+"""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "prompt.txt").write_text(PROMPT)
+
+    def long_deck(self, new_tokens, chunk):
+        self.deck(f"[generate]\nmax_new_tokens = {new_tokens}\nprefill_chunk = {chunk}\nstop_at_eos = false\n"
+                  '[[prompt]]\nfile = "prompt.txt"\n')
+
+
+@needs_h5py
+class Interruption(FaultTest):
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+    def interrupt(self, number, printed):
+        """Sends the signal as soon as so many bytes are printed, and returns the file that the run leaves, open."""
+        run = subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+        self.addCleanup(run.kill)
+        self.assertEqual(len(run.stdout.read(printed)), printed, "the run ended by itself")
+        run.send_signal(number)
+        _, said = run.communicate(timeout=300)
+        self.assertEqual(run.returncode, 75, said)
+        name = re.search(rb"^stopped \(signal: .*\); the finished generations are in (.*)$", said, re.MULTILINE)[1].decode()
+        self.assertEqual(name, "deck.h5.part")
+        self.assertFalse((self.folder / "deck.h5").exists())
+        file = h5py.File(self.folder / name)
+        self.addCleanup(file.close)
+        self.assertEqual(file.attrs["complete"], 0)
+        self.assertEqual(words(file["generations/end"]), ["interrupted"])
+        (self.folder / name).unlink()  # it would keep the next run from starting
+        return file
+
+    def test_a_signal_in_the_prompt_ends_the_run(self):
+        # One token at a time, after the whole prompt is printed.
+        self.long_deck(4, 1)
+        for number in self.SIGNALS:
+            with self.subTest(number=number):
+                file = self.interrupt(number, len(PROMPT))
+                self.assertEqual(file["generations/new_tokens"][0], 0)
+                self.assertEqual(file["generations/prompt_tokens"][0], len(PROMPT) + 1)
+
+    def test_a_signal_between_new_tokens_keeps_them(self):
+        (self.folder / "prompt.txt").write_text("A text")
+        self.long_deck(100000, 512)
+        for number in self.SIGNALS:
+            with self.subTest(number=number):
+                file = self.interrupt(number, 200)
+                new = file["generations/new_tokens"][0]
+                self.assertTrue(60 < new < 100000, new)
+                self.assertEqual(file["tokens/new"][()].sum(), new)
+
+
+class Output(FaultTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "prompt.txt").write_text("A text")
+        self.long_deck(2000, 512)
+
+    def test_a_limit_of_file_sizes_is_a_file_error(self):
+        # The first is too small to begin, the second for the tokens.
+        for size in (1000, 60000):
+            with self.subTest(size=size):
+                done = self.run_driver("deck.toml", expect=4, before=lambda: resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (size, size)))
+                self.assertRegex(done.stderr.splitlines()[-1], "^error: cannot write 'deck.h5.part': File too large")
+                self.assertEqual(done.stdout.startswith("A text"), size > 1000)
+
+    def test_a_folder_that_is_read_only(self):
+        self.assertEqual(self.check_locked_folder("deck.toml").stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

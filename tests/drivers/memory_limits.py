@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Drivers under a limit of the address space, as `ulimit -v` and some batch systems set it: they run or say in a sentence
+that memory ran out, and none waits for ever.
+
+ctest runs this with the programs in KFORMER_MEMORY, KFORMER_LAYER and KFORMER_ATTENTION and the sources in
+KFORMER_SOURCE.
+"""
+
+import os
+import resource
+import subprocess
+import unittest
+from pathlib import Path
+
+import driver_case
+from driver_case import DriverTest, h5py, needs_h5py
+
+LAYER, ATTENTION, MEMORY = (os.environ[f"KFORMER_{name}"] for name in ("LAYER", "ATTENTION", "MEMORY"))
+DECKS = {LAYER: driver_case.SMOKE / "head_dim.toml", ATTENTION: driver_case.SMOKE / "attention.toml",
+         MEMORY: driver_case.SOURCE / "inputs/memory-llama-3.1-8b.toml"}
+FEW_CASES = {LAYER: ["sweep.dtype=f32"], MEMORY: [],
+             ATTENTION: ["sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0", "sweep.exclude=[]"]}
+TOO_LITTLE = ("error: the address space is limited to less than 512 MiB, which is too little to start; raise the limit "
+              "(ulimit -v)\n")
+
+
+class MemoryLimits(DriverTest):
+    def setUp(self):
+        super().setUp()
+        done = self.run_limited(1024, MEMORY, "--version")
+        if "Sanitizer" in done.stderr:
+            self.skipTest("sanitizers need an address space without a limit")
+
+    def run_limited(self, mebibytes, program, *arguments, **environment):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+        # Each thread has a stack in the address space.
+        return subprocess.run([program, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
+                              errors="replace", timeout=200, preexec_fn=limit,
+                              env={**os.environ, "OMP_NUM_THREADS": "2", **environment})
+
+    def test_too_little_to_start_is_said_at_once(self):
+        for program in DECKS:
+            for mebibytes in (200, 400, 511):
+                with self.subTest(program=program, mebibytes=mebibytes):
+                    done = self.run_limited(mebibytes, program, "--version")
+                    self.assertEqual((done.returncode, done.stdout, done.stderr), (6, "", TOO_LITTLE))
+
+    def test_a_run_ends_well_or_with_a_sentence_on_memory(self):
+        for program, deck in DECKS.items():
+            for mebibytes in (520, 800, 1600):
+                with self.subTest(program=program, mebibytes=mebibytes):
+                    keys = [word for key in FEW_CASES[program] for word in ("--set", key)]
+                    done = self.run_limited(mebibytes, program, deck, "-o", f"{mebibytes} {Path(program).name}.h5", *keys)
+                    said = done.stdout + done.stderr
+                    self.assertIn(done.returncode, (0, 6, 7), said)
+                    if done.returncode == 6:
+                        self.assertRegex(done.stderr, r"error: memory ran out \(.*\); run smaller cases")
+                    if done.returncode == 7:
+                        self.assertIn("out_of_memory", said)
+
+    def test_what_the_limit_leaves_is_what_there_is(self):
+        deck = self.folder / "long.toml"
+        deck.write_text('schema = 1\nkind = "attention_compare"\n[sweep]\ndtype = "f32"\nnum_attention_heads = 4\n'
+                        'head_dim = 24\nbatch = 1\nseq_len = 65536\nimpl = "standard"\ndirection = "forward"\n')
+        done = self.run_limited(1600, ATTENTION, deck, "-o", "long.h5")
+        self.assertEqual(done.returncode, 7, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"the case needs [\d.]+ GiB, but only ([\d.]+ MiB|1\.[0-5]\d* GiB) is available")
+
+    @needs_h5py
+    def test_the_blas_starts_no_threads(self):
+        for mebibytes, threads in ((1600, "3"), (1600, None)):
+            with self.subTest(threads=threads):
+                given = {} if threads is None else {"OPENBLAS_NUM_THREADS": threads}
+                done = self.run_limited(mebibytes, MEMORY, DECKS[MEMORY], "-o", "plan.h5", "--set",
+                                        "output.overwrite=true", **given)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                with h5py.File(self.folder / "plan.h5") as file:
+                    environment = file["provenance/environment"][()].decode()
+                self.assertIn("OPENBLAS_NUM_THREADS=1", environment)
+                self.assertNotIn("OPENBLAS_NUM_THREADS=3", environment)
+
+    def test_the_blas_is_not_called(self):
+        run = ("-o", "layer.h5", "--set", "sweep.dtype=f32", "--set", "check.reference=none")
+        forced = {"KFORMER_KERNEL": "linear:host_blas", "OPENBLAS_NUM_THREADS": "1"}
+        free = subprocess.run([LAYER, DECKS[LAYER], *run], cwd=self.folder, capture_output=True, text=True,
+                              env={**os.environ, **forced})
+        if free.returncode != 0:
+            self.skipTest("this build has no BLAS that threads may call")
+        done = self.run_limited(1600, LAYER, DECKS[LAYER], *run, **forced)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("a BLAS may wait for ever for memory where the address space is limited (ulimit -v)", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
