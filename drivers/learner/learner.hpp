@@ -46,8 +46,8 @@ class Learner {
   virtual double evaluate(std::span<const TokenSequence> sequences) = 0;
   /// As `Trainer::steps_done`.
   virtual std::int64_t steps_done() const = 0;
-  /// Logits after the last of some tokens, at most `seq_len`, with the weights as they are now.
-  virtual std::vector<double> logits_after(std::span<const std::int32_t> tokens) = 0;
+  /// Logits after the last token of each of some texts of at most `seq_len` tokens, with the weights as they are now.
+  virtual std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) = 0;
   /// The numbers of the trainer, for checkpoints.
   virtual TrainerState state() const = 0;
   /// Writes a checkpoint, as `CheckpointWriter::snapshot`.

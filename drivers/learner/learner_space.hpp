@@ -74,17 +74,29 @@ class LearnerOn final : public Learner {
   }
   std::int64_t steps_done() const override { return m_trainer.steps_done(); }
 
-  // What follows the tokens does not matter, for attention is causal.
-  std::vector<double> logits_after(std::span<const std::int32_t> tokens) override {
-    const auto seq_len = static_cast<std::size_t>(m_task.trainer.shape.seq_len);
-    TokenSequence sequence{{tokens.begin(), tokens.end()},
-                           std::vector<std::int32_t>(seq_len, CrossEntropyOptions().ignore_index),
-                           {0}};
-    sequence.ids.resize(seq_len, 0);
-    m_trainer.evaluate(m_exec, std::span<const TokenSequence>(&sequence, 1));
-    m_trainer.model().logits(m_exec, std::ssize(tokens) - 1, m_logits);
-    m_exec.fence("kformer-train::logits_after");
-    return measure::download<Exec>(tensor_ref(m_logits)).values;
+  // As many texts at once as a micro-batch has sequences. What follows their tokens does not matter, for attention is
+  // causal.
+  std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) override {
+    const auto [batch, seq_len] = m_task.trainer.shape;
+    std::vector<std::vector<double>> logits;
+    while (!texts.empty()) {
+      const auto part = texts.first(std::min(texts.size(), static_cast<std::size_t>(batch)));
+      std::vector<TokenSequence> sequences;
+      for (const std::vector<std::int32_t>& text : part) {
+        sequences.push_back({text, {}, {0}});
+        sequences.back().ids.resize(static_cast<std::size_t>(seq_len), 0);
+        sequences.back().targets.assign(static_cast<std::size_t>(seq_len), CrossEntropyOptions().ignore_index);
+      }
+      m_trainer.forward(m_exec, sequences);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        const std::int64_t last = static_cast<std::int64_t>(i) * seq_len + std::ssize(part[i]) - 1;
+        m_trainer.model().logits(m_exec, last, m_logits);
+        m_exec.fence("kformer-train::logits_after");
+        logits.push_back(measure::download<Exec>(tensor_ref(m_logits)).values);
+      }
+      texts = texts.subspan(part.size());
+    }
+    return logits;
   }
 
   TrainerState state() const override { return m_trainer.state(); }

@@ -28,7 +28,7 @@ class Forecasts {
     const std::size_t bytes = forecast->peak_in(measure::memory_space_of(m_space));
     return {std::move(schedule), std::move(forecast), bytes, seconds};
   }
-  RecomputeCosts costs(const MachineRates& rates) const { return recompute_costs_of(m_space, m_task, rates); }
+  RecomputeCosts costs() const { return recompute_costs_of(m_space, m_task, rates_to_compare); }
   std::int64_t layers() const { return m_task.config.num_hidden_layers; }
 
  private:
@@ -46,8 +46,8 @@ class Forecasts {
       format_bytes(decision.bytes_in_space), bytes_by_class(*decision.forecast), format_bytes(limit), policy));
 }
 
-MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRates& rates) {
-  const auto front = recompute_front(forecasts.layers(), forecasts.costs(rates));
+MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit) {
+  const auto front = recompute_front(forecasts.layers(), forecasts.costs());
   // Bytes of a plan are those of the layers alone; the forecast has the last word.
   for (auto plan = front.rbegin(); plan != front.rend(); ++plan) {
     MemoryDecision decision = forecasts.decision(plan->schedule, plan->seconds);
@@ -58,20 +58,33 @@ MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const MachineRa
 
 }  // namespace
 
+void require_policy(const std::string& space, Recompute recompute) {
+  if (recompute == Recompute::offload && measure::runs_on_host(space))
+    throw NotSupported(
+        fmt::format("kformer-train: memory.recompute = \"offload\" moves inputs of layers to host memory, but "
+                    "execution_space = \"{}\" computes there already; choose \"layer\" or \"nested\"",
+                    space));
+}
+
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                               std::optional<std::size_t> limit, const MachineRates& rates) {
+                               std::optional<std::size_t> limit) {
   Forecasts forecasts(space, std::move(task));
-  if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit, rates);
+  if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit);
   if (recompute == Recompute::automatic) recompute = Recompute::none;
   const auto schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
-  return forecasts.decision(schedule, recompute_seconds(schedule, forecasts.costs(rates)));
+  return forecasts.decision(schedule, recompute_seconds(schedule, forecasts.costs()));
 }
 
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                             std::optional<std::size_t> limit, const MachineRates& rates) {
-  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit, rates);
+                             std::optional<std::size_t> limit) {
+  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit);
   if (limit && decision.bytes_in_space > *limit) refuse(decision, *limit, recompute);
   return decision;
+}
+
+double recompute_time(const std::string& space, const LearnerTask& task, const RecomputeSchedule& schedule,
+                      const MachineRates& rates) {
+  return recompute_seconds(schedule, recompute_costs_of(space, task, rates));
 }
 
 double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {

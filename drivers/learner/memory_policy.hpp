@@ -13,16 +13,21 @@
 
 namespace kformer::drivers {
 
-/// The rates of a machine that was not measured, only to compare schedules.
-inline constexpr MachineRates rates_not_measured{.flops = 5e10, .bytes = 1e10};
+/// The rates by which schedules are compared. They are the same on every machine and in every run: rates that were
+/// measured differ from one run to the next, and with them would the schedule and the forecast of a deck.
+inline constexpr MachineRates rates_to_compare{.flops = 5e10, .bytes = 1e10};
 
 /// How a training uses memory.
 struct MemoryDecision {
   RecomputeSchedule schedule;              ///< what layers keep
   std::shared_ptr<const Ledger> forecast;  ///< bytes by class, to the byte
   std::size_t bytes_in_space = 0;          ///< of those, the peak in the memory of the execution space
-  double extra_seconds = 0;                ///< estimated time of recomputation in a micro-batch
+  double extra_seconds = 0;                ///< of recomputation in a micro-batch, by `rates_to_compare`
 };
+
+/// Checks that a policy can be had in a space.
+/// \throws NotSupported if it needs a device
+void require_policy(const std::string& space, Recompute recompute);
 
 /// Takes the policy of the deck or, for `auto`, the fastest schedule whose forecast is within `limit`, or else the one
 /// that needs least.
@@ -30,12 +35,16 @@ struct MemoryDecision {
 /// \param limit bytes that the run may take in the memory of the execution space; nothing: no limit. Host memory that
 ///              layers are offloaded to does not count against the limit of a device.
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                               std::optional<std::size_t> limit, const MachineRates& rates);
+                               std::optional<std::size_t> limit);
 
 /// As `forecast_memory`.
 /// \throws OutOfMemory with the forecast by class and what would need less, if `bytes_in_space` exceed `limit`
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                             std::optional<std::size_t> limit, const MachineRates& rates);
+                             std::optional<std::size_t> limit);
+
+/// Estimated time of recomputation in a micro-batch on a machine with these rates.
+double recompute_time(const std::string& space, const LearnerTask& task, const RecomputeSchedule& schedule,
+                      const MachineRates& rates);
 
 /// Estimated time of forward and backward of a micro-batch, without recomputation.
 double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates);

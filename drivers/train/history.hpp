@@ -17,7 +17,7 @@ namespace kformer::drivers {
 
 /// A step and how long it took.
 struct StepRecord : StepReport {
-  double time = 0;  ///< s, from reading its sequences to the end of its update
+  double time = 0;  ///< s, from reading its sequences to the end of its update; NaN if it was profiled
 };
 
 /// The loss on the validation data.

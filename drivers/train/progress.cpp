@@ -62,7 +62,8 @@ Progress::Progress(ProgressScale scale, std::FILE* out)
     : m_scale(std::move(scale)), m_out(out), m_terminal(isatty(fileno(out)) == 1) {}
 
 void Progress::step(const StepRecord& step) {
-  m_seconds = m_seconds == 0 ? step.time : (1 - newest) * m_seconds + newest * step.time;
+  if (std::isfinite(step.time))
+    m_seconds = m_seconds == 0 ? step.time : (1 - newest) * m_seconds + newest * step.time;
   m_last = step;
   m_shown = false;
   const auto now = Clock::now();

@@ -29,7 +29,7 @@ class Progress {
  public:
   Progress(ProgressScale scale, std::FILE* out);
 
-  /// After each step.
+  /// After each step. The times of steps that were profiled do not count.
   void step(const StepRecord& step);
   /// A line that stays, such as an evaluation.
   void say(const std::string& line);

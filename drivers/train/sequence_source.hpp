@@ -7,6 +7,7 @@
 #include <string>
 
 #include "decks/train/train_deck.hpp"
+#include "kformer/io/model_table.hpp"
 #include "kformer/text/tokenizer.hpp"
 #include "kformer/train/token_sequence.hpp"
 
@@ -33,8 +34,10 @@ struct TrainingData {
 };
 
 /// Opens them; files are tokenised unless the cache has their tokens.
+/// \param model     whose vocabulary the tokens are of; its beginning-of-text token is for tokenizers that have none
 /// \param tokenizer null if the data need none
 /// \throws FileError if a file cannot be read or does not hold what the deck says
-TrainingData open_training_data(const TrainDeck& deck, std::int64_t vocab_size, const Tokenizer* tokenizer);
+TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable& model,
+                                const Tokenizer* tokenizer);
 
 }  // namespace kformer::drivers

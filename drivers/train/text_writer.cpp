@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kformer/core/error.hpp"
 #include "measure/fill.hpp"
@@ -29,25 +30,44 @@ TextWriter::TextWriter(const TrainDeck& deck, const PromptEncoder& encoder)
   }
 }
 
+/// A text that is being written.
+struct TextWriter::Text {
+  std::vector<std::int32_t> tokens;
+  TokenStream stream;
+  std::uint64_t state;  // of its draws
+  std::int64_t added = 0;
+  std::string written{};
+};
+
 std::vector<SampleRecord> TextWriter::write(Learner& learner, const std::function<bool()>& stop) const {
-  std::vector<SampleRecord> samples;
-  for (std::size_t i = 0; i < m_prompts.size(); ++i) {
-    std::vector<std::int32_t> tokens = m_tokens[i];
-    TokenStream stream(m_encoder.tokenizer(), tokens);
-    SampleRecord sample{learner.steps_done(), m_prompts[i], {}};
-    std::uint64_t state = measure::mix(measure::mix(m_seed + i) + static_cast<std::uint64_t>(sample.step));
-    const auto& ends = m_encoder.end_of_text();
-    for (std::int64_t n = 0; n < m_table.max_new_tokens && tokens.size() < m_seq_len; ++n) {
-      if (stop()) return samples;
-      const std::int32_t id = choose(learner.logits_after(tokens), state = measure::mix(state));
-      if (id < 0 || std::ranges::count(ends, id) > 0) break;
-      tokens.push_back(id);
-      sample.text += stream.push(id);
-    }
-    sample.text += stream.finish();
-    samples.push_back(std::move(sample));
+  std::vector<Text> texts;
+  const auto step = static_cast<std::uint64_t>(learner.steps_done());
+  for (std::size_t i = 0; i < m_prompts.size(); ++i)
+    texts.push_back({m_tokens[i], TokenStream(m_encoder.tokenizer(), m_tokens[i]),
+                     measure::mix(measure::mix(m_seed + i) + step)});
+  std::vector<std::size_t> open(texts.size());
+  std::iota(open.begin(), open.end(), std::size_t{0});
+  while (!open.empty() && !stop()) {
+    std::vector<std::vector<std::int32_t>> tokens;
+    for (const std::size_t i : open) tokens.push_back(texts[i].tokens);
+    const auto logits = learner.logits_after(tokens);
+    std::vector<std::size_t> still_open;
+    for (std::size_t k = 0; k < open.size(); ++k)
+      if (extend(texts[open[k]], logits[k])) still_open.push_back(open[k]);
+    open = std::move(still_open);
   }
+  std::vector<SampleRecord> samples;
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    samples.push_back({learner.steps_done(), m_prompts[i], texts[i].written + texts[i].stream.finish()});
   return samples;
+}
+
+bool TextWriter::extend(Text& text, const std::vector<double>& logits) const {
+  const std::int32_t id = choose(logits, text.state = measure::mix(text.state));
+  if (id < 0 || std::ranges::count(m_encoder.end_of_text(), id) > 0) return false;
+  text.tokens.push_back(id);
+  text.written += text.stream.push(id);
+  return ++text.added < m_table.max_new_tokens && text.tokens.size() < m_seq_len;
 }
 
 // −1 if every logit is NaN or −∞.

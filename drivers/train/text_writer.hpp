@@ -12,7 +12,7 @@
 
 namespace kformer::drivers {
 
-/// Writes texts with the weights as they are now: for each token, everything is computed again.
+/// Writes texts with the weights as they are now. For each token, everything is computed again, of all texts together.
 class TextWriter {
  public:
   /// Encodes the prompts.
@@ -20,10 +20,13 @@ class TextWriter {
   TextWriter(const TrainDeck& deck, const PromptEncoder& encoder);
 
   /// A text for each prompt. Draws are a function of the run's seed, the step and the prompt.
-  /// \param stop called before each token; if it is true, the texts are left as they are
+  /// \param stop called before each token of the texts; if it is true, they are left as they are
   std::vector<SampleRecord> write(Learner& learner, const std::function<bool()>& stop) const;
 
  private:
+  struct Text;
+  // Whether it goes on.
+  bool extend(Text& text, const std::vector<double>& logits) const;
   std::int32_t choose(const std::vector<double>& logits, std::uint64_t draw) const;
 
   const SamplesTable& m_table;

@@ -24,7 +24,8 @@ class TokenData final : public SequenceSource {
     std::string text =
         fmt::format("{} sequences, {} target tokens, {} documents", r.sequences, r.target_tokens, r.documents);
     if (r.dropped_tokens > 0) text += fmt::format(", {} tokens at the end are dropped", r.dropped_tokens);
-    if (r.padding_tokens > 0) text += fmt::format(", {:.1f} % full", 100 * r.fill);
+    if (r.padding_tokens > 0)
+      text += fmt::format(", {:.1f} % full; any packing needs at least {}", 100 * r.fill, r.least_sequences);
     for (const std::string& note : r.notes) text += "\n  " + note;
     return text;
   }
@@ -33,13 +34,15 @@ class TokenData final : public SequenceSource {
   TokenDataset m_data;
 };
 
-DataOptions data_options(const TrainDeck& deck, std::int64_t vocab_size) {
+DataOptions data_options(const TrainDeck& deck, const LanguageModelTable& model) {
   const DataTable& t = deck.data;
   DataOptions options;
   options.format = t.format;
   options.packing = t.packing;
   options.seq_len = deck.batch.seq_len;
-  options.vocab_size = vocab_size;
+  options.vocab_size = model.vocab_size;
+  if (!model.bos_token_ids.empty()) options.bos = static_cast<std::int32_t>(model.bos_token_ids[0]);
+  options.add_bos = deck.tokenizer.add_bos;
   if (t.cache) options.cache = t.cache->empty() ? std::filesystem::path() : std::filesystem::absolute(*t.cache);
   if (t.format == DataFormat::synthetic)
     options.synthetic = {*t.task, *t.examples, *t.length, static_cast<std::uint64_t>(deck.run.seed)};
@@ -65,9 +68,10 @@ constexpr std::int64_t most_examples = 1000;
 
 }  // namespace
 
-TrainingData open_training_data(const TrainDeck& deck, std::int64_t vocab_size, const Tokenizer* tokenizer) {
+TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable& model,
+                                const Tokenizer* tokenizer) {
   TrainingData data;
-  DataOptions options = data_options(deck, vocab_size);
+  DataOptions options = data_options(deck, model);
   options.files = deck.data.train;
   if (options.format == DataFormat::chat && tokenizer != nullptr)
     options.chat = chat_template(deck.data, *tokenizer);

@@ -20,11 +20,13 @@ Table& declare_cases(ResultFile& file) {
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"parameters", i64, "1", "weights of the model"});
   t.column({"recompute", text, "1", "what layers kept for backward"});
-  t.column({"tokens", i64, "1", "tokens of the steps of this run, with those that have no loss"});
-  t.column({"time", f64, "s", "of the steps of this run"});
+  t.column({"tokens", i64, "1",
+            "tokens of the steps of this run, with those that have no loss; not of a step with a profile"});
+  t.column({"time", f64, "s", "of these steps"});
   t.column({"token_rate", f64, "1/s", "tokens over time"});
   t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
-  t.column({"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before the first step"});
+  t.column({"flop_rate_limit", f64, "1/s",
+            "FLOP/s of the dtype by instructions alone, the larger of before and after the steps"});
   t.column({"share_of_limit", f64, "1", "flops_per_token * token_rate over flop_rate_limit (MFU)"});
   t.column({"checkpoint_wait", f64, "s", "time that the steps of this run waited for checkpoints"});
   t.column({"last_checkpoint_wait", f64, "s", "time from the last step to the end of the last checkpoint"});
@@ -38,17 +40,19 @@ Table& declare_cases(ResultFile& file) {
 }
 
 RecordTable<StepRecord> declare_steps(ResultFile& file) {
-  return {file.table("steps", "step", "step of the training, with those before it was resumed"),
-          {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
-           {{"loss", f64, "1", "mean over the target tokens before the update, in nats"}, &StepRecord::loss},
-           {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
-           {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
-            &StepRecord::gradient_norm},
-           {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
-           {{"time", f64, "s", "from reading the sequences to the end of the update"}, &StepRecord::time},
-           {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
-           {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
-            &StepRecord::skipped}}};
+  return {
+      file.table("steps", "step", "step of the training, with those before it was resumed"),
+      {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
+       {{"loss", f64, "1", "mean over the target tokens before the update, in nats"}, &StepRecord::loss},
+       {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
+       {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
+        &StepRecord::gradient_norm},
+       {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
+       {{"time", f64, "s", "from reading the sequences to the end of the update; NaN of a step with a profile"},
+        &StepRecord::time},
+       {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
+       {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
+        &StepRecord::skipped}}};
 }
 
 RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file) {
@@ -74,16 +78,32 @@ RecordTable<CheckpointWait> declare_checkpoints(ResultFile& file) {
             &CheckpointWait::waited}}};
 }
 
-Table& declare_timeline(ResultFile& file) {
-  Table& t = file.table("memory/timeline", "entry", "memory at a moment of the training");
+Table& table_by_class(ResultFile& file, const std::string& path, const std::string& row,
+                      const std::string& about) {
+  Table& t = file.table(path, row, about);
   std::vector<std::string> names;
   for (int c = 0; c < memory_classes; ++c) names.emplace_back(to_string(static_cast<MemoryClass>(c)));
   t.dimension("memory_class", "memory class", names);
+  return t;
+}
+
+Table& declare_timeline(ResultFile& file) {
+  Table& t = table_by_class(file, "memory/timeline", "entry", "memory at a moment of the training");
   t.column({"step", i64, "1", "steps done"});
   t.column({"event", text, "1", "what happened"});
   t.column({"bytes", u64, "byte", "booked in the ledger", "memory_class"});
   t.column({"resident_bytes", u64, "byte", "resident memory of the process, by the system; 0 if unknown"});
   t.column({"resident_peak_bytes", u64, "byte", "peak since the machine's limits were measured"});
+  return t;
+}
+
+Table& declare_bookings(ResultFile& file) {
+  Table& t =
+      table_by_class(file, "memory/bookings", "change",
+                     "every change of what the ledger has booked, from its beginning to the end of the run");
+  t.column({"time", f64, "s", "since the ledger was made"});
+  t.column({"bytes", u64, "byte", "booked after the change", "memory_class"});
+  t.column({"total_bytes", u64, "byte", "of all classes"});
   return t;
 }
 
@@ -106,6 +126,7 @@ TrainResults::TrainResults(ResultFile& file, std::string space)
       m_samples(declare_samples(file)),
       m_checkpoints(declare_checkpoints(file)),
       m_timeline(declare_timeline(file)),
+      m_bookings(declare_bookings(file)),
       m_transfers(declare_transfers(file)),
       m_measurements(file) {}
 
@@ -124,6 +145,13 @@ void TrainResults::add_memory(const Ledger& ledger, std::int64_t step, const std
                      {"bytes", bytes},
                      {"resident_bytes", process.resident},
                      {"resident_peak_bytes", process.peak}});
+}
+
+void TrainResults::add_bookings(const Ledger& ledger) {
+  for (const MemoryMoment& moment : ledger.timeline())
+    m_bookings.append({{"time", moment.seconds},
+                       {"bytes", std::vector<std::uint64_t>(moment.bytes.begin(), moment.bytes.end())},
+                       {"total_bytes", static_cast<std::uint64_t>(moment.total)}});
 }
 
 void TrainResults::add_transfers(const Ledger& ledger) {

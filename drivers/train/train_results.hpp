@@ -14,8 +14,8 @@ namespace kformer::drivers {
 struct TrainSummary {
   std::string dtype;                ///< storage type
   std::int64_t parameters = 0;      ///< of the model
-  std::int64_t tokens = 0;          ///< read in all steps of this run, with those that have no loss
-  double seconds = 0;               ///< of these steps
+  std::int64_t tokens = 0;          ///< as of `TrainingEnd`
+  double seconds = 0;               ///< as of `TrainingEnd`
   double flops_per_token = 0;       ///< see `training_flops_per_token`
   double checkpoint_wait = 0;       ///< s, that these steps waited for checkpoints
   double last_checkpoint_wait = 0;  ///< s, from the end of the last step to the end of the last checkpoint
@@ -47,6 +47,8 @@ class TrainResults {
   /// \param step  steps done
   /// \param event what happens
   void add_memory(const Ledger& ledger, std::int64_t step, const std::string& event);
+  /// The rows of /memory/bookings: the timeline of the ledger.
+  void add_bookings(const Ledger& ledger);
   /// The rows of /memory/transfers.
   void add_transfers(const Ledger& ledger);
   /// The row of /cases, and what it measured.
@@ -65,6 +67,7 @@ class TrainResults {
   RecordTable<SampleRecord> m_samples;
   RecordTable<CheckpointWait> m_checkpoints;
   Table& m_timeline;
+  Table& m_bookings;
   RecordTable<TransferCount> m_transfers;
   MeasurementTables m_measurements;
 };

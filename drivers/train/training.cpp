@@ -52,11 +52,14 @@ class Training {
            ResultFile& file)
       : m_deck(deck), m_space(space), m_stop(deck.run.walltime_s), m_results(file, space) {
     checkpoints_of_another_run(deck);
-    measure_machine();
+    require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
     fmt::print("{}", plan_text(deck, m_plan));
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
     decide();
+    // Takes seconds: what refuses the deck comes first.
+    measure_machine();
+    say_memory();
     measure::reset_process_peak();
     measure::AllocationWitness::install();
     begin(std::move(checkpoint));
@@ -100,17 +103,27 @@ class Training {
     fmt::print("{}\n", measure::describe(m_space, *m_machine));
   }
 
+  // The clock of a processor wanders, so that one sample may be less than a step reaches.
+  void measure_again() {
+    if (m_limits) m_limits = measure::larger_of(*m_limits, measure::case_limits(m_space, m_plan.task.dtype, 0));
+  }
+
   double flop_rate_limit() const {
     return m_limits ? m_limits->flop_rate : std::numeric_limits<double>::quiet_NaN();
   }
 
   void decide() {
-    MachineRates rates = rates_not_measured;
-    if (m_machine) rates = {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth};
-    const auto limit = limit_of(m_deck, m_space);
-    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, limit, rates);
+    m_limit = limit_of(m_deck, m_space);
+    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, m_limit);
     m_plan.task.trainer.recompute = m_memory.schedule;
-    fmt::print("{}", memory_text(m_deck, m_memory, limit));
+  }
+
+  void say_memory() {
+    double seconds = m_memory.extra_seconds;
+    if (m_machine)
+      seconds = recompute_time(m_space, m_plan.task, m_memory.schedule,
+                               {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth});
+    fmt::print("{}", memory_text(m_deck, m_memory, seconds, m_limit));
     std::fflush(stdout);
   }
 
@@ -118,6 +131,7 @@ class Training {
   void begin(std::optional<TrainingCheckpoint> checkpoint) {
     m_ledger = Ledger::create(Ledger::Mode::allocate, budget_of(m_deck).value_or(Ledger::no_limit),
                               measure::memory_space_of(m_space));
+    m_ledger->record_timeline();
     m_learner = make_learner(m_space, m_plan.task, m_ledger);
     if (!checkpoint && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
     if (!checkpoint && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
@@ -133,12 +147,22 @@ class Training {
           fmt::format("'{}' was saved at step {}, but this run has only {} steps; set schedule.steps to at "
                       "least {}, or name another checkpoint.folder",
                       source, checkpoint->step(), m_plan.steps, checkpoint->step()));
+    keep_scale_in_bounds(record.state.optimizer);
     m_learner->restore(*checkpoint, record.state);
     m_history = std::move(record.history);
     m_results.add(m_history);
     fmt::print("resumed after step {} from {}\n", checkpoint->step(), source);
     if (const auto changes = changes_text(settings_of(m_deck), record.settings); !changes.empty())
       fmt::print("note: this run differs from the one it continues: {}\n", changes);
+  }
+
+  // A run may continue with other rules for the loss scale.
+  void keep_scale_in_bounds(OptimizerState& state) const {
+    const LossScaling rule = m_plan.task.trainer.optimizer.loss_scaling.value_or(
+        LossScaling{.initial = 1, .growth_interval = 0, .least = 1, .greatest = 1});
+    if (rule.least <= state.loss_scale && state.loss_scale <= rule.greatest) return;
+    state.loss_scale = rule.initial;
+    state.good_steps = 0;
   }
 
   ProgressScale scale() const {
@@ -165,7 +189,6 @@ class Training {
     m_summary.checkpoint_wait = end.checkpoint_wait;
     m_summary.last_checkpoint_wait = end.last_checkpoint_wait;
     m_summary.flops_per_token = scale().flops_per_token;
-    m_summary.flop_rate_limit = flop_rate_limit();
     m_summary.recompute = schedule_text(m_memory.schedule);
     Measurement& m = m_summary.measurement;
     m.status = CaseStatus::ok;
@@ -179,6 +202,9 @@ class Training {
     if (witness.installed())
       for (const auto& [name, space] : witness.spaces()) m.witnessed[name] = space.peak;
     m.on_device = measure::device_memory();
+    measure_again();
+    m_summary.flop_rate_limit = flop_rate_limit();
+    m_results.add_bookings(*m_ledger);
     m_results.add_transfers(*m_ledger);
     m_results.add(m_summary);
   }
@@ -218,6 +244,7 @@ class Training {
   std::optional<measure::CaseLimits> m_limits;
   TrainingPlan m_plan;
   std::unique_ptr<TextWriter> m_texts;
+  std::optional<std::size_t> m_limit;  // bytes
   MemoryDecision m_memory;
   std::unique_ptr<Learner> m_learner;
   TrainingHistory m_history;
@@ -229,12 +256,12 @@ class Training {
 
 void print_training_plan(const TrainDeck& deck, const std::string& space) {
   checkpoints_of_another_run(deck);
+  require_policy(space, deck.memory.recompute);
   const TrainingPlan plan = plan_training(deck);
   fmt::print("{}", plan_text(deck, plan));
-  const auto memory =
-      decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space), rates_not_measured);
+  const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space));
   // What is free at this moment says little of a later one.
-  fmt::print("{}", memory_text(deck, memory, budget_of(deck)));
+  fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
 }
 
 int train(const TrainDeck& deck, const std::string& space, const ModelFolder* folder,

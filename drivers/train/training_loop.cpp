@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace kformer::drivers {
 
@@ -79,13 +80,16 @@ class TrainingRun {
     StepRecord record;
     const auto run = [&] { static_cast<StepReport&>(record) = m_loop.learner->step(m_batch); };
     // The first step of a run also does what is done once; a single one is better than none.
-    if (m_loop.profile && done() == std::min(m_first + 1, m_loop.steps - 1))
+    if (m_loop.profile && done() == std::min(m_first + 1, m_loop.steps - 1)) {
       m_loop.profile(run);
-    else
+      // The fences around its kernels take time that no other step needs.
+      record.time = std::numeric_limits<double>::quiet_NaN();
+    } else {
       run();
-    record.time = seconds_since(begin);
-    m_end.tokens += sequences * m_deck.batch.seq_len;
-    m_end.seconds += record.time;
+      record.time = seconds_since(begin);
+      m_end.tokens += sequences * m_deck.batch.seq_len;
+      m_end.seconds += record.time;
+    }
     ++m_end.steps;
     m_end.skipped += record.skipped;
     m_history.steps.push_back(record);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <limits>
 
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
@@ -25,15 +26,36 @@ std::unique_ptr<const Tokenizer> tokenizer_of(const TrainDeck& deck,
   return kformer::open_tokenizer(TokenizerFormat::byte, {});
 }
 
+bool too_many(std::int64_t a, std::int64_t b) {
+  return b != 0 && a > std::numeric_limits<std::int64_t>::max() / b;
+}
+
 std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
-  if (deck.schedule.steps) return *deck.schedule.steps;
-  const std::int64_t steps = *deck.schedule.epochs * data.size() / deck.batch.sequences;
+  const BatchTable& b = deck.batch;
+  if (deck.schedule.epochs && too_many(*deck.schedule.epochs, data.size()))
+    throw DeckError(fmt::format("error: 'schedule.epochs' = {} of {} sequences are more than can be counted",
+                                *deck.schedule.epochs, data.size()));
+  const std::int64_t steps =
+      deck.schedule.steps ? *deck.schedule.steps : *deck.schedule.epochs * data.size() / b.sequences;
   if (steps == 0)
     throw NotSupported(
         fmt::format("kformer-train: {} epochs of {} sequences do not fill one step of {} sequences; set "
                     "schedule.steps, or a smaller batch.sequences",
-                    *deck.schedule.epochs, data.size(), deck.batch.sequences));
+                    *deck.schedule.epochs, data.size(), b.sequences));
+  if (too_many(steps, b.sequences) || too_many(steps * b.sequences, b.seq_len))
+    throw DeckError(fmt::format("error: {} steps of {} sequences of {} tokens are more than can be counted",
+                                steps, b.sequences, b.seq_len));
   return steps;
+}
+
+// For `epochs`: the deck itself is checked where it names `steps`.
+void check_ends(const ScheduleTable& schedule, std::int64_t steps) {
+  const std::int64_t ends = schedule.warmup_steps + schedule.decay_steps.value_or(0);
+  if (!schedule.epochs || ends <= steps) return;
+  throw NotSupported(fmt::format(
+      "kformer-train: schedule.warmup_steps{} = {} is more than the {} steps that schedule.epochs = {} "
+      "makes; set a smaller one, or more epochs",
+      schedule.decay_steps ? " + decay_steps" : "", ends, steps, *schedule.epochs));
 }
 
 TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
@@ -59,11 +81,7 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   if (deck.spikes)
     options.spikes = {
         .loss_z = deck.spikes->loss_z, .norm_z = deck.spikes->norm_z, .window = deck.spikes->window};
-  if (deck.schedule.epochs && options.schedule.warmup_steps > steps)
-    throw NotSupported(fmt::format(
-        "kformer-train: schedule.warmup_steps = {} is more than the {} steps that schedule.epochs = {} "
-        "makes; set a smaller one, or more epochs",
-        options.schedule.warmup_steps, steps, *deck.schedule.epochs));
+  check_ends(deck.schedule, steps);
   options.schedule.check();
   return options;
 }
@@ -96,7 +114,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
-  plan.data = open_training_data(deck, plan.model.vocab_size, tokenizer.get());
+  plan.data = open_training_data(deck, plan.model, tokenizer.get());
   plan.tokenizer_files = tokenizer_files(deck.tokenizer, plan.checkpoint ? &*plan.checkpoint : nullptr);
   plan.notes = notes_on(deck, plan, tokenizer.get());
   if (tokenizer)
@@ -135,6 +153,7 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
 std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   const TrainOptimizerTable& o = deck.optimizer;
   const ScheduleTable& s = deck.schedule;
+  const TrainPrecisionTable& p = deck.precision;
   const auto text = [](const auto& value) { return value ? std::to_string(*value) : "none"; };
   const SpikesTable spikes = deck.spikes.value_or(SpikesTable{.loss_z = 0, .norm_z = 0});
   return {{"optimizer.lr", fmt::format("{}", o.lr)},
@@ -150,7 +169,16 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
           {"schedule.decay_steps", text(s.decay_steps)},
           {"spikes.loss_z", fmt::format("{}", spikes.loss_z)},
           {"spikes.norm_z", fmt::format("{}", spikes.norm_z)},
-          {"precision.compute", std::string(name_of(deck.precision.compute))}};
+          {"spikes.window", std::to_string(spikes.window)},
+          {"batch.micro_batch", std::to_string(deck.batch.micro_batch)},
+          {"precision.loss_scale", std::string(name_of(p.loss_scaling))},
+          {"precision.initial_loss_scale", fmt::format("{}", p.initial_loss_scale)},
+          {"precision.growth_factor", fmt::format("{}", p.growth_factor)},
+          {"precision.backoff_factor", fmt::format("{}", p.backoff_factor)},
+          {"precision.growth_interval", std::to_string(p.growth_interval)},
+          {"precision.least_loss_scale", fmt::format("{}", p.least_loss_scale)},
+          {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
+          {"precision.compute", std::string(name_of(p.compute))}};
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -175,16 +203,15 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   return text;
 }
 
-std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory,
+std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory, double recompute_seconds,
                         const std::optional<std::size_t>& limit) {
   std::string text = fmt::format("memory      {} ({})", format_bytes(memory.forecast->peak_total()),
                                  bytes_by_class(*memory.forecast));
   if (memory.bytes_in_space != memory.forecast->peak_total())
     text += fmt::format(", {} in device memory", format_bytes(memory.bytes_in_space));
   if (limit) text += fmt::format(" of {}", format_bytes(*limit));
-  text +=
-      fmt::format("\nrecompute   {}: {}; about {:.3g} ms of each micro-batch\n", name_of(deck.memory.recompute),
-                  schedule_text(memory.schedule), 1e3 * memory.extra_seconds);
+  text += fmt::format("\nrecompute   {}: {}; about {:.3g} ms of each micro-batch\n",
+                      name_of(deck.memory.recompute), schedule_text(memory.schedule), 1e3 * recompute_seconds);
   return text;
 }
 

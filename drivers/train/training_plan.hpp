@@ -45,7 +45,8 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck);
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan);
 
 /// Memory and recomputation as lines of text.
-std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory,
+/// \param recompute_seconds time of recomputation in a micro-batch, as well as it is known
+std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory, double recompute_seconds,
                         const std::optional<std::size_t>& limit);
 
 }  // namespace kformer::drivers

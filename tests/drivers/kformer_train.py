@@ -6,6 +6,7 @@ ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the 
 
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -107,7 +108,10 @@ class SmokeDeck(TrainTest):
             self.assertEqual(file.attrs["complete"], 1)
             self.assertEqual(file["steps/step"][()].tolist(), list(range(12)))
             self.assertEqual(set(words(file["steps/skipped"])), {"no"})
-            self.assertTrue((file["steps/time"][()] > 0).all())
+            times = file["steps/time"][()]  # without that of the step with a profile
+            self.assertEqual((times > 0).tolist(), [step != 1 for step in range(12)])
+            self.assertEqual(file["cases/tokens"][0], 11 * 4 * 32)
+            self.assertAlmostEqual(file["cases/time"][0], times[times > 0].sum())
             self.assertTrue((file["steps/tokens"][()] > 0).all())
             self.assertEqual(file["evaluations/step"][()].tolist(), [6, 12])
             losses = file["evaluations/loss"][()]
@@ -141,6 +145,21 @@ class SmokeDeck(TrainTest):
             models.append((self.folder / folder / "model.safetensors").read_bytes())
         self.assertEqual(*models)
 
+    @needs_h5py
+    def test_texts_do_not_depend_on_the_micro_batch(self):
+        written = []
+        # Large weights: what the model writes depends on all that it has read.
+        for micro_batch in (1, 2, 3):
+            self.run_driver(self.SMOKE_DECK, "--set", f"batch.micro_batch={micro_batch}", "--set", "precision.storage=f64",
+                            "--set", 'samples.prompts=["abc=", "bc", "cab=b"]', "--set", "samples.max_new_tokens=6",
+                            "--set", "init.std=0.5", "--set", "schedule.min_lr=0", "--set", "output.overwrite=true",
+                            "--set", f"checkpoint.folder=c{micro_batch}")
+            with h5py.File(self.folder / "train.h5") as file:
+                self.assertEqual(texts(file["samples/prompt"]), ["abc=", "bc", "cab=b"] * 2)
+                written.append(texts(file["samples/text"]))
+        self.assertGreater(len(set(written[0])), 2)
+        self.assertEqual(written[1:], written[:1] * 2)
+
     def test_the_model_generates(self):
         self.run_driver(self.SMOKE_DECK)
         (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[weights]\npath = "train-model"\n[tokenizer]\n'
@@ -166,10 +185,12 @@ class Oracle(TrainTest):
         tokens = [BEGIN_OF_TEXT, *TEXT.read_bytes()]
         self.sequences = train_oracle.stream(tokens, 24)
 
-    def check(self, keys, batch, schedule, **optimizer):
+    def check(self, keys, batch, schedule, pieces=None, after_step=lambda done, weights: None, **optimizer):
         self.train(keys + '[precision]\nstorage = "f64"\n[output]\nmodel = "model"\n', "--set", f"schedule.steps={self.STEPS}")
         weights = {name: w.copy() for name, w in self.start.items()}
-        losses, norms = train_oracle.train(self.config, weights, self.sequences, self.STEPS, batch, schedule, **optimizer)
+        pieces = pieces or train_oracle.steps_of(self.sequences, batch)
+        losses, norms = train_oracle.train(self.config, weights, pieces, self.STEPS, schedule,
+                                           lambda done: after_step(done, weights), **optimizer)
         np.testing.assert_allclose(self.steps("loss"), losses, rtol=1e-10, atol=0)
         np.testing.assert_allclose(self.steps("gradient_norm"), norms, rtol=1e-10, atol=0)
         trained = read_safetensors(self.folder / "model/model.safetensors")
@@ -201,11 +222,89 @@ class Oracle(TrainTest):
                    '[schedule]\nkind = "cosine"\nwarmup_steps = 5\nmin_lr = 1e-4\n',
                    4, {"kind": "cosine", "lr": 1e-3, "warmup": 5, "min_lr": 1e-4},
                    betas=(0.9, 0.95), weight_decay=0.1, max_norm=0.5)
+        self.assertTrue((self.steps("gradient_norm") > 0.5).all(), "no step was clipped")
+
+    def test_a_warm_up_of_all_steps(self):
+        for kind in ("constant", "linear", "cosine", "wsd"):
+            self.check(f'sequences = 2\n[optimizer]\nlr = 1e-3\n[schedule]\nkind = "{kind}"\nwarmup_steps = {self.STEPS}\n',
+                       2, {"kind": kind, "lr": 1e-3, "warmup": self.STEPS})
+
+    def test_a_decay_of_few_steps(self):
+        self.STEPS = 3
+        self.check('sequences = 2\n[optimizer]\nlr = 1e-3\n[schedule]\nkind = "wsd"\n', 2, {"kind": "wsd", "lr": 1e-3})
+
+    def write_texts(self, *more):
+        """Three files, none of which fills its last sequence, and their tokens."""
+        texts = [b"A file is a document that begins with its own token, and goes on where it ends. ", b"Short one.",
+                 "Äußerst kurz, and again some more of the same.".encode()]
+        for number, text in enumerate(texts):
+            (self.folder / f"{number}.txt").write_bytes(text)
+        files = ", ".join(f'"{number}.txt"' for number in range(len(texts)))
+        self.SMALL = self.SMALL.replace(f'train = ["{TEXT}"]', "\n".join([f"train = [{files}]", *more]))
+        return [[BEGIN_OF_TEXT, *text] for text in texts]
+
+    def test_several_files_and_epochs(self):
+        documents = self.write_texts()
+        sequences = train_oracle.stream(sum(documents, []), 24)
+        self.assertLess(2 * len(sequences[0]), 3 * self.STEPS)
+        self.check("micro_batch = 2\nsequences = 3\n[optimizer]\nlr = 1e-3\n[schedule]\nwarmup_steps = 2\n", 3,
+                   {"kind": "constant", "lr": 1e-3, "warmup": 2}, pieces=train_oracle.steps_of(sequences, 3))
+
+    def test_every_epoch_has_every_sequence_in_another_order(self):
+        ids, targets = train_oracle.stream(sum(self.write_texts("shuffle = true"), []), 24)
+        self.train('[optimizer]\nlr = 0\n[precision]\nstorage = "f64"\n', "--set", f"schedule.steps={3 * len(ids)}")
+        expected = sorted(train_oracle.loss_and_gradients(self.config, self.start, ids[i:i + 1], targets[i:i + 1])[0]
+                          for i in range(len(ids)))
+        epochs = self.steps("loss").reshape(3, -1)
+        for losses in epochs:
+            np.testing.assert_allclose(sorted(losses), expected, rtol=1e-12)
+        self.assertGreater(len({tuple(losses) for losses in epochs}), 1)
+
+    def test_evaluations(self):
+        (self.folder / "judge.txt").write_bytes(b"What is not learnt. " * 9)
+        ids, targets = train_oracle.stream([BEGIN_OF_TEXT, *b"What is not learnt. " * 9], 24)
+        self.SMALL = self.SMALL.replace(f'train = ["{TEXT}"]', f'train = ["{TEXT}"]\nvalidation = "judge.txt"')
+        losses = {}
+
+        def evaluate(done, weights):
+            if done in (7, 14, self.STEPS):
+                losses[done] = train_oracle.loss_and_gradients(self.config, weights, ids, targets)[0]
+        self.check("micro_batch = 3\nsequences = 4\n[evaluation]\nevery_steps = 7\n[optimizer]\nlr = 1e-3\n[schedule]\n", 4,
+                   {"kind": "constant", "lr": 1e-3}, after_step=evaluate)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file["evaluations/step"][()].tolist(), list(losses))
+            np.testing.assert_allclose(file["evaluations/loss"][()], list(losses.values()), rtol=1e-10)
+
+    def test_packed_documents_learn_for_many_steps(self):
+        documents = self.write_texts('packing = "best_fit"')
+        pieces = [piece for document in documents for piece in train_oracle.pieces_of(document, 24)]
+        targets = sum(len(document) - 1 for document in documents)
+        plan = self.train("[schedule]\nsteps = 1\n", "--dry-run").stdout
+        count = int(re.search(r"data +(\d+) sequences", plan)[1])  # all of them are in each step
+        self.check(f"micro_batch = 2\nsequences = {count}\n[optimizer]\nlr = 1e-3\nweight_decay = 0.1\n[schedule]\n", count,
+                   {"kind": "constant", "lr": 1e-3}, pieces=lambda step: pieces, weight_decay=0.1)
+        self.assertEqual(self.steps("tokens").tolist(), [targets] * self.STEPS)
 
     def test_any_split_into_micro_batches(self):
         for micro_batch in (1, 3, 5):
             self.check(f"micro_batch = {micro_batch}\nsequences = 5\n[optimizer]\nlr = 1e-3\n[schedule]\nwarmup_steps = 2\n",
                        5, {"kind": "constant", "lr": 1e-3, "warmup": 2})
+
+    def test_biases_and_a_head_of_its_own(self):
+        """Biases do not decay; the head does, and it is not the embedding."""
+        weights = f'[weights]\npath = "{TINY}"\n'
+        model = ('[model]\nmodel_type = "qwen2"\nattention_bias = true\ntie_word_embeddings = false\nhidden_size = 32\n'
+                 "num_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 48\nnum_hidden_layers = 2\nvocab_size = 258\n")
+        small = self.SMALL
+        self.SMALL = small.replace(weights, model)
+        self.train('[schedule]\nsteps = 4\n[optimizer]\nlr = 1e-2\n[precision]\nstorage = "f64"\n[output]\nmodel = "qwen"\n')
+        self.SMALL = small.replace(str(TINY), "qwen")
+        self.start = read_safetensors(self.folder / "qwen/model.safetensors")
+        self.config = json.loads((self.folder / "qwen/config.json").read_text())
+        self.assertGreater(np.abs(self.start["model.layers.0.self_attn.v_proj.bias"]).min(), 0)
+        self.assertIn("lm_head.weight", self.start)
+        self.check("sequences = 2\n[optimizer]\nlr = 1e-2\nweight_decay = 0.5\n[schedule]\n", 2,
+                   {"kind": "constant", "lr": 1e-2}, weight_decay=0.5)
 
     def test_linear_and_wsd(self):
         for kind, more, decay in (("linear", "", 0), ("wsd", "decay_steps = 7\n", 7)):

@@ -7,6 +7,7 @@ ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the 
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -59,6 +60,24 @@ class ForeignFiles(FolderTest):
             self.assertRegex(done.stderr, "'[^']*out' is being written by another run")
         self.train("output.model=out")
         self.assertEqual(self.files(), ["deck.h5", "deck.toml", "out"])
+
+    def test_two_runs_do_not_share_a_folder_of_checkpoints(self):
+        for folder in ("ck", "made/for/ck"):
+            place = self.folder / f"{folder}.lock"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open(place, "w") as lock:  # as a run holds it
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for name in (folder, f"./{folder}/", f"{self.folder}/{folder}"):
+                    done = self.train(f"checkpoint.folder={name}", expect=4)
+                    self.assertRegex(done.stderr, f"error: '[^']*/{folder}' is being written by another run; wait")
+                    self.assertEqual(done.stdout, "")
+                self.train(f"checkpoint.folder={folder}", arguments=["--dry-run"])
+            self.train(f"checkpoint.folder={folder}", "output.overwrite=true")
+            self.assertFalse(place.exists())
+
+    def test_a_run_that_is_refused_leaves_no_folder_of_its_lock(self):
+        self.train("checkpoint.folder=made/for/ck", "batch.seq_len=100000", expect=4)
+        self.assertNotIn("made", self.files())
 
     def test_they_stay_beside_a_model_that_is_replaced(self):
         self.put_note("out")
@@ -175,6 +194,19 @@ class Model(FolderTest):
                 self.assertNotIn(other, files)
                 self.generates()
 
+    def test_text_begins_with_the_token_that_only_the_model_knows(self):
+        tokenizer = json.loads((CORPUS / "tokenizer_json/byte_level.json").read_text())
+        (self.folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
+        model = ("[model]\nhidden_size = 32\nnum_attention_heads = 4\nvocab_size = 600\nintermediate_size = 64\n"
+                 "num_hidden_layers = 1\n")
+        small, targets = FolderTest.SMALL.replace('format = "byte"', 'path = "tokenizer.json"'), []
+        for token in ("", "bos_token_id = 7\n"):
+            self.SMALL = small.replace(f'[weights]\npath = "{TINY}"\n', model + token)
+            self.deck("")
+            plan = self.train("data.packing=pad", arguments=["--dry-run"]).stdout
+            targets.append(int(re.search(r"(\d+) target tokens", plan)[1]))
+        self.assertEqual(targets[1], targets[0] + 1)
+
     @needs_h5py
     def test_a_tokenizer_inside_gguf_weights_is_said_not_to_be_saved(self):
         write_gguf(self.folder / "start.gguf", random_model())
@@ -216,6 +248,13 @@ class Chats(FolderTest):
                          r"llama2, mistral, zephyr; data\.chat_style says how conversations are written")
         self.assertIn('must be one of "chatml", ', self.train("data.chat_style=other", expect=3).stderr)
 
+    def test_the_deck_says_whether_they_have_a_beginning(self):
+        full = []
+        for setting in ("tokenizer.add_bos=true", "tokenizer.add_bos=false"):
+            plan = self.train("data.chat_style=chatml", setting, arguments=["--dry-run"]).stdout
+            full.append(float(re.search(r"([\d.]+) % full", plan)[1]))
+        self.assertAlmostEqual(full[0] - full[1], 100 / 200, delta=0.11)  # one of 200 tokens
+
     def test_it_is_for_conversations(self):
         self.assertIn("'data.chat_style' is for conversations, but 'data.format' = \"text\"",
                       self.train("data.format=text", "data.chat_style=chatml", expect=3).stderr)
@@ -238,10 +277,87 @@ class Checkpoints(FolderTest):
         said = self.train(*keys, "schedule.steps=3", "optimizer.lr=0.5", "optimizer.max_norm=1").stdout
         self.assertIn("note: this run differs from the one it continues: optimizer.lr was 0.001 and is 0.5, "
                       "optimizer.max_norm was 0 and is 1, schedule.steps was 2 and is 3\n", said)
+        said = self.train(*keys, "schedule.steps=3", "optimizer.lr=0.5", "optimizer.max_norm=1", "batch.sequences=1",
+                          "precision.loss_scale=static", "precision.initial_loss_scale=2", "spikes.window=9").stdout
+        self.assertIn("precision.initial_loss_scale was 4096 and is 2, precision.loss_scale was none and is static, "
+                      "spikes.loss_z was 0 and is 6, spikes.norm_z was 0 and is 6, spikes.window was 128 and is 9\n", said)
+
+    def test_a_run_continues_with_a_shorter_window_of_spikes(self):
+        keys = ("checkpoint.folder=ck", "checkpoint.resume=true")
+        self.train(*keys, "spikes.window=30", "schedule.steps=12")
+        said = self.train(*keys, "spikes.window=4", "schedule.steps=14").stdout
+        self.assertIn("note: this run differs from the one it continues: schedule.steps was 12 and is 14, "
+                      "spikes.window was 30 and is 4\n", said)
+
+    def test_another_micro_batch_is_named(self):
+        keys = ("checkpoint.folder=ck", "checkpoint.resume=true", "batch.sequences=2")
+        self.train(*keys)
+        self.assertIn(": batch.micro_batch was 1 and is 2\n", self.train(*keys, "batch.micro_batch=2").stdout)
 
 
 class Words(FolderTest):
     """What is said before, during and after."""
+
+    def test_offloading_on_a_host_is_refused_before_anything_is_done(self):
+        # Not even the data are opened.
+        for arguments in ([], ["--dry-run"]):
+            done = self.train("memory.recompute=offload", "profile.machine_limits=true", "batch.seq_len=100000",
+                              arguments=arguments, expect=1)
+            self.assertRegex(done.stderr, r'error: kformer-train: memory\.recompute = "offload" moves inputs of layers to host '
+                             r'memory, but execution_space = "\w+" computes there already; choose "layer" or "nested"')
+            self.assertNotIn("GFLOP/s", done.stdout)
+
+    def test_the_machine_is_measured_after_what_may_refuse_the_deck(self):
+        for setting, code in (("batch.seq_len=100000", 4), ("memory.budget=100KiB", 6)):
+            self.assertNotIn("GFLOP/s", self.train("profile.machine_limits=true", setting, expect=code).stdout)
+
+    @needs_h5py
+    def test_a_machine_that_was_measured_does_not_change_the_schedule(self):
+        self.SMALL = FolderTest.SMALL.replace(f'[weights]\npath = "{TINY}"\n', "[model]\nhidden_size = 64\nvocab_size = 258\n"
+                                              "num_attention_heads = 4\nintermediate_size = 256\nnum_hidden_layers = 12\n")
+        # With these budgets the best mixture depends on the rates.
+        for budget in ("18MB", "20MB", "24MB", "27MB"):
+            keys = ("batch.seq_len=64", "batch.micro_batch=4", "memory.recompute=auto", f"memory.budget={budget}",
+                    "output.overwrite=true")
+            self.deck("")
+            planned = re.search(r"recompute +auto: (.*); about", self.train(*keys, arguments=["--dry-run"]).stdout)[1]
+            forecasts = set()
+            for measured in ("true", "false") if budget == "24MB" else ("false",):
+                self.train(*keys, f"profile.machine_limits={measured}")
+                with h5py.File(self.folder / "deck.h5") as file:
+                    self.assertEqual(driver_case.texts(file["cases/recompute"]), [planned], budget)
+                    forecasts.add(int(file["cases/predicted_bytes"][0]))
+            self.assertEqual(len(forecasts), 1)
+
+    @needs_h5py
+    def test_the_limit_is_that_of_the_storage_type(self):
+        self.train("profile.machine_limits=true", "precision.storage=f64")
+        with h5py.File(self.folder / "deck.h5") as file:
+            limit = file["cases/flop_rate_limit"][0]
+            f32, f64 = (file[f"machine/fma_rate_{name}"][0] for name in ("f32", "f64"))
+        # Samples vary; the ratio of the two does not.
+        self.assertLess(abs(np.log(limit / f64)), abs(np.log(limit / f32)))
+
+    def test_more_steps_than_can_be_counted(self):
+        done = self.train("schedule.steps=1000000000000", "batch.sequences=1000000", expect=3)
+        self.assertIn("error: 1000000000000 steps of 1000000 sequences of 24 tokens are more than can be counted", done.stderr)
+
+    def test_a_decay_that_is_longer_than_the_epochs(self):
+        self.SMALL = TrainTest.SMALL
+        self.deck('[schedule]\nkind = "wsd"\nepochs = 1\nwarmup_steps = 2\ndecay_steps = 1000\n')
+        self.assertRegex(self.train(expect=1).stderr, r"schedule.warmup_steps \+ decay_steps = 1002 is more than the \d+ steps")
+
+    @needs_h5py
+    def test_the_memory_is_booked_from_the_beginning(self):
+        self.train("checkpoint.folder=ck")
+        with h5py.File(self.folder / "deck.h5") as file:
+            time, total, classes = (file[f"memory/bookings/{name}"][()] for name in ("time", "total_bytes", "bytes"))
+            self.assertGreater(len(total), 5)
+            self.assertTrue((np.diff(time) >= 0).all())
+            self.assertEqual(classes.sum(1).tolist(), total.tolist())
+            self.assertEqual(total[0], 0)
+            self.assertEqual(total.max(), file["cases/peak_bytes"][0])
+            self.assertEqual(classes[-1].tolist(), file["memory/timeline/bytes"][-1].tolist())
 
     def test_what_is_more_than_free_is_refused_by_a_dry_run_too(self):
         (self.folder / "large.toml").write_text(

@@ -68,7 +68,8 @@ def layer(config, part, x):
     turn, turn_back = rotation(config, tokens)
     normed, norm1 = norm(x, part["input_layernorm.weight"], eps)
     (q, q_back), (k, k_back), (v, v_back) = (linear(normed, part[f"self_attn.{n}_proj.weight"]) for n in "qkv")
-    q, k, v = (a.reshape(batch, tokens, -1, head) for a in (q, k, v))
+    biases = {n: part[f"self_attn.{n}_proj.bias"] for n in "qkv" if f"self_attn.{n}_proj.bias" in part}
+    q, k, v = ((a + biases.get(n, 0)).reshape(batch, tokens, -1, head) for n, a in zip("qkv", (q, k, v)))
     mixed, attend = attention(turn(q), turn(k), v, q.shape[2] // k.shape[2])
     out, o_back = linear(mixed.reshape(batch, tokens, -1), part["self_attn.o_proj.weight"])
     h = x + out
@@ -89,8 +90,11 @@ def layer(config, part, x):
         dq, dk, dv = attend(dm.reshape(mixed.shape))
         dn = 0
         for name, d, linear_back in (("q", turn_back(dq), q_back), ("k", turn_back(dk), k_back), ("v", dv, v_back)):
-            part_dn, grads[f"self_attn.{name}_proj.weight"] = linear_back(d.reshape(batch, tokens, -1))
+            d = d.reshape(batch, tokens, -1)
+            part_dn, grads[f"self_attn.{name}_proj.weight"] = linear_back(d)
             dn = dn + part_dn
+            if name in biases:
+                grads[f"self_attn.{name}_proj.bias"] = d.sum((0, 1))
         dx, grads["input_layernorm.weight"] = norm1(dn)
         return dx + dh, grads
     return h + down, back
@@ -125,6 +129,18 @@ def loss_and_gradients(config, weights, ids, targets):
     return loss, gradients
 
 
+def loss_and_gradients_of(config, weights, pieces):
+    """The mean over the targets of several (ids, targets), each computed alone."""
+    total, counted, sums = 0.0, sum(int((targets != -100).sum()) for _, targets in pieces), {}
+    for ids, targets in pieces:
+        loss, gradients = loss_and_gradients(config, weights, ids, targets)
+        share = int((targets != -100).sum()) / counted
+        total += share * loss
+        for name, g in gradients.items():
+            sums[name] = sums.get(name, 0) + share * g
+    return total, sums
+
+
 def learning_rate(step, kind, lr, steps, warmup=0, min_lr=0.0, decay=0):
     if step < warmup:
         return lr * (step + 1) / warmup
@@ -149,7 +165,7 @@ class AdamW:
     def step(self, gradients, lr):
         """Updates the weights; returns the norm before clipping."""
         total = math.sqrt(sum((g * g).sum() for g in gradients.values()))
-        clip = min(1.0, self.max_norm / total) if self.max_norm > 0 else 1.0
+        clip = min(1.0, self.max_norm / (total + 1e-6)) if self.max_norm > 0 else 1.0
         self.t += 1
         b1, b2 = self.betas
         for name, w in self.weights.items():
@@ -170,14 +186,29 @@ def stream(tokens, seq_len):
     return tokens[:count * seq_len].reshape(count, seq_len), tokens[1:count * seq_len + 1].reshape(count, seq_len)
 
 
-def train(config, weights, sequences, steps, batch, schedule, **optimizer):
-    """Updates `weights`; returns losses and norms. Step n takes the next `batch` sequences, on into the next epoch."""
+def pieces_of(document, seq_len):
+    """What packing makes of a document: (ids, targets), of which none sees another."""
+    cuts = [np.asarray(document[first:first + seq_len + 1]) for first in range(0, len(document) - 1, seq_len)]
+    return [(cut[None, :-1], cut[None, 1:]) for cut in cuts]
+
+
+def steps_of(sequences, batch):
+    """Step n takes the next `batch` sequences, on into the next epoch."""
     ids, targets = sequences
+
+    def pieces(step):
+        rows = [(step * batch + i) % len(ids) for i in range(batch)]
+        return [(ids[rows], targets[rows])]
+    return pieces
+
+
+def train(config, weights, pieces, steps, schedule, after_step=lambda done: None, **optimizer):
+    """Updates `weights`; returns losses and norms. Step n learns pieces(n)."""
     adamw = AdamW(weights, **optimizer)
     losses, norms = [], []
     for step in range(steps):
-        rows = [(step * batch + i) % len(ids) for i in range(batch)]
-        loss, gradients = loss_and_gradients(config, weights, ids[rows], targets[rows])
+        loss, gradients = loss_and_gradients_of(config, weights, pieces(step))
         losses.append(loss)
         norms.append(adamw.step(gradients, learning_rate(step, steps=steps, **schedule)))
+        after_step(step + 1)
     return np.array(losses), np.array(norms)

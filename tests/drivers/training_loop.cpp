@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -81,11 +82,11 @@ class Diary final : public Learner {
     }
     return losses.at(m_evaluations++);
   }
-  std::vector<double> logits_after(std::span<const std::int32_t>) override {
+  std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) override {
     note(fmt::format("t{}", steps));
     std::vector<double> logits(258);
     logits['x'] = 1;
-    return logits;
+    return std::vector(texts.size(), logits);
   }
   void save_checkpoint(const std::string& text, CheckpointColumns columns) override {
     if (disk_is_full) throw FileError("no space");
@@ -386,11 +387,27 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_reads_what_comes_next) {
   BOOST_TEST(profiled == std::vector<std::int64_t>{4}, boost::test_tools::per_element());
 }
 
+// The fences of a profile take time that no other step needs.
+BOOST_AUTO_TEST_CASE(the_profiled_step_is_in_no_rate) {
+  deck.profile.kernels = true;
+  const TrainingEnd end = run();
+  BOOST_TEST(end.steps == 6);
+  BOOST_TEST(end.tokens == 5 * 2 * seq_len);
+  const Doubles times = numbers("steps/time");
+  double seconds = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    BOOST_TEST(std::isnan(times[i]) == (i == 1), "step " << i);
+    if (i != 1) seconds += times[i];
+  }
+  BOOST_TEST(end.seconds == seconds);
+}
+
 BOOST_AUTO_TEST_CASE(a_single_step_is_profiled) {
   deck.profile.kernels = true;
   learner.steps = 5;
-  run(past(5));
+  const TrainingEnd end = run(past(5));
   BOOST_TEST(profiled == std::vector<std::int64_t>{5}, boost::test_tools::per_element());
+  BOOST_TEST((end.tokens == 0 && end.seconds == 0));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_resumed_at_its_end_repeats_nothing) {

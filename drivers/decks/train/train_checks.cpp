@@ -104,7 +104,7 @@ class TrainCheck {
                           "the training has no end; set 'schedule.steps' or 'schedule.epochs'");
     if (t.steps && t.epochs)
       error({"schedule", "epochs"}, "'schedule.steps' and 'schedule.epochs' both end the training; remove one");
-    if (t.min_lr > m_deck.optimizer.lr)
+    if (t.min_lr > m_deck.optimizer.lr && t.kind != ScheduleKind::constant)
       error({"schedule", "min_lr"}, fmt::format("'schedule.min_lr' = {} is more than optimizer.lr = {}",
                                                 t.min_lr, m_deck.optimizer.lr));
     if (t.decay_steps && t.kind != ScheduleKind::wsd)

@@ -27,9 +27,8 @@ template <class V>
 void describe(V& v, TrainProfileTable& t) {
   v.key(
       {.name = "kernels",
-       .help =
-           "time every kernel and region of the second step of the run (or of its only step), with a fence "
-           "around each"},
+       .help = "time every kernel and region of the second step of the run (or of its only step), with a fence "
+               "around each"},
       t.kernels);
   v.key({.name = "machine_limits",
          .help = "measure the machine's limits before the first step; `false` skips this, and no share of the "
@@ -168,7 +167,7 @@ void describe(V& v, TrainOptimizerTable& t) {
         t.weight_decay);
   v.key({.name = "max_norm",
          .help = "clip the gradients of all parameters to this global norm: they are multiplied by "
-                 "min(1, max_norm / norm), 0 = never",
+                 "min(1, max_norm / (norm + 1e-6)), 0 = never",
          .range = {.min = 0}},
         t.max_norm);
   describe_optimizer_storage(v, t);
@@ -176,11 +175,10 @@ void describe(V& v, TrainOptimizerTable& t) {
 
 template <class V>
 void describe(V& v, ScheduleTable& t) {
-  v.key(
-      {.name = "kind",
-       .help = "learning rate after the warm-up: `constant`; `linear` or `cosine` decay to `min_lr`; `wsd`: "
-               "constant, then linear decay to `min_lr` in the last `decay_steps`"},
-      t.kind);
+  v.key({.name = "kind",
+         .help = "learning rate after the warm-up: `constant`; `linear` or `cosine` decay to `min_lr`; `wsd`: "
+                 "constant, then linear decay to `min_lr` in the last `decay_steps`"},
+        t.kind);
   v.key({.name = "steps",
          .help = "steps of the training",
          .range = {.min = 1, .max = most_steps},
@@ -201,32 +199,32 @@ void describe(V& v, ScheduleTable& t) {
          .help = "for `wsd`: length of the decay at the end",
          .range = {.min = 1, .max = most_steps},
          .unit = "steps",
-         .default_text = "a fifth of the steps"},
+         .default_text = "a fifth of the steps, at least 1"},
         t.decay_steps);
 }
 
 template <class V>
 void describe(V& v, MemoryTable& t) {
-  v.key(
-      {.name = "recompute",
-       .help = "what layers keep between forward and backward: everything (`none`), all but the outputs of "
-               "norms and the SwiGLU product (`pointwise`), their input (`layer`), the inputs of some layers "
-               "(`nested`), their input in host memory (`offload`), or the fastest mixture that fits "
-               "(`auto`); results have the same bits"},
-      t.recompute);
+  v.key({.name = "recompute",
+         .help = "what layers keep between forward and backward: everything (`none`), all but the outputs of "
+                 "norms and the SwiGLU product (`pointwise`), their input (`layer`), the inputs of some layers "
+                 "(`nested`), their input in host memory (`offload`), or the fastest mixture that fits "
+                 "(`auto`); results have the same bits"},
+        t.recompute);
   v.key({.name = "budget",
-         .help = "maximum memory of the run, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes); on a device, device memory; a run that needs more is refused before it starts",
+         .help = "maximum of the memory that Kformer books for the run: weights, gradients, optimizer, "
+                 "activations, workspace and copies; a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
+                 "(bytes); on a device, device memory; a run that needs more is refused before it starts. The "
+                 "program itself and mapped files are not in it",
          .default_text = "what is free"},
         t.budget);
 }
 
 template <class V>
 void describe(V& v, CheckpointTable& t) {
-  v.key({.name = "folder",
-         .help = "folder for checkpoints, relative to the working directory",
-         .required = true},
-        t.folder);
+  v.key(
+      {.name = "folder", .help = "folder for checkpoints, relative to the working directory", .required = true},
+      t.folder);
   v.key({.name = "every_steps",
          .help = "steps between checkpoints, 0 = only at the end; a stopped run also saves one",
          .range = {.min = 0, .max = most_steps},
@@ -234,11 +232,11 @@ void describe(V& v, CheckpointTable& t) {
         t.every_steps);
   v.key({.name = "keep", .help = "how many of the newest to keep", .range = {.min = 1, .max = most_steps}},
         t.keep);
-  v.key({.name = "background",
-         .help =
-             "write checkpoints during training, from a copy in host memory; with `false` there is no copy, "
-             "and training waits"},
-        t.background);
+  v.key(
+      {.name = "background",
+       .help = "write checkpoints during training, from a copy in host memory; with `false` there is no copy, "
+               "and training waits"},
+      t.background);
   v.key({.name = "resume",
          .help = "continue from the newest good checkpoint in the folder, or start if there is none; a resumed "
                  "run replaces the files of [output] that the earlier run left"},
@@ -266,8 +264,7 @@ void describe(V& v, SamplesTable& t) {
          .unit = "steps"},
         t.every_steps);
   v.key({.name = "prompts",
-         .help =
-             "texts that the model continues; an empty one is the beginning-of-text token alone",
+         .help = "texts that the model continues; an empty one is the beginning-of-text token alone",
          .default_text = "one empty prompt",
          .repeatable = true},
         t.prompts);
@@ -284,11 +281,13 @@ void describe(V& v, SamplesTable& t) {
 
 template <class V>
 void describe(V& v, SpikesTable& t) {
-  v.key({.name = "window",
-         .help = "accepted steps that a step is compared with; until there are that many, no step is skipped",
-         .range = {.min = 2, .max = 1 << 20},
-         .unit = "steps"},
-        t.window);
+  v.key(
+      {.name = "window",
+       .help = "last steps, skipped ones too, that a step is compared with; until there are that many, no step "
+               "is skipped",
+       .range = {.min = 2, .max = 1 << 20},
+       .unit = "steps"},
+      t.window);
   v.key({.name = "loss_z",
          .help = "skip a step whose loss is this many standard deviations above the mean, 0 = never",
          .range = {.min = 0}},
@@ -317,10 +316,9 @@ template <class V>
 void describe(V& v, TrainDeck& d) {
   DeckHeader header{.kind = std::string(train_kind)};
   describe_header(v, header, {train_kind});
-  v.table(
-      {.name = "run",
-       .help = "General settings. A training that runs out of memory always ends; `on_oom` has no effect."},
-      d.run);
+  v.table({.name = "run",
+           .help = "General settings. A training that runs out of memory always ends; `on_oom` has no effect."},
+          d.run);
   v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
   v.table({.name = "output", .help = "The result file and the trained model."}, d.output);
   v.table({.name = "weights",
