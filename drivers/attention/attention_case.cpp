@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "sweep/judge.hpp"
 #include "sweep/require_memory.hpp"
@@ -97,24 +98,37 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
 void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results, AttentionResult& result,
                            const std::function<bool()>& stop) {
   const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what);
-  const std::string host = reference_space(p.execution_space);
-  const MakeRun make_exact = maker(host, in_double), make_naive = maker(p.execution_space, textbook);
-  result.check_bytes = check_bytes(make_exact, make_naive, what.backward);
+  AttentionTask same_in_double = what, of_lse = what;
+  same_in_double.shape.dtype = of_lse.shape.dtype = DType::f64;
+  of_lse.impl = AttentionAlgorithm::flash;
+  of_lse.backward = false;
+  const std::string host = reference_space(p.execution_space), kernels = reference_kernels(result.kernels);
+  std::vector<MakeRun> makers{maker(host, in_double), maker(host, of_lse), maker(host, textbook)};
+  if (with_own_sums(kernels, result.kernels) != kernels) makers.push_back(maker(host, same_in_double));
+  forecast_check(makers, what.backward, m_references, result);
   if (!fits_check(host, result)) return;
 
-  const auto key = [&](const std::string& space, const AttentionTask& task) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", space, name_of(task.shape.dtype),
-                       name_of(task.impl), p.causal, p.window, p.num_attention_heads, p.num_key_value_heads,
-                       p.head_dim, p.v_head_dim, p.batch, p.q_len, p.seq_len);
+  const auto run = [&](const AttentionTask& task, const std::string& forced) {
+    const std::string key =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", host, name_of(task.shape.dtype), name_of(task.impl),
+                    p.causal, p.window, p.num_attention_heads, p.num_key_value_heads, p.head_dim, p.v_head_dim,
+                    p.batch, p.q_len, p.seq_len);
+    return m_references.get(key, forced, task.backward, maker(host, task), stop);
   };
   // Flash attention that only flash attention can check: in textbook order.
   const bool by_reference = what.impl == AttentionAlgorithm::flash &&
                             in_double.impl == AttentionAlgorithm::flash &&
-                            !has_kernel(result.kernels, "attention_forward:reference");
-  const auto reference = m_references.get(
-      key(host, in_double), by_reference ? "attention:reference" : reference_kernels(result.kernels),
-      what.backward, make_exact, stop);
+                            !has_kernel(result.kernels, "attention_forward:reference") &&
+                            !has_kernel(result.kernels, "attention_backward:reference");
+  const auto reference = run(in_double, by_reference ? "attention:reference" : kernels);
   if (!reference) return interrupted(result);
+  // Standard attention has no log-sum-exp.
+  if (results.contains("lse") && !reference->arrays.contains("lse")) {
+    const auto flash = run(of_lse, kernels);
+    if (!flash) return interrupted(result);
+    reference->arrays["lse"] = flash->arrays.at("lse");
+    reference->kernels = joined(reference->kernels, flash->kernels);
+  }
   result.check_kernels = reference->kernels;
   if (!independent(result)) return;
   record_errors(results, reference->arrays, result);
@@ -122,29 +136,14 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
     result.status = CaseStatus::ok;
     return;
   }
-  const bool standard = what.impl == AttentionAlgorithm::standard;
-  // Where the case is the naive computation, a fault would widen its own tolerance. In double it must be right.
-  if (standard) {
-    AttentionTask same = what;
-    same.shape.dtype = DType::f64;
-    const auto in_f64 =
-        m_references.get(key(host, same), portable_kernels(), what.backward, maker(host, same), stop);
-    if (!in_f64) return interrupted(result);
-    result.message = disagreement(in_f64->arrays, reference->arrays);
-  }
-  const auto by_textbook = m_references.get(key(p.execution_space, textbook),
-                                            standard ? portable_kernels() : reference_kernels(result.kernels),
-                                            what.backward, make_naive, stop);
-  if (!by_textbook) return interrupted(result);
-  if (const auto shared = shared_kernels(result.kernels, by_textbook->kernels); !standard && !shared.empty()) {
-    result.message =
-        "errors recorded but not judged: the tolerance would be set by the kernel of the case: " + shared;
-    return;
-  }
-  if (result.message.empty())
-    result.message = judge(results, reference->arrays, by_textbook->arrays, what.shape.dtype,
-                           [&](const std::string&) { return what.shape.dtype; });
-  result.status = result.message.empty() ? CaseStatus::ok : CaseStatus::failed_check;
+  const NaiveRuns runs{[&](const std::string& by) { return run(textbook, by); },
+                       [&](const std::string& by) { return run(same_in_double, by); }};
+  judge_case(
+      results, *reference, kernels, runs, what.shape.dtype,
+      [&](const std::string& name) {
+        return name == "lse" || name == "grad.sinks" ? compute_dtype(what.shape.dtype) : what.shape.dtype;
+      },
+      result);
 }
 
 }  // namespace kformer::drivers

@@ -46,7 +46,8 @@ void LogitCheck::make(Recomputation& recomputation, const std::string& kernels, 
   recomputation = {};
   const ForcedKernels forced(kernels);
   const measure::KernelNames names;
-  recomputation.engine = make_text_engine(m_space, task(dtype), Ledger::create());
+  recomputation.ledger = Ledger::create();
+  recomputation.engine = make_text_engine(m_space, task(dtype), recomputation.ledger);
   recomputation.engine->load(m_checkpoint, {});
   recomputation.ran = names.text();
   recomputation.kernels = kernels;
@@ -55,7 +56,18 @@ void LogitCheck::make(Recomputation& recomputation, const std::string& kernels, 
 std::vector<double> LogitCheck::logits_after(Recomputation& recomputation,
                                              const std::vector<std::int32_t>& tokens) {
   const ForcedKernels forced(recomputation.kernels);
-  return recomputation.engine->logits_after(tokens);
+  const measure::KernelNames names;
+  std::vector<double> logits = recomputation.engine->logits_after(tokens);
+  recomputation.ran = joined(recomputation.ran, names.text());
+  return logits;
+}
+
+// What the engines of earlier prompts hold.
+std::size_t LogitCheck::held_bytes() const {
+  std::size_t bytes = 0;
+  for (const Recomputation* recomputation : {&m_exact, &m_naive})
+    if (recomputation->engine) bytes += recomputation->ledger->current_total();
+  return bytes;
 }
 
 bool LogitCheck::is_judged(const TextEngine& engine) const {
@@ -73,12 +85,13 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   for (const Step& step : m_steps) kept += step.logits.size() * sizeof(double);
   m.check_bytes = forecast_of(m_space, task(DType::f64))->peak_total() +
                   forecast_of(m_space, task(naive_type))->peak_total() + 3 * kept;
+  m.check_held = held_bytes();
   if (!fits_check(m_space, m)) return;
 
-  make(m_exact, reference_kernels(m_loading + " " + m.kernels, Instead::reference), DType::f64);
-  make(m_naive, portable_kernels(), naive_type);
+  const std::string ran = m_loading + " " + m.kernels;
+  make(m_exact, reference_kernels(ran, Instead::reference), DType::f64);
+  make(m_naive, reference_kernels(ran), naive_type);
   measure::HostArrays results, exact, naive;
-  const measure::KernelNames names;
   long double largest = 0;
   std::string where;
   for (const Step& step : m_steps) {
@@ -86,22 +99,19 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
     const auto first = engine.sequences()[step.row].tokens.begin();
     const std::vector<std::int32_t> before(first, first + static_cast<std::ptrdiff_t>(step.tokens));
     const std::string row = fmt::format("row {}", step.row);
-    const auto append = [&](measure::HostArrays& arrays, const std::vector<double>& logits) {
-      auto& values = arrays[row].values;
-      values.insert(values.end(), logits.begin(), logits.end());
-    };
-    append(results, step.logits);
+    add_row(results[row], step.logits);
     const auto expected = logits_after(m_exact, before);
     if (const long double error = error_norms(step.logits, expected).max; where.empty() || error > largest) {
       largest = error;
       where = fmt::format("largest for token {} of sequence {}", step.tokens, step.row);
     }
-    append(exact, expected);
-    if (m.check_kernels.empty()) m.check_kernels = m_exact.ran + " " + names.text();
-    append(naive, logits_after(m_naive, before));
+    add_row(exact[row], expected);
+    add_row(naive[row], logits_after(m_naive, before));
   }
   generation.max_logit_err = static_cast<double>(largest);
+  m.check_kernels = m_exact.ran;
   if (!is_judged(engine) || !independent(m, m_loading)) return;
+  if (!has_independent_limits(m, m_naive.ran, m_loading)) return;
   m.status = CaseStatus::ok;
   m.message =
       drivers::judge(results, exact, naive, m_task.dtype, [&](const std::string&) { return m_task.dtype; });

@@ -14,8 +14,8 @@
 namespace kformer::drivers {
 
 /// Compares the logits that tokens were chosen from with recomputations of the whole sequence, which keep nothing
-/// between tokens: in double, by kernels that the generation did not run, and naively, by the portable kernels in
-/// the same precision, which sets the limit of the tolerance rule.
+/// between tokens: in double, and naively in the same precision, which sets the limits of the tolerance rule.
+/// Both run no kernel that the generation ran.
 class LogitCheck {
  public:
   /// \param space      of the generation
@@ -43,11 +43,13 @@ class LogitCheck {
   /// An engine of some kernels.
   struct Recomputation {
     std::string kernels, ran;
+    std::shared_ptr<Ledger> ledger;
     std::unique_ptr<TextEngine> engine;
   };
 
   EngineTask task(DType dtype) const;
   void make(Recomputation& recomputation, const std::string& kernels, DType dtype) const;
+  std::size_t held_bytes() const;
   static std::vector<double> logits_after(Recomputation& recomputation,
                                           const std::vector<std::int32_t>& tokens);
   bool is_judged(const TextEngine& engine) const;

@@ -42,8 +42,8 @@ Direction pass_of(const LayerCase& point) {
   return point.direction == Direction::forward ? Direction::forward : Direction::backward;
 }
 
-// The reference computes attention in the form that the case does not: the case's own kernels of it need no
-// stand-in, and cases that differ in nothing else share the reference.
+// A check computes attention in a form or by kernels that the case does not: the case's own kernels of it need
+// no stand-in, and cases that differ in nothing else share the runs of their checks.
 std::string besides_attention(const std::string& ran) {
   std::istringstream in(ran);
   std::string others;
@@ -108,6 +108,8 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
                   result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
+  // Updated weights are a result, but a step is checked by its gradients.
+  std::erase_if(results, [](const auto& named) { return named.first.starts_with("updated."); });
   if (checked) check(point, judged_part(std::move(results)), result, stop);
   check_steps(point, result);
 }
@@ -117,15 +119,14 @@ LayerTask LayerSweep::reference_task(const LayerCase& point, const std::string& 
   LayerTask exact = task(point);
   exact.direction = pass_of(point);
   exact.precision = {};
-  exact.algorithm =
-      has_kernel(ran, "attention_forward:kokkos") || has_kernel(ran, "attention_forward:reference")
-          ? AttentionAlgorithm::standard
-          : AttentionAlgorithm::flash;
+  exact.algorithm = AttentionAlgorithm::flash;
+  for (const char* kernel : {"attention_forward:kokkos", "attention_backward:kokkos",
+                             "attention_forward:reference", "attention_backward:reference"})
+    if (has_kernel(ran, kernel)) exact.algorithm = AttentionAlgorithm::standard;
   return exact;
 }
 
-// The naive computation in the same precision, through the portable kernels and the host BLAS, and with the
-// attention of the reference: both forms of attention share it.
+// The naive computation in the same precision, with the attention of the reference.
 LayerTask LayerSweep::naive_task(const LayerCase& point, const std::string& ran) const {
   LayerTask textbook = reference_task(point, ran);
   textbook.precision = task(point).precision;
@@ -137,32 +138,30 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
   const bool backward = point.direction != Direction::forward;
   const DType dtype = point.dtype;
   const std::string host = reference_space(point.execution_space);
-  const auto make = [](const std::string& space, DType in, const LayerTask& task) {
-    return [=](const std::shared_ptr<Ledger>& ledger) { return make_layer_run(space, in, task, ledger); };
+  const auto make = [&](DType in, const LayerTask& task) -> MakeRun {
+    return [=](const std::shared_ptr<Ledger>& ledger) { return make_layer_run(host, in, task, ledger); };
   };
   const LayerTask in_double = reference_task(point, result.kernels), naive = naive_task(point, result.kernels);
   const DType of_naive = naive_stand_in(dtype).dtype;
-  const MakeRun make_exact = make(host, DType::f64, in_double),
-                make_naive = make(point.execution_space, of_naive, naive);
-  result.check_bytes = check_bytes(make_exact, make_naive, backward);
+  forecast_check({make(DType::f64, in_double), make(of_naive, naive)}, backward, m_references, result);
   if (!fits_check(host, result)) return;
 
-  const auto key = [&](const std::string& space, DType in, const LayerTask& task) {
-    return fmt::format("{} {} {} {} {}", space, name_of(in), name_of(task.algorithm), point.batch,
-                       point.seq_len);
+  const auto run_by = [&](const std::string& kernels, DType in, const LayerTask& task) {
+    const std::string key =
+        fmt::format("{} {} {} {} {}", host, name_of(in), name_of(task.algorithm), point.batch, point.seq_len);
+    return m_references.get(key, kernels, backward, make(in, task), stop);
   };
   // Products by the host BLAS, where the space has one that its threads may call.
-  const auto run = [&](const std::string& space, const std::string& name, const std::string& kernels,
-                       const MakeRun& make_run) {
-    if (!m_without_blas.contains(space)) try {
-        return m_references.get(name, with_host_blas(kernels, result.kernels), backward, make_run, stop);
+  const auto run = [&](const std::string& kernels, DType in, const LayerTask& task) {
+    if (!m_without_blas.contains(host)) try {
+        return run_by(with_host_blas(kernels, result.kernels), in, task);
       } catch (const NotSupported&) {
-        m_without_blas.insert(space);
+        m_without_blas.insert(host);
       }
-    return m_references.get(name, kernels, backward, make_run, stop);
+    return run_by(kernels, in, task);
   };
-  const auto exact = run(host, key(host, DType::f64, in_double),
-                         reference_kernels(besides_attention(result.kernels)), make_exact);
+  const std::string kernels = reference_kernels(besides_attention(result.kernels));
+  const auto exact = run(kernels, DType::f64, in_double);
   if (!exact) return interrupted(result);
   result.check_kernels = exact->kernels;
   if (!independent(result)) return;
@@ -171,18 +170,18 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     result.status = CaseStatus::ok;
     return;
   }
-  const std::string of_textbook = key(point.execution_space, of_naive, naive);
   // A stand-in in another precision keeps the products of the portable kernels.
-  const auto textbook = of_naive == dtype
-                            ? run(point.execution_space, of_textbook, portable_kernels(), make_naive)
-                            : m_references.get(of_textbook, portable_kernels(), backward, make_naive, stop);
-  if (!textbook) return interrupted(result);
-  result.message = judge(results, exact->arrays, textbook->arrays, dtype, [&](const std::string& name) {
-    return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
-  });
-  result.status = CaseStatus::ok;
-  if (result.message.empty()) return;
-  result.status = CaseStatus::failed_check;
+  const NaiveRuns runs{[&](const std::string& by) {
+                         return of_naive == dtype ? run(by, of_naive, naive) : run_by(by, of_naive, naive);
+                       },
+                       [&](const std::string& by) { return run(by, DType::f64, in_double); }};
+  judge_case(
+      results, *exact, kernels, runs, dtype,
+      [&](const std::string& name) {
+        return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
+      },
+      result);
+  if (result.status != CaseStatus::failed_check) return;
   if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
     result.message +=
         fmt::format("; the loss scale {} is too large for {}", result.loss_scale, name_of(point.dtype));

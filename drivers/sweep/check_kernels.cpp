@@ -16,35 +16,37 @@ namespace kformer::drivers {
 
 namespace {
 
-// A function, and whether it has tuned kernels; without them the other kernel is the reference.
+// A function; whether it has tuned kernels, without which the other kernel is the reference; whether its results
+// are sums, whose errors depend on the order.
 struct Function {
   const char* name;
-  bool tuned;
+  bool tuned, sums;
 };
 
-constexpr std::array functions{Function{"dequantize", false},
-                               Function{"embedding_forward", true},
-                               Function{"quantized_embedding_forward", false},
-                               Function{"quantized_linear_forward", true},
-                               Function{"kv_append", false},
-                               Function{"sample", false},
-                               Function{"token_log_probabilities", false},
-                               Function{"linear_forward", true},
-                               Function{"linear_backward_input", true},
-                               Function{"linear_backward_weight", true},
-                               Function{"linear_backward_bias", false},
-                               Function{"rms_norm_forward", true},
-                               Function{"qk_norm_forward", true},
-                               Function{"rms_norm_backward", true},
-                               Function{"rope_tables", false},
-                               Function{"rope_forward", true},
-                               Function{"rope_backward", true},
-                               Function{"swiglu_forward", true},
-                               Function{"swiglu_backward", true},
-                               Function{"attention_forward", true},
-                               Function{"attention_backward", true},
-                               Function{"standard_attention_forward", true},
-                               Function{"standard_attention_backward", true}};
+constexpr std::array functions{Function{"dequantize", false, false},
+                               Function{"embedding_forward", true, false},
+                               Function{"quantized_embedding_forward", false, false},
+                               Function{"quantized_linear_forward", true, true},
+                               Function{"kv_append", false, false},
+                               Function{"sample", false, false},
+                               Function{"token_log_probabilities", false, false},
+                               Function{"linear_forward", true, true},
+                               Function{"linear_backward_input", true, true},
+                               Function{"linear_backward_weight", true, true},
+                               Function{"linear_backward_bias", false, true},
+                               Function{"gradient_norm", true, false},
+                               Function{"rms_norm_forward", true, false},
+                               Function{"qk_norm_forward", true, false},
+                               Function{"rms_norm_backward", true, true},
+                               Function{"rope_tables", false, false},
+                               Function{"rope_forward", true, false},
+                               Function{"rope_backward", true, false},
+                               Function{"swiglu_forward", true, false},
+                               Function{"swiglu_backward", true, false},
+                               Function{"attention_forward", true, true},
+                               Function{"attention_backward", true, true},
+                               Function{"standard_attention_forward", true, true},
+                               Function{"standard_attention_backward", true, true}};
 
 // Fused functions run the kernels of their parts, one after the other.
 constexpr const char* parts_alone = "linear_swiglu:separate,linear_rope:separate";
@@ -64,12 +66,6 @@ std::string reference_space(const std::string& space) {
   return *std::ranges::find_if(spaces, measure::runs_on_host);
 }
 
-std::string portable_kernels() {
-  std::string kernels = parts_alone;
-  for (const Function& f : functions) kernels += std::string(",") + f.name + ":kokkos";
-  return kernels;
-}
-
 std::string reference_kernels(const std::string& ran, Instead instead) {
   // The fused kernels multiply as the tuned ones of linear_forward do.
   const bool fused =
@@ -85,13 +81,31 @@ std::string reference_kernels(const std::string& ran, Instead instead) {
   return kernels;
 }
 
+std::string with_own_sums(std::string kernels, const std::string& ran) {
+  for (const Function& f : functions) {
+    const std::string function = std::string(f.name) + ':';
+    if (!f.sums || !has_kernel(ran, function + "kokkos")) continue;
+    if (const auto at = kernels.find("," + function); at != kernels.npos)
+      kernels.erase(at, kernels.find(',', at + 1) - at);
+    kernels += "," + function + "kokkos";
+  }
+  return kernels;
+}
+
 std::string with_host_blas(std::string kernels, const std::string& ran) {
   if (ran.find(":host_blas") != ran.npos) return kernels;
   const std::string portable = ":kokkos";
-  for (const char* product : {",linear_forward", ",linear_backward_input", ",linear_backward_weight"})
-    if (const auto at = kernels.find(product + portable); at != kernels.npos)
-      kernels.replace(at + std::string(product).size(), portable.size(), ":host_blas");
+  for (const std::string product : {"linear_forward", "linear_backward_input", "linear_backward_weight"})
+    if (const auto at = kernels.find("," + product + portable);
+        at != kernels.npos && !has_kernel(ran, product + portable))
+      kernels.replace(at + 1 + product.size(), portable.size(), ":host_blas");
   return kernels;
+}
+
+std::string joined(std::string ran, const std::string& more) {
+  for (const std::string& name : words_of(more))
+    if (!has_kernel(ran, name)) ran += (ran.empty() ? "" : " ") + name;
+  return ran;
 }
 
 bool has_kernel(const std::string& ran, const std::string& name) {
@@ -107,9 +121,10 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
 
 bool fits_check(const std::string& space, Measurement& result) {
   const auto available = measure::memory_available(space);
-  if (!available || result.check_bytes <= *available) return true;
+  const std::size_t needed = result.check_bytes - result.check_held;
+  if (!available || needed <= *available) return true;
   result.message = fmt::format("not checked: the check needs {}, but only {} is available",
-                               format_bytes(result.check_bytes), format_bytes(*available));
+                               format_bytes(needed), format_bytes(*available));
   return false;
 }
 
@@ -119,6 +134,14 @@ bool independent(Measurement& result, const std::string& before) {
   const std::string shared = shared_kernels(before + " " + result.kernels, result.check_kernels);
   if (shared.empty()) return true;
   result.message = "not checked: the reference would run kernels of the case: " + shared;
+  return false;
+}
+
+bool has_independent_limits(Measurement& result, const std::string& naive, const std::string& before) {
+  const std::string shared = shared_kernels(before + " " + result.kernels, naive);
+  if (shared.empty()) return true;
+  result.message =
+      "errors recorded but not judged: the tolerance would be set by kernels of the case: " + shared;
   return false;
 }
 

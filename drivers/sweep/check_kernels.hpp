@@ -6,16 +6,14 @@
 #include "sweep/measurement.hpp"
 
 /// \file
-/// Where the reference of a check runs, and by which kernels: by none that the case ran. So a wrong kernel is
-/// never compared with itself.
+/// Where both computations of a check run, the reference and the naive one, and by which kernels: by none that
+/// the case ran. So a wrong kernel is never compared with itself, and does not set its own tolerance.
 
 namespace kformer::drivers {
 
-/// The execution space of the reference of a case: the case's own on a host, otherwise a host space.
+/// The execution space that checks a case: the case's own on a host, otherwise a host space, because only there
+/// every function has a second kernel.
 std::string reference_space(const std::string& space);
-
-/// The portable kernels of all functions: what the naive computation runs.
-std::string portable_kernels();
 
 /// The kernel that a check runs in place of a portable kernel that the case ran.
 enum class Instead {
@@ -23,14 +21,22 @@ enum class Instead {
   reference        ///< the reference, however slow
 };
 
-/// The kernels of the reference of a case: the portable ones, unless the case ran them.
+/// The kernels that check a case: the portable ones, unless the case ran them. Instead of a portable kernel that
+/// is the only one besides the reference, the reference runs.
 /// \param ran     "function:kernel ..." of the case
 /// \param instead of those
 std::string reference_kernels(const std::string& ran, Instead instead = Instead::best_of_others);
 
+/// The same with the portable kernels that the case ran, of functions that sum: the order of a sum determines
+/// its error. Unchanged if the case ran none.
+std::string with_own_sums(std::string kernels, const std::string& ran);
+
 /// The same with the products of the host BLAS in place of the portable ones: it is no kernel of Kformer, and several
-/// times faster. Unchanged if the case ran it.
+/// times faster. Unchanged if the case ran it; a portable kernel that the case ran stays.
 std::string with_host_blas(std::string kernels, const std::string& ran);
+
+/// The kernels of both, "function:kernel ...", each once.
+std::string joined(std::string ran, const std::string& more);
 
 /// Whether a run chose this kernel for this function; `name` is "function:kernel".
 bool has_kernel(const std::string& ran, const std::string& name);
@@ -38,7 +44,8 @@ bool has_kernel(const std::string& ran, const std::string& name);
 /// The kernels that ran on both sides, "function:kernel ..."; empty if there are none.
 std::string shared_kernels(const std::string& ran, const std::string& reference);
 
-/// Whether the memory of the space holds `result.check_bytes`; otherwise the message says what is missing.
+/// Whether the free memory of the space is enough for `result.check_bytes` without `result.check_held`;
+/// otherwise the message says what is missing.
 bool fits_check(const std::string& space, Measurement& result);
 
 /// Says that the check of a case was interrupted; its status stays as it is.
@@ -47,5 +54,11 @@ void interrupted(Measurement& result);
 /// Whether `result.check_kernels` has none of `result.kernels`; otherwise the message names them.
 /// \param before "function:kernel ...", what the case ran before it was measured
 bool independent(Measurement& result, const std::string& before = {});
+
+/// Whether the naive computation, which sets the limits, ran none of `result.kernels`; otherwise the message
+/// names them.
+/// \param naive  "function:kernel ...", what it ran
+/// \param before "function:kernel ...", what the case ran before it was measured
+bool has_independent_limits(Measurement& result, const std::string& naive, const std::string& before = {});
 
 }  // namespace kformer::drivers

@@ -40,6 +40,11 @@ NaiveStandIn naive_stand_in(DType dtype) {
   return {dtype, 1.0L};
 }
 
+void add_row(measure::HostArray& matrix, const std::vector<double>& row) {
+  matrix.shape = {matrix.shape.empty() ? 1 : matrix.shape.front() + 1, row.size()};
+  matrix.values.insert(matrix.values.end(), row.begin(), row.end());
+}
+
 void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
                    Measurement& measurement) {
   measurement.max_abs_err = measurement.max_rel_err = measurement.mean_abs_err = 0;
@@ -63,7 +68,7 @@ std::string judge(const measure::HostArrays& results, const measure::HostArrays&
                   const measure::HostArrays& naive, DType dtype,
                   const std::function<DType(const std::string&)>& stored) {
   for (const auto& [name, array] : results) {
-    if (!exact.contains(name)) continue;
+    if (!exact.contains(name) || !naive.contains(name)) return name + ": the check has no such result";
     const auto& reference = exact.at(name).values;
     const std::size_t row = array.shape.empty() ? 1 : std::max<std::size_t>(1, array.shape.back());
     const ErrorLimits limits = sampled_limits(stored(name), compute_dtype(dtype), row, naive.at(name).values,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "sweep/measurement.hpp"
 
@@ -28,13 +29,16 @@ struct NaiveStandIn {
 /// The stand-in for a storage type.
 NaiveStandIn naive_stand_in(DType dtype);
 
+/// Adds a row to a matrix. The rule takes the elements of a row for related, and rows for independent.
+void add_row(measure::HostArray& matrix, const std::vector<double>& row);
+
 /// Writes the errors of `results` against `exact` into `measurement`: the largest, the largest relative to its
 /// tensor's largest value, and the largest mean of a tensor. Tensors that `exact` lacks are passed over.
 void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
                    Measurement& measurement);
 
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
-/// place of the expected ones.
+/// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
 /// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
 /// \param stored the storage type of a result, by name
 /// \returns an empty string, or the first tensor that is out of tolerance and in what way

@@ -42,6 +42,7 @@ struct Measurement {
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting
   std::size_t check_bytes = 0;  ///< forecast of what the check takes after the case; 0 without one
+  std::size_t check_held = 0;   ///< the part of it that checks of earlier cases left allocated
   std::string check_kernels;    ///< what ran for the reference of the check
   std::map<std::string, std::uint64_t>
       witnessed;  ///< peak bytes by memory space, as Kokkos reports its allocations

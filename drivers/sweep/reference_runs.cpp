@@ -7,33 +7,33 @@
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "measure/kernel_names.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/judge.hpp"
 
 namespace kformer::drivers {
 
 namespace {
 
-constexpr std::size_t kept_elements = std::size_t(1) << 25;
-
-std::size_t elements_of(const measure::HostArrays& arrays) {
-  std::size_t elements = 0;
-  for (const auto& [name, array] : arrays) elements += array.values.size();
-  return elements;
-}
+constexpr std::size_t kept_bytes = std::size_t(1) << 28;
 
 }  // namespace
 
-std::optional<ReferenceResult> ReferenceRuns::get(const std::string& key, const std::string& kernels,
-                                                  bool gradients, const MakeRun& make,
-                                                  const std::function<bool()>& stop) {
+std::size_t ReferenceRuns::held_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [key, result] : m_results)
+    for (const auto& [name, array] : result->arrays) bytes += array.values.size() * sizeof(double);
+  return bytes;
+}
+
+std::shared_ptr<ReferenceResult> ReferenceRuns::get(const std::string& key, const std::string& kernels,
+                                                    bool gradients, const MakeRun& make,
+                                                    const std::function<bool()>& stop) {
   const std::string both = key + ' ' + kernels, backward = both + " backward";
   // Results of backward hold those of forward too.
   for (const std::string& known : {backward, both})
     if (const auto found = m_results.find(known); found != m_results.end() && (known == backward || !gradients))
       return found->second;
-  std::size_t kept = 0;
-  for (const auto& [name, result] : m_results) kept += elements_of(result.arrays);
-  if (kept > kept_elements) m_results.clear();
+  if (held_bytes() > kept_bytes) m_results.clear();
 
   const ForcedKernels forced(kernels);
   measure::KernelNames names;
@@ -47,19 +47,43 @@ std::optional<ReferenceResult> ReferenceRuns::get(const std::string& key, const 
     run->backward();
     run->fence();
   }
-  return m_results[gradients ? backward : both] = {run->results(gradients, ResultRows::judged), names.text()};
+  return m_results[gradients ? backward : both] = std::make_shared<ReferenceResult>(
+             ReferenceResult{run->results(gradients, ResultRows::judged), names.text()});
 }
 
-std::size_t check_bytes(const MakeRun& reference, const MakeRun& naive, bool gradients) {
+void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
+                const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
+                Measurement& result) {
+  const auto naive = runs.naive(kernels);
+  if (!naive) return interrupted(result);
+  if (!has_independent_limits(result, naive->kernels)) return;
+  std::string fault = judge(results, exact.arrays, naive->arrays, dtype, stored);
+  if (const std::string own = with_own_sums(kernels, result.kernels); !fault.empty() && own != kernels) {
+    const auto right = runs.in_double(own);
+    if (!right) return interrupted(result);
+    if (disagreement(right->arrays, exact.arrays).empty()) {
+      const auto own_naive = runs.naive(own);
+      if (!own_naive) return interrupted(result);
+      fault = judge(results, exact.arrays, own_naive->arrays, dtype, stored);
+    }
+  }
+  result.status = fault.empty() ? CaseStatus::ok : CaseStatus::failed_check;
+  result.message = fault;
+}
+
+void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const ReferenceRuns& kept,
+                    Measurement& result) {
   std::size_t largest = 0, judged = 0;
-  for (const MakeRun& make : {reference, naive}) {
+  for (const MakeRun& make : runs) {
     const auto ledger = Ledger::create(Ledger::Mode::count);
     const auto run = make(ledger);
     largest = std::max(largest, ledger->peak_total());
-    judged = 0;
-    for (const std::size_t size : run->result_sizes(gradients)) judged += judged_elements(size);
+    std::size_t elements = 0;
+    for (const std::size_t size : run->result_sizes(gradients)) elements += judged_elements(size);
+    judged = std::max(judged, elements);
   }
-  return largest + 3 * judged * sizeof(double);
+  result.check_held = kept.held_bytes();
+  result.check_bytes = result.check_held + largest + 3 * judged * sizeof(double);
 }
 
 }  // namespace kformer::drivers

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "sweep/measurement.hpp"
 #include "sweep/run.hpp"
@@ -27,16 +30,40 @@ class ReferenceRuns {
   /// \param kernels forced, in the form of KFORMER_KERNEL
   /// \param make    the run
   /// \param stop    asked before each pass, and as by `Run::prepare`
-  /// \returns nothing if it was stopped
-  std::optional<ReferenceResult> get(const std::string& key, const std::string& kernels, bool gradients,
-                                     const MakeRun& make, const std::function<bool()>& stop);
+  /// \returns null if it was stopped
+  std::shared_ptr<ReferenceResult> get(const std::string& key, const std::string& kernels, bool gradients,
+                                       const MakeRun& make, const std::function<bool()>& stop);
+
+  /// Bytes of the results that are kept.
+  std::size_t held_bytes() const;
 
  private:
-  std::map<std::string, ReferenceResult> m_results;
+  std::map<std::string, std::shared_ptr<ReferenceResult>> m_results;
 };
 
-/// Bytes that a check takes: those of the larger of two runs, and host copies of the judged rows of the case and
-/// both runs.
-std::size_t check_bytes(const MakeRun& reference, const MakeRun& naive, bool gradients);
+/// Runs that set the limits of a case. `kernels` are forced; null if it was stopped.
+struct NaiveRuns {
+  /// The naive computation.
+  std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> naive;
+  /// The computation of the case in double.
+  std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> in_double;
+};
+
+/// Judges the results of a case and writes status and message into `result`. The naive computation runs
+/// `kernels`, none of the case. If results are out of tolerance and the case ran portable kernels that sum, these
+/// may be right but less exact than the others: if they agree with the reference in double, they set the limits.
+/// \param exact  the reference
+/// \param dtype  of the case
+/// \param stored the storage type of a result, by name
+void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
+                const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
+                Measurement& result);
+
+/// Writes into `result` the memory of a check: that of the largest of its runs, host copies of the judged rows
+/// of the case and of two runs, and the results that are kept.
+/// \param runs      one after the other
+/// \param gradients whether backward is checked
+void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const ReferenceRuns& kept,
+                    Measurement& result);
 
 }  // namespace kformer::drivers

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <boost/test/unit_test.hpp>
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "sweep/check_kernels.hpp"
 #include "sweep/judge.hpp"
@@ -21,6 +24,28 @@ HostArray matrix(std::size_t rows, std::size_t cols) {
   }
   return array;
 }
+
+/// Its forecast has some bytes, its result four numbers.
+class FourNumbers final : public Run {
+ public:
+  FourNumbers(kformer::Ledger& ledger, std::size_t bytes) {
+    if (ledger.counts_only())
+      m_block = ledger.allocate<Kokkos::HostSpace>(kformer::MemoryClass::activations, "four numbers", bytes);
+  }
+  void prepare(const std::function<bool()>&) override {}
+  void forward() override {}
+  void backward() override {}
+  void fence() override {}
+  kformer::measure::Samples sample(kformer::Direction, const kformer::measure::SamplingPlan&, double,
+                                   const std::function<bool()>&) override {
+    return {};
+  }
+  HostArrays results(bool, ResultRows) override { return {{"out", matrix(2, 2)}}; }
+  std::vector<std::size_t> result_sizes(bool) const override { return {4}; }
+
+ private:
+  kformer::MemoryBlock<Kokkos::HostSpace> m_block;
+};
 
 }  // namespace
 
@@ -45,6 +70,27 @@ BOOST_AUTO_TEST_CASE(the_host_blas_multiplies_unless_the_case_ran_it) {
   BOOST_TEST(with_host_blas(kernels, "linear_forward:host_blas") == kernels);
 }
 
+BOOST_AUTO_TEST_CASE(portable_kernels_of_the_case_that_sum_replace_the_others) {
+  const std::string ran =
+      "linear_forward:kokkos linear_backward_bias:kokkos rope_tables:kokkos rope_forward:simd_avx2";
+  const std::string kernels = reference_kernels(ran), own = with_own_sums(kernels, ran);
+  BOOST_TEST(own.find(",linear_forward:kokkos") != own.npos);
+  BOOST_TEST(own.find(",linear_backward_bias:kokkos") != own.npos);
+  BOOST_TEST(own.find("linear_backward_bias:reference") == own.npos);
+  BOOST_TEST(own.find(",rope_tables:reference") != own.npos);
+  BOOST_TEST(own.find(",linear_backward_input:kokkos") != own.npos);
+  const std::string by_blas = with_host_blas(own, ran);
+  BOOST_TEST(by_blas.find(",linear_forward:kokkos") != by_blas.npos);
+  BOOST_TEST(by_blas.find(",linear_backward_input:host_blas") != by_blas.npos);
+  const std::string tuned = "linear_forward:simd_avx2 rope_tables:kokkos";
+  BOOST_TEST(with_own_sums(reference_kernels(tuned), tuned) == reference_kernels(tuned));
+}
+
+BOOST_AUTO_TEST_CASE(kernels_are_joined_once) {
+  BOOST_TEST(joined("", "a:x b:y") == "a:x b:y");
+  BOOST_TEST(joined("a:x b:y", "b:y c:z") == "a:x b:y c:z");
+}
+
 BOOST_AUTO_TEST_CASE(a_kernel_on_both_sides_is_named) {
   BOOST_TEST(shared_kernels("a:x b:kokkos c:separate", "a:y b:kokkos c:separate") == "b:kokkos");
   BOOST_TEST(shared_kernels("a:xy", "a:x") == "");
@@ -52,6 +98,10 @@ BOOST_AUTO_TEST_CASE(a_kernel_on_both_sides_is_named) {
   m.kernels = m.check_kernels = "a:x";
   BOOST_TEST(!independent(m));
   BOOST_TEST(m.message == "not checked: the reference would run kernels of the case: a:x");
+  BOOST_TEST(has_independent_limits(m, "a:y"));
+  BOOST_TEST(!has_independent_limits(m, "a:x b:x"));
+  BOOST_TEST(m.message.ends_with("the tolerance would be set by kernels of the case: a:x"), m.message);
+  BOOST_TEST(!has_independent_limits(m, "b:x", "b:x"));
 }
 
 BOOST_AUTO_TEST_CASE(a_check_without_memory_says_what_it_needs) {
@@ -59,6 +109,30 @@ BOOST_AUTO_TEST_CASE(a_check_without_memory_says_what_it_needs) {
   m.check_bytes = std::size_t(1) << 60;
   BOOST_TEST(!fits_check("serial", m));
   BOOST_TEST(m.message.find("not checked: the check needs 1048576.00 TiB, but only ") == 0u, m.message);
+  m.check_held = m.check_bytes - 1;
+  BOOST_TEST(fits_check("serial", m));
+}
+
+BOOST_AUTO_TEST_CASE(a_check_counts_its_largest_run_and_what_earlier_ones_left) {
+  ReferenceRuns runs;
+  const auto never = [] { return false; };
+  const auto of = [](std::size_t bytes) -> MakeRun {
+    return [=](const std::shared_ptr<kformer::Ledger>& ledger) {
+      return std::make_unique<FourNumbers>(*ledger, bytes);
+    };
+  };
+  Measurement m;
+  forecast_check({of(100), of(1000), of(10)}, false, runs, m);
+  BOOST_TEST(m.check_held == 0u);
+  BOOST_TEST(m.check_bytes == 1000 + 3 * 4 * sizeof(double));
+  const auto first = runs.get("one", "", false, of(100), never),
+             again = runs.get("one", "", false, of(100), never);
+  BOOST_TEST(first == again);
+  runs.get("other", "", false, of(100), never);
+  forecast_check({of(100)}, false, runs, m);
+  BOOST_TEST(m.check_held == 2 * 4 * sizeof(double));
+  BOOST_TEST(m.check_bytes == 100 + 5 * 4 * sizeof(double));
+  BOOST_TEST(!runs.get("third", "", false, of(100), [] { return true; }));
 }
 
 BOOST_AUTO_TEST_CASE(of_large_tensors_every_31st_row_is_judged) {
@@ -77,6 +151,13 @@ BOOST_AUTO_TEST_CASE(two_kernels_in_double_agree_to_the_precision_of_float) {
   BOOST_TEST(disagreement(one, other) == "");
   other["out"].values[3] += 1e-3;
   BOOST_TEST(disagreement(one, other).find("out differs between two kernels in double") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(float_stands_in_for_double) {
+  BOOST_TEST((naive_stand_in(kformer::DType::f64).dtype == kformer::DType::f32));
+  BOOST_TEST(naive_stand_in(kformer::DType::f64).scale == 1.5L * 0x1p-29L);
+  BOOST_TEST((naive_stand_in(kformer::DType::bf16).dtype == kformer::DType::bf16));
+  BOOST_TEST(naive_stand_in(kformer::DType::bf16).scale == 1);
 }
 
 BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
@@ -101,6 +182,93 @@ BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
              of_spike);
   BOOST_TEST(of_all.find("grad.q: rms error 5.000e-05 (limit 3.1") == 0u, of_all);
   BOOST_TEST(of_all.find("elements") == of_all.npos, of_all);
+}
+
+BOOST_AUTO_TEST_CASE(a_result_without_a_counterpart_is_out_of_tolerance) {
+  const HostArrays results{{"lse", matrix(4, 4)}, {"out", matrix(4, 4)}}, part{{"out", matrix(4, 4)}};
+  const auto stored = [](const std::string&) { return kformer::DType::f32; };
+  BOOST_TEST(judge(results, part, results, kformer::DType::f32, stored) == "lse: the check has no such result");
+  BOOST_TEST(judge(results, results, part, kformer::DType::f32, stored) == "lse: the check has no such result");
+  BOOST_TEST(judge(part, results, results, kformer::DType::f32, stored) == "");
+}
+
+// Errors of a row may have one cause; rows of a matrix have errors of their own.
+BOOST_AUTO_TEST_CASE(rows_are_added_as_rows) {
+  HostArrays exact, naive, results;
+  for (int row = 0; row < 4; ++row) {
+    add_row(exact["logits"], std::vector<double>(100, 1));
+    add_row(naive["logits"], std::vector<double>(100, 1 + 1e-5));
+    add_row(results["logits"], std::vector<double>(100, row == 0 ? 1 + 8e-5 : 1));
+  }
+  BOOST_TEST(exact["logits"].shape == (std::vector<std::size_t>{4, 100}), boost::test_tools::per_element());
+  BOOST_TEST(exact["logits"].values.size() == 400u);
+  const auto verdict = [&] {
+    return judge(results, exact, naive, kformer::DType::f32,
+                 [](const std::string&) { return kformer::DType::f32; });
+  };
+  BOOST_TEST(verdict() == "");
+  results["logits"].shape.clear();
+  BOOST_TEST(verdict() != "");
+}
+
+namespace {
+
+// A case whose numbers are off by 1e-3, where other kernels are off by 1e-5.
+struct Wide {
+  HostArrays results = off_by(1e-3);
+  ReferenceResult exact{off_by(0), ""};
+  double in_double = 0;  // error
+  std::string ran = "linear_forward:kokkos", of_naive = "linear_forward:simd_avx2";
+  bool stopped = false;
+  int runs = 0;
+
+  static HostArrays off_by(double error) { return {{"out", {{10, 10}, std::vector<double>(100, 1 + error)}}}; }
+
+  std::shared_ptr<ReferenceResult> result(double error, const std::string& kernels) {
+    ++runs;
+    if (stopped) return nullptr;
+    return std::make_shared<ReferenceResult>(ReferenceResult{off_by(error), kernels});
+  }
+  Measurement judged() {
+    Measurement m;
+    m.status = CaseStatus::unchecked;
+    m.kernels = ran;
+    const std::string kernels = reference_kernels(ran);
+    judge_case(
+        results, exact, kernels,
+        {[&](const std::string& by) { return by == kernels ? result(1e-5, of_naive) : result(1e-3, ran); },
+         [&](const std::string&) { return result(in_double, ran); }},
+        kformer::DType::f32, [](const std::string&) { return kformer::DType::f32; }, m);
+    return m;
+  }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_portable_kernel_that_is_right_in_double_may_sum_less_exactly, Wide) {
+  BOOST_TEST((judged().status == CaseStatus::ok));
+  BOOST_TEST(runs == 3);
+  in_double = 1e-3;
+  BOOST_TEST((judged().status == CaseStatus::failed_check));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_sums_nothing_never_sets_its_own_tolerance, Wide) {
+  ran = "rope_tables:kokkos";
+  of_naive = "rope_tables:reference";
+  const Measurement m = judged();
+  BOOST_TEST((m.status == CaseStatus::failed_check));
+  BOOST_TEST(m.message.find("out: rms error ") == 0u, m.message);
+  BOOST_TEST(runs == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(limits_that_the_case_would_set_judge_nothing, Wide) {
+  of_naive = ran;
+  results = off_by(0);
+  const Measurement m = judged();
+  BOOST_TEST((m.status == CaseStatus::unchecked));
+  BOOST_TEST(m.message.find("errors recorded but not judged: ") == 0u, m.message);
+  stopped = true;
+  BOOST_TEST(judged().message == "not checked: the check was interrupted");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

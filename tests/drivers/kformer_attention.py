@@ -181,6 +181,38 @@ seq_len = 65536
             self.assertLess(peaks["flash", direction, 2048], 2.01 * peaks["flash", direction, 1024])
             self.assertGreater(peaks["standard", direction, 2048], 3 * peaks["standard", direction, 1024])
 
+    def check_judged(self, sweep, cases, *options, **environment):
+        self.deck(f'execution_space = "default"\n{sweep}')
+        self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "output.overwrite=true", *options, **environment)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * cases, texts(file["cases/message"]))
+            self.check_independence(file["cases"], cases)
+            for impl, check_kernels in zip(texts(file["cases/impl"]), texts(file["cases/check_kernels"])):
+                functions = {name.split(":")[0] for name in check_kernels.split()}
+                # Flash attention is the only one with a log-sum-exp, and the other form of standard attention.
+                self.assertIn("attention_forward", functions)
+                self.assertEqual("standard_attention_forward" in functions, impl == "flash")
+
+    def test_unusual_shapes_are_no_false_alarm(self):
+        wide = ["--set", "sweep.head_dim=96", "--set", "sweep.v_head_dim=64"]
+        self.check_judged("q_len = 64\nseq_len = 100\ncausal = [false, true]\n", 8, *wide)
+        self.check_judged("q_len = 1\nseq_len = [1, 100]\n", 8, *wide)
+        self.check_judged('window = 2\nseq_len = [64, 256, 512]\ndtype = ["f32", "bf16"]\n', 24)
+        self.check_judged('dtype = "f16"\nbatch = 2\nseq_len = 2\n', 4, "--set", "sweep.head_dim=256")
+
+    def test_no_kernel_sets_its_own_tolerance(self):
+        for forced in ["attention:kokkos", "attention_backward:kokkos", "attention:reference",
+                       "standard_attention:kokkos", "standard_attention_backward:kokkos"]:
+            with self.subTest(forced=forced):
+                self.check_judged('dtype = ["f32", "bf16"]\nseq_len = 40\n', 8, KFORMER_KERNEL=forced)
+
+    def test_what_only_flash_attention_does_is_judged(self):
+        self.deck('impl = "flash"\nexecution_space = "default"\nseq_len = 40\n[attention]\nsoftcap = 2.0\n')
+        for forced in ["", "attention_backward:reference"]:
+            self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(words(file["cases/status"]), ["ok"] * 2, texts(file["cases/message"]))
+
     def test_a_long_case_is_not_checked(self):
         self.deck('seq_len = 8\nexecution_space = "default"\n')
         self.run_driver("deck.toml", "--set", "check.max_seq_len=4")

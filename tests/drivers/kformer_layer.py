@@ -133,7 +133,8 @@ execution_space = "default"
 
     def test_forced_kernels_are_held_against_others(self):
         self.deck(self.FORCED)
-        for forced in ["linear:kokkos", "attention:kokkos", "attention:reference", "rms_norm:kokkos,swiglu:kokkos"]:
+        for forced in ["linear:kokkos", "attention:kokkos", "attention:reference", "attention_backward:kokkos",
+                       "rms_norm:kokkos,swiglu:kokkos"]:
             with self.subTest(forced=forced):
                 self.run_driver("deck.toml", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
                 with h5py.File(self.folder / "deck.h5") as file:
@@ -152,6 +153,36 @@ execution_space = "default"
                     self.assertLessEqual({"linear_forward:simd_generic", "linear_backward_bias:kokkos"}, ran)
         for typo in ["liner:kokkos", "linear:koko"]:
             self.assertIn("KFORMER_KERNEL", self.run_driver("deck.toml", *bias, expect=1, KFORMER_KERNEL=typo).stderr)
+
+    def test_unusual_shapes_are_no_false_alarm(self):
+        wide = ["--set", "model.head_dim=256", "--set", "sweep.dtype=f16", "--set", "sweep.batch=2"]
+        narrow = ["--set", 'model.model_type="qwen3"', "--set", "model.head_dim=2"]
+        self.deck('execution_space = "default"\nseq_len = 2\n')
+        for options in [wide, narrow]:
+            self.run_driver("deck.toml", "--set", "output.overwrite=true", *options)
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(words(file["cases/status"]), ["ok"] * len(file["cases/batch"]),
+                                 texts(file["cases/message"]))
+                self.check_independence(file["cases"], 2)
+
+    def test_sums_of_many_rows_are_no_false_alarm(self):
+        # The portable kernels add row after row, those that check them do not.
+        self.deck('impl = "flash"\ndirection = "backward"\ndtype = "f32"\nexecution_space = "default"\nseq_len = 3000\n')
+        for forced in ["", "linear:kokkos"]:
+            self.run_driver("deck.toml", "--set", 'model.model_type="qwen2"', "--set", "model.attention_bias=true",
+                            "--set", "check.max_seq_len=3000", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(words(file["cases/status"]), ["ok"], texts(file["cases/message"]))
+
+    def test_a_check_counts_what_earlier_ones_left(self):
+        self.deck('impl = "flash"\ndirection = "forward"\ndtype = "f32"\nexecution_space = "default"\nseq_len = 40\n')
+        check = []
+        for lengths in ["40", "[30, 40]"]:
+            self.run_driver("deck.toml", "--set", f"sweep.seq_len={lengths}", "--set", "output.overwrite=true")
+            with h5py.File(self.folder / "deck.h5") as file:
+                check.append(int(file["cases/check_bytes"][-1]))
+        # The outputs of two runs, in double.
+        self.assertEqual(check[1] - check[0], 2 * 30 * 64 * 8)
 
     def test_the_quickstart_leaves_no_case_unchecked(self):
         quickstart = driver_case.SOURCE / "inputs/quickstart.toml"
