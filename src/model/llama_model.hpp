@@ -203,8 +203,8 @@ void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& 
   require_prepared("forward_embedded");
   Impl::require_packed("LlamaModel::forward_embedded", m_options, m_shape.rows(), packed);
   require_states("forward_embedded", "x", tensor_ref(x));
-  Kokkos::deep_copy(exec, m_kept.front(), x);
   Operands("LlamaModel::forward_embedded", {{"x", tensor_ref(x)}}).require_addresses();
+  Kokkos::deep_copy(exec, m_kept.front(), x);
   run_layers(exec, packed);
   m_saved = Saved::forward_embedded;
 }
