@@ -14,7 +14,10 @@ namespace kformer::drivers {
 
 // OpenBLAS reserves 128 MiB for each of its threads before main. Releases up to 0.3.21 wait for ever for what they
 // do not get: the OpenMP build before main, the pthreads build at the end of the program.
-void start_in_address_space(int, char** arguments, char** environment) {
+// Sanitizers are not ready yet, either.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void start_in_address_space(int,
+                                                                                           char** arguments,
+                                                                                           char** environment) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (limit.rlim_cur < least_address_space) {
