@@ -20,8 +20,8 @@ namespace kformer::drivers {
 
 #ifdef __GLIBC__
 // What precedes the constructors of libraries.
-__attribute__((section(".preinit_array"), used)) static void (*before_libraries)(int, char**, char**) =
-    start_in_address_space;
+__attribute__((section(".preinit_array"),
+               used)) static void (*before_libraries)(int, char**, char**) = start_in_address_space;
 #endif
 
 const char* const kokkos_help =

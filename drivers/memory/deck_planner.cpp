@@ -73,8 +73,7 @@ class DeckPlanner final : public MemoryPlanner {
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
-    const MemoryDecision decision =
-        forecast_memory(point.execution_space, task, point.recompute, limit);
+    const MemoryDecision decision = forecast_memory(point.execution_space, task, point.recompute, limit);
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
     forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_to_compare);

@@ -64,9 +64,8 @@ class Line {
       const std::string place = fmt::format("message {}", messages.size());
       const std::string name = text_of(message, dialect.role, place), role = role_of(name);
       if (role != "system" && role != "user" && role != "assistant")
-        refuse(
-            fmt::format("{} has the unknown role '{:.40}'; expected system, user (human) or assistant (gpt)",
-                        place, name));
+        refuse(fmt::format("{} has the unknown role '{:.40}'; expected system, user (human) or assistant (gpt)",
+                           place, name));
       messages.push_back({role, text_of(message, dialect.text, place)});
     }
     return messages;

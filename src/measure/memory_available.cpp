@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "measure/memory_available.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <fstream>
@@ -77,8 +77,9 @@ Bytes groups_leave(const fs::path& root) {
     const fs::path top = root / (version_2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
     for (fs::path group = line.substr(path + 1);; group = group.parent_path()) {
       const fs::path at = top / group.relative_path();
-      const Bytes rest = version_2 ? group_leaves(at, "memory.max", "memory.current", "")
-                                   : group_leaves(at, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
+      const Bytes rest = version_2
+                             ? group_leaves(at, "memory.max", "memory.current", "")
+                             : group_leaves(at, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
       if (rest) least = std::min(least.value_or(*rest), *rest);
       if (!group.has_relative_path()) break;
     }

@@ -200,8 +200,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_are_an_ordinary_error) {
 }
 
 BOOST_AUTO_TEST_CASE(letters_beyond_ascii_stand_in_strings_and_comments) {
-  const std::string key = "sch\u00E9ma",
-                    said = "a non-ASCII letter outside a string; put the text in quotes";
+  const std::string key = "sch\u00E9ma", said = "a non-ASCII letter outside a string; put the text in quotes";
   BOOST_TEST(contains(faults(key + " = 1\n"), said));
   BOOST_TEST(contains(faults("[" + key + "]\n"), said));
   BOOST_TEST(contains(faults("", {"run." + key + "=1"}), said));

@@ -19,7 +19,8 @@ struct System {
   ScratchDirectory root;
 
   System() {
-    put("proc/meminfo", "MemTotal:       2147483648 kB\nMemFree:        1024 kB\nMemAvailable:   1073741824 kB\n");
+    put("proc/meminfo",
+        "MemTotal:       2147483648 kB\nMemFree:        1024 kB\nMemAvailable:   1073741824 kB\n");
     put("proc/self/statm", "3 2 1 1 0 1 0\n");
   }
 
@@ -86,7 +87,8 @@ BOOST_AUTO_TEST_CASE(files_in_memory_are_room_in_a_control_group) {
   system.put("sys/fs/cgroup/batch/job/memory.max", "10000000\n");
   system.put("sys/fs/cgroup/batch/job/memory.current", "9000000\n");
   BOOST_TEST(system.available() == 1'000'000u);
-  system.put("sys/fs/cgroup/batch/job/memory.stat", "anon 1\nfile 7000000\ninactive_file 30000\nactive_file 5000\n");
+  system.put("sys/fs/cgroup/batch/job/memory.stat",
+             "anon 1\nfile 7000000\ninactive_file 30000\nactive_file 5000\n");
   BOOST_TEST(system.available() == 1'035'000u);
   system.put("sys/fs/cgroup/batch/job/memory.current", "20000000\n");
   BOOST_TEST(system.available() == 0u);

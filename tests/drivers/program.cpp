@@ -60,9 +60,9 @@ BOOST_AUTO_TEST_CASE(a_file_that_becomes_shorter_while_it_is_read_is_a_file_erro
     return file.read_f64("a").empty() ? 0 : 1;
   });
   BOOST_TEST(ended.exited_with(drivers::exit_io));
-  BOOST_TEST(
-      ended.said ==
-      "error: a mapped file shrank while it was read, or its disk failed; do not replace weights during a run\n");
+  BOOST_TEST(ended.said ==
+             "error: a mapped file shrank while it was read, or its disk failed; do not replace weights during "
+             "a run\n");
 }
 
 BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {
@@ -87,8 +87,10 @@ BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_out_of_memory) {
     throw std::runtime_error("Kokkos ERROR: Host memory space failed to allocate 3 MiB (label=\"x\").");
   });
   BOOST_TEST(kokkos.exited_with(drivers::exit_out_of_memory));
-  BOOST_TEST(kokkos.said == "error: memory ran out (Kokkos ERROR: Host memory space failed to allocate 3 MiB "
-                            "(label=\"x\").)" + what_to_do + "\n");
+  BOOST_TEST(kokkos.said ==
+             "error: memory ran out (Kokkos ERROR: Host memory space failed to allocate 3 MiB "
+             "(label=\"x\").)" +
+                 what_to_do + "\n");
   const Ended other(folder, []() -> int { throw std::runtime_error("x"); });
   BOOST_TEST(other.exited_with(drivers::exit_failure));
   BOOST_TEST(other.said == "error: x\n");

@@ -30,12 +30,12 @@ BOOST_AUTO_TEST_CASE(a_block_beyond_the_limit_is_refused_before_it_is_allocated)
   for (const auto mode : {Ledger::Mode::allocate, Ledger::Mode::count}) {
     const auto ledger = Ledger::create(mode, 2048);
     const auto held = take(*ledger, MemoryClass::weights, 1536);
-    const std::string text = std::string("kformer: 513 B for 'too much' (activations) in memory space ") +
-                             Space::name() +
-                             " would exceed the limit of 2.00 KiB, of which 1.50 KiB are booked; booked so far:\n"
-                             "class          current       peak\n"
-                             "weights         1.50 KiB   1.50 KiB\n"
-                             "total           1.50 KiB   1.50 KiB\n";
+    const std::string text =
+        std::string("kformer: 513 B for 'too much' (activations) in memory space ") + Space::name() +
+        " would exceed the limit of 2.00 KiB, of which 1.50 KiB are booked; booked so far:\n"
+        "class          current       peak\n"
+        "weights         1.50 KiB   1.50 KiB\n"
+        "total           1.50 KiB   1.50 KiB\n";
     const ToolsRecorder recorder;
     check_error<OutOfMemory>(
         [&] { static_cast<void>(ledger->allocate<Space>(MemoryClass::activations, "too much", 513)); }, text);

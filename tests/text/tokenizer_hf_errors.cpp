@@ -138,9 +138,10 @@ BOOST_AUTO_TEST_CASE(patterns_that_take_too_long_are_stopped) {
              std::string::npos);
   // A look-ahead at each place, whether it is a match or not.
   for (const char* pattern : {"(?=.{0,300}.*b)c|a", "(?=.{0,300}.*b)a"})
-    BOOST_TEST(refusal(pattern).find("the search was aborted: it takes too long for this text of 10000 bytes; give "
-                                     "shorter texts, or check the tokenizer file") != std::string::npos,
-               pattern);
+    BOOST_TEST(
+        refusal(pattern).find("the search was aborted: it takes too long for this text of 10000 bytes; give "
+                              "shorter texts, or check the tokenizer file") != std::string::npos,
+        pattern);
 }
 
 // Searches of long texts go in steps, which must not show: none of these pairs is merged.

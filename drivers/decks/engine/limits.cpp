@@ -90,8 +90,7 @@ bool bare_text_is_ascii(const std::shared_ptr<const SourceText>& source, std::st
                         Diagnostics& diagnostics) {
   const std::size_t byte = find_beyond_ascii(text);
   if (byte == std::string_view::npos) return true;
-  diagnostics.error(place_of_byte(source, byte),
-                    "a non-ASCII letter outside a string; put the text in quotes");
+  diagnostics.error(place_of_byte(source, byte), "a non-ASCII letter outside a string; put the text in quotes");
   return false;
 }
 

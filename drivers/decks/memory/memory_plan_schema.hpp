@@ -107,11 +107,10 @@ void describe(V& v, MemoryPlanDeck& d) {
   describe_header(v, header, {memory_plan_kind});
   v.table({.name = "run", .help = "General settings."}, d.run);
   v.table({.name = "output", .help = "The result file."}, d.output);
-  v.table({.name = "model",
-           .help = "The model; keys as in published config.json files. Alternative to [weights]."},
-          d.model);
-  v.table({.name = "weights",
-           .help = "A checkpoint, which defines model and types. Alternative to [model]."},
+  v.table(
+      {.name = "model", .help = "The model; keys as in published config.json files. Alternative to [weights]."},
+      d.model);
+  v.table({.name = "weights", .help = "A checkpoint, which defines model and types. Alternative to [model]."},
           d.weights);
   v.table({.name = "sweep", .help = "The cases. Each axis takes one value or an array of different values."},
           d.sweep);

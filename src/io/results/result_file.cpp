@@ -88,7 +88,8 @@ void ResultFile::finish() {
   root().attribute("complete", true);
   checkpoint();
   if (!m_contents->options.overwrite && Impl::existing_file(path()) != ExistingFile::none)
-    refuse(path(), "another program wrote it during this run, whose results are in '" + part_path().string() + "'");
+    refuse(path(),
+           "another program wrote it during this run, whose results are in '" + part_path().string() + "'");
   std::error_code error;
   std::filesystem::rename(part_path(), m_contents->path, error);
   if (error) {

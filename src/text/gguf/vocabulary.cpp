@@ -35,7 +35,8 @@ std::optional<std::int32_t> checked_id(const char* key, std::optional<std::int64
                                        const std::string& file) {
   if (!id) return {};
   if (!parts.pieces->has(*id))
-    refuse(file, std::string("tokenizer.ggml.") + key + " is " + std::to_string(*id) + ", which is not a token id");
+    refuse(file,
+           std::string("tokenizer.ggml.") + key + " is " + std::to_string(*id) + ", which is not a token id");
   return static_cast<std::int32_t>(*id);
 }
 
