@@ -120,16 +120,16 @@ execution_space = "default"
 """
 
     def test_a_slow_kernel_has_a_smaller_share(self):
-        self.deck('impl = "flash"\ndtype = "f32"\nseq_len = 256\nexecution_space = "default"\ndirection = "forward"\n')
+        self.deck('impl = "flash"\ndtype = "f32"\nseq_len = 32\nexecution_space = "default"\ndirection = "forward"\n')
         shares = []
-        for kernels in ["", "linear:kokkos"]:
+        for kernels in ["", "linear:reference"]:
             self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=512",
-                            "--set", "model.intermediate_size=2048", "--set", "timing.repeats=25", KFORMER_KERNEL=kernels)
+                            "--set", "model.intermediate_size=2048", "--set", "timing.repeats=5", KFORMER_KERNEL=kernels)
             with h5py.File(self.folder / "deck.h5") as file:
                 self.check_limits(file["cases"])
                 # Of the fastest call: others may use the machine.
                 shares.append(file["cases/share_of_limit"][0] * file["cases/time_median"][0] / file["cases/time"][0].min())
-        self.assertLess(shares[1], 0.9 * shares[0])
+        self.assertLess(shares[1], 0.5 * shares[0])
 
     def test_forced_kernels_are_held_against_others(self):
         self.deck(self.FORCED)
