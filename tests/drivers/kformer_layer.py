@@ -154,16 +154,13 @@ execution_space = "default"
         for typo in ["liner:kokkos", "linear:koko"]:
             self.assertIn("KFORMER_KERNEL", self.run_driver("deck.toml", *bias, expect=1, KFORMER_KERNEL=typo).stderr)
 
-    def test_unusual_shapes_are_no_false_alarm(self):
-        wide = ["--set", "model.head_dim=256", "--set", "sweep.dtype=f16", "--set", "sweep.batch=2"]
-        narrow = ["--set", 'model.model_type="qwen3"', "--set", "model.head_dim=2"]
-        self.deck('execution_space = "default"\nseq_len = 2\n')
-        for options in [wide, narrow]:
-            self.run_driver("deck.toml", "--set", "output.overwrite=true", *options)
-            with h5py.File(self.folder / "deck.h5") as file:
-                self.assertEqual(words(file["cases/status"]), ["ok"] * len(file["cases/batch"]),
-                                 texts(file["cases/message"]))
-                self.check_independence(file["cases"], 2)
+    def test_wide_heads_of_two_tokens_are_no_false_alarm(self):
+        self.deck('execution_space = "default"\nseq_len = 2\nbatch = 2\ndtype = "f16"\n')
+        self.run_driver("deck.toml", "--set", "model.head_dim=256")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * len(file["cases/batch"]),
+                             texts(file["cases/message"]))
+            self.check_independence(file["cases"], 2)
 
     def test_sums_of_many_rows_are_no_false_alarm(self):
         # The portable kernels add row after row, those that check them do not.
