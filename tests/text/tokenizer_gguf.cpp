@@ -110,6 +110,9 @@ BOOST_AUTO_TEST_CASE(scores_order_merges) {
   BOOST_TEST(gguf->encode("x") == (Ids{5, 0}));
   BOOST_TEST(gguf->decode(Ids{1, 10, 9, 3, 4, 2}) == "ab a\xC3\xA9");
   BOOST_TEST(gguf->encode_with_special("<s>a</s>") == (Ids{1, 9, 2}));
+  GgufVocabulary other = vocabulary;
+  other.tokens[10] = "xy";
+  BOOST_TEST(make_tokenizer(other, "m")->encode("ab") == (Ids{5, 8}));
   vocabulary.add_space_prefix = false;
   BOOST_TEST(make_tokenizer(vocabulary, "m")->encode("ab a") == (Ids{8, 9}));
   BOOST_TEST(make_tokenizer(vocabulary, "m")->decode(Ids{10}) == " ab");

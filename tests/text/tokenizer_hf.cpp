@@ -89,6 +89,9 @@ BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
   BOOST_TEST(split(R"(\s)", "MergedWithNext")->encode("1234 1") == (Ids{258, 259}));
   BOOST_TEST(split(R"(\s)", "MergedWithPrevious")->encode("1234 1") == (Ids{258, ' ', '1'}));
   BOOST_TEST(split(R"(\s)", "Removed")->encode("1234 1") == (Ids{258, '1'}));
+  BOOST_TEST(split("2", "MergedWithPrevious")->encode("1234") == (Ids{256, '3', '4'}));
+  // U+180E is white space to PCRE2, but not to Unicode.
+  BOOST_TEST(split(R"(\s)", "Removed")->encode("1\xE1\xA0\x8E\x32") == (Ids{'1', 0xE1, 0xA0, 0x8E, '2'}));
   BOOST_TEST(split("[12]", "Contiguous")->encode("1234") == (Ids{256, '3', '4'}));
   BOOST_TEST(with(R"({"type":"Digits","individual_digits":true},)")->encode("12 1") ==
              (Ids{'1', '2', ' ', '1'}));
