@@ -63,7 +63,7 @@ int with_output(int code) {
 }  // namespace
 
 std::optional<std::string> out_of_memory_text(const std::exception& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return text;
   // Kokkos throws a std::runtime_error.
   const bool allocation = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
