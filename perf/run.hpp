@@ -9,7 +9,7 @@
 
 #include "measure/fill.hpp"
 #include "measure/kernel_names.hpp"
-#include "measure/sampling.hpp"
+#include "measure/timing.hpp"
 
 namespace kformer::perf {
 

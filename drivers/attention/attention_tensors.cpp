@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
 
 namespace kformer::drivers {
@@ -155,9 +156,8 @@ void check_sinks(TensorChecks& checks, const std::vector<double>& sinks) {
 }
 
 DType dtype_in_file(const std::string& name) {
-  for (const auto& [in_file, dtype] :
-       {std::pair{"F32", DType::f32}, {"BF16", DType::bf16}, {"F16", DType::f16}, {"F64", DType::f64}})
-    if (name == in_file) return dtype;
+  const auto dtype = dtype_of_numbers(stored_type_named(name));
+  if (dtype && is_float(*dtype)) return *dtype;
   throw FileError("q has the element type " + name + "; expected F32, BF16, F16 or F64");
 }
 

@@ -5,7 +5,7 @@
 
 #include "kformer/load/load_weights.hpp"
 #include "language_model/text_engine.hpp"
-#include "measure/sampling.hpp"
+#include "measure/timing.hpp"
 
 /// \file
 /// Definition of `make_text_engine_on`.

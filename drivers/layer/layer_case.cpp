@@ -180,7 +180,7 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
       [&](const std::string& name) {
         return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
       },
-      result);
+      static_cast<std::size_t>(point.batch * point.seq_len), result);
   if (result.status != CaseStatus::failed_check) return;
   if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
     result.message +=

@@ -15,21 +15,9 @@ namespace kformer::drivers {
 namespace {
 
 std::optional<QuantizedFormat> format_of(WeightStorage storage) {
-  switch (storage) {
-    case WeightStorage::q8_0:
-      return QuantizedFormat::q8_0;
-    case WeightStorage::q4_0:
-      return QuantizedFormat::q4_0;
-    case WeightStorage::q4_1:
-      return QuantizedFormat::q4_1;
-    case WeightStorage::tq2_0:
-      return QuantizedFormat::tq2_0;
-    case WeightStorage::tq1_0:
-      return QuantizedFormat::tq1_0;
-    case WeightStorage::same:
-      break;
-  }
-  return {};
+  static_assert(names_of<WeightStorage>.size() == 1 + std::size(quantized_formats));
+  if (storage == WeightStorage::same) return {};
+  return quantized_formats[static_cast<std::size_t>(storage) - 1];
 }
 
 /// Counts with the code that runs.

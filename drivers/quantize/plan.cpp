@@ -15,14 +15,14 @@ std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, QuantizedForm
   for (const auto& [name, shape] : model_tensor_shapes(checkpoint.model())) {
     TensorPlan plan{name, std::nullopt};
     if (shape.size() == 2) plan.format = name.starts_with("model.layers.") ? layers : embedding;
-    if (plan.format && checkpoint.at(name).type == to_string(*plan.format)) plan.format.reset();
+    if (plan.format && checkpoint.at(name).type == StoredType(*plan.format)) plan.format.reset();
     plans.push_back(std::move(plan));
   }
   return plans;
 }
 
-std::string type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format) {
-  return format ? to_string(*format) : tensor.type;
+StoredType type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format) {
+  return format ? StoredType(*format) : tensor.type;
 }
 
 std::size_t bytes_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kformer/core/quantized_format.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/checkpoint.hpp"
 
 namespace kformer::drivers {
@@ -32,7 +32,7 @@ std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, QuantizedForm
                                      std::optional<QuantizedFormat> embedding);
 
 /// Type and bytes after the conversion.
-std::string type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
+StoredType type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
 std::size_t bytes_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
 
 }  // namespace kformer::drivers

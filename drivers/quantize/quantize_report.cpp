@@ -61,10 +61,10 @@ std::string report_head(std::size_t name_width) {
 }
 
 std::string report_text(const ReportLine& line, std::size_t name_width) {
-  std::string row =
-      fmt::format("{:<{}} {:>13} {:<5} {:<5} {:>11} {:>11}", line.name, name_width,
-                  fmt::format("[{}]", fmt::join(line.shape, ",")), line.format_before, line.format_after,
-                  format_bytes(line.bytes_before), format_bytes(line.bytes_after));
+  std::string row = fmt::format("{:<{}} {:>13} {:<5} {:<5} {:>11} {:>11}", line.name, name_width,
+                                fmt::format("[{}]", fmt::join(line.shape, ",")), to_string(line.format_before),
+                                to_string(line.format_after), format_bytes(line.bytes_before),
+                                format_bytes(line.bytes_after));
   if (line.errors)
     row += fmt::format(" {:>9.3g} {:>9.3g} {:>9.6f} {:>5.1f} %", line.errors->largest,
                        line.errors->relative_rms(), line.errors->cosine(), 100 * line.errors->share_of_zeros());
@@ -87,8 +87,8 @@ void QuantizeResults::add(const ReportLine& line) {
   const TensorErrors errors = line.errors.value_or(TensorErrors());
   m_tensors.append({{"name", line.name},
                     {"shape", line.shape},
-                    {"format_before", line.format_before},
-                    {"format_after", line.format_after},
+                    {"format_before", to_string(line.format_before)},
+                    {"format_after", to_string(line.format_after)},
                     {"bytes_before", std::uint64_t(line.bytes_before)},
                     {"bytes_after", std::uint64_t(line.bytes_after)},
                     {"quantized", line.quantized},

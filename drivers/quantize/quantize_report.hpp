@@ -16,7 +16,7 @@ namespace kformer::drivers {
 struct ReportLine {
   std::string name;
   std::vector<std::size_t> shape;  ///< slowest extent first
-  std::string format_before, format_after;
+  StoredType format_before, format_after;
   std::size_t bytes_before = 0, bytes_after = 0;
   bool quantized = false;              ///< or as it was stored
   std::optional<TensorErrors> errors;  ///< none where nothing is converted

@@ -64,7 +64,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
         workspace.bytes = ternary_quantize_workspace_bytes(exec, {*format, nullptr, rows, cols});
       const std::size_t workspace_at = layout.reserve<std::byte>(static_cast<std::int64_t>(workspace.bytes));
       memory = ledger.allocate(exec, MemoryClass::workspace, "kformer-quantize::band", layout.bytes());
-      if (quantized_format_named(source.type))
+      if (quantized_format_of(source.type))
         staging = ledger.allocate(exec, MemoryClass::io, "kformer-quantize::staging", source.bytes.size());
       before = kformer::Impl::matrix_in<double>(memory, before_at, rows, cols);
       if (!format) return;

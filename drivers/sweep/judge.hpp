@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,14 +38,20 @@ void add_row(measure::HostArray& matrix, const std::vector<double>& row);
 void record_errors(const measure::HostArrays& results, const measure::HostArrays& exact,
                    Measurement& measurement);
 
+/// Every row of a tensor has errors of its own.
+inline constexpr std::size_t any_number_of_rows = std::numeric_limits<std::size_t>::max();
+
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
 /// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
 /// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
 /// \param stored the storage type of a result, by name
+/// \param independent_rows at most so many rows of a tensor have errors of their own: those of a weight gradient
+///        share the errors of the tokens that it sums over
 /// \returns an empty string, or the first tensor that is out of tolerance and in what way
 std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
                   const measure::HostArrays& naive, DType dtype,
-                  const std::function<DType(const std::string&)>& stored);
+                  const std::function<DType(const std::string&)>& stored,
+                  std::size_t independent_rows = any_number_of_rows);
 
 /// Whether the same computation by two sets of kernels, both in double, agrees to the precision of float: the
 /// rms of each difference is at most an ulp of the tensor's rms in float.

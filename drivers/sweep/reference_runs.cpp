@@ -53,18 +53,18 @@ std::shared_ptr<ReferenceResult> ReferenceRuns::get(const std::string& key, cons
 
 void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
                 const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
-                Measurement& result) {
+                std::size_t independent_rows, Measurement& result) {
   const auto naive = runs.naive(kernels);
   if (!naive) return interrupted(result);
   if (!has_independent_limits(result, naive->kernels)) return;
-  std::string fault = judge(results, exact.arrays, naive->arrays, dtype, stored);
+  std::string fault = judge(results, exact.arrays, naive->arrays, dtype, stored, independent_rows);
   if (const std::string own = with_own_sums(kernels, result.kernels); !fault.empty() && own != kernels) {
     const auto right = runs.in_double(own);
     if (!right) return interrupted(result);
     if (disagreement(right->arrays, exact.arrays).empty()) {
       const auto own_naive = runs.naive(own);
       if (!own_naive) return interrupted(result);
-      fault = judge(results, exact.arrays, own_naive->arrays, dtype, stored);
+      fault = judge(results, exact.arrays, own_naive->arrays, dtype, stored, independent_rows);
     }
   }
   result.status = fault.empty() ? CaseStatus::ok : CaseStatus::failed_check;

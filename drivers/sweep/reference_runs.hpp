@@ -55,9 +55,10 @@ struct NaiveRuns {
 /// \param exact  the reference
 /// \param dtype  of the case
 /// \param stored the storage type of a result, by name
+/// \param independent_rows as of `judge`
 void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
                 const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
-                Measurement& result);
+                std::size_t independent_rows, Measurement& result);
 
 /// Writes into `result` the memory of a check: that of the largest of its runs, host copies of the judged rows
 /// of the case and of two runs, and the results that are kept.

@@ -8,7 +8,7 @@
 #include "decks/sweep/sweep.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "measure/host_array.hpp"
-#include "measure/samples.hpp"
+#include "measure/timing_samples.hpp"
 
 namespace kformer::drivers {
 

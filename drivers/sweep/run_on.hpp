@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "measure/sampling.hpp"
+#include "measure/timing.hpp"
 #include "sweep/run.hpp"
 
 namespace kformer::drivers {

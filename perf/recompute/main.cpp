@@ -20,8 +20,8 @@
 #include "kformer/train/trainer.hpp"
 #include "measure/fill.hpp"
 #include "measure/machine.hpp"
-#include "measure/samples.hpp"
-#include "measure/sampling.hpp"
+#include "measure/timing.hpp"
+#include "measure/timing_samples.hpp"
 
 namespace {
 

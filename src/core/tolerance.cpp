@@ -32,12 +32,15 @@ void ErrorLimits::add(long double reference, long double variance, long double h
 }
 
 long double ErrorLimits::of(std::size_t i) const {
-  return m_half_ulp[i] + 10 * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
+  const long double width = m_from_sample ? 10 + 40 * uncertainty() : 10;
+  return m_half_ulp[i] + width * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
 }
 
-long double ErrorLimits::rms() const {
+long double ErrorLimits::rms() const { return (2 + 8 * uncertainty()) * std::sqrt(mean(m_total + m_of_row)); }
+
+long double ErrorLimits::uncertainty() const {
   const long double total = m_total + m_of_row, squares = m_squares + m_of_row * m_of_row;
-  return total == 0 ? 0 : (2 + 8 * std::sqrt(squares) / total) * std::sqrt(mean(total));
+  return total == 0 ? 0 : std::sqrt(squares) / total;
 }
 
 long double ErrorLimits::mean(long double sum) const {

@@ -5,19 +5,24 @@
 
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "kformer/core/error.hpp"
 #include "kformer/core/scalar.hpp"
+#include "kformer/core/stored_type.hpp"
 
 /// \file
 /// Elements on their way between a file and memory that a device can reach.
 
 namespace kformer::Impl {
 
-/// `count` elements of a stored type, somewhere in a mapped file, as T.
+/// `count` numbers of a stored type, somewhere in a mapped file, as T.
 template <class T>
-void convert(const std::string& type, const std::byte* from, std::size_t count, T* to) {
-  const auto each = [&]<class S>(std::type_identity<S>) {
+void convert(const StoredType& type, const std::byte* from, std::size_t count, T* to) {
+  const auto dtype = dtype_of_numbers(type);
+  if (!dtype || !is_float(*dtype))
+    throw FileError("a weight of type " + to_string(type) + " cannot be converted");
+  dispatch_dtype(*dtype, [&]<class S>(std::type_identity<S>) {
     if constexpr (std::is_same_v<S, T>) {
       std::memcpy(to, from, count * sizeof(T));
     } else {
@@ -30,12 +35,7 @@ void convert(const std::string& type, const std::byte* from, std::size_t count, 
                            });
       Kokkos::DefaultHostExecutionSpace().fence("kformer::load_weights");
     }
-  };
-  if (type == "F32") return each(std::type_identity<float>());
-  if (type == "F64") return each(std::type_identity<double>());
-  if (type == "F16") return each(std::type_identity<f16>());
-  if (type == "BF16") return each(std::type_identity<bf16>());
-  throw FileError("a weight of type " + type + " cannot be converted");
+  });
 }
 
 template <class Space>

@@ -3,19 +3,21 @@
 
 #include <algorithm>
 
+#include "kformer/core/stored_type.hpp"
+
 namespace kformer {
 
 WeightFormats quantized_weights(const Checkpoint& checkpoint) {
   WeightFormats formats;
   for (const std::string& name : checkpoint.names())
-    if (const auto format = quantized_format_named(checkpoint.at(name).type)) formats[name] = *format;
+    if (const auto format = quantized_format_of(checkpoint.at(name).type)) formats[name] = *format;
   return formats;
 }
 
 std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept) {
   std::size_t most = 0;
   for (const std::string& name : checkpoint.names())
-    if (const auto& tensor = checkpoint.at(name); quantized_format_named(tensor.type) && !kept.contains(name))
+    if (const auto& tensor = checkpoint.at(name); quantized_format_of(tensor.type) && !kept.contains(name))
       most = std::max(most, tensor.bytes.size());
   return most;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kformer/core/operands.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "load/convert.hpp"
@@ -39,11 +40,11 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
                 const MemoryBlock<typename Exec::memory_space>& staging) {
   using Space = typename Exec::memory_space;
   Impl::require_allocated("load_dense", "the array", to.data, static_cast<std::size_t>(to.size()));
-  if (quantized_format_named(tensor.type))
+  if (quantized_format_of(tensor.type))
     Impl::require_allocated("load_dense", "the staging block", staging.data(), tensor.bytes.size());
   dispatch_dtype(to.dtype, [&]<class T>(std::type_identity<T>) {
     const auto count = static_cast<std::size_t>(to.size());
-    if (const auto format = quantized_format_named(tensor.type)) {
+    if (const auto format = quantized_format_of(tensor.type)) {
       Impl::copy_bytes<Space, Kokkos::HostSpace>(staging.data(), tensor.bytes.data(), tensor.bytes.size());
       dequantize(exec, QuantizedMatrix{*format, staging.data(), to.extent[0], to.extent[1]},
                  BlockMatrix<Space, T>(static_cast<T*>(to.data),
@@ -93,7 +94,7 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
       Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), data, bytes.size());
       data = bytes.data();
     }
-    file.add(name, Impl::safetensors_name(weight.dtype), Impl::shape_of(weight), data);
+    file.add(name, name_in_files(weight.dtype), Impl::shape_of(weight), data);
   }
   file.write(path);
 }

@@ -12,6 +12,7 @@
 
 #include "io/atomic_file.hpp"
 #include "io/xxh64.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "load/safetensors_array.hpp"
 
 namespace kformer {
@@ -107,8 +108,8 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
   for (const auto& [name, array] : arrays) {
     const auto* data = static_cast<const std::byte*>(array.data);
     const std::size_t bytes = static_cast<std::size_t>(array.size()) * size_of(array.dtype);
-    entries.emplace(name, TensorEntry{safetensors_name(array.dtype), shape_of(array), {data, bytes}});
-    file.add(name, safetensors_name(array.dtype), shape_of(array), data);
+    entries.emplace(name, TensorEntry{name_in_files(array.dtype), shape_of(array), {data, bytes}});
+    file.add(name, name_in_files(array.dtype), shape_of(array), data);
   }
   for (const auto& [name, column] : columns) {
     const std::string full = std::string(column_prefix) + name;
@@ -171,7 +172,7 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const
   for (const NamedArray& a : arrays) {
     const TensorEntry& entry = m_file.at(a.name);
     const std::vector<std::size_t> shape = Impl::shape_of(a.array);
-    const std::string type = Impl::safetensors_name(a.array.dtype);
+    const std::string type = name_in_files(a.array.dtype);
     if (entry.dtype != type || entry.shape != shape)
       refuse(m_path, fmt::format("belongs to another run: '{}' is {} {} there, and {} {} in this run", a.name,
                                  entry.dtype, entry.shape, type, shape));

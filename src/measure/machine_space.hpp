@@ -12,7 +12,7 @@
 #include "measure/bursts/host_bursts.hpp"
 #include "measure/fill.hpp"
 #include "measure/machine.hpp"
-#include "measure/sampling.hpp"
+#include "measure/timing.hpp"
 
 /// \file
 /// The limits of one execution space; compiled once per space.

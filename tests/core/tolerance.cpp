@@ -114,17 +114,29 @@ BOOST_AUTO_TEST_CASE(a_naive_computation_that_breaks_down_allows_nothing) {
 BOOST_AUTO_TEST_CASE(a_sample_stands_for_the_expected_errors) {
   const Values reference(100, 1.0);
   Values naive = reference;
-  naive[7] += 0.01;
+  naive[7] += 0.01;  // the only error: n = 1
   const ErrorLimits limits = sampled_limits(DType::f32, DType::f32, 1, naive, reference);
   const auto near = boost::test_tools::tolerance(1e-4);
-  BOOST_TEST(static_cast<double>(limits.of(7)) == 0.1, near);
-  BOOST_TEST(static_cast<double>(limits.of(8)) == 0.02, near);  // a fifth of the largest
+  BOOST_TEST(static_cast<double>(limits.of(7)) == 5 * 0.1, near);
+  BOOST_TEST(static_cast<double>(limits.of(8)) == 5 * 0.02, near);  // a fifth of the largest
   const ErrorLimits half = sampled_limits(DType::f32, DType::f32, 1, naive, reference, 0.5L);
-  BOOST_TEST(static_cast<double>(half.of(8)) == 0.01, near);
+  BOOST_TEST(static_cast<double>(half.of(8)) == 5 * 0.01, near);
   // The naive computation may be exact by chance.
   const ErrorLimits lucky = sampled_limits(DType::f32, DType::f32, 1, reference, reference);
-  BOOST_TEST(lucky.of(0) == 0x1p-24L + 10 * 0x1p-23L);
+  BOOST_TEST(static_cast<double>(lucky.of(0)) == 0x1p-24 + 14 * 0x1p-23, near);
   BOOST_TEST(lucky.rms() > 2 * 0x1p-23L);
+}
+
+BOOST_AUTO_TEST_CASE(a_small_sample_is_widened_by_the_usual_error) {
+  const auto limit = [](std::size_t rows, long double usual) {
+    const Values reference(rows, 1.0);
+    const Values naive(rows, 1.0 + 0x1p-10);
+    return static_cast<double>(sampled_limits(DType::f32, DType::f32, 1, naive, reference, 1, usual).of(0));
+  };
+  const auto near = boost::test_tools::tolerance(1e-5);    // the last rounding is not widened
+  BOOST_TEST(limit(4, 0x1p-6L) == 4 * limit(4, 0), near);  // 4 rows of its own, 4 of 16 times the error
+  BOOST_TEST(limit(12, 0x1p-6L) == 2 * limit(12, 0), near);
+  BOOST_TEST(limit(4, 0x1p-12L) == limit(4, 0));
 }
 
 BOOST_AUTO_TEST_CASE(both_limits_must_hold) {

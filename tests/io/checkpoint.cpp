@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_folder_with_one_file_is_read) {
     BOOST_TEST(checkpoint.names().size() == shapes.size());
     BOOST_TEST(checkpoint.model().vocab_size == 10);
     const auto& tensor = checkpoint.at("model.layers.1.mlp.down_proj.weight");
-    BOOST_TEST(tensor.type == "F32");
+    BOOST_TEST(to_string(tensor.type) == "F32");
     BOOST_TEST(tensor.shape == (std::vector<std::size_t>{8, 12}));
     BOOST_TEST(tensor.bytes.size() == 8U * 12 * 4);
     BOOST_TEST(checkpoint.find("lm_head") == nullptr);

@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(quantised_rows_move_whole) {
   const auto checkpoint = open(image);
   checkpoint.check_against(checkpoint.model());
   const auto& q = checkpoint.at("model.layers.0.self_attn.q_proj.weight");
-  BOOST_TEST(q.type == "Q8_0");
+  BOOST_TEST(to_string(q.type) == "Q8_0");
   for (std::size_t byte = 0; byte < 34; ++byte) BOOST_TEST((q.bytes[5 * 34 + byte] == std::byte{3}));
 }
 

@@ -23,7 +23,9 @@ struct Fixture {
     return Checkpoint::open(directory / "source.gguf");
   }();
 
-  CheckpointTensor ternary() const { return {"TQ2_0", {48, 32}, std::as_bytes(std::span(blocks))}; }
+  CheckpointTensor ternary() const {
+    return {QuantizedFormat::tq2_0, {48, 32}, std::as_bytes(std::span(blocks))};
+  }
 
   /// The source with one tensor replaced by a ternary one.
   PackedCheckpointWriter writer() const {
@@ -59,7 +61,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
   model.config.clear();
   BOOST_TEST((model == source.model()));
   BOOST_TEST(packed.names() == source.names());
-  BOOST_TEST(packed.at(up).type == "TQ2_0");
+  BOOST_TEST(to_string(packed.at(up).type) == "TQ2_0");
   BOOST_TEST(packed.at(up).shape == (std::vector<std::size_t>{48, 32}));
   BOOST_TEST((packed.at(up).bytes.size() == blocks.size() && packed.at(up).bytes[99] == std::byte{'q'}));
   const auto& q = packed.at("model.layers.0.self_attn.q_proj.weight");
@@ -124,7 +126,7 @@ BOOST_AUTO_TEST_CASE(tensors_that_cannot_be_written_are_errors) {
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor 'w' ";
   const auto add = [&](const CheckpointTensor& tensor) { return error_text([&] { to.add("w", tensor); }); };
   CheckpointTensor tensor = ternary();
-  tensor.type = "Q4_K";
+  tensor.type = OtherType{"Q4_K"};
   BOOST_TEST(add(tensor) == what + "is of type 'Q4_K', expected F64, F32, F16, BF16 or a quantised type");
   tensor = ternary();
   tensor.shape = {48};

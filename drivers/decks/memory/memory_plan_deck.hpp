@@ -27,7 +27,8 @@ enum class PlanPurpose { generate, train };
 template <>
 inline constexpr std::array<std::string_view, 2> names_of<PlanPurpose> = {"generate", "train"};
 
-/// How matrices of weights are stored; same: as the checkpoint has them or, without one, in `dtype`.
+/// How matrices of weights are stored; same: as the checkpoint has them or, without one, in `dtype`; then
+/// `quantized_formats` in order.
 enum class WeightStorage { same, q8_0, q4_0, q4_1, tq2_0, tq1_0 };
 /// The names of the enumerators in decks and results, in order.
 template <>

@@ -31,6 +31,9 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+/// Whether the numbers are floating-point ones.
+constexpr bool is_float(DType dtype) { return dtype != DType::i32 && dtype != DType::u8; }
+
 /// The type in which `dtype` is computed: `f64` for `f64`, otherwise `f32`.
 constexpr DType compute_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 

@@ -97,6 +97,9 @@ class ErrorLimits {
   void add(long double reference, long double variance, long double half_ulp = 0);
   /// Every element is expected to have at least this error.
   void expect_at_least(long double deviation) { m_least = std::max(m_least, deviation); }
+  /// The expected errors are one sample of errors: those of few rows say less, so elements get 1 + 4/√n times
+  /// the margin.
+  void are_from_a_sample() { m_from_sample = true; }
 
   /// The limit of element `i`.
   long double of(std::size_t i) const;
@@ -110,28 +113,45 @@ class ErrorLimits {
 
  private:
   long double mean(long double sum) const;
+  /// 1/√n.
+  long double uncertainty() const;
 
   DType m_stored;
   std::size_t m_row;
   std::vector<long double> m_half_ulp, m_deviation;
+  bool m_from_sample = false;
   long double m_least = 0, m_before = 0, m_of_row = 0, m_total = 0, m_squares = 0;
 };
 
 /// The limits where the errors of one naive computation replace the expected ones. Each element has at least an
 /// ulp of the arithmetic, the rms of the naive errors, and a fifth of the largest. An element that the naive
 /// computation makes infinite or NaN gets no margin.
+///
+/// The errors of few rows say little of those that another run would have. If the tensor's error e, its rms over
+/// the rms of the reference, is less than the usual one ē, it counts as if four rows with errors of ē were added,
+/// on a logarithmic scale: all errors are multiplied by (ē/e)^(4/(n+4)) for n rows.
 /// \param stored     the storage type of the tensor
 /// \param arithmetic the type of the naive computation's arithmetic
 /// \param row        neighbours that may share errors: the last extent
 /// \param naive      its results
 /// \param reference  the oracle's
 /// \param scale      factor on the errors of the naive computation
+/// \param usual      ē; 0 if it is not known
 template <class A, class B>
 ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, const A& naive, const B& reference,
-                           long double scale = 1) {
+                           long double scale = 1, long double usual = 0) {
   const ErrorNorms errors = error_norms(naive, reference);
-  const long double least = ulp(arithmetic, magnitude(reference).rms);
+  const long double size = magnitude(reference).rms;
+  long double least = ulp(arithmetic, size);
+  if (const long double own = std::max(scale * errors.rms, least);
+      std::isfinite(own) && scale * usual * size > own) {
+    const auto rows = static_cast<long double>(reference.size() / row);
+    const long double factor = std::pow(scale * usual * size / own, 4 / (rows + 4));
+    scale *= factor;
+    least *= factor;
+  }
   ErrorLimits limits(stored, row);
+  limits.are_from_a_sample();
   for (std::size_t i = 0; i < reference.size(); ++i) {
     const long double error = scale * difference(naive[i], reference[i]);
     limits.add(reference[i], error * error + least * least);

@@ -72,9 +72,10 @@ class KvCache {
   /// The cache's memory space.
   using memory_space = typename Exec::memory_space;
   /// Rows of heads, (rows, heads, head_dim) with unit stride along head_dim; slices of wider rows fit.
-  using Heads = Kokkos::View<T***, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using TokenHeads =
+      Kokkos::View<T***, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   /// Rows of heads that are only read.
-  using ConstHeads =
+  using ConstTokenHeads =
       Kokkos::View<const T***, Kokkos::LayoutStride, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   /// A cache without tokens.
@@ -129,8 +130,8 @@ class KvCache {
   ///                and attention is always causal
   /// \throws DimensionMismatch if extents do not match
   /// \throws NotSupported if no step is open, there is no such layer, or an option is out of range
-  void attend(const Exec& exec, std::int64_t layer, const ConstHeads& q, const ConstHeads& k,
-              const ConstHeads& v, const Heads& out, const AttentionOptions& options = {});
+  void attend(const Exec& exec, std::int64_t layer, const ConstTokenHeads& q, const ConstTokenHeads& k,
+              const ConstTokenHeads& v, const TokenHeads& out, const AttentionOptions& options = {});
 
   /// Closes the step: lengths advance, and keys that the kind does not keep are dropped. Layers that did not
   /// attend have undefined keys and values for the tokens of the step.
@@ -171,7 +172,8 @@ class KvCache {
   /// The slot, among those of all sequences, where new token number `i` of a sequence goes.
   virtual std::int64_t slot_of(std::int64_t sequence, std::int64_t i) const = 0;
   /// Keeps the keys and values of the rows of a step.
-  virtual void append(const Exec& exec, std::int64_t layer, const ConstHeads& k, const ConstHeads& v) = 0;
+  virtual void append(const Exec& exec, std::int64_t layer, const ConstTokenHeads& k,
+                      const ConstTokenHeads& v) = 0;
   /// Attends with the new queries of one sequence, (1, rows, q_heads, head_dim).
   virtual void attend_sequence(const Exec& exec, std::int64_t layer, std::int64_t sequence, const ConstBatch& q,
                                const Batch& out, const AttentionOptions& options) = 0;

@@ -9,6 +9,7 @@
 #include "io/checkpoint/rope_factors.hpp"
 #include "io/config/model_text.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/core/stored_type.hpp"
 
 namespace kformer::Impl {
 namespace {
@@ -144,7 +145,8 @@ void take_rope_factors(const GgufFile& file, ModelTable& layer) {
   const CheckpointTensor* tensor = file.find(rope_factors_name);
   if (tensor == nullptr) return;
   const std::string what = "'" + file.source() + "': the factors of tensor '" + rope_factors_name + "'";
-  if (tensor->type != "F32") throw FileError(what + " are of type " + tensor->type + ", expected F32");
+  if (dtype_of_numbers(tensor->type) != DType::f32)
+    throw FileError(what + " are of type " + to_string(tensor->type) + ", expected F32");
   std::vector<float> factors(tensor->bytes.size() / sizeof(float));
   if (!factors.empty()) std::memcpy(factors.data(), tensor->bytes.data(), tensor->bytes.size());
   layer.rope.scaling = rope_scaling_of(factors, layer.rope.theta, layer.head_dim, what);

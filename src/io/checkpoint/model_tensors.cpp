@@ -22,9 +22,9 @@ std::string fault_of(const std::string& name, const Shape& shape, const Checkpoi
   if (tensor == nullptr) return fmt::format("{} is missing, expected {}", name, text_of(shape));
   if (tensor->shape != shape)
     return fmt::format("{} has shape {}, expected {}", name, text_of(tensor->shape), text_of(shape));
-  const bool quantised = Impl::is_quantized(tensor->type);
+  const bool quantised = quantized_format_of(tensor->type).has_value();
   if (!Impl::tensor_block(tensor->type) || (quantised && shape.size() != 2))
-    return fmt::format("{} is of type {}, expected F64, F32, F16{}", name, tensor->type,
+    return fmt::format("{} is of type {}, expected F64, F32, F16{}", name, to_string(tensor->type),
                        shape.size() == 2 ? ", BF16 or a quantised type" : " or BF16");
   return {};
 }

@@ -31,10 +31,10 @@ std::optional<std::size_t> extent_of(std::string_view word) {
 /// Type and shape of a text "TQ2_0 <out> <in>".
 std::optional<CheckpointTensor> parse_text(std::string_view text) {
   CheckpointTensor tensor;
-  tensor.type = take_word(text);
+  tensor.type = stored_type_named(take_word(text));
   const auto rows = extent_of(take_word(text));
   const auto columns = extent_of(text);
-  if (!is_quantized(tensor.type) || !rows || !columns) return std::nullopt;
+  if (!quantized_format_of(tensor.type) || !rows || !columns) return std::nullopt;
   tensor.shape = {*rows, *columns};
   return tensor;
 }
@@ -44,7 +44,7 @@ std::optional<CheckpointTensor> parse_text(std::string_view text) {
 std::string packed_key(const std::string& name) { return std::string(prefix) + name; }
 
 std::string packed_text(const CheckpointTensor& tensor) {
-  return tensor.type + " " + std::to_string(tensor.shape[0]) + " " + std::to_string(tensor.shape[1]);
+  return to_string(tensor.type) + " " + std::to_string(tensor.shape[0]) + " " + std::to_string(tensor.shape[1]);
 }
 
 std::map<std::string, CheckpointTensor> packed_tensors(const SafetensorsFile& file, const std::string& path) {

@@ -38,8 +38,9 @@ void PackedCheckpointWriter::add(const std::string& name, const CheckpointTensor
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor '" + name + "' ";
   const auto block = Impl::tensor_block(tensor.type);
   if (!block)
-    throw Error(what + "is of type '" + tensor.type + "', expected F64, F32, F16, BF16 or a quantised type");
-  if (Impl::is_quantized(tensor.type) && tensor.shape.size() != 2)
+    throw Error(what + "is of type '" + to_string(tensor.type) +
+                "', expected F64, F32, F16, BF16 or a quantised type");
+  if (quantized_format_of(tensor.type) && tensor.shape.size() != 2)
     throw Error(what + "is quantised and has " + std::to_string(tensor.shape.size()) +
                 " extents, expected 2: (out, in)");
   const auto bytes = Impl::block_tensor_bytes(*block, tensor.shape);
@@ -59,11 +60,11 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
                 "' is the source folder and would be overwritten; name another");
   SafetensorsWriter weights;
   for (const auto& [name, tensor] : m_tensors) {
-    if (Impl::is_quantized(tensor.type)) {
+    if (quantized_format_of(tensor.type)) {
       weights.metadata(Impl::packed_key(name), Impl::packed_text(tensor));
       weights.add(name, "U8", {tensor.bytes.size()}, tensor.bytes.data());
     } else {
-      weights.add(name, tensor.type, tensor.shape, tensor.bytes.data());
+      weights.add(name, to_string(tensor.type), tensor.shape, tensor.bytes.data());
     }
   }
   weights.write(folder / weights_file);

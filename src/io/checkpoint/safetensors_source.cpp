@@ -5,6 +5,7 @@
 #include "io/checkpoint/shards.hpp"
 #include "io/checkpoint/sources.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/core/stored_type.hpp"
 
 namespace kformer::Impl {
 namespace {
@@ -22,7 +23,7 @@ std::vector<std::string> add_file(CheckpointContents& contents, const fs::path& 
     const auto quantised = packed.find(name);
     CheckpointTensor tensor = quantised != packed.end()
                                   ? std::move(quantised->second)
-                                  : CheckpointTensor{entry.dtype, entry.shape, entry.bytes};
+                                  : CheckpointTensor{stored_type_named(entry.dtype), entry.shape, entry.bytes};
     if (!contents.add(name, std::move(tensor)))
       throw FileError("'" + path.string() + "': tensor '" + name + "' is also in another shard");
   }

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
-
-#include "kformer/core/quantized_format.hpp"
 
 namespace kformer::Impl {
 namespace {
@@ -28,17 +27,14 @@ std::string_view name_of_type(std::uint32_t type) {
 
 }  // namespace
 
-std::optional<TensorBlock> tensor_block(std::string_view type) {
-  if (type == "F64") return TensorBlock{1, 8};
-  if (type == "F32") return TensorBlock{1, 4};
-  if (type == "F16" || type == "BF16") return TensorBlock{1, 2};
-  const auto format = quantized_format_named(type);
-  if (!format) return std::nullopt;
-  return TensorBlock{static_cast<std::size_t>(weights_per_block(*format)),
-                     static_cast<std::size_t>(bytes_per_block(*format))};
+std::optional<TensorBlock> tensor_block(const StoredType& type) {
+  if (const auto format = quantized_format_of(type))
+    return TensorBlock{static_cast<std::size_t>(weights_per_block(*format)),
+                       static_cast<std::size_t>(bytes_per_block(*format))};
+  const auto dtype = dtype_of_numbers(type);
+  if (!dtype || !is_float(*dtype)) return std::nullopt;
+  return TensorBlock{1, size_of(*dtype)};
 }
-
-bool is_quantized(std::string_view type) { return quantized_format_named(type).has_value(); }
 
 std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const std::size_t> shape) {
   std::size_t total = block.bytes;
@@ -56,9 +52,9 @@ std::string gguf_type_text(std::uint32_t type) {
   return (name.empty() ? "unknown" : std::string(name)) + " (type " + std::to_string(type) + ")";
 }
 
-std::optional<std::string_view> gguf_type_name(std::uint32_t type) {
-  const std::string_view name = name_of_type(type);
-  return tensor_block(name) ? std::optional(name) : std::nullopt;
+std::optional<StoredType> gguf_type(std::uint32_t type) {
+  StoredType stored = stored_type_named(name_of_type(type));
+  return tensor_block(stored) ? std::optional(std::move(stored)) : std::nullopt;
 }
 
 }  // namespace kformer::Impl

@@ -7,7 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
+
+#include "kformer/core/stored_type.hpp"
 
 /// \file
 /// Types of GGUF files, and the sizes of tensors. Row-major, blocks of quantised weights along the rows.
@@ -23,10 +24,7 @@ struct TensorBlock {
 };
 
 /// The unit of a supported tensor type, or nothing for any other.
-std::optional<TensorBlock> tensor_block(std::string_view type);
-
-/// Whether the type is one of blocks with a common scale.
-bool is_quantized(std::string_view type);
+std::optional<TensorBlock> tensor_block(const StoredType& type);
 
 /// Bytes of a tensor with whole blocks in every row, the last block padded; nothing if the size cannot be
 /// addressed.
@@ -36,7 +34,7 @@ std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const
 /// The name that ggml gives a tensor type, with its number: "Q4_K (type 12)".
 std::string gguf_type_text(std::uint32_t type);
 
-/// The name of a supported tensor type, or nothing.
-std::optional<std::string_view> gguf_type_name(std::uint32_t type);
+/// The supported tensor type with this number, or nothing.
+std::optional<StoredType> gguf_type(std::uint32_t type);
 
 }  // namespace kformer::Impl

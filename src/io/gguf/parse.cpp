@@ -64,16 +64,16 @@ TensorInfo take_tensor_info(GgufCursor& cursor) {
     info.tensor.shape.push_back(cursor.number<std::uint64_t>("the shape of " + what));
   std::reverse(info.tensor.shape.begin(), info.tensor.shape.end());
   const auto type = cursor.number<std::uint32_t>("the type of " + what);
-  const auto name = Impl::gguf_type_name(type);
-  if (!name)
+  const auto stored = Impl::gguf_type(type);
+  if (!stored)
     cursor.refuse(what + " is of type " + Impl::gguf_type_text(type) +
                   ", supported are F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, TQ1_0 and TQ2_0");
-  info.tensor.type = *name;
+  info.tensor.type = *stored;
   info.offset = cursor.number<std::uint64_t>("the offset of " + what);
 
-  const auto block = *Impl::tensor_block(*name);
+  const auto block = *Impl::tensor_block(*stored);
   if (!info.tensor.shape.empty() && info.tensor.shape.back() % block.elements != 0)
-    cursor.refuse(what + " of type " + info.tensor.type + " has rows of " +
+    cursor.refuse(what + " of type " + to_string(*stored) + " has rows of " +
                   std::to_string(info.tensor.shape.back()) +
                   " elements, which is not a whole number of blocks of " + std::to_string(block.elements));
   const auto bytes = Impl::block_tensor_bytes(block, info.tensor.shape);

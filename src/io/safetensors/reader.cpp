@@ -13,6 +13,7 @@
 #include "io/safetensors/header.hpp"
 #include "io/safetensors/layout.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
 
 namespace kformer {
@@ -158,10 +159,19 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
 
 std::vector<double> SafetensorsFile::read_f64(std::string_view name) const {
   const TensorEntry& entry = at(name);
-  if (entry.dtype == "F64") return convert_all<double>(entry.bytes, [](double stored) { return stored; });
-  if (entry.dtype == "F32") return convert_all<float>(entry.bytes, [](float stored) { return double{stored}; });
-  if (entry.dtype == "F16") return convert_all<std::uint16_t>(entry.bytes, f16_value);
-  if (entry.dtype == "BF16") return convert_all<std::uint16_t>(entry.bytes, bf16_value);
+  if (const auto dtype = dtype_of_numbers(stored_type_named(entry.dtype))) switch (*dtype) {
+      case DType::f64:
+        return convert_all<double>(entry.bytes, [](double stored) { return stored; });
+      case DType::f32:
+        return convert_all<float>(entry.bytes, [](float stored) { return double{stored}; });
+      case DType::f16:
+        return convert_all<std::uint16_t>(entry.bytes, f16_value);
+      case DType::bf16:
+        return convert_all<std::uint16_t>(entry.bytes, bf16_value);
+      case DType::i32:
+      case DType::u8:
+        break;
+    }
   throw FileError("'" + m_source + "': tensor '" + std::string(name) + "' is of type " + entry.dtype +
                   ", expected F64, F32, F16 or BF16");
 }

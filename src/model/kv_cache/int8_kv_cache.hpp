@@ -16,7 +16,7 @@ template <class Exec, class T>
 class Int8KvCache final : public KvCache<Exec, T> {
   using Base = KvCache<Exec, T>;
   using Base::m_lengths, Base::m_options, Base::m_slots;
-  using typename Base::Batch, typename Base::ConstBatch, typename Base::ConstHeads;
+  using typename Base::Batch, typename Base::ConstBatch, typename Base::ConstTokenHeads;
   using C = compute_t<T>;
 
  public:
@@ -49,7 +49,8 @@ class Int8KvCache final : public KvCache<Exec, T> {
   std::int64_t slot_of(std::int64_t sequence, std::int64_t i) const override {
     return sequence * m_slots + m_lengths[sequence] + i;
   }
-  void append(const Exec& exec, std::int64_t layer, const ConstHeads& k, const ConstHeads& v) override {
+  void append(const Exec& exec, std::int64_t layer, const ConstTokenHeads& k,
+              const ConstTokenHeads& v) override {
     const std::int64_t keys = 2 * layer, values = keys + 1, all = m_options.batch * m_slots;
     kv_append_int8(
         exec, KvAppendInt8Operands{.k = k,

@@ -115,8 +115,9 @@ void KvCache<Exec, T>::begin_step(const Exec& exec, std::span<const std::int64_t
 }
 
 template <class Exec, Scalar T>
-void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstHeads& q, const ConstHeads& k,
-                              const ConstHeads& v, const Heads& out, const AttentionOptions& given) {
+void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstTokenHeads& q,
+                              const ConstTokenHeads& k, const ConstTokenHeads& v, const TokenHeads& out,
+                              const AttentionOptions& given) {
   require(m_open, "attend", "no step is open; call begin_step first");
   require(layer >= 0 && layer < m_options.num_layers, "attend",
           "there is no layer " + std::to_string(layer) + " of " + std::to_string(m_options.num_layers));

@@ -15,7 +15,7 @@ class PooledKvCache : public KvCache<Exec, T> {
  protected:
   using Base = KvCache<Exec, T>;
   using Base::m_config, Base::m_options, Base::m_slots, Base::m_lengths, Base::m_new_tokens;
-  using typename Base::Batch, typename Base::ConstBatch, typename Base::ConstHeads;
+  using typename Base::Batch, typename Base::ConstBatch, typename Base::ConstTokenHeads;
 
   PooledKvCache(const LlamaConfig& config, const KvCacheOptions& options, std::int64_t slots, Ledger& ledger)
       : Base(config, options, ledger) {
@@ -25,7 +25,8 @@ class PooledKvCache : public KvCache<Exec, T> {
     m_pool = {m_block.template at<T>(0), arrays, slots, heads, config.head_dim};
   }
 
-  void append(const Exec& exec, std::int64_t layer, const ConstHeads& k, const ConstHeads& v) override {
+  void append(const Exec& exec, std::int64_t layer, const ConstTokenHeads& k,
+              const ConstTokenHeads& v) override {
     kv_append(exec, k, v, this->m_row_slots.view(0, static_cast<std::int64_t>(k.extent(0))),
               m_pool.rows(2 * layer), m_pool.rows(2 * layer + 1));
   }

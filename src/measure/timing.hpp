@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "measure/samples.hpp"
+#include "measure/timing_samples.hpp"
 
 namespace kformer::measure {
 
