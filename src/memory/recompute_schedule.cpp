@@ -35,6 +35,9 @@ void check(const char* function, std::int64_t layers, std::int64_t least, std::i
 }  // namespace
 
 RecomputeSchedule RecomputeSchedule::uniform(Recompute kind, std::int64_t layers, std::int64_t slots) {
+  if (layers < 0 || slots < 0)
+    throw DimensionMismatch("kformer::RecomputeSchedule::uniform: " + std::to_string(layers) + " layers and " +
+                            std::to_string(slots) + " slots; expected no negative numbers");
   RecomputeSchedule schedule;
   if (kind == Recompute::automatic)
     throw NotSupported(
@@ -49,6 +52,14 @@ RecomputeSchedule RecomputeSchedule::uniform(Recompute kind, std::int64_t layers
   schedule.nested_layers = layers;
   schedule.nested_slots = std::min(slots, layers);
   return schedule;
+}
+
+void RecomputeSchedule::check(const char* function) const {
+  if (nested_layers == 0 ? nested_slots == 0 : nested_layers > 0 && nested_slots > 0) return;
+  throw DimensionMismatch(
+      std::string("kformer::") + function + ": the recomputation schedule has " +
+      std::to_string(nested_layers) + " nested layers and " + std::to_string(nested_slots) +
+      " slots for their inputs; expected at least one slot for nested layers, else 0 and 0");
 }
 
 std::int64_t revolve_forwards(std::int64_t layers, std::int64_t slots) {

@@ -29,6 +29,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
                                 Ledger& ledger, const RecomputeSchedule& schedule)
     : m_config(config), m_shape(shape), m_options(options), m_schedule(schedule) {
   config.check_model();
+  Impl::require_extents_of_shape("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
   add_layers(ledger);
   place_ends(ledger, MemoryClass::weights, m_weight);
@@ -39,15 +40,12 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::check_schedule() const {
-  const auto layers = m_schedule.nested_layers + static_cast<std::int64_t>(m_schedule.kinds.size());
+  m_schedule.check("LlamaModel");
+  const auto layers = m_schedule.layers();
   if (layers != m_config.num_hidden_layers)
     throw DimensionMismatch("kformer::LlamaModel: the recomputation schedule is for " + std::to_string(layers) +
                             " layers, expected " + std::to_string(m_config.num_hidden_layers) +
                             " (num_hidden_layers)");
-  if (m_schedule.nested_layers > 0 && m_schedule.nested_slots < 1)
-    throw DimensionMismatch(
-        "kformer::LlamaModel: the recomputation schedule has nested layers, but keeps none of their inputs; "
-        "nested_slots must be at least 1");
   for (const Recompute kind : m_schedule.kinds) {
     if (kind == Recompute::offload && !Impl::hosts_may_offload &&
         Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
@@ -119,6 +117,7 @@ void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::prepare(const Exec& exec) {
+  m_guard.require("LlamaModel::prepare");
   for (auto& layer : m_layers) layer.prepare(exec);
   Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
   m_prepared = true;
@@ -126,6 +125,7 @@ void LlamaModel<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
+  m_guard.require("LlamaModel::parameters");
   const auto gradient = [&](const auto& view) { return trains() ? tensor_ref(view) : TensorRef{}; };
   std::vector<Parameter> all{
       {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
@@ -142,12 +142,14 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
+  m_guard.require("LlamaModel::zero_gradients");
   for (auto& layer : m_layers) layer.zero_gradients(exec);
   Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
 }
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_prepared(const char* function) const {
+  m_guard.require(std::string("LlamaModel::") + function);
   if (!m_prepared)
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the rotary tables are empty; call prepare(exec) once, before the first forward");
@@ -155,6 +157,7 @@ void LlamaModel<Exec, T>::require_prepared(const char* function) const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_forward(const char* function) const {
+  m_guard.require(std::string("LlamaModel::") + function);
   if (!m_has_hidden)
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": there are no hidden states; call forward(exec, ids) first");
@@ -162,6 +165,7 @@ void LlamaModel<Exec, T>::require_forward(const char* function) const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const char* forward) const {
+  m_guard.require(std::string("LlamaModel::") + function);
   if (!trains())
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the model was made for inference and keeps nothing for backward; "

@@ -32,6 +32,9 @@ MultiHeadAttention<Exec, T>::MultiHeadAttention(const MultiHeadAttentionConfig& 
                                                 const MultiHeadAttentionShape& shape, const Weights& weights,
                                                 Ledger& ledger)
     : m_config(config.checked()), m_shape(shape), m_weight(weights) {
+  Impl::require_extents_of_shape(
+      "MultiHeadAttention",
+      {{"batch", shape.batch}, {"seq_len", shape.seq_len}, {"context_len", shape.context_len}});
   if (m_shape.context_len == 0) m_shape.context_len = m_shape.seq_len;
   check_views("MultiHeadAttention", m_weight);
   place(ledger);
@@ -115,6 +118,7 @@ std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
 
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::prepare(const Exec& exec) {
+  m_guard.require("MultiHeadAttention::prepare");
   if (m_config.rope) rope_tables(exec, m_cos, m_sin, *m_config.rope);
   m_prepared = true;
 }
@@ -124,7 +128,8 @@ void MultiHeadAttention<Exec, T>::forward(const Exec& exec, const ConstMatrix& x
                                           const Matrix& y) {
   project(exec, x, context, y);
   attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, m_config.attention, {}, m_attention_workspace);
-  finish(exec, y);
+  finish(exec, x, context, y);
+  m_with_functor = false;
 }
 
 template <class Exec, Scalar T>
@@ -138,6 +143,7 @@ void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const Con
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                           const Matrix& y) {
+  m_guard.require("MultiHeadAttention::forward");
   if (m_config.rope && !m_prepared)
     throw NotSupported(
         "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before "
@@ -170,16 +176,17 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
 }
 
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const Matrix& y) {
+void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
+                                         const Matrix& y) {
   Impl::affine(exec, Impl::rows_of_heads(m_attended), m_weight.o, m_weight.o_bias, y, m_product_workspace);
-  m_ran_forward = true;
+  m_saved = context.data() == x.data() ? Saved::self : Saved::context;
 }
 
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                            const Matrix& dx, const Gradients& gradients) {
   const BackwardOperands operands{x, x, dy, dx, m_d_keys, gradients};
-  begin_backward(exec, operands);
+  begin_backward(exec, operands, false);
   attention_gradient(exec);
   finish_backward(exec, operands);
   add_context_gradient(exec, dx);
@@ -192,7 +199,7 @@ void MultiHeadAttention<Exec, T>::add_context_gradient(const Exec& exec, const M
 
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::backward(const Exec& exec, const BackwardOperands& operands) {
-  begin_backward(exec, operands);
+  begin_backward(exec, operands, false);
   attention_gradient(exec);
   finish_backward(exec, operands);
 }
@@ -234,15 +241,25 @@ void MultiHeadAttention<Exec, T>::require_gradients(const BackwardOperands& oper
 
 // From dy to the gradient of what attention returned.
 template <class Exec, Scalar T>
-void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const BackwardOperands& operands) {
+void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const BackwardOperands& operands,
+                                                 bool with_functor) {
+  m_guard.require("MultiHeadAttention::backward");
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for "
         "backward; construct it with LayerMode::training");
-  if (!m_ran_forward)
-    throw NotSupported(
-        "kformer::MultiHeadAttention::backward: there was no forward; call forward(exec, x, y) first");
+  const auto refuse = [](const char* reason) {
+    throw NotSupported(std::string("kformer::MultiHeadAttention::backward: ") + reason);
+  };
+  if (m_saved == Saved::nothing) refuse("there was no forward; call forward(exec, x, y) first");
   require_gradients(operands);
+  if (const bool self = operands.context.data() == operands.x.data(); self && m_saved == Saved::context)
+    refuse("forward had a context; pass the operands with context and dcontext");
+  else if (!self && m_saved == Saved::self)
+    refuse("forward had no context; pass backward(exec, x, dy, dx, gradients)");
+  if (m_with_functor != with_functor)
+    refuse(m_with_functor ? "forward had a functor; pass it to backward too"
+                          : "forward had no functor; leave it out of backward too");
   Impl::affine_gradients(exec, Impl::rows_of_heads(m_attended), operands.dy, operands.gradients.o,
                          operands.gradients.o_bias, m_product_workspace);
   linear_backward_input(exec, m_weight.o, operands.dy, Impl::rows_of_heads(m_d_attended), {},

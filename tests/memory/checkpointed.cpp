@@ -160,6 +160,24 @@ BOOST_AUTO_TEST_CASE(a_chain_of_callables_that_cannot_run_is_refused) {
     kformer::checkpointed(schedule, [] { return 0; }, nothing, nothing, nothing, nothing);
   };
   check_error<NotSupported>([&] { call({}); }, "kformer::checkpointed: the schedule has no step");
+  const std::string expected =
+      " slots for their inputs; expected at least one slot for nested layers, else 0 and 0";
+  check_error<DimensionMismatch>(
+      [&] { call({.nested_layers = 4, .nested_slots = 0, .kinds = {}}); },
+      "kformer::checkpointed: the recomputation schedule has 4 nested layers and 0" + expected);
+  check_error<DimensionMismatch>(
+      [&] { call({.nested_layers = 0, .nested_slots = 2, .kinds = {Recompute::layer}}); },
+      "kformer::checkpointed: the recomputation schedule has 0 nested layers and 2" + expected);
+  check_error<DimensionMismatch>([] { RecomputeSchedule::uniform(Recompute::layer, -3); },
+                                 "kformer::RecomputeSchedule::uniform: -3 layers and 0 slots; expected no "
+                                 "negative numbers");
+  check_error<DimensionMismatch>([] { RecomputeSchedule::uniform(Recompute::nested, 4, -4); },
+                                 "kformer::RecomputeSchedule::uniform: 4 layers and -4 slots; expected no "
+                                 "negative numbers");
+  check_error<DimensionMismatch>(
+      [] { CheckpointedChain<int>(RecomputeSchedule::uniform(Recompute::layer, 4), {1}); },
+      "kformer::CheckpointedChain: 1 arrays for a schedule of 4 steps; expected a step and the 4 arrays of "
+      "kept_states(schedule)");
   check_error<NotSupported>(
       [&] { call(RecomputeSchedule::uniform(Recompute::offload, 3)); },
       "kformer::checkpointed: the schedule offloads, but callables do not say where states "

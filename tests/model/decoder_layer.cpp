@@ -274,6 +274,17 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<NotSupported>(
       [&] { fresh.backward(Exec(), x14.view<2>(), y.view<2>(), y.view<2>()); },
       "kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
+  check_error<DimensionMismatch>([&] { DecoderLayer<Exec, float>(small_config(), {-1, 7}, {}, *ledger); },
+                                 "kformer::DecoderLayer: batch is -1; it must not be negative");
+  DecoderLayer<Exec, float> from(small_config(), {2, 7}, {}, *ledger);
+  const DecoderLayer<Exec, float> to = std::move(from);
+  const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
+  check_error<NotSupported>([&] { from.prepare(Exec()); }, "kformer::DecoderLayer::prepare" + gone);
+  check_error<NotSupported>([&] { from.forward(Exec(), x14.view<2>(), x14.view<2>()); },
+                            "kformer::DecoderLayer::forward" + gone);
+  check_error<NotSupported>([&] { from.backward(Exec(), x14.view<2>(), x14.view<2>(), x14.view<2>()); },
+                            "kformer::DecoderLayer::backward" + gone);
+  check_error<NotSupported>([&] { from.parameters(); }, "kformer::DecoderLayer::parameters" + gone);
   check_error<DimensionMismatch>(
       [&] { DecoderLayer<Exec, float>(small_config(), {2, 6}, {}, *ledger, &fresh); },
       "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "

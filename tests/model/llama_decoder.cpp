@@ -389,6 +389,23 @@ BOOST_AUTO_TEST_CASE(errors) {
                                  "kformer::LlamaDecoder::logits: 5 rows, the decoder was made for at most 1");
 }
 
+BOOST_AUTO_TEST_CASE(a_decoder_that_was_moved_from_is_refused) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 1, .max_positions = 16}, {});
+  LlamaDecoder<Exec, float> from(small_model(), {}, *run.ledger);
+  const LlamaDecoder<Exec, float> to = std::move(from);
+  const TestTensor<Exec, std::int32_t> one({1});
+  const auto refused = [](auto call, const std::string& function) {
+    check_error<NotSupported>(call,
+                              "kformer::LlamaDecoder::" + function +
+                                  ": the object was moved from and has no memory; use the one it was moved to");
+  };
+  refused([&] { from.prepare(Exec()); }, "prepare");
+  refused([&] { from.weights(); }, "weights");
+  refused([&] { from.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); }, "step");
+  refused([&] { from.logits(Exec(), one.view<1>()); }, "logits");
+}
+
 BOOST_AUTO_TEST_CASE(what_is_only_counted_is_refused) {
   const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
   Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 1, .max_positions = 16}, {});

@@ -183,6 +183,32 @@ BOOST_AUTO_TEST_CASE(errors) {
                                      " columns (hidden_size)");
 }
 
+BOOST_AUTO_TEST_CASE(a_model_that_was_moved_from_is_refused) {
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> from(small_model(), {1, 3}, {}, *ledger);
+  from.prepare(Exec());
+  const TestTensor<Exec, std::int32_t> ids({3});
+  const TestTensor<Exec, float> numbers({3});
+  from.forward(Exec(), ids.view<1>());
+  LlamaModel<Exec, float> to = std::move(from);
+  const auto refused = [](auto call, const std::string& function) {
+    check_error<NotSupported>(call,
+                              "kformer::LlamaModel::" + function +
+                                  ": the object was moved from and has no memory; use the one it was moved to");
+  };
+  refused([&] { from.prepare(Exec()); }, "prepare");
+  refused([&] { from.parameters(); }, "parameters");
+  refused([&] { from.zero_gradients(Exec()); }, "zero_gradients");
+  refused([&] { from.forward(Exec(), ids.view<1>()); }, "forward");
+  refused([&] { from.loss(Exec(), ids.view<1>(), numbers.view<1>()); }, "loss");
+  const TestTensor<Exec, float> loss({3});
+  const auto backward = [&](LlamaModel<Exec, float>& model) {
+    model.backward(Exec(), ids.view<1>(), ids.view<1>(), numbers.view<1>(), loss.view<1>());
+  };
+  refused([&] { backward(from); }, "backward");
+  backward(to);
+}
+
 BOOST_AUTO_TEST_CASE(extents_that_do_not_match_are_refused) {
   const auto ledger = Ledger::create();
   LlamaModel<Exec, float> model(small_model(), {1, 3}, {}, *ledger);

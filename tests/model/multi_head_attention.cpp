@@ -316,6 +316,48 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   BOOST_TEST((self.x.bits() == self.y.bits()));
 }
 
+// What forward saved is of no use to another backward.
+BOOST_AUTO_TEST_CASE(backward_must_be_of_the_kind_of_forward) {
+  const auto refused = [](auto call, const std::string& sentence) {
+    check_error<NotSupported>(call, "kformer::MultiHeadAttention::backward: " + sentence);
+  };
+  Module<float> m({"as long as x", {.hidden_size = 12, .num_attention_heads = 4}, {3, 7, 7}, false, true});
+  const auto x = m.x.view<2>(), y = m.y.view<2>(), dy = m.dy.view<2>(), dx = m.dx.view<2>();
+  const auto of_x = [&](auto... functor) { m.module.backward(Exec(), x, dy, dx, m.gradients(), functor...); };
+  m.forward();
+  refused([&] { of_x(); }, "forward had a context; pass the operands with context and dcontext");
+  refused([&] { m.module.backward(Exec(), m.operands(), Near{}); },
+          "forward had no functor; leave it out of backward too");
+  m.backward();
+  m.module.forward(Exec(), x, y);
+  refused([&] { m.backward(); }, "forward had no context; pass backward(exec, x, dy, dx, gradients)");
+  of_x();
+  m.module.forward(Exec(), x, y, Near{});
+  refused([&] { of_x(); }, "forward had a functor; pass it to backward too");
+  of_x(Near{});
+}
+
+BOOST_AUTO_TEST_CASE(a_module_that_was_moved_from_is_refused) {
+  Module<float> m(cases()[0]);
+  m.forward();
+  MultiHeadAttention<Exec, float> moved = std::move(m.module);
+  const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
+  check_error<NotSupported>([&] { m.forward(); }, "kformer::MultiHeadAttention::forward" + gone);
+  check_error<NotSupported>([&] { m.backward(); }, "kformer::MultiHeadAttention::backward" + gone);
+  check_error<NotSupported>([&] { m.module.prepare(Exec()); }, "kformer::MultiHeadAttention::prepare" + gone);
+  moved.backward(Exec(), m.x.view<2>(), m.dy.view<2>(), m.dx.view<2>(), m.gradients());
+  m.module = std::move(moved);
+  m.backward();
+}
+
+BOOST_AUTO_TEST_CASE(negative_extents_are_refused) {
+  Module<float> m(cases()[0]);
+  const auto ledger = Ledger::create();
+  check_error<DimensionMismatch>(
+      [&] { MultiHeadAttention<Exec, float>(m.c.config, {-2, 10}, m.weights(), *ledger); },
+      "kformer::MultiHeadAttention: batch is -2; it must not be negative");
+}
+
 // A gradient that was accumulated cannot be taken back.
 BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
   Module<float> m(cases()[3]);

@@ -167,6 +167,16 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<DimensionMismatch>(make({}, RecomputeSchedule::uniform(Recompute::layer, 2)),
                                  "kformer::LlamaModel: the recomputation schedule is for 2 layers, expected 3 "
                                  "(num_hidden_layers)");
+  const std::string expected =
+      " slots for their inputs; expected at least one slot for nested layers, else 0 and 0";
+  check_error<DimensionMismatch>(
+      make({}, {.nested_layers = -1, .nested_slots = 1, .kinds = std::vector(4, Recompute::layer)}),
+      "kformer::LlamaModel: the recomputation schedule has -1 nested layers and 1" + expected);
+  check_error<DimensionMismatch>(
+      make({}, {.nested_layers = 3, .nested_slots = 0, .kinds = {}}),
+      "kformer::LlamaModel: the recomputation schedule has 3 nested layers and 0" + expected);
+  check_error<DimensionMismatch>([&] { LlamaModel<Exec, float>(small_model(), {1, -3}, {}, *ledger); },
+                                 "kformer::LlamaModel: seq_len is -3; it must not be negative");
   check_error<NotSupported>(
       make({}, {.nested_layers = 0, .nested_slots = 0, .kinds = std::vector(3, Recompute::nested)}),
       "kformer::LlamaModel: a layer of a recomputation schedule keeps none, pointwise, "

@@ -103,6 +103,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_fused_block, T, Scalars) {
   BOOST_TEST(std::sqrt(error) <= 4 * eps * std::sqrt(size));
 }
 
+BOOST_AUTO_TEST_CASE(a_module_that_was_moved_from_is_refused) {
+  Module<float> m(3, 8, 5);
+  m.forward();
+  const SwigluMlp<Exec, float> moved = std::move(m.module);
+  const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
+  check_error<NotSupported>([&] { m.forward(); }, "kformer::SwigluMlp::forward" + gone);
+  check_error<NotSupported>([&] { m.backward(); }, "kformer::SwigluMlp::backward" + gone);
+}
+
 BOOST_AUTO_TEST_CASE(errors) {
   Module<float> m(3, 8, 5), inference(3, 8, 5, LayerMode::inference);
   check_error<NotSupported>(

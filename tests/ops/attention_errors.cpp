@@ -114,7 +114,18 @@ BOOST_AUTO_TEST_CASE(errors_of_score_terms) {
   const TestTensor<Exec, bf16> bias16({1, 1, 3, 5});
   AttentionOptions options;
   options.softcap = -2;
-  call.refused({}, options, "softcap must not be negative, got -2.000000");
+  call.refused({}, options, "softcap must be finite and not negative, got -2.000000");
+  options.softcap = std::numeric_limits<double>::infinity();
+  call.refused({}, options, "softcap must be finite and not negative, got inf");
+  options = {};
+  options.scale = std::numeric_limits<double>::quiet_NaN();
+  call.refused({}, options, "scale must be finite, got nan");
+  options.scale = std::numeric_limits<double>::infinity();
+  call.refused({}, options, "scale must be finite, got inf");
+  AttentionShape shape{DType::f32, 1, 3, 5, 2, 1, 4, 4};
+  shape.q_len = -1;
+  check_error<DimensionMismatch>([&] { attention_backward_workspace_bytes(Exec(), shape, {}); },
+                                 "kformer::AttentionShape: q_len is -1; it must not be negative");
   call.wrong_extents(AttentionExtras<Exec>().alibi_slopes(three.view<1>()), "alibi_slopes[3]",
                      "alibi_slopes[q_heads]");
   call.wrong_type(AttentionExtras<Exec>().alibi_slopes(four_double.view<1>()), "alibi_slopes[4]",

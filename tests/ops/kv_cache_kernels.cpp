@@ -411,7 +411,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
         kv_attention_mass(Exec(), q.view<3>(), cache.view<3>(), lse.view<2>(), positions.view<2>(),
                           mass.view<2>(), {.softcap = -1});
       },
-      "kformer::kv_attention_mass: softcap must not be negative, got -1.000000");
+      "kformer::kv_attention_mass: softcap must be finite and not negative, got -1.000000");
   check_error<NotSupported>(
       [&] { kv_heavy_hitters(Exec(), masses.view<3>(), kept.view<3>(), 4); },
       "kformer::kv_heavy_hitters: recent must lie between 0 and the 3 kept tokens, got 4");

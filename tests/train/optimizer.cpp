@@ -184,6 +184,23 @@ BOOST_AUTO_TEST_CASE(a_step_needs_prepare) {
       "weights were written");
 }
 
+BOOST_AUTO_TEST_CASE(an_optimizer_that_was_moved_from_is_refused) {
+  const Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> from(model.parameters(), {}, *ledger);
+  from.prepare(Exec());
+  Optimizer<Exec, float> to = std::move(from);
+  const auto refused = [](auto call, const std::string& function) {
+    check_error<NotSupported>(call,
+                              "kformer::Optimizer::" + function +
+                                  ": the object was moved from and has no memory; use the one it was moved to");
+  };
+  refused([&] { from.prepare(Exec()); }, "prepare");
+  refused([&] { from.step(Exec(), 0.1); }, "step");
+  refused([&] { from.measure(Exec()); }, "measure");
+  to.step(Exec(), 0.1);
+}
+
 BOOST_AUTO_TEST_CASE(states_that_are_only_counted_are_refused) {
   const Model<bf16> model;
   const auto counting = Ledger::create(Ledger::Mode::count), ledger = Ledger::create();

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kformer/core/tensor_ref.hpp"
@@ -88,6 +89,12 @@ namespace Impl {
 /// \param what     whose memory it is
 /// \throws DimensionMismatch
 void require_allocated(const char* function, std::string_view what, const void* data, std::size_t bytes);
+
+/// Requires that none of the named extents is negative.
+/// \param function the public function's name without namespace
+/// \throws DimensionMismatch
+void require_extents_of_shape(const char* function,
+                              std::initializer_list<std::pair<const char*, std::int64_t>> extents);
 }  // namespace Impl
 
 }  // namespace kformer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,8 +41,10 @@ class CheckpointedChain {
 
   /// \param schedule what is kept
   /// \param kept     `kept_states(schedule)` arrays
+  /// \throws DimensionMismatch if there are more or fewer, or the schedule has no step or no slot for nested ones
   CheckpointedChain(RecomputeSchedule schedule, const std::vector<State>& kept)
-      : m_schedule(std::move(schedule)), m_slots(kept.begin(), kept.begin() + m_schedule.nested_slots) {
+      : m_schedule(checked(std::move(schedule), kept.size())),
+        m_slots(kept.begin(), kept.begin() + m_schedule.nested_slots) {
     auto own = kept.begin() + m_schedule.nested_slots;
     const auto turns = std::min<std::int64_t>(2, std::ranges::count(m_schedule.kinds, Recompute::offload));
     for (std::int64_t i = 0; i < turns; ++i) m_turns.push_back(*own++);
@@ -104,6 +107,16 @@ class CheckpointedChain {
   }
 
  private:
+  static RecomputeSchedule checked(RecomputeSchedule schedule, std::size_t kept) {
+    schedule.check("CheckpointedChain");
+    if (const std::int64_t expected = kept_states(schedule);
+        schedule.layers() < 1 || static_cast<std::int64_t>(kept) != expected)
+      throw DimensionMismatch("kformer::CheckpointedChain: " + std::to_string(kept) +
+                              " arrays for a schedule of " + std::to_string(schedule.layers()) +
+                              " steps; expected a step and the " + std::to_string(expected) +
+                              " arrays of kept_states(schedule)");
+    return schedule;
+  }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   // The input of step i, behind the nested steps; that of the step behind the last one is `last`.
@@ -168,11 +181,13 @@ class CheckpointedChain {
 /// \param gradient `gradient(y, dy)` computes the gradient of the last result
 /// \param reverse  `reverse(i, x, dy, dx)` computes the gradient dx of x_i from that of x_{i+1}
 /// \returns the array with the gradient of x_0
+/// \throws DimensionMismatch if nested steps have no slot
 /// \throws NotSupported if the schedule has no step, or offloads: that needs `OffloadedStates`
 template <class Make, class Fill, class Run, class Gradient, class Reverse>
 auto checkpointed(const RecomputeSchedule& schedule, const Make& make, const Fill& fill, const Run& run,
                   const Gradient& gradient, const Reverse& reverse) {
   using State = decltype(make());
+  schedule.check("checkpointed");
   if (schedule.layers() < 1) throw NotSupported("kformer::checkpointed: the schedule has no step");
   if (std::ranges::count(schedule.kinds, Recompute::offload) > 0)
     throw NotSupported(

@@ -28,7 +28,12 @@ struct RecomputeSchedule {
   /// \param layers  of the model
   /// \param slots   of `nested`: inputs kept at a time, at most one per layer; 0: ⌈√layers⌉
   /// \throws NotSupported for `automatic`, which only the planner can resolve
+  /// \throws DimensionMismatch if `layers` or `slots` are negative
   static RecomputeSchedule uniform(Recompute kind, std::int64_t layers, std::int64_t slots = 0);
+
+  /// \param function the function that got the schedule, without `kformer::`
+  /// \throws DimensionMismatch unless a nested run has at least one slot, and no slot is left without one
+  void check(const char* function) const;
 };
 
 /// Forwards of single layers that a nested run repeats, besides the one that each layer's own backward needs.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kformer/core/arguments.hpp"
+#include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -171,6 +172,7 @@ class DecoderLayer {
   LlamaConfig m_config;
   LayerShape m_shape;
   LayerOptions m_options;
+  Impl::MoveGuard m_guard;
   bool m_prepared = false, m_ran_forward = false;
 
   LayerWeights<memory_space, T> m_weight;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kformer/core/move_guard.hpp"
 #include "kformer/model/kv_cache.hpp"
 #include "kformer/model/weight_matrix.hpp"
 
@@ -101,6 +102,7 @@ class LlamaDecoder {
 
   LlamaConfig m_config;
   DecoderOptions m_options;
+  Impl::MoveGuard m_guard;
   bool m_prepared = false;
   std::int64_t m_step_rows = -1;  // tokens of the last step, once it is done
   std::size_t m_weight_bytes = 0;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "kformer/core/move_guard.hpp"
 #include "kformer/memory/checkpointed.hpp"
 #include "kformer/memory/offloaded_states.hpp"
 #include "kformer/model/decoder_layer.hpp"
@@ -200,6 +201,7 @@ class LlamaModel {
   LlamaConfig m_config;
   LayerShape m_shape;
   LayerOptions m_options;
+  Impl::MoveGuard m_guard;
   bool m_prepared = false, m_has_hidden = false;
   Saved m_saved = Saved::nothing;
   std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kformer/core/move_guard.hpp"
 #include "kformer/core/types/rope.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
@@ -154,7 +155,8 @@ class MultiHeadAttention {
       project(exec, x, context, y);
       attention_forward(exec, m_q, m_k, m_v, m_attended, m_lse, functor, m_config.attention, {},
                         m_attention_workspace);
-      finish(exec, y);
+      finish(exec, x, context, y);
+      m_with_functor = true;
     }
   }
 
@@ -175,7 +177,8 @@ class MultiHeadAttention {
   /// \param dx        (batch · seq_len, hidden), T, overwritten; the sum over queries, keys and values; not `x`
   ///                  or `dy`
   /// \param gradients of the weights, compute_t<T>, accumulated; those of biases where there are biases
-  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws NotSupported in inference, or if there was no `forward` of the same kind: of x alone or of a
+  ///         context, with a functor or without
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
@@ -193,25 +196,28 @@ class MultiHeadAttention {
   ///
   /// \param exec     the instance
   /// \param operands those of `forward`, and the gradients
-  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws NotSupported in inference, or if there was no `forward` of the same kind: of x alone or of a
+  ///         context, with a functor or without
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const BackwardOperands& operands);
 
   /// Gradients of attention under a functor, as `attention_backward` with a functor.
-  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws NotSupported in inference, or if there was no `forward` of the same kind: of x alone or of a
+  ///         context, with a functor or without
   /// \throws DimensionMismatch if extents do not match
   template <class F>
   void backward(const Exec& exec, const BackwardOperands& operands, const F& functor) {
     require_functors_header<F>();
     if constexpr (takes_functor<F>) {
-      begin_backward(exec, operands);
+      begin_backward(exec, operands, true);
       attention_gradient(exec, functor);
       finish_backward(exec, operands);
     }
   }
 
   /// Gradients of self-attention under a functor.
-  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws NotSupported in inference, or if there was no `forward` of the same kind: of x alone or of a
+  ///         context, with a functor or without
   /// \throws DimensionMismatch if extents do not match
   template <class F>
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
@@ -247,8 +253,8 @@ class MultiHeadAttention {
   std::size_t attention_workspace_bytes() const;
   void require_gradients(const BackwardOperands& operands) const;
   void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
-  void finish(const Exec& exec, const Matrix& y);
-  void begin_backward(const Exec& exec, const BackwardOperands& operands);
+  void finish(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
+  void begin_backward(const Exec& exec, const BackwardOperands& operands, bool with_functor);
   // With a functor or without.
   template <class... F>
   void attention_gradient(const Exec& exec, const F&... functor) {
@@ -271,7 +277,12 @@ class MultiHeadAttention {
   MultiHeadAttentionConfig m_config;
   MultiHeadAttentionShape m_shape;
   Weights m_weight;
-  bool m_prepared = false, m_ran_forward = false;
+  // Forwards whose backward reads what was saved.
+  enum class Saved { nothing, self, context };
+
+  Impl::MoveGuard m_guard;
+  bool m_prepared = false, m_with_functor = false;
+  Saved m_saved = Saved::nothing;
   MemoryBlock<memory_space> m_table_block, m_activation_block, m_workspace_block;
   BlockMatrix<memory_space, C> m_cos, m_sin;
   // Saved by forward.

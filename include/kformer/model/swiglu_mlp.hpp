@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kformer/core/arguments.hpp"
+#include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -107,6 +108,7 @@ class SwigluMlp {
   SwigluMlpConfig m_config;
   std::int64_t m_rows;
   Weights m_weight;
+  Impl::MoveGuard m_guard;
   bool m_ran_forward = false;
   MemoryBlock<memory_space> m_activation_block, m_workspace_block;
   Matrix m_gate, m_up;  // saved by forward

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kformer/core/move_guard.hpp"
 #include "kformer/core/region.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/train/loss_scaler.hpp"
@@ -115,6 +116,7 @@ class Optimizer {
   LossScaler<Exec, T> m_scaler;
   std::vector<AdamWParameter> m_parameters;
   MemoryBlock<memory_space> m_block;
+  Impl::MoveGuard m_guard;
   bool m_prepared = false;
   std::int64_t m_steps = 0, m_skipped = 0;
   bool m_measured = false;  // since the last update
@@ -200,6 +202,7 @@ AdamWOptions Optimizer<Exec, T>::adamw_options(double learning_rate) const {
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::prepare(const Exec& exec) {
+  m_guard.require("Optimizer::prepare");
   Impl::require_allocated("Optimizer::prepare", "the optimizer", m_block.data(), m_block.bytes());
   for (const AdamWParameter& p : m_parameters)
     Impl::require_allocated("Optimizer::prepare", p.name, p.weight.data,
@@ -215,6 +218,7 @@ void Optimizer<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::require_prepared(const char* function) const {
+  m_guard.require(std::string("Optimizer::") + function);
   if (!m_prepared)
     throw NotSupported(std::string("kformer::Optimizer::") + function +
                        ": the states are undefined; call prepare(exec) once, after the weights were written");
@@ -250,6 +254,7 @@ bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
 
 template <class Exec, Scalar T>
 double Optimizer<Exec, T>::measure(const Exec& exec) {
+  require_prepared("measure");
   launch_norm(exec);
   m_measured = true;
   return m_scaler.wait(exec);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cmath>
+
 #include "kformer/core/operands.hpp"
 #include "kformer/ops/attention_options.hpp"
 
@@ -29,6 +31,8 @@ inline void check_attention_inputs(const Operands& all, const TensorRef& q, cons
                broadcasts(added.extent[2], q.extent[1]) && added.extent[3] == k.extent[1]),
           std::string(added_role) + "[batch or 1,q_heads or 1,q_len or 1,kv_len]")
       .require_unit_stride()
+      .require_option(std::isfinite(options.scale),
+                      "scale must be finite, got " + std::to_string(options.scale))
       .require_option(options.window >= 0,
                       "window must not be negative, got " + std::to_string(options.window));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/attention.hpp"
 
+#include <cmath>
+
 #include "ops/attention/checks.hpp"
 
 namespace kformer::Impl {
@@ -52,8 +54,8 @@ void check_block_mask(const Operands& all, const TensorRef& q, const TensorRef& 
 
 void check_extras(const Operands& all, const TensorRef& q, const TensorRef& k, const AttentionOptions& options,
                   const AttentionExtraRefs& x) {
-  all.require_option(options.softcap >= 0,
-                     "softcap must not be negative, got " + std::to_string(options.softcap))
+  all.require_option(options.softcap >= 0 && std::isfinite(options.softcap),
+                     "softcap must be finite and not negative, got " + std::to_string(options.softcap))
       .require_dtype("alibi_slopes", compute_dtype(q.dtype))
       .require_dtype("sinks", q.dtype)
       .require_dtype("cu_seqlens_q", DType::i32)
@@ -133,6 +135,13 @@ void AttentionBackward::check() const {
 
 AttentionForward planned_attention_forward(const AttentionShape& s, const AttentionOptions& options,
                                            const AttentionExtraRefs& extras) {
+  require_extents_of_shape("AttentionShape", {{"batch", s.batch},
+                                              {"q_len", s.q_len},
+                                              {"kv_len", s.kv_len},
+                                              {"q_heads", s.q_heads},
+                                              {"kv_heads", s.kv_heads},
+                                              {"head_dim", s.head_dim},
+                                              {"v_head_dim", s.v_head_dim}});
   return {packed(s.dtype, {s.batch, s.q_len, s.q_heads, s.head_dim}),
           packed(s.dtype, {s.batch, s.kv_len, s.kv_heads, s.head_dim}),
           packed(s.dtype, {s.batch, s.kv_len, s.kv_heads, s.v_head_dim}),

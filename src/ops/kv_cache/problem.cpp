@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cmath>
 #include <limits>
 
 #include "kformer/ops/kv_cache.hpp"
@@ -170,8 +171,8 @@ void KvAttentionMass::check() const {
       .require_extents(positions.has_extents({kv_heads, kv_len}) && mass.has_extents({kv_heads, kv_len}),
                        "positions[kv_heads,kv_len] and mass[kv_heads,kv_len]")
       .require_option(options.window >= 0, "window must not be negative, got " + std::to_string(options.window))
-      .require_option(options.softcap >= 0,
-                      "softcap must not be negative, got " + std::to_string(options.softcap))
+      .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
+                      "softcap must be finite and not negative, got " + std::to_string(options.softcap))
       .require_unit_stride()
       .require_disjoint("mass");
 }
