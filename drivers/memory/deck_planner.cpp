@@ -58,6 +58,7 @@ class DeckPlanner final : public MemoryPlanner {
     const PlanTrainingTable& t = m_deck.training;
     task.trainer.layer.packed = t.packing == Packing::best_fit;
     task.trainer.layer.compute = t.compute;
+    task.trainer.layer.accumulate = t.accumulate;
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});

@@ -64,6 +64,7 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   options.shape = {deck.batch.micro_batch, deck.batch.seq_len};
   options.layer.compute = deck.precision.compute;
   options.layer.packed = deck.data.packing == Packing::best_fit;
+  options.layer.accumulate = deck.batch.sequences > deck.batch.micro_batch;
   options.optimizer = {.beta1 = o.betas[0],
                        .beta2 = o.betas[1],
                        .eps = o.eps,

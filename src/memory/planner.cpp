@@ -17,9 +17,10 @@ namespace {
 // Layers are equal, so a plan is how many layers have which policy. The front needs no plan with both a nested run
 // and layers of kind `layer`: one run over all of these, with a slot more for each, costs as many bytes and repeats
 // no more forwards. So `layer` is a run with a slot per layer.
-enum Policy : std::size_t { none, pointwise, layer, offload, policies };
-constexpr std::array<Recompute, policies> names{Recompute::none, Recompute::pointwise, Recompute::layer,
-                                                Recompute::offload};
+// In the order of a plan: gradients lie over what the layer behind keeps, so that the first one has no use for it.
+enum Policy : std::size_t { layer, offload, none, pointwise, policies };
+constexpr std::array<Recompute, policies> names{Recompute::layer, Recompute::offload, Recompute::none,
+                                                Recompute::pointwise};
 
 struct Candidate {
   std::size_t bytes = 0;

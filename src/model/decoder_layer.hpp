@@ -44,7 +44,8 @@ inline AttentionOptions attention_options(const LlamaConfig& config, const Layer
 
 template <class Exec, Scalar T>
 DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
-                                    Ledger& ledger, const DecoderLayer* share_with)
+                                    Ledger& ledger, const DecoderLayer* share_with, const DecoderLayer* behind,
+                                    std::size_t scratch)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
   Impl::require_extents_of_shape("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
@@ -57,11 +58,15 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
         "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
         "that share with the same ones");
   m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
-  if (trains()) m_gradient = LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients);
+  const DecoderLayer* dead = options.accumulate ? nullptr : behind;
+  if (trains())
+    m_gradient =
+        LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients,
+                                      dead ? &dead->m_activation_block : nullptr, dead ? dead->m_room : 0);
   m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
   place_tables(ledger);
   place_activations(ledger);
-  place_workspace(ledger);
+  place_workspace(ledger, scratch);
 }
 
 template <class Exec, Scalar T>
@@ -102,6 +107,7 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
     attention_half();
     mlp_half();
   }
+  if (!keeps_nothing()) m_room = arena.bytes();
   if (keeps_pointwise()) {
     arena.add(m_normed1, rows, m_config.hidden_size);
     arena.add(m_normed2, rows, m_config.hidden_size);
@@ -113,13 +119,14 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
 }
 
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
+void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
   Arena<memory_space> arena;
   Matrix normed, product;
-  arena.add(normed, rows, hidden);
-  arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
-  if (trains()) {
+  const auto own = [&] {
+    arena.add(normed, rows, hidden);
+    arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
+    if (!trains()) return;
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
     // the one it makes. The recomputed product stands where the gradient of gate and up will be.
     arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
@@ -129,7 +136,8 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger) {
     arena.add(m_dh, rows, hidden);
     arena.add(m_norm_workspace, norm_workspace_bytes());
     arena.add(m_attention_workspace, attention_workspace_bytes());
-  }
+  };
+  arena.overlap(own, [&] { arena.add(m_scratch, scratch); });
   Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace",
                           m_shared->workspace);
   if (keeps_pointwise()) return;
@@ -177,7 +185,12 @@ std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("DecoderLayer::zero_gradients");
-  Impl::zero_numbers<C>("DecoderLayer::zero_gradients", exec, m_gradient.block);
+  if (m_options.accumulate) clear_gradients(exec);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::clear_gradients(const Exec& exec) {
+  Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_gradient.norm1.data(), m_gradient.bytes);
 }
 
 template <class Exec, Scalar T>
@@ -240,6 +253,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
       .require_disjoint("dx");
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
+  if (!m_options.accumulate) clear_gradients(exec);
   const bool again = keeps_nothing() && m_shared->computed != this;
   if (again) save(exec, x, packed);
   mlp_gradient(exec, dy, !again && !keeps_pointwise());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <ranges>
 
 #include "kformer/core/region.hpp"
 #include "kformer/memory/arena.hpp"
@@ -63,13 +64,22 @@ void LlamaModel<Exec, T>::check_schedule() const {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
   LayerOptions options = m_options;
+  std::vector<Recompute> kinds(static_cast<std::size_t>(m_schedule.nested_layers), Recompute::layer);
   std::int64_t offloaded = 0;
-  for (std::int64_t l = 0; l < m_config.num_hidden_layers; ++l) {
-    const std::int64_t own = l - m_schedule.nested_layers;
-    options.recompute = own < 0 ? Recompute::layer : m_schedule.kinds[static_cast<std::size_t>(own)];
-    m_offload_index.push_back(options.recompute == Recompute::offload ? offloaded++ : -1);
-    if (options.recompute == Recompute::offload) options.recompute = Recompute::layer;
-    m_layers.emplace_back(m_config, m_shape, options, ledger, m_layers.empty() ? nullptr : &m_layers.front());
+  for (std::int64_t l = 0; l < m_schedule.nested_layers; ++l) m_offload_index.push_back(-1);
+  for (const Recompute kind : m_schedule.kinds) {
+    m_offload_index.push_back(kind == Recompute::offload ? offloaded++ : -1);
+    kinds.push_back(kind == Recompute::offload ? Recompute::layer : kind);
+  }
+  // The loss comes when no layer computes, so its chunk of logits and their scratch are one memory.
+  const std::size_t scratch =
+      linear_cross_entropy_workspace_bytes<T>(Exec(), m_shape.rows(), m_config.vocab_size);
+  // From the last to the first, because gradients lie in the layer behind.
+  for (const Recompute kind : std::views::reverse(kinds)) {
+    options.recompute = kind;
+    const bool last = m_layers.empty();
+    m_layers.emplace_front(m_config, m_shape, options, ledger, last ? nullptr : &m_layers.back(),
+                           last ? nullptr : &m_layers.front(), scratch);
   }
 }
 
@@ -105,13 +115,12 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
+  m_loss_workspace = m_layers.front().scratch();
+  if (!trains()) return;
   Arena<memory_space> arena;
-  arena.add(m_loss_workspace, linear_cross_entropy_workspace_bytes<T>(Exec(), rows, m_config.vocab_size));
-  if (trains()) {
-    arena.add(m_norm_workspace, rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden));
-    arena.add(m_dx, rows, hidden);
-    arena.add(m_dy, rows, hidden);
-  }
+  arena.add(m_norm_workspace, rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden));
+  arena.add(m_dx, rows, hidden);
+  arena.add(m_dy, rows, hidden);
   m_workspace_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::workspace");
 }
 
@@ -119,7 +128,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::prepare(const Exec& exec) {
   m_guard.require("LlamaModel::prepare");
   for (auto& layer : m_layers) layer.prepare(exec);
-  Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
+  if (m_options.accumulate) clear_gradients_of_ends(exec);
   m_prepared = true;
 }
 
@@ -143,8 +152,15 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel::zero_gradients");
+  if (!m_options.accumulate) return;
   for (auto& layer : m_layers) layer.zero_gradients(exec);
-  Impl::zero_numbers<C>("LlamaModel::zero_gradients", exec, m_gradient.block);
+  clear_gradients_of_ends(exec);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
+  Impl::zero_numbers("LlamaModel::zero_gradients", exec, m_gradient.block.template at<C>(0),
+                     m_gradient.block.bytes());
 }
 
 template <class Exec, Scalar T>
@@ -306,6 +322,7 @@ template <class Exec, Scalar T>
 typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
     const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss, const TokenNumbers& loss,
     const CrossEntropyOptions& options, const Matrix* dx) {
+  if (!m_options.accumulate) clear_gradients_of_ends(exec);
   {
     Region region("loss");
     linear_cross_entropy(exec,

@@ -21,15 +21,13 @@ void allocate_or_share(const Arena<Space>& arena, Ledger& ledger, MemoryClass me
     arena.bind(shared);
 }
 
-/// Sets every number of a block to zero, for a public function without namespace.
-/// \throws DimensionMismatch if the block was only counted
+/// Sets every number in so many bytes to zero, for a public function without namespace.
+/// \throws DimensionMismatch if the memory was only counted
 template <class C, class Exec>
-void zero_numbers(const char* function, const Exec& exec,
-                  const MemoryBlock<typename Exec::memory_space>& block) {
-  require_allocated(function, "the gradients", block.data(), block.bytes());
-  C* numbers = block.template at<C>(0);
+void zero_numbers(const char* function, const Exec& exec, C* numbers, std::size_t bytes) {
+  require_allocated(function, "the gradients", numbers, bytes);
   Kokkos::parallel_for(
-      std::string("kformer::") + function, Kokkos::RangePolicy<Exec>(exec, 0, block.bytes() / sizeof(C)),
+      std::string("kformer::") + function, Kokkos::RangePolicy<Exec>(exec, 0, bytes / sizeof(C)),
       KOKKOS_LAMBDA(std::size_t i) { numbers[i] = 0; });
 }
 

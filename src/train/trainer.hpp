@@ -182,6 +182,10 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
                     .tokens = checked_targets("step", sequences)};
+  if (!m_options.layer.accumulate && std::ssize(sequences) > m_options.shape.batch)
+    throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
+                       " sequences for a micro-batch of " + std::to_string(m_options.shape.batch) +
+                       " (shape.batch), but backward overwrites the gradients; set layer.accumulate");
   ++m_steps;
   if (report.tokens == 0) {
     report.skipped = true;

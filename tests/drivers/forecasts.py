@@ -69,13 +69,14 @@ class Case:
                           "master": random.choice(("f32", "none"))}
         self.training = {"packing": random.choice(("stream", "best_fit", "pad")),
                          "compute": random.choice(("storage", "full")),
-                         "checkpoint": random.random() < 0.3, "samples": self.seq_len > 4 and random.random() < 0.3}
+                         "accumulate": False, "checkpoint": random.random() < 0.3, "samples": self.seq_len > 4 and random.random() < 0.3}
         self.policy = random.choice((*FIXED, "auto", "auto"))
         self.budget = None
         self.evaluation = random.random() < 0.3
         # In the foreground checkpoints need no copy.
         self.saves = self.training["checkpoint"] or random.random() < 0.2
         self.sequences = self.micro_batch + random.choice((0, 0, 1, 5))
+        self.training["accumulate"] = self.sequences > self.micro_batch
         self.steps = random.choice((1, 2))
         lengths = [random.randint(1, 90) for _ in range(8)] + [self.seq_len + 1]
         starts = [random.randrange(len(TEXT) - length) for length in lengths]

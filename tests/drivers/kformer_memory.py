@@ -120,7 +120,7 @@ class Forecasts(MemoryTest):
 
     def test_training_takes_more_than_generating(self):
         self.deck('purpose = ["generate", "train"]\ncontext = 64\n')
-        self.run_driver("deck.toml")
+        self.run_driver("deck.toml", "--set", "training.accumulate=true")
         with h5py.File(self.folder / "deck.h5") as file:
             generate, train = file["cases/predicted_bytes"][()]
             self.assertGreater(train, generate)
@@ -186,6 +186,17 @@ max_position_embeddings = 1024
             with self.subTest(dtype=dtype, states=states, master=master):
                 self.compare(dtype, "pointwise", "--set", f"optimizer.states={states}", "--set",
                              f"optimizer.master={master}")
+
+    def test_steps_of_several_micro_batches_keep_all_gradients(self):
+        single = self.compare("f32", "pointwise")
+        plan, classes, _ = self.forecast("f32", "pointwise", "--set", "training.accumulate=true")
+        run, run_classes = self.train("f32", "pointwise", "--set", f"batch.sequences={self.BATCH + 1}")
+        self.assertEqual(plan["predicted_bytes"], run["peak_bytes"])
+        self.assertEqual(classes, run_classes)
+        # Those of all layers but the last lie over what the layers behind keep.
+        size, inner = 64, 96
+        layer = 4 * (2 * size * size + size * size + 3 * size * inner + 2 * size)
+        self.assertEqual(plan["predicted_bytes"] - single["predicted_bytes"], 5 * layer)
 
     def test_a_budget_gives_the_schedule_of_a_training(self):
         totals = [self.forecast("f32", policy)[0]["predicted_bytes"] for policy in ("none", "pointwise", "layer")]

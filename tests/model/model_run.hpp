@@ -22,9 +22,11 @@ class ModelUnderTest {
 
   /// `lengths`: of the documents that fill the rows, if they are packed.
   ModelUnderTest(const ModelInputs& inputs, LayerMode mode, AttentionAlgorithm algorithm,
-                 const RecomputeSchedule& schedule, const std::vector<std::int64_t>& lengths = {})
+                 const RecomputeSchedule& schedule, const std::vector<std::int64_t>& lengths = {},
+                 bool accumulate = true)
       : m_ledger(Ledger::create()),
-        m_model(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .packed = !lengths.empty()},
+        m_model(inputs.config, inputs.shape,
+                {.attention = algorithm, .mode = mode, .packed = !lengths.empty(), .accumulate = accumulate},
                 *m_ledger, schedule) {
     const std::int64_t rows = inputs.shape.rows();
     if (!lengths.empty()) pack(lengths, rows);

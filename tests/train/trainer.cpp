@@ -112,6 +112,26 @@ BOOST_AUTO_TEST_CASE(packed_documents_train_as_if_each_were_alone) {
   }
 }
 
+// Gradients lie over activations, where an evaluation between the steps leaves its own.
+BOOST_AUTO_TEST_CASE_TEMPLATE(steps_of_one_micro_batch_need_less_memory_and_give_the_same_bits, T, Scalars) {
+  TrainerOptions options = some_trainer_options(16);
+  TrainingRun<T> expected(options);
+  options.layer.accumulate = false;
+  TrainingRun<T> run(options);
+  BOOST_TEST(run.ledger->peak_total() < expected.ledger->peak_total());
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    const auto sequences = random_sequences(seed == 2 ? 11 : 16, seq_len, seed);
+    BOOST_TEST(same(run.step(sequences), expected.step(sequences)));
+    run.trainer.evaluate(Exec(), random_sequences(20, seq_len, seed + 10));
+  }
+  BOOST_TEST((run.bits() == expected.bits()));
+  check_error<NotSupported>(
+      [&] { run.step(random_sequences(17, seq_len)); },
+      "kformer::Trainer::step: got 17 sequences for a micro-batch of 16 (shape.batch), but "
+      "backward overwrites the gradients; set layer.accumulate");
+  BOOST_TEST(run.trainer.steps_done() == 3);
+}
+
 BOOST_AUTO_TEST_CASE(the_gradient_of_a_step_is_that_of_its_own_sequences) {
   const auto sequences = random_sequences(5, seq_len);
   TrainerOptions options = some_trainer_options();

@@ -95,6 +95,7 @@ struct PlanOptimizerTable {
 struct PlanTrainingTable {
   Packing packing = Packing::stream;       ///< best_fit keeps the starts of documents
   Precision compute = Precision::storage;  ///< operands of products that are never stored
+  bool accumulate = false;                 ///< whether a step has several micro-batches
   bool checkpoint = false;                 ///< whether checkpoints are written in the background, from a copy
   bool samples = false;                    ///< whether the model writes texts on the way
   bool operator==(const PlanTrainingTable&) const = default;  ///< all keys equal

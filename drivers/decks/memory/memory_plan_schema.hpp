@@ -84,6 +84,11 @@ void describe(V& v, PlanTrainingTable& t) {
   v.key({.name = "packing", .help = "as `data.packing`; `best_fit` also keeps the starts of documents"},
         t.packing);
   v.key(compute_key(), t.compute);
+  v.key(
+      {.name = "accumulate",
+       .help = "count steps of several micro-batches, `batch.sequences` > `batch.micro_batch`: gradients last "
+               "from one to the next and cannot lie over activations"},
+      t.accumulate);
   v.key({.name = "checkpoint",
          .help = "count the copy from which [checkpoint] with `background = true` writes files"},
         t.checkpoint);

@@ -50,7 +50,7 @@ struct RecomputePlan {
 /// The last layer of these three still has its activations in the shared arrays when backward reaches it, for
 /// layers that keep their own do not write there. So its own forward costs nothing; if it ends a nested run, the
 /// run takes layers - 1 + revolve_forwards(layers - 1, slots) forwards. In a plan the layers of a kind follow one
-/// another: nested, none, pointwise, layer, offload.
+/// another: nested, layer, offload, none, pointwise.
 ///
 /// \param layers  of the model
 /// \param costs   of each of them; bytes are exact in a plan, seconds as good as these

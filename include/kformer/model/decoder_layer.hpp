@@ -63,11 +63,15 @@ class DecoderLayer {
   /// \param share_with a layer made with the same configuration, shape and options but for `recompute`; this one
   ///                   uses its memory for everything but parameters and what backward needs. Such layers must
   ///                   not run at the same time.
+  /// \param behind     a layer whose backward has always ended when that of this one starts. Without
+  ///                   `LayerOptions::accumulate`, this layer's gradients lie over what it saved, if they fit.
+  /// \param scratch    bytes of `scratch()`
   /// \throws DimensionMismatch if the configuration is invalid, or differs from that of `share_with`
   /// \throws NotSupported if options cannot be combined
   /// \throws OutOfMemory with the ledger
   DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
-               const DecoderLayer* share_with = nullptr);
+               const DecoderLayer* share_with = nullptr, const DecoderLayer* behind = nullptr,
+               std::size_t scratch = 0);
 
   /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`;
   /// layers that share need the tables only once, and `prepare` skips them then.
@@ -76,7 +80,12 @@ class DecoderLayer {
   /// The weights, and in training their gradients, by published name.
   std::vector<Parameter> parameters() const;
 
-  /// Sets every gradient to zero, between one step of training and the next. Without effect in inference.
+  /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
+  /// and what they leave there is read by nobody.
+  const BlockVector<memory_space, std::byte>& scratch() const { return m_scratch; }
+
+  /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
+  /// without `LayerOptions::accumulate`.
   void zero_gradients(const Exec& exec);
 
   /// y = layer(x). In training, saves what `backward` needs.
@@ -96,7 +105,7 @@ class DecoderLayer {
   }
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
-  /// accumulated.
+  /// accumulated, or overwritten without `LayerOptions::accumulate`.
   /// \param exec   the instance everything is launched on
   /// \param x      (batch · seq, hidden), T, as passed to `forward`
   /// \param dy     (batch · seq, hidden), T
@@ -131,7 +140,7 @@ class DecoderLayer {
 
   void place_tables(Ledger& ledger);
   void place_activations(Ledger& ledger);
-  void place_workspace(Ledger& ledger);
+  void place_workspace(Ledger& ledger, std::size_t scratch);
   std::size_t norm_workspace_bytes() const;
   std::size_t attention_workspace_bytes() const;
 
@@ -151,6 +160,7 @@ class DecoderLayer {
                      const Matrix& dx);
 
   using Packed = PackedTokens<memory_space>;
+  void clear_gradients(const Exec& exec);
   void save(const Exec& exec, const ConstMatrix& x, const Packed& packed);
   void project(const Exec& exec, const Packed& packed);
   void attention(const Exec& exec, const Packed& packed);
@@ -179,6 +189,8 @@ class DecoderLayer {
   LayerWeights<memory_space, C> m_gradient;
   std::shared_ptr<Shared> m_shared;
   MemoryBlock<memory_space> m_activation_block;  // unless it is shared
+  std::size_t m_room =
+      0;  // of that block, for gradients: what a layer that keeps arrays has under every policy
   BlockMatrix<memory_space, C> m_cos, m_sin;
 
   // Saved by forward. m_rotated are q and k as attention takes them: columns of m_qkv, except in training with
@@ -194,7 +206,7 @@ class DecoderLayer {
 
   // Workspace: in backward the gradients on their way.
   Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh;
-  Bytes m_product_workspace, m_norm_workspace, m_attention_workspace;
+  Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;
 };
 
 }  // namespace kformer

@@ -35,6 +35,9 @@ struct LayerOptions {
   Recompute recompute = Recompute::pointwise;  ///< what a layer keeps for backward: none, pointwise or layer. A
                                                ///< model has a schedule instead, which says it for each layer
   bool packed = false;  ///< whether `forward` gets packed sequences: documents of any length, one after another
+  bool accumulate =
+      true;  ///< whether backward adds to the gradients; false: it overwrites them, and in a model
+             ///< most of them lie over what layers behind saved, until the next forward
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

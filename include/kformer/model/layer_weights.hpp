@@ -84,12 +84,19 @@ struct LayerWeights {
   Matrix out;                      ///< behind attention
   Matrix gate_up;                  ///< gate and up of the MLP
   Matrix down;                     ///< behind the MLP
-  MemoryBlock<MemorySpace> block;  ///< where they all are
+  std::size_t bytes = 0;           ///< from the first number of `norm1` on, where they all are
+  MemoryBlock<MemorySpace> block;  ///< of their own; empty where they lie in another
 
   LayerWeights() = default;
-  /// Books and allocates; the contents are undefined.
+  /// Books and allocates, unless `over` has room; the contents are undefined.
+  /// \param config       the layer's extents
+  /// \param ledger       where the memory is booked
+  /// \param memory_class of the block
+  /// \param over         a block that holds nothing else while these arrays are in use
+  /// \param room         its bytes that may be used
   /// \throws OutOfMemory with the ledger
-  LayerWeights(const LlamaConfig& config, Ledger& ledger, MemoryClass memory_class) {
+  LayerWeights(const LlamaConfig& config, Ledger& ledger, MemoryClass memory_class,
+               const MemoryBlock<MemorySpace>* over = nullptr, std::size_t room = 0) {
     const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
     const std::int64_t bias_size = config.attention_bias ? config.qkv_size() : 0;
     const std::int64_t head = config.qk_norm ? config.head_dim : 0;
@@ -103,7 +110,11 @@ struct LayerWeights {
     arena.add(out, hidden, config.attention_size());
     arena.add(gate_up, 2 * inner, hidden);
     arena.add(down, hidden, inner);
-    block = arena.allocate(ledger, memory_class, std::string("DecoderLayer::") + to_string(memory_class));
+    bytes = arena.bytes();
+    if (over && bytes <= room)
+      arena.bind(*over);
+    else
+      block = arena.allocate(ledger, memory_class, std::string("DecoderLayer::") + to_string(memory_class));
   }
 };
 

@@ -84,7 +84,8 @@ class LlamaModel {
   /// embedding.
   std::vector<Parameter> parameters() const;
 
-  /// Sets every gradient to zero, between one step of training and the next. Without effect in inference.
+  /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
+  /// without `LayerOptions::accumulate`.
   void zero_gradients(const Exec& exec);
 
   /// Computes the normalised hidden states of every token. In training, saves what `backward` needs.
@@ -136,7 +137,8 @@ class LlamaModel {
   void loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
             const CrossEntropyOptions& options = {});
 
-  /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated.
+  /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated, or
+  /// overwritten without `LayerOptions::accumulate`: then they last until the next `forward`.
   /// Once per `forward`; the hidden states that `logits` and `loss` read may be gone afterwards.
   /// \param exec    the instance
   /// \param ids     (batch · seq), int32, as passed to `forward`
@@ -181,6 +183,7 @@ class LlamaModel {
   void place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const;
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger);
+  void clear_gradients_of_ends(const Exec& exec);
   void require_prepared(const char* function) const;
   void require_forward(const char* function) const;
   void require_saved(Saved saved, const char* function, const char* forward) const;

@@ -21,7 +21,8 @@ struct MachineRates {
 double pointwise_bytes(const LlamaConfig& config, LayerShape shape, std::size_t element_bytes);
 
 /// The costs of a layer, for `recompute_front`. Bytes are those that `LlamaModel` books, rounded up to 64 bytes per
-/// array; nothing is allocated.
+/// array; nothing is allocated. Without `LayerOptions::accumulate` gradients count too: a layer that keeps arrays
+/// needs less by those that lie over them.
 /// \param config  the model's extents
 /// \param shape   the tokens it will work on
 /// \param options of its layers; `recompute` is not read
@@ -31,11 +32,18 @@ double pointwise_bytes(const LlamaConfig& config, LayerShape shape, std::size_t 
 template <class Exec, Scalar T>
 RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, LayerOptions options,
                                const MachineRates& rates) {
-  const auto activations = [&](Recompute kind) {
+  const auto booked = [&](Recompute kind, MemoryClass memory_class) {
     options.recompute = kind;
     const auto ledger = Ledger::create(Ledger::Mode::count);
     const DecoderLayer<Exec, T> layer(config, shape, options, *ledger);
-    return ledger->peak(MemoryClass::activations);
+    return ledger->peak(memory_class);
+  };
+  // Gradients of a layer lie over the arrays of the one behind it: each layer that keeps arrays saves the gradients of
+  // another. Where all layers do, the first one's arrays save none, so the others must be cheaper by as much.
+  const std::size_t gradients = booked(Recompute::pointwise, MemoryClass::gradients);
+  const bool fit = !options.accumulate && gradients <= booked(Recompute::pointwise, MemoryClass::activations);
+  const auto activations = [&](Recompute kind) {
+    return booked(kind, MemoryClass::activations) - (fit ? gradients : 0);
   };
   constexpr bool on_host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;

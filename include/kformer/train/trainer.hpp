@@ -23,7 +23,8 @@ namespace kformer {
 struct TrainerOptions {
   LayerShape shape{};             ///< of a micro-batch: sequences of one forward and backward, and their tokens
   LayerOptions layer{};           ///< how attention is computed, and whether sequences are packed; the mode is
-                                  ///< training
+                                  ///< training. Without `accumulate` a step is one micro-batch and needs less
+                                  ///< memory
   RecomputeSchedule recompute{};  ///< what layers keep for backward; without layers: `layer.recompute` for all
   OptimizerOptions optimizer{};   ///< AdamW, gradient clipping, loss scaling
   LearningRateSchedule schedule{};  ///< the learning rate of every step
