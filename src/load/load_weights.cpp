@@ -9,8 +9,13 @@ namespace kformer {
 
 WeightFormats quantized_weights(const Checkpoint& checkpoint) {
   WeightFormats formats;
-  for (const std::string& name : checkpoint.names())
+  // A file may hold tensors that the model does not read, such as a head besides a tied embedding.
+  const auto shapes = model_tensor_shapes(checkpoint.model());
+  for (const std::string& name : checkpoint.names()) {
+    const auto shape = shapes.find(name);
+    if (shape == shapes.end() || shape->second.size() != 2) continue;
     if (const auto format = quantized_format_of(checkpoint.at(name).type)) formats[name] = *format;
+  }
   return formats;
 }
 

@@ -92,10 +92,13 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   for (std::size_t s = 0; s < prompts.size(); ++s) {
     if (prompts[s].empty())
       wrong("prompt " + std::to_string(s) + " has no token; give the one that begins texts");
-    if (prompts[s].size() > static_cast<std::size_t>(m_decoder.options().max_positions))
-      wrong("prompt " + std::to_string(s) + " has " + std::to_string(prompts[s].size()) +
-            " tokens, the decoder was made for " + std::to_string(m_decoder.options().max_positions) +
-            " positions");
+    const std::string tokens =
+        "prompt " + std::to_string(s) + " has " + std::to_string(prompts[s].size()) + " tokens, ";
+    const std::int64_t positions = m_decoder.options().max_positions, capacity = m_cache.options().capacity;
+    if (prompts[s].size() > static_cast<std::size_t>(positions))
+      wrong(tokens + "the decoder was made for " + std::to_string(positions) + " positions");
+    if (capacity > 0 && prompts[s].size() > static_cast<std::size_t>(capacity))
+      wrong(tokens + "the capacity of the cache is " + std::to_string(capacity) + "; make the cache larger");
   }
   m_sequences.clear();
   m_live.clear();
@@ -109,10 +112,44 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   }
   for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
   bool goes_on = true;
-  for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s)
-    goes_on = prefill(exec, s, reuse_prefix(exec, s), stop);
+  for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s) {
+    const std::size_t from = reuse_prefix(exec, s);
+    require_room(s, from);
+    goes_on = prefill(exec, s, from, stop);
+  }
   for (std::size_t s = 0; s < m_sequences.size() && !goes_on; ++s) this->stop(static_cast<std::int64_t>(s));
+  end_where_full();
   fence(exec, "kformer::Generator::start");
+}
+
+// That all of a prompt fits, whose first tokens the cache has: sequences may share its pages.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::require_room(std::size_t prompt, std::size_t from) {
+  std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
+  const std::size_t tokens = m_sequences[prompt].tokens.size();
+  new_tokens[prompt] = static_cast<std::int64_t>(tokens - from);
+  if (m_cache.has_room(new_tokens)) return;
+  m_sequences.clear();  // none may go on half computed
+  throw DimensionMismatch("kformer::Generator::start: prompt " + std::to_string(prompt) + " has " +
+                          std::to_string(tokens) +
+                          " tokens, the pages that other prompts leave in the cache hold fewer; make the cache "
+                          "with more pages");
+}
+
+// Ends the sequences for whose next token the cache has no room; earlier sequences come first.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::end_where_full() {
+  const auto goes_on = [&](std::size_t s) { return m_sequences[s].stopped == StopReason::none; };
+  for (std::size_t s = 0; s < m_sequences.size(); ++s)
+    if (m_options.recompute && goes_on(s)) m_cache.reset(static_cast<std::int64_t>(s));
+  std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
+  for (std::size_t s = 0; s < m_sequences.size(); ++s) {
+    if (!goes_on(s)) continue;
+    new_tokens[s] = std::ssize(m_sequences[s].tokens) - m_cache.length(static_cast<std::int64_t>(s));
+    if (m_cache.has_room(new_tokens)) continue;
+    new_tokens[s] = 0;
+    m_sequences[s].stopped = StopReason::length;
+  }
 }
 
 // Takes what another sequence has computed of the same tokens; returns how many.
@@ -204,11 +241,10 @@ template <class Exec, Scalar T>
 void Generator<Exec, T>::feed_last(const Exec& exec) {
   std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
   std::vector<std::int32_t> ids, rows(m_live.size());
+  if (m_options.recompute)
+    for (const std::size_t s : m_live) m_cache.reset(static_cast<std::int64_t>(s));
   for (const std::size_t s : m_live) {
-    if (m_options.recompute) {
-      m_cache.reset(static_cast<std::int64_t>(s));
-      prefill(exec, s, 0, {});
-    }
+    if (m_options.recompute) prefill(exec, s, 0, {});
     new_tokens[s] = 1;
     ids.push_back(m_sequences[s].tokens.back());
   }
@@ -252,6 +288,7 @@ void Generator<Exec, T>::step(const Exec& exec) {
     else if (s.new_tokens() >= m_options.max_new_tokens || is_full(s))
       s.stopped = StopReason::length;
   }
+  end_where_full();
 }
 
 // One call for each run of neighbours, so that a sequence draws from the stream of its number.

@@ -45,6 +45,12 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOpti
   positive("max_rows", options.max_rows);
   positive("max_logit_rows", options.max_logit_rows);
   positive("max_positions", options.max_positions);
+  // Before anything is booked: a weight that a misspelt name leaves dense may be too large.
+  const auto names = Impl::matrix_names(config);
+  for (const auto& [name, format] : options.formats)
+    if (!names.contains(name))
+      throw NotSupported("kformer::DecoderOptions: formats: no matrix of the model is called " + name +
+                         "; use published names, such as model.layers.0.self_attn.q_proj.weight");
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) place_layer(l, ledger);
   place_ends(ledger);
   place_arrays(ledger);

@@ -271,8 +271,9 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Matrix& logits) {
   require_forward("logits");
   if (token < 0 || token >= m_shape.rows())
-    throw DimensionMismatch("kformer::LlamaModel::logits: token " + std::to_string(token) + " is not one of " +
-                            std::to_string(m_shape.rows()));
+    throw DimensionMismatch("kformer::LlamaModel::logits: token " + std::to_string(token) + " is outside the " +
+                            std::to_string(m_shape.rows()) + " tokens of the model; expected 0 to " +
+                            std::to_string(m_shape.rows() - 1));
   Impl::require_view("LlamaModel::logits", "logits", logits, {1, m_config.vocab_size});
   const auto row = static_cast<std::size_t>(token);
   const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
@@ -347,8 +348,8 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                                               .dweight = m_gradient.norm},
                       m_norm_workspace);
   }
-  // Nested layers need an array in which states are computed again.
-  if (m_schedule.nested_layers > 0) m_has_hidden = false;
+  // Nested layers compute states again in its array; what is allowed must not depend on the schedule.
+  m_has_hidden = false;
   return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
                           [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
                             reverse_layer(exec, l, x, dy, dx_of_layer);

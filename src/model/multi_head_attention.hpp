@@ -136,6 +136,12 @@ template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const ConstMatrix& x,
                                                  const ConstMatrix& context) const {
   Impl::require_view(function, "x", x, {m_shape.rows(), m_config.hidden_size});
+  const bool own_context = context.data() == x.data() && context.extent(0) == x.extent(0);
+  if (own_context &&
+      (m_shape.context_rows() != m_shape.rows() || m_config.context_size != m_config.hidden_size))
+    throw DimensionMismatch(std::string("kformer::") + function + ": the module was made for a context of " +
+                            std::to_string(m_shape.context_len) + " tokens with " +
+                            std::to_string(m_config.context_size) + " features; pass the context");
   Impl::require_view(function, "context", context, {m_shape.context_rows(), m_config.context_size});
 }
 

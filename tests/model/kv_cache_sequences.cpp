@@ -162,8 +162,11 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
                               "kformer::KvCache::begin_step: sequence 1 gets -1 new tokens, a step takes 0 to "
                               "40; split the step" +
                                   kind);
-    check_error<NotSupported>([&] { begin({0, 1}); },
-                              "kformer::KvCache::begin_step: 2 numbers of new tokens for a batch of 3" + kind);
+    check_error<NotSupported>(
+        [&] { begin({0, 1}); },
+        "kformer::KvCache::begin_step: new_tokens has 2 numbers, expected 3, one for each sequence "
+        "of the batch" +
+            kind);
     const auto open = "a step is open; call end_step first" + kind;
     const auto closed = "no step is open; call begin_step first" + kind;
     check_error<NotSupported>([&] { cache.end_step(Exec()); }, "kformer::KvCache::end_step: " + closed);
@@ -188,6 +191,43 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(room_is_what_steps_can_fill) {
+  for (const KvCacheOptions& options : every_kind) BOOST_TEST_CONTEXT(name_of(options.kind)) {
+      KvRun<float> run(kv_config({4, 2, 16}), options);
+      auto& cache = *run.cache;
+      const auto room = [&](std::vector<std::int64_t> counts) { return cache.has_room(counts); };
+      run.steps({{40, 3, 0}, {40, 0, 0}});
+      BOOST_TEST(room({120, 197, 200}));
+      BOOST_TEST(!room({121, 0, 0}));
+      BOOST_TEST(!room({0, 0, 201}));
+      run.steps({{40, 0, 0}, {40, 0, 0}, {40, 0, 0}});
+      BOOST_TEST(!room({1, 0, 0}));
+      BOOST_TEST(room({0, 1, 1}));
+      check_error<NotSupported>(
+          [&] { room({0, 1}); },
+          "kformer::KvCache::has_room: new_tokens has 2 numbers, expected 3, one for each "
+          "sequence of the batch (" +
+              std::string(name_of(options.kind)) + " cache)");
+    }
+  // Sequences share pages until they write to them.
+  KvCacheOptions options = options_of(KvCacheKind::paged);
+  options.pages = 3;
+  options.page_tokens = 4;
+  KvRun<float> run(kv_config({4, 2, 16}), options);
+  auto& cache = *run.cache;
+  const auto room = [&](std::vector<std::int64_t> counts) { return cache.has_room(counts); };
+  run.step({6, 0, 0});
+  cache.fork(Exec(), 0, 1);
+  BOOST_TEST(room({2, 2, 0}));
+  BOOST_TEST(!room({3, 2, 0}));
+  BOOST_TEST(!room({3, 0, 0}));
+  BOOST_TEST(!room({2, 0, 4}));
+  cache.fork(Exec(), 0, 2);
+  BOOST_TEST(room({1, 0, 0}));
+  BOOST_TEST(!room({1, 1, 0}));
+  BOOST_TEST(!room({1, 1, 1}));
+}
+
 BOOST_AUTO_TEST_CASE(attend_names_what_does_not_fit) {
   KvRun<float> run(kv_config({4, 2, 16}), options_of(KvCacheKind::contiguous));
   auto& cache = *run.cache;
@@ -199,8 +239,10 @@ BOOST_AUTO_TEST_CASE(attend_names_what_does_not_fit) {
       [&] { attend(0, k); },
       "kformer::KvCache::attend: no step is open; call begin_step first (contiguous cache)");
   cache.begin_step(Exec(), std::vector<std::int64_t>{2, 0, 1});
-  check_error<NotSupported>([&] { attend(2, k); },
-                            "kformer::KvCache::attend: there is no layer 2 of 2 (contiguous cache)");
+  check_error<NotSupported>(
+      [&] { attend(2, k); },
+      "kformer::KvCache::attend: layer 2 is outside the 2 layers of the cache; expected 0 to "
+      "1 (contiguous cache)");
   check_error<NotSupported>([&] { attend(0, k, {.window = -1}); },
                             "kformer::KvCache::attend: window must not be negative, got -1 (contiguous cache)");
   check_error<DimensionMismatch>(

@@ -233,6 +233,10 @@ BOOST_AUTO_TEST_CASE(extents_that_do_not_match_are_refused) {
   };
   refused_logits([&] { model.logits(Exec(), logits.view<2>()); }, "3");
   refused_logits([&] { model.logits(Exec(), 1, logits.view<2>()); }, "1");
+  for (const std::int64_t token : {-1, 3})
+    check_error<DimensionMismatch>([&] { model.logits(Exec(), token, logits.view<2>()); },
+                                   "kformer::LlamaModel::logits: token " + std::to_string(token) +
+                                       " is outside the 3 tokens of the model; expected 0 to 2");
   refused([&] { model.loss(Exec(), wrong, l); }, "loss", "targets");
   refused([&] { model.loss(Exec(), i, wrong_loss); }, "loss", "loss");
   refused([&] { model.backward(Exec(), wrong, i, d, l); }, "backward", "ids");

@@ -374,7 +374,9 @@ BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
   refused([&] { m.module.backward(Exec(), {context, context, dy, dx, dcontext, gradients}); },
           "backward: extents do not match: x[22,13]; expected x[10,18]");
   refused([&] { m.module.backward(Exec(), {x, x, dy, dx, dcontext, gradients}); },
-          "backward: extents do not match: context[10,18]; expected context[22,13]");
+          "backward: the module was made for a context of 11 tokens with 13 features; pass the context");
+  refused([&] { m.module.forward(Exec(), x, dy); },
+          "forward: the module was made for a context of 11 tokens with 13 features; pass the context");
   refused([&] { m.module.backward(Exec(), {x, context, context, dx, dcontext, gradients}); },
           "backward: extents do not match: dy[22,13]; expected dy[10,18]");
   refused([&] { m.module.backward(Exec(), {x, context, dy, dcontext, dcontext, gradients}); },

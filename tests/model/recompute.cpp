@@ -141,6 +141,24 @@ BOOST_AUTO_TEST_CASE(logits_and_the_scratch_of_layers_are_one_memory) {
   BOOST_TEST(workspace(1000) - workspace(10) < more);
 }
 
+BOOST_AUTO_TEST_CASE(backward_uses_the_hidden_states_up_under_every_schedule) {
+  const OffloadingAllowed allowed;
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 5});
+  const TestTensor<Exec, std::int32_t> targets({5});
+  const TestTensor<Exec, float> loss({5}), logits({5, small_model().vocab_size});
+  for (const auto& [name, schedule] : schedules(small_model().num_hidden_layers)) BOOST_TEST_CONTEXT(name) {
+      ModelUnderTest<float> run(inputs, LayerMode::training, AttentionAlgorithm::flash, schedule);
+      run.forward();
+      run.backward();
+      const std::string none = ": there are no hidden states; call forward(exec, ids) first";
+      check_error<NotSupported>([&] { run.model().loss(Exec(), targets.view<1>(), loss.view<1>()); },
+                                "kformer::LlamaModel::loss" + none);
+      check_error<NotSupported>([&] { run.model().logits(Exec(), logits.view<2>()); },
+                                "kformer::LlamaModel::logits" + none);
+      BOOST_CHECK_NO_THROW(run.forward());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(fewer_bytes_for_each_policy) {
   LlamaConfig config = small_model();
   config.num_hidden_layers = 9;

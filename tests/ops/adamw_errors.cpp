@@ -30,6 +30,13 @@ BOOST_AUTO_TEST_CASE(extents) {
       States::plain, [&](AdamWParameter& p) { p.gradient = narrow.ref(); },
       "extents do not match: weight[3,5] gradient[3,4] m[3,5] v[3,5]; expected gradient, m and v to have the "
       "extents of weight");
+  const std::string expected = "expected gradient, m and v to have the extents of weight; missing: ";
+  check_parameter_error<float>(
+      States::plain, [](AdamWParameter& p) { p.m = p.v = {}; },
+      "extents do not match: weight[3,5] gradient[3,5]; " + expected + "m, v");
+  check_parameter_error<float>(
+      States::plain, [](AdamWParameter& p) { p.gradient = {}; },
+      "extents do not match: weight[3,5] m[3,5] v[3,5]; " + expected + "gradient");
   check_parameter_error<bf16>(
       States::plain, [&](AdamWParameter& p) { p.master = one.ref(); },
       "extents do not match: weight[3,5] gradient[3,5] master[1] m[3,5] v[3,5]; expected master to have the "

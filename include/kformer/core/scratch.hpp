@@ -6,7 +6,7 @@
 #include <cstddef>
 
 /// \file
-/// The only memory that public functions may take by themselves.
+/// The only memory that public functions may allocate themselves.
 
 namespace kformer {
 

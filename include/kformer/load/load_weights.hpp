@@ -16,8 +16,8 @@
 
 namespace kformer {
 
-/// The formats of the matrices that a checkpoint stores quantised: `DecoderOptions::formats` of a decoder that
-/// keeps them so.
+/// The formats of the model's matrices that a checkpoint stores quantised: `DecoderOptions::formats` of a
+/// decoder that keeps them so.
 WeightFormats quantized_weights(const Checkpoint& checkpoint);
 
 /// Bytes of the largest weight that is quantised in the checkpoint and dense in the model.

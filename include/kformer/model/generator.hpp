@@ -16,7 +16,8 @@
 namespace kformer {
 
 /// Why a sequence gets no more tokens.
-/// `length`: `max_new_tokens`, or all positions of the decoder; `no_token`: no logit is a number above −∞.
+/// `length`: `max_new_tokens`, all positions of the decoder, or a cache without room for another token;
+/// `no_token`: every logit is NaN or −∞.
 enum class StopReason { none, end_of_text, length, caller, no_token };
 
 /// How text is generated.
@@ -26,7 +27,7 @@ struct GeneratorOptions {
   std::int64_t prefill_chunk = 512;         ///< most tokens of a prompt in one step
   bool share_prefix = true;                 ///< compute a common prefix of prompts once
   bool score_prompt = false;                ///< log-probabilities of the prompts' tokens too
-  bool recompute = false;                   ///< keep nothing between tokens: the oracle of every cache
+  bool recompute = false;                   ///< keep nothing between tokens: use it to check a cache
   std::vector<std::int32_t> end_of_text{};  ///< tokens that end a sequence
   SamplingOptions sampling{};               ///< how tokens are chosen; stream i belongs to sequence i
   std::int64_t repetition_window = 0;       ///< last tokens that the repetition penalty counts; 0: all
@@ -54,7 +55,8 @@ template <class Exec, Scalar T>
 class Generator {
  public:
   /// Books and allocates the memory of the steps besides decoder and cache, which must outlive the generator.
-  /// \throws DimensionMismatch if decoder or cache are too small for the options
+  /// \throws DimensionMismatch if a step of decoder or cache takes fewer sequences or tokens than the options
+  ///         ask for
   /// \throws NotSupported if a sampling option is out of range
   /// \throws OutOfMemory with the ledger
   Generator(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, const GeneratorOptions& options,
@@ -66,7 +68,7 @@ class Generator {
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
   /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, one has more tokens than the
-  ///         decoder has positions, or the generator or its cache has no memory
+  ///         decoder has positions or the cache has room for, or the generator or its cache has no memory
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
              const std::function<bool()>& stop = {});
 
@@ -87,6 +89,7 @@ class Generator {
   std::vector<std::vector<double>> step_logits(const Exec& exec) const;
 
   /// The logits after the last token of every sequence; the cache has seen that token then.
+  /// \throws NotSupported if the cache has no room for them
   std::vector<std::vector<double>> final_logits(const Exec& exec);
 
   /// Tokens that went through the model since `start`; those that sequences share count once.
@@ -105,6 +108,8 @@ class Generator {
   std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
   void score_prompt(const Exec& exec, GeneratedSequence& sequence, std::size_t from, std::size_t count);
   void feed(const Exec& exec, std::span<const std::int64_t> new_tokens, std::span<const std::int32_t> ids);
+  void require_room(std::size_t prompt, std::size_t from);
+  void end_where_full();
   void feed_last(const Exec& exec);
   void sample_tokens(const Exec& exec);
   void upload_history(const Exec& exec);

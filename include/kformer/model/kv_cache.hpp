@@ -21,7 +21,7 @@
 
 namespace kformer {
 
-/// What a cache must hold. A member that is not of the kind is not read.
+/// What a cache must hold. Members marked with another kind are ignored.
 struct KvCacheOptions {
   KvCacheKind kind = KvCacheKind::contiguous;  ///< keys and values to keep
   std::int64_t num_layers = 0;                 ///< layers of the model
@@ -110,6 +110,11 @@ class KvCache {
   /// The options of the cache, with defaults in place of 0.
   const KvCacheOptions& options() const { return m_options; }
 
+  /// Whether more tokens fit, in one step or several: never less than `begin_step` takes.
+  /// \param new_tokens for each sequence how many more tokens
+  /// \throws NotSupported if there is not one number for each sequence
+  bool has_room(std::span<const std::int64_t> new_tokens) const;
+
   /// Opens a step and reserves room for it.
   /// \param exec       the instance
   /// \param new_tokens for each sequence how many tokens it gets, 0 if it is done; at most `max_step_tokens`
@@ -164,7 +169,7 @@ class KvCache {
   KvCache(const LlamaConfig& config, const KvCacheOptions& options, Ledger& ledger);
 
   /// The reason why the tokens of a step do not fit, and what to do; empty if they fit.
-  virtual std::string refuse_step(std::span<const std::int64_t>) { return {}; }
+  virtual std::string refuse_step(std::span<const std::int64_t>) const { return {}; }
   /// Why a sequence cannot be cut to a length, and what to do; empty if it can.
   virtual std::string refuse_truncation(std::int64_t, std::int64_t) const { return {}; }
   /// Makes room for the step that is being opened.
@@ -206,6 +211,7 @@ class KvCache {
  private:
   void require_closed(const char* function) const;
   void require_sequence(const char* function, std::int64_t sequence) const;
+  void require_counts(const char* function, std::span<const std::int64_t> new_tokens) const;
 
   MemoryBlock<memory_space> m_scratch;
   Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> m_workspace;

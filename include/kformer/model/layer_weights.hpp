@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ struct ParameterRows {
 std::vector<ParameterRows> qkv_parameters(const LlamaConfig& config, const char* suffix);
 /// The parameters in the fused projection of gate and up.
 std::vector<ParameterRows> gate_up_parameters(const LlamaConfig& config);
+/// The published names of a model's matrices.
+std::set<std::string, std::less<>> matrix_names(const LlamaConfig& config);
 
 }  // namespace Impl
 

@@ -63,8 +63,8 @@ class LlamaModel {
   /// \throws OutOfMemory with the ledger
   LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger);
 
-  /// The same with a schedule, which decides instead of `options.recompute`. It is no option of a layer: it follows
-  /// the ledger. A `Trainer` has it in its options.
+  /// The same with a schedule, which decides instead of `options.recompute`. The schedule is the last argument
+  /// because it belongs to the model, not to a layer. A `Trainer` has it in its options.
   /// \param config   the model's extents
   /// \param shape    the tokens it will work on
   /// \param options  how attention is computed, whether there will be a backward, …
@@ -139,7 +139,7 @@ class LlamaModel {
 
   /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated, or
   /// overwritten without `LayerOptions::accumulate`: then they last until the next `forward`.
-  /// Once per `forward`; the hidden states that `logits` and `loss` read may be gone afterwards.
+  /// Once per `forward`; the hidden states that `logits` and `loss` read are gone afterwards.
   /// \param exec    the instance
   /// \param ids     (batch · seq), int32, as passed to `forward`
   /// \param targets (batch · seq), int32, as of `loss`

@@ -32,7 +32,7 @@ struct TrainerOptions {
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
 };
 
-/// What a step of training did. Numbers are of the weights before the update.
+/// What a step of training did. All numbers refer to the weights before the update.
 struct StepReport {
   std::int64_t step = 0;     ///< from 0; steps that were skipped count
   double loss = 0;           ///< mean over the target tokens, in nats; NaN if there is none

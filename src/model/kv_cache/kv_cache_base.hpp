@@ -82,12 +82,25 @@ void KvCache<Exec, T>::require_sequence(const char* function, std::int64_t seque
 }
 
 template <class Exec, Scalar T>
+void KvCache<Exec, T>::require_counts(const char* function, std::span<const std::int64_t> new_tokens) const {
+  require(static_cast<std::int64_t>(new_tokens.size()) == m_options.batch, function,
+          "new_tokens has " + std::to_string(new_tokens.size()) + " numbers, expected " +
+              std::to_string(m_options.batch) + ", one for each sequence of the batch");
+}
+
+template <class Exec, Scalar T>
+bool KvCache<Exec, T>::has_room(std::span<const std::int64_t> new_tokens) const {
+  require_counts("has_room", new_tokens);
+  for (std::int64_t s = 0; s < m_options.batch; ++s)
+    if (m_options.capacity > 0 && new_tokens[s] > m_options.capacity - length(s)) return false;
+  return refuse_step(new_tokens).empty();
+}
+
+template <class Exec, Scalar T>
 void KvCache<Exec, T>::begin_step(const Exec& exec, std::span<const std::int64_t> new_tokens) {
   require_closed("begin_step");
   Impl::require_allocated("KvCache::begin_step", "the cache", m_scratch.data(), m_scratch.bytes());
-  require(static_cast<std::int64_t>(new_tokens.size()) == m_options.batch, "begin_step",
-          std::to_string(new_tokens.size()) + " numbers of new tokens for a batch of " +
-              std::to_string(m_options.batch));
+  require_counts("begin_step", new_tokens);
   for (std::int64_t s = 0; s < m_options.batch; ++s) {
     const std::int64_t count = new_tokens[s];
     const std::string sequence = "sequence " + std::to_string(s);
@@ -120,7 +133,8 @@ void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstT
                               const AttentionOptions& given) {
   require(m_open, "attend", "no step is open; call begin_step first");
   require(layer >= 0 && layer < m_options.num_layers, "attend",
-          "there is no layer " + std::to_string(layer) + " of " + std::to_string(m_options.num_layers));
+          "layer " + std::to_string(layer) + " is outside the " + std::to_string(m_options.num_layers) +
+              " layers of the cache; expected 0 to " + std::to_string(m_options.num_layers - 1));
   require(given.window >= 0, "attend", "window must not be negative, got " + std::to_string(given.window));
   const Operands all(
       "KvCache::attend",

@@ -29,13 +29,17 @@ class PageTables {
   /// Pages to copy when each sequence `s` writes to its page number `written(s)`, none if that is negative: of
   /// the owners of a page the last one may keep it.
   template <class F>
-  std::int64_t copies_needed(F written) {
+  std::int64_t copies_needed(F written) const {
     std::int64_t copies = 0;
     const auto sequences = static_cast<std::int64_t>(m_tables.size());
-    for (std::int64_t s = 0; s < sequences; ++s)
-      if (const std::int64_t n = written(s); n >= 0 && m_owners[at(s, n)]-- > 1) ++copies;
-    for (std::int64_t s = 0; s < sequences; ++s)
-      if (const std::int64_t n = written(s); n >= 0) ++m_owners[at(s, n)];
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      const std::int64_t n = written(s);
+      if (n < 0 || !shared(s, n)) continue;
+      std::int64_t owners = m_owners[at(s, n)];
+      for (std::int64_t r = 0; r < s; ++r)
+        if (const std::int64_t m = written(r); m >= 0 && at(r, m) == at(s, n)) --owners;
+      if (owners > 1) ++copies;
+    }
     return copies;
   }
 

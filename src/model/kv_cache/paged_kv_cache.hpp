@@ -42,7 +42,7 @@ class PagedKvCache final : public PooledKvCache<Exec, T> {
     return length % m_options.page_tokens == 0 ? -1 : length / m_options.page_tokens;
   }
 
-  std::string refuse_step(std::span<const std::int64_t> new_tokens) override {
+  std::string refuse_step(std::span<const std::int64_t> new_tokens) const override {
     std::int64_t needed = 0;
     for (std::int64_t s = 0; s < m_options.batch; ++s)
       if (new_tokens[s] > 0) needed += pages_of(m_lengths[s] + new_tokens[s]) - m_pages.count(s);

@@ -75,8 +75,12 @@ void check_parameter(const char* function, std::size_t i, const AdamWParameter& 
   const Operands all = arrays_of(function, i, p);
   const auto fits = [&](const TensorRef& x) { return x.same_extents(weight); };
   const bool has_16_bits = size_of(weight.dtype) == 2;
+  std::string missing;
+  for (const auto& [role, ref] :
+       {std::pair("gradient", &p.gradient), std::pair("m", &p.m), std::pair("v", &p.v)})
+    if (!ref->present()) missing += (missing.empty() ? "; missing: " : ", ") + std::string(role);
   all.require_extents(weight.present() && fits(p.gradient) && fits(p.m) && fits(p.v),
-                      "gradient, m and v to have the extents of weight")
+                      "gradient, m and v to have the extents of weight" + missing)
       .require_option(
           weight.dtype != DType::i32 && weight.dtype != DType::u8,
           std::string("weight is stored as ") + to_string(weight.dtype) + "; use f32, bf16, f16 or f64")
