@@ -395,15 +395,13 @@ BOOST_AUTO_TEST_CASE(a_decoder_that_was_moved_from_is_refused) {
   LlamaDecoder<Exec, float> from(small_model(), {}, *run.ledger);
   const LlamaDecoder<Exec, float> to = std::move(from);
   const TestTensor<Exec, std::int32_t> one({1});
-  const auto refused = [](auto call, const std::string& function) {
-    check_error<NotSupported>(call,
-                              "kformer::LlamaDecoder::" + function +
-                                  ": the object was moved from and has no memory; use the one it was moved to");
-  };
-  refused([&] { from.prepare(Exec()); }, "prepare");
-  refused([&] { from.weights(); }, "weights");
-  refused([&] { from.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); }, "step");
-  refused([&] { from.logits(Exec(), one.view<1>()); }, "logits");
+  const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
+  check_error<NotSupported>([&] { from.prepare(Exec()); }, "kformer::LlamaDecoder::prepare" + gone);
+  check_error<NotSupported>([&] { from.weights(); }, "kformer::LlamaDecoder::weights" + gone);
+  check_error<NotSupported>([&] { from.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
+                            "kformer::LlamaDecoder::step" + gone);
+  check_error<NotSupported>([&] { from.logits(Exec(), one.view<1>()); },
+                            "kformer::LlamaDecoder::logits" + gone);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_only_counted_is_refused) {
