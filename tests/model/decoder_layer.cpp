@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<DimensionMismatch>([&] { DecoderLayer<Exec, float>(small_config(), {-1, 7}, {}, *ledger); },
                                  "kformer::DecoderLayer: batch is -1; it must not be negative");
   DecoderLayer<Exec, float> from(small_config(), {2, 7}, {}, *ledger);
-  const DecoderLayer<Exec, float> to = std::move(from);
+  const DecoderLayer<Exec, float> to = moved_out_of(from);
   const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
   check_error<NotSupported>([&] { from.prepare(Exec()); }, "kformer::DecoderLayer::prepare" + gone);
   check_error<NotSupported>([&] { from.forward(Exec(), x14.view<2>(), x14.view<2>()); },

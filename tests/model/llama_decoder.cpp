@@ -393,7 +393,7 @@ BOOST_AUTO_TEST_CASE(a_decoder_that_was_moved_from_is_refused) {
   const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
   Decoding<float> run(inputs, {.max_rows = 4, .max_logit_rows = 1, .max_positions = 16}, {});
   LlamaDecoder<Exec, float> from(small_model(), {}, *run.ledger);
-  const LlamaDecoder<Exec, float> to = std::move(from);
+  const LlamaDecoder<Exec, float> to = moved_out_of(from);
   const TestTensor<Exec, std::int32_t> one({1});
   const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
   check_error<NotSupported>([&] { from.prepare(Exec()); }, "kformer::LlamaDecoder::prepare" + gone);

@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_was_moved_from_is_refused) {
   const TestTensor<Exec, std::int32_t> ids({3});
   const TestTensor<Exec, float> numbers({3});
   from.forward(Exec(), ids.view<1>());
-  LlamaModel<Exec, float> to = std::move(from);
+  LlamaModel<Exec, float> to = moved_out_of(from);
   const auto refused = [](auto call, const std::string& function) {
     check_error<NotSupported>(call,
                               "kformer::LlamaModel::" + function +

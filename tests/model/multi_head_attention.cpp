@@ -340,7 +340,7 @@ BOOST_AUTO_TEST_CASE(backward_must_be_of_the_kind_of_forward) {
 BOOST_AUTO_TEST_CASE(a_module_that_was_moved_from_is_refused) {
   Module<float> m(cases()[0]);
   m.forward();
-  MultiHeadAttention<Exec, float> moved = std::move(m.module);
+  MultiHeadAttention<Exec, float> moved = moved_out_of(m.module);
   const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
   check_error<NotSupported>([&] { m.forward(); }, "kformer::MultiHeadAttention::forward" + gone);
   check_error<NotSupported>([&] { m.backward(); }, "kformer::MultiHeadAttention::backward" + gone);

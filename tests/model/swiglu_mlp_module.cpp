@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_fused_block, T, Scalars) {
 BOOST_AUTO_TEST_CASE(a_module_that_was_moved_from_is_refused) {
   Module<float> m(3, 8, 5);
   m.forward();
-  const SwigluMlp<Exec, float> moved = std::move(m.module);
+  const SwigluMlp<Exec, float> moved = moved_out_of(m.module);
   const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";
   check_error<NotSupported>([&] { m.forward(); }, "kformer::SwigluMlp::forward" + gone);
   check_error<NotSupported>([&] { m.backward(); }, "kformer::SwigluMlp::backward" + gone);

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <string>
+#include <utility>
 
 namespace kformer::Testing {
 
@@ -16,6 +17,12 @@ void check_error(F call, const std::string& text) {
   } catch (const E& error) {
     BOOST_TEST(error.what() == text);
   }
+}
+
+/// What `from` was, which is moved from. Checks of the sources, which report a use after a move, do not see this one.
+template <class T>
+T moved_out_of(T& from) {
+  return std::move(from);
 }
 
 }  // namespace kformer::Testing

@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(an_optimizer_that_was_moved_from_is_refused) {
   const auto ledger = Ledger::create();
   Optimizer<Exec, float> from(model.parameters(), {}, *ledger);
   from.prepare(Exec());
-  Optimizer<Exec, float> to = std::move(from);
+  Optimizer<Exec, float> to = moved_out_of(from);
   const auto refused = [](auto call, const std::string& function) {
     check_error<NotSupported>(call,
                               "kformer::Optimizer::" + function +

@@ -11,7 +11,8 @@ namespace kformer {
 
 /// A type of numbers that the library does not compute with, by its name in files: `I64`, `BOOL`, `F8_E4M3`.
 struct OtherType {
-  std::string name;
+  std::string name;  ///< as in the file
+  /// Whether both have the same name.
   friend bool operator==(const OtherType&, const OtherType&) = default;
 };
 
