@@ -28,8 +28,8 @@ void Impl::require_allocated(const char* function, std::string_view what, const 
     throw DimensionMismatch(std::string("kformer::") + function + ": " + std::string(what) + no_memory);
 }
 
-void Impl::require_extents_of_shape(const char* function,
-                                    std::initializer_list<std::pair<const char*, std::int64_t>> extents) {
+void Impl::require_not_negative(const char* function,
+                                std::initializer_list<std::pair<const char*, std::int64_t>> extents) {
   for (const auto& [name, extent] : extents)
     if (extent < 0)
       throw DimensionMismatch(std::string("kformer::") + function + ": " + name + " is " +

@@ -24,7 +24,7 @@ template <class Exec>
 inline constexpr bool is_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
 /// How often limits are sampled, for the table of the machine and beside a case.
-inline constexpr SamplingPlan thorough{.repeats = 5, .min_time_s = 0.02, .max_time_s = 2},
+inline constexpr SamplingPlan thorough{.repeats = 3, .min_time_s = 0.01, .max_time_s = 1},
     brief{.repeats = 2, .min_time_s = 0.003, .max_time_s = 0.2};
 
 /// Seconds of the best of a few calls, after a first one that loads what they need.

@@ -48,7 +48,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
                                     std::size_t scratch)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
-  Impl::require_extents_of_shape("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
+  Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   Impl::check_layer_options(options);
   LayerOptions others = options;
   if (share_with) others.recompute = share_with->m_options.recompute;
@@ -169,7 +169,7 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
-  m_guard.require("DecoderLayer::prepare");
+  m_guard.require("DecoderLayer", "prepare");
   if (!m_shared->tables_filled) rope_tables(exec, m_cos, m_sin, m_config.rope);
   m_shared->tables_filled = true;
   zero_gradients(exec);
@@ -178,13 +178,13 @@ void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
-  m_guard.require("DecoderLayer::parameters");
+  m_guard.require("DecoderLayer", "parameters");
   return layer_parameters(m_config, m_weight, trains() ? &m_gradient : nullptr);
 }
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
-  m_guard.require("DecoderLayer::zero_gradients");
+  m_guard.require("DecoderLayer", "zero_gradients");
   if (m_options.accumulate) clear_gradients(exec);
 }
 
@@ -196,7 +196,7 @@ void DecoderLayer<Exec, T>::clear_gradients(const Exec& exec) {
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y,
                                     const Packed& packed) {
-  m_guard.require("DecoderLayer::forward");
+  m_guard.require("DecoderLayer", "forward");
   if (!m_prepared)
     throw NotSupported(
         "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
@@ -240,7 +240,7 @@ void DecoderLayer<Exec, T>::save(const Exec& exec, const ConstMatrix& x, const P
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                      const Matrix& dx, const Packed& packed) {
-  m_guard.require("DecoderLayer::backward");
+  m_guard.require("DecoderLayer", "backward");
   if (!trains())
     throw NotSupported(
         "kformer::DecoderLayer::backward: the layer was made for inference and keeps nothing for backward; "

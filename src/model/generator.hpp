@@ -142,10 +142,15 @@ void Generator<Exec, T>::end_where_full() {
   const auto goes_on = [&](std::size_t s) { return m_sequences[s].stopped == StopReason::none; };
   for (std::size_t s = 0; s < m_sequences.size(); ++s)
     if (m_options.recompute && goes_on(s)) m_cache.reset(static_cast<std::int64_t>(s));
-  std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
+  std::vector<std::int64_t> wanted(static_cast<std::size_t>(m_cache.options().batch), 0);
+  for (std::size_t s = 0; s < m_sequences.size(); ++s)
+    if (goes_on(s))
+      wanted[s] = std::ssize(m_sequences[s].tokens) - m_cache.length(static_cast<std::int64_t>(s));
+  if (m_cache.has_room(wanted)) return;  // as nearly always, after one count of the pages
+  std::vector<std::int64_t> new_tokens(wanted.size(), 0);
   for (std::size_t s = 0; s < m_sequences.size(); ++s) {
     if (!goes_on(s)) continue;
-    new_tokens[s] = std::ssize(m_sequences[s].tokens) - m_cache.length(static_cast<std::int64_t>(s));
+    new_tokens[s] = wanted[s];
     if (m_cache.has_room(new_tokens)) continue;
     new_tokens[s] = 0;
     m_sequences[s].stopped = StopReason::length;

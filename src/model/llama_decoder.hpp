@@ -151,7 +151,7 @@ std::size_t LlamaDecoder<Exec, T>::product_workspace_bytes() const {
 
 template <class Exec, Scalar T>
 std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
-  m_guard.require("LlamaDecoder::weights");
+  m_guard.require("LlamaDecoder", "weights");
   std::vector<WeightSlot> all;
   const auto vector = [&](const std::string& name, const auto& view, std::int64_t first, std::int64_t count) {
     all.push_back({name, Impl::rows_of(tensor_ref(view), first, count), {}});
@@ -191,7 +191,7 @@ void LlamaDecoder<Exec, T>::require_rows(const char* function, std::size_t rows,
 
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
-  m_guard.require("LlamaDecoder::prepare");
+  m_guard.require("LlamaDecoder", "prepare");
   rope_tables(exec, m_cos, m_sin, m_config.rope);
   m_prepared = true;
 }
@@ -199,7 +199,7 @@ void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const Integers& positions,
                                  KvCache<Exec, T>& cache) {
-  m_guard.require("LlamaDecoder::step");
+  m_guard.require("LlamaDecoder", "step");
   if (!m_prepared)
     throw NotSupported(
         "kformer::LlamaDecoder::step: the rotary tables are empty; call prepare(exec) once, before the first "
@@ -327,7 +327,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
 
 template <class Exec, Scalar T>
 typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec& exec, const Integers& rows) {
-  m_guard.require("LlamaDecoder::logits");
+  m_guard.require("LlamaDecoder", "logits");
   if (m_step_rows < 0)
     throw NotSupported("kformer::LlamaDecoder::logits: there are no hidden states; call step first");
   require_rows("logits", rows.extent(0), m_options.max_logit_rows);

@@ -30,7 +30,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
                                 Ledger& ledger, const RecomputeSchedule& schedule)
     : m_config(config), m_shape(shape), m_options(options), m_schedule(schedule) {
   config.check_model();
-  Impl::require_extents_of_shape("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
+  Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
   add_layers(ledger);
   place_ends(ledger, MemoryClass::weights, m_weight);
@@ -126,7 +126,7 @@ void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::prepare(const Exec& exec) {
-  m_guard.require("LlamaModel::prepare");
+  m_guard.require("LlamaModel", "prepare");
   for (auto& layer : m_layers) layer.prepare(exec);
   if (m_options.accumulate) clear_gradients_of_ends(exec);
   m_prepared = true;
@@ -134,7 +134,7 @@ void LlamaModel<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
-  m_guard.require("LlamaModel::parameters");
+  m_guard.require("LlamaModel", "parameters");
   const auto gradient = [&](const auto& view) { return trains() ? tensor_ref(view) : TensorRef{}; };
   std::vector<Parameter> all{
       {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
@@ -151,7 +151,7 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
-  m_guard.require("LlamaModel::zero_gradients");
+  m_guard.require("LlamaModel", "zero_gradients");
   if (!m_options.accumulate) return;
   for (auto& layer : m_layers) layer.zero_gradients(exec);
   clear_gradients_of_ends(exec);
@@ -165,7 +165,7 @@ void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_prepared(const char* function) const {
-  m_guard.require(std::string("LlamaModel::") + function);
+  m_guard.require("LlamaModel", function);
   if (!m_prepared)
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the rotary tables are empty; call prepare(exec) once, before the first forward");
@@ -173,7 +173,7 @@ void LlamaModel<Exec, T>::require_prepared(const char* function) const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_forward(const char* function) const {
-  m_guard.require(std::string("LlamaModel::") + function);
+  m_guard.require("LlamaModel", function);
   if (!m_has_hidden)
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": there are no hidden states; call forward(exec, ids) first");
@@ -181,7 +181,7 @@ void LlamaModel<Exec, T>::require_forward(const char* function) const {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const char* forward) const {
-  m_guard.require(std::string("LlamaModel::") + function);
+  m_guard.require("LlamaModel", function);
   if (!trains())
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the model was made for inference and keeps nothing for backward; "

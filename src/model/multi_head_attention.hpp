@@ -32,7 +32,7 @@ MultiHeadAttention<Exec, T>::MultiHeadAttention(const MultiHeadAttentionConfig& 
                                                 const MultiHeadAttentionShape& shape, const Weights& weights,
                                                 Ledger& ledger)
     : m_config(config.checked()), m_shape(shape), m_weight(weights) {
-  Impl::require_extents_of_shape(
+  Impl::require_not_negative(
       "MultiHeadAttention",
       {{"batch", shape.batch}, {"seq_len", shape.seq_len}, {"context_len", shape.context_len}});
   if (m_shape.context_len == 0) m_shape.context_len = m_shape.seq_len;
@@ -118,7 +118,7 @@ std::size_t MultiHeadAttention<Exec, T>::attention_workspace_bytes() const {
 
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::prepare(const Exec& exec) {
-  m_guard.require("MultiHeadAttention::prepare");
+  m_guard.require("MultiHeadAttention", "prepare");
   if (m_config.rope) rope_tables(exec, m_cos, m_sin, *m_config.rope);
   m_prepared = true;
 }
@@ -149,7 +149,7 @@ void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const Con
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                           const Matrix& y) {
-  m_guard.require("MultiHeadAttention::forward");
+  m_guard.require("MultiHeadAttention", "forward");
   if (m_config.rope && !m_prepared)
     throw NotSupported(
         "kformer::MultiHeadAttention::forward: the rotary tables are empty; call prepare(exec) once, before "
@@ -249,7 +249,7 @@ void MultiHeadAttention<Exec, T>::require_gradients(const BackwardOperands& oper
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::begin_backward(const Exec& exec, const BackwardOperands& operands,
                                                  bool with_functor) {
-  m_guard.require("MultiHeadAttention::backward");
+  m_guard.require("MultiHeadAttention", "backward");
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::MultiHeadAttention::backward: the module was made for inference and has no workspace for "

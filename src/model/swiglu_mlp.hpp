@@ -66,7 +66,7 @@ void SwigluMlp<Exec, T>::place(Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const Matrix& y) {
-  m_guard.require("SwigluMlp::forward");
+  m_guard.require("SwigluMlp", "forward");
   Impl::require_views("SwigluMlp::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
                       {m_rows, m_config.hidden_size});
   Impl::require_output("SwigluMlp::forward", m_config.mode, x, {}, y);
@@ -86,7 +86,7 @@ void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const M
 template <class Exec, Scalar T>
 void SwigluMlp<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
                                   const Matrix& dx, const Gradients& gradients) {
-  m_guard.require("SwigluMlp::backward");
+  m_guard.require("SwigluMlp", "backward");
   if (m_config.mode != LayerMode::training)
     throw NotSupported(
         "kformer::SwigluMlp::backward: the module was made for inference and keeps nothing for backward; "

@@ -237,8 +237,8 @@ class Interruption:
 
     def start(self):
         """Starts a run that takes long, and returns it when two cases are finished."""
-        self.deck('seq_len = [4, 5, 6, 7, 8, 9, 10, 11]\nimpl = ["standard", "flash"]\n')
-        command = [self.PROGRAM, "deck.toml", "--set", "timing.repeats=50", "--set", "timing.min_time_s=0.02"]
+        self.deck('seq_len = [4, 5, 6, 7, 8, 9, 10, 11]\nimpl = ["standard", "flash"]\nexecution_space = "default"\n')
+        command = [self.PROGRAM, "deck.toml", "--set", "timing.repeats=20", "--set", "timing.min_time_s=0.02"]
         run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.kill)

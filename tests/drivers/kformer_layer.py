@@ -123,8 +123,8 @@ execution_space = "default"
         self.deck('impl = "flash"\ndtype = "f32"\nseq_len = 32\nexecution_space = "default"\ndirection = "forward"\n')
         shares = []
         for kernels in ["", "linear:reference"]:
-            self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=512",
-                            "--set", "model.intermediate_size=2048", "--set", "timing.repeats=5", KFORMER_KERNEL=kernels)
+            self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=256",
+                            "--set", "model.intermediate_size=1024", "--set", "timing.repeats=5", KFORMER_KERNEL=kernels)
             with h5py.File(self.folder / "deck.h5") as file:
                 self.check_limits(file["cases"])
                 # Of the fastest call: others may use the machine.

@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
       Case{2, 75, 113, 2, 1, 8, 8}.causal().spread(5),
       Case{4, 5, 7, 4, 2, 0, 64},
       Case{1, 5, 7, 2, 1, 8, 0},
-      Case{1, 1025, 1025, 1, 1, 8, 8}.causal(),
+      Case{1, 521, 521, 1, 1, 8, 8}.causal(),
       Case{1, 75, 1025, 4, 1, 16, 16}.causal().window(300),
   });
 }
@@ -47,16 +47,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Scalars) {
   test_both<T>(cases);
 }
 
+// Forward has kernels of its own for these. To backward they are rows like any others: two will do.
 BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
+  for (const Case& c : {
+           Case{1, 1, 2999, 8, 8, 32, 32}.causal(),
+           Case{1, 1, 3000, 4, 1, 128, 128}.causal(),
+           Case{2, 1, 1025, 8, 1, 64, 64}.window(300),
+           Case{1, 2, 1025, 8, 1, 40, 24}.causal(),
+           Case{1, 3, 513, 16, 2, 64, 64}.causal().sinks(),
+           Case{1, 4, 513, 8, 1, 80, 80}.causal().softcap(2),
+           Case{2, 4, 301, 8, 2, 100, 36}.causal(),
+           Case{4, 1, 139, 5, 1, 17, 31}.window(77),
+       }) {
+    AttentionTensors<T> t(c);
+    check_forward(kernels<Impl::AttentionForward, Exec>(), t);
+  }
   test_both<T>({
-      Case{1, 1, 2999, 8, 8, 32, 32}.causal(),
-      Case{1, 1, 3000, 4, 1, 128, 128}.causal(),
-      Case{2, 1, 1025, 8, 1, 64, 64}.window(300),
-      Case{1, 2, 1025, 8, 1, 40, 24}.causal(),
-      Case{1, 3, 513, 16, 2, 64, 64}.causal().sinks(),
-      Case{1, 4, 513, 8, 1, 80, 80}.causal().softcap(2),
-      Case{2, 4, 301, 8, 2, 100, 36}.causal(),
-      Case{4, 1, 139, 5, 1, 17, 31}.window(77),
       Case{1, 4, 777, 8, 2, 32, 32}.alibi().constant_bias(Bias::full),
       Case{1, 1, 1, 8, 1, 32, 32}.packed({1, 2, 1, 0, 1}, {513, 700, 1, 40, 0}).causal(),
   });
@@ -66,9 +72,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_odd_head_ratios, T, Scalars) {
   for (const double scale : {0.3, -0.7})
     test_both<T>({
-        Case{1, 130, 200, 6, 2, 24, 24}.scale(scale),
-        Case{1, 140, 140, 5, 1, 40, 24}.causal().window(70).scale(scale),
-        Case{1, 75, 200, 5, 1, 24, 40}.scale(scale).softcap(2).alibi(),
+        Case{1, 75, 140, 6, 2, 24, 24}.scale(scale),
+        Case{1, 140, 140, 3, 1, 40, 24}.causal().window(70).scale(scale),
+        Case{1, 75, 140, 5, 1, 24, 40}.scale(scale).softcap(2).alibi(),
         Case{1, 75, 140, 6, 2, 16, 16}.scale(scale).bias(Bias::full),
         Case{1, 75, 140, 10, 2, 16, 16}.causal().scale(scale).sinks(),
         Case{4, 2, 300, 6, 2, 24, 24}.causal().scale(scale),

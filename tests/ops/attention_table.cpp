@@ -20,8 +20,8 @@ struct Row {
   Case c;
 };
 
-const Case base{4, 66, 70, 16, 4, 8, 8};
-const Case packed_base = Case{1, 0, 0, 32, 8, 8, 8}.packed({40, 0, 26}, {40, 3, 27});
+const Case base{2, 66, 70, 8, 2, 8, 8};
+const Case packed_base = Case{1, 0, 0, 8, 2, 8, 8}.packed({40, 0, 26}, {40, 3, 27});
 
 const std::vector<Row> rows{
     {"no option", base},

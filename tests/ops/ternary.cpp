@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_not_finite_become_nan_and_zeros_stay) {
 /// All codes of the weights and all codes of the activations at an extreme.
 void check_extremes(QuantizedFormat format, std::int64_t in, int byte, int sign, double weight_value) {
   constexpr std::int64_t out = 3;
-  for (const std::int64_t rows : {1, 4, 5}) {
+  for (const std::int64_t rows : {1, 5}) {
     QuantizedWeights weight(format, out, in);
     const auto block = static_cast<std::size_t>(bytes_per_block(format));
     weight.bytes.fill([&](std::size_t i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kformer/core/error.hpp"
@@ -22,11 +23,12 @@ class MoveGuard {
   MoveGuard& operator=(const MoveGuard&) = delete;
   ~MoveGuard() = default;
 
-  /// \param function the public function, without `kformer::`
+  /// \param type     the name of the object's class
+  /// \param function the member that was called
   /// \throws NotSupported if the object was moved from
-  void require(const std::string& function) const {
+  void require(std::string_view type, std::string_view function) const {
     if (!m_here)
-      throw NotSupported("kformer::" + function +
+      throw NotSupported("kformer::" + std::string(type) + "::" + std::string(function) +
                          ": the object was moved from and has no memory; use the one it was moved to");
   }
 

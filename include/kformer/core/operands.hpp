@@ -93,8 +93,8 @@ void require_allocated(const char* function, std::string_view what, const void* 
 /// Requires that none of the named extents is negative.
 /// \param function the public function's name without namespace
 /// \throws DimensionMismatch
-void require_extents_of_shape(const char* function,
-                              std::initializer_list<std::pair<const char*, std::int64_t>> extents);
+void require_not_negative(const char* function,
+                          std::initializer_list<std::pair<const char*, std::int64_t>> extents);
 }  // namespace Impl
 
 }  // namespace kformer

@@ -202,7 +202,7 @@ AdamWOptions Optimizer<Exec, T>::adamw_options(double learning_rate) const {
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::prepare(const Exec& exec) {
-  m_guard.require("Optimizer::prepare");
+  m_guard.require("Optimizer", "prepare");
   Impl::require_allocated("Optimizer::prepare", "the optimizer", m_block.data(), m_block.bytes());
   for (const AdamWParameter& p : m_parameters)
     Impl::require_allocated("Optimizer::prepare", p.name, p.weight.data,
@@ -218,7 +218,7 @@ void Optimizer<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::require_prepared(const char* function) const {
-  m_guard.require(std::string("Optimizer::") + function);
+  m_guard.require("Optimizer", function);
   if (!m_prepared)
     throw NotSupported(std::string("kformer::Optimizer::") + function +
                        ": the states are undefined; call prepare(exec) once, after the weights were written");

@@ -135,13 +135,13 @@ void AttentionBackward::check() const {
 
 AttentionForward planned_attention_forward(const AttentionShape& s, const AttentionOptions& options,
                                            const AttentionExtraRefs& extras) {
-  require_extents_of_shape("AttentionShape", {{"batch", s.batch},
-                                              {"q_len", s.q_len},
-                                              {"kv_len", s.kv_len},
-                                              {"q_heads", s.q_heads},
-                                              {"kv_heads", s.kv_heads},
-                                              {"head_dim", s.head_dim},
-                                              {"v_head_dim", s.v_head_dim}});
+  require_not_negative("AttentionShape", {{"batch", s.batch},
+                                          {"q_len", s.q_len},
+                                          {"kv_len", s.kv_len},
+                                          {"q_heads", s.q_heads},
+                                          {"kv_heads", s.kv_heads},
+                                          {"head_dim", s.head_dim},
+                                          {"v_head_dim", s.v_head_dim}});
   return {packed(s.dtype, {s.batch, s.q_len, s.q_heads, s.head_dim}),
           packed(s.dtype, {s.batch, s.kv_len, s.kv_heads, s.head_dim}),
           packed(s.dtype, {s.batch, s.kv_len, s.kv_heads, s.v_head_dim}),
