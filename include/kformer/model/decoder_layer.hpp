@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "kformer/core/arguments.hpp"
 #include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
+#include "kformer/model/passed_operand.hpp"
 
 /// \file
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
@@ -98,11 +98,10 @@ class DecoderLayer {
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y,
                const PackedTokens<memory_space>& packed = {});
 
-  /// Refused at compile time: y cannot be written.
-  template <ConstView Y>
-  void forward(const Exec&, const ConstMatrix&, const Y&, const PackedTokens<memory_space>& = {}) {
-    Impl::require_writable<Y>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
+               const Impl::Passed<Impl::Role::y, Matrix>&, const PackedTokens<memory_space>& = {}) {}
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
   /// accumulated, or overwritten without `LayerOptions::accumulate`.
@@ -116,12 +115,11 @@ class DecoderLayer {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const PackedTokens<memory_space>& packed = {});
 
-  /// Refused at compile time: dx cannot be written.
-  template <ConstView DX>
-  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&,
-                const PackedTokens<memory_space>& = {}) {
-    Impl::require_writable<DX>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
+                const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
+                const PackedTokens<memory_space>& = {}) {}
 
  private:
   using C = compute_t<T>;

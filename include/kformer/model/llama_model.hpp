@@ -97,6 +97,11 @@ class LlamaModel {
   /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const Tokens& ids, const PackedTokens<memory_space>& packed = {});
 
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward(const Exec&, const Impl::Passed<Impl::Role::ids, Tokens>&,
+               const PackedTokens<memory_space>& = {}) {}
+
   /// The same with hidden states of the caller's own, such as embeddings of an image, in place of x_0.
   /// \param exec   the instance
   /// \param x      (batch · seq, hidden), T; copied
@@ -105,6 +110,11 @@ class LlamaModel {
   /// \throws DimensionMismatch if extents do not match
   void forward_embedded(const Exec& exec, const ConstMatrix& x, const PackedTokens<memory_space>& packed = {});
 
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward_embedded(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
+                        const PackedTokens<memory_space>& = {}) {}
+
   /// Scores of every token for every word, of the last forward.
   /// \param exec   the instance
   /// \param logits (batch · seq, vocab_size), T, overwritten
@@ -112,11 +122,9 @@ class LlamaModel {
   /// \throws DimensionMismatch if extents do not match
   void logits(const Exec& exec, const Matrix& logits);
 
-  /// Refused at compile time: logits cannot be written.
-  template <ConstView L>
-  void logits(const Exec&, const L&) {
-    Impl::require_writable<L>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void logits(const Exec&, const Impl::Passed<Impl::Role::logits, Matrix>&) {}
 
   /// The same of one token.
   /// \param exec   the instance
@@ -125,6 +133,10 @@ class LlamaModel {
   /// \throws NotSupported if there was no forward
   /// \throws DimensionMismatch if the token is out of range, or extents do not match
   void logits(const Exec& exec, std::int64_t token, const Matrix& logits);
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void logits(const Exec&, std::int64_t, const Impl::Passed<Impl::Role::logits, Matrix>&) {}
 
   /// The cross-entropy of every token, of the last forward.
   /// \param exec    the instance
@@ -136,6 +148,11 @@ class LlamaModel {
   /// \throws DimensionMismatch if extents do not match
   void loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
             const CrossEntropyOptions& options = {});
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void loss(const Exec&, const Impl::Passed<Impl::Role::targets, Tokens>&,
+            const Impl::Passed<Impl::Role::loss, TokenNumbers>&, const CrossEntropyOptions& = {}) {}
 
   /// Gradients of `Σ dloss · loss`, after `forward` of the same tokens; parameter gradients are accumulated, or
   /// overwritten without `LayerOptions::accumulate`: then they last until the next `forward`.
@@ -152,6 +169,13 @@ class LlamaModel {
   void backward(const Exec& exec, const Tokens& ids, const Tokens& targets, const ConstTokenNumbers& dloss,
                 const TokenNumbers& loss, const CrossEntropyOptions& options = {});
 
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward(const Exec&, const Impl::Passed<Impl::Role::ids, Tokens>&,
+                const Impl::Passed<Impl::Role::targets, Tokens>&,
+                const Impl::Passed<Impl::Role::dloss, ConstTokenNumbers>&,
+                const Impl::Passed<Impl::Role::loss, TokenNumbers>&, const CrossEntropyOptions& = {}) {}
+
   /// The same after `forward_embedded`: the gradient of x in place of that of the embedding.
   /// \param exec    the instance
   /// \param targets (batch · seq), int32, as of `loss`
@@ -164,6 +188,13 @@ class LlamaModel {
   /// \throws DimensionMismatch if extents do not match
   void backward_embedded(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
                          const TokenNumbers& loss, const Matrix& dx, const CrossEntropyOptions& options = {});
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward_embedded(const Exec&, const Impl::Passed<Impl::Role::targets, Tokens>&,
+                         const Impl::Passed<Impl::Role::dloss, ConstTokenNumbers>&,
+                         const Impl::Passed<Impl::Role::loss, TokenNumbers>&,
+                         const Impl::Passed<Impl::Role::dx, Matrix>&, const CrossEntropyOptions& = {}) {}
 
   /// The extents.
   const LlamaConfig& config() const { return m_config; }

@@ -9,6 +9,7 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
+#include "kformer/model/passed_operand.hpp"
 #include "kformer/ops/attention.hpp"
 
 /// \file
@@ -60,6 +61,15 @@ struct MultiHeadAttentionViews {
   StridedVector<MemorySpace, U> o_bias{};  ///< (hidden)
 };
 
+namespace Impl {
+/// What was passed as `MultiHeadAttentionViews`.
+template <Role matrix, Role vector, class Views>
+struct PassedMultiHeadAttentionViews {
+  Passed<matrix, decltype(Views::q)> q, k, v, o;
+  Passed<vector, decltype(Views::q_bias)> q_bias{}, k_bias{}, v_bias{}, o_bias{};
+};
+}  // namespace Impl
+
 /// Multi-head attention of x to a context, or to x itself:
 ///
 ///     y = attention(rope(x W_qᵀ + b_q), rope(c W_kᵀ + b_k), c W_vᵀ + b_v) W_oᵀ + b_o.
@@ -91,6 +101,26 @@ class MultiHeadAttention {
   /// The gradients of the weights.
   using Gradients = MultiHeadAttentionViews<memory_space, C>;
 
+ private:
+  using PassedX = Impl::Passed<Impl::Role::x, ConstMatrix>;
+  using PassedContext = Impl::Passed<Impl::Role::context, ConstMatrix>;
+  using PassedY = Impl::Passed<Impl::Role::y, Matrix>;
+  using PassedDY = Impl::Passed<Impl::Role::dy, ConstMatrix>;
+  using PassedDX = Impl::Passed<Impl::Role::dx, Matrix>;
+  using PassedWeights =
+      Impl::PassedMultiHeadAttentionViews<Impl::Role::weight, Impl::Role::weight_bias, Weights>;
+  using PassedGradients =
+      Impl::PassedMultiHeadAttentionViews<Impl::Role::gradient, Impl::Role::gradient_bias, Gradients>;
+  struct PassedBackwardOperands {
+    PassedX x;
+    PassedContext context;
+    PassedDY dy;
+    PassedDX dx;
+    Impl::Passed<Impl::Role::dcontext, Matrix> dcontext;
+    PassedGradients gradients;
+  };
+
+ public:
   /// Operands of `backward` of attention to a context.
   struct BackwardOperands {
     ConstMatrix x;        ///< (batch · seq_len, hidden), T, as passed to `forward`
@@ -110,6 +140,12 @@ class MultiHeadAttention {
   /// \throws OutOfMemory with the ledger
   MultiHeadAttention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionShape& shape,
                      const Weights& weights, Ledger& ledger);
+
+  /// Refused at compile time: a weight does not fit.
+  template <class = void>
+  MultiHeadAttention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionShape& shape,
+                     const PassedWeights&, Ledger& ledger)
+      : MultiHeadAttention(config, shape, Weights(), ledger) {}
 
   /// Fills the rotary tables. With `rope`, call it once before `forward`; without, it has no effect.
   void prepare(const Exec& exec);
@@ -132,16 +168,12 @@ class MultiHeadAttention {
   /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
 
-  /// Refused at compile time: y cannot be written.
-  template <ConstView Y>
-  void forward(const Exec&, const ConstMatrix&, const Y&) {
-    Impl::require_writable<Y>();
-  }
-  /// Refused at compile time: y cannot be written.
-  template <ConstView Y>
-  void forward(const Exec&, const ConstMatrix&, const ConstMatrix&, const Y&) {
-    Impl::require_writable<Y>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward(const Exec&, const PassedX&, const PassedY&) {}
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward(const Exec&, const PassedX&, const PassedContext&, const PassedY&) {}
 
   /// Attention to a context under a functor of the caller's, as `attention_forward` with a functor: a mask, or
   /// a change of the scores. Include `kformer/ops/attention_functors.hpp`.
@@ -183,11 +215,9 @@ class MultiHeadAttention {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
-  /// Refused at compile time: dx cannot be written.
-  template <ConstView DX>
-  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&, const Gradients&) {
-    Impl::require_writable<DX>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward(const Exec&, const PassedX&, const PassedDY&, const PassedDX&, const PassedGradients&) {}
 
   /// Gradients of attention to a context, after `forward`, any number of times:
   ///
@@ -200,6 +230,10 @@ class MultiHeadAttention {
   ///         context, with a functor or without
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const BackwardOperands& operands);
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward(const Exec&, const PassedBackwardOperands&) {}
 
   /// Gradients of attention under a functor, as `attention_backward` with a functor.
   /// \throws NotSupported in inference, or if there was no `forward` of the same kind: of x alone or of a

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "kformer/core/arguments.hpp"
 #include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
+#include "kformer/model/passed_operand.hpp"
 
 /// \file
 /// The feed-forward block of Llama-like models (Shazeer, arXiv:2002.05202, eq. 6, FFN_SwiGLU), forward and
@@ -30,6 +30,14 @@ struct SwigluMlpViews {
   BlockMatrix<MemorySpace, U> up;    ///< (intermediate, hidden)
   BlockMatrix<MemorySpace, U> down;  ///< (hidden, intermediate)
 };
+
+namespace Impl {
+/// What was passed as `SwigluMlpViews`.
+template <Role matrix, class Views>
+struct PassedSwigluMlpViews {
+  Passed<matrix, decltype(Views::gate)> gate, up, down;
+};
+}  // namespace Impl
 
 /// The feed-forward block of Llama-like models:
 ///
@@ -69,6 +77,12 @@ class SwigluMlp {
   /// \throws OutOfMemory with the ledger
   SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, const Weights& weights, Ledger& ledger);
 
+  /// Refused at compile time: a weight does not fit.
+  template <class = void>
+  SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows,
+            const Impl::PassedSwigluMlpViews<Impl::Role::weight, Weights>&, Ledger& ledger)
+      : SwigluMlp(config, rows, Weights(), ledger) {}
+
   /// y = mlp(x). In training, saves what `backward` needs.
   /// \param exec the instance everything is launched on; nothing is fenced or allocated
   /// \param x    (rows, hidden), T
@@ -76,11 +90,10 @@ class SwigluMlp {
   /// \throws DimensionMismatch if extents do not match
   void forward(const Exec& exec, const ConstMatrix& x, const Matrix& y);
 
-  /// Refused at compile time: y cannot be written.
-  template <ConstView Y>
-  void forward(const Exec&, const ConstMatrix&, const Y&) {
-    Impl::require_writable<Y>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void forward(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
+               const Impl::Passed<Impl::Role::y, Matrix>&) {}
 
   /// Gradients of the last `forward`, any number of times. `dx` is overwritten, gradients of the weights are
   /// accumulated.
@@ -94,11 +107,11 @@ class SwigluMlp {
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const Gradients& gradients);
 
-  /// Refused at compile time: dx cannot be written.
-  template <ConstView DX>
-  void backward(const Exec&, const ConstMatrix&, const ConstMatrix&, const DX&, const Gradients&) {
-    Impl::require_writable<DX>();
-  }
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
+                const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
+                const Impl::PassedSwigluMlpViews<Impl::Role::gradient, Gradients>&) {}
 
  private:
   using Bytes = BlockVector<memory_space, std::byte>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/core/operands.hpp"
@@ -176,7 +177,8 @@ inline std::size_t attention_forward_workspace_bytes(
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
-                       const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
+                       const AttentionOptions& options = {},
+                       const std::type_identity_t<AttentionExtras<Exec>>& extras = {},
                        const Workspace& workspace = {}) {
   const auto problem =
       Impl::attention_forward_problem<Exec>(q, k, v, out, lse, options, extras.refs(), workspace);
@@ -230,8 +232,10 @@ inline std::size_t attention_backward_workspace_bytes(
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands,
-                        const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
-                        const AttentionExtraGradients<Exec>& gradients = {}, const Workspace& workspace = {}) {
+                        const AttentionOptions& options = {},
+                        const std::type_identity_t<AttentionExtras<Exec>>& extras = {},
+                        const std::type_identity_t<AttentionExtraGradients<Exec>>& gradients = {},
+                        const Workspace& workspace = {}) {
   const auto problem =
       Impl::attention_backward_problem<Exec>(operands, options, extras.refs(), gradients.refs());
   Impl::call_attention(exec, problem, workspace);

@@ -35,6 +35,16 @@ struct AttentionExtraGradientRefs {
 template <class Exec>
 class AttentionExtras {
  public:
+  /// None.
+  AttentionExtras() = default;
+  /// Refused at compile time: a View in the place of these operands.
+  template <AnyView V>
+  AttentionExtras(const V&) {
+    static_assert(!AnyView<V>,
+                  "kformer: a View is not AttentionExtras; extras come before the workspace, so pass {} for "
+                  "none, or AttentionExtras<Exec>() with the View as bias, sinks, ...");
+  }
+
   /// Adds to the scores; −∞ hides a key. (batch or 1, q_heads or 1, q_len or 1, kv_len), T; an extent of 1
   /// broadcasts. It gets a gradient if `AttentionExtraGradients::bias` names one.
   template <AnyView V>
@@ -88,6 +98,16 @@ class AttentionExtras {
 template <class Exec>
 class AttentionExtraGradients {
  public:
+  /// None.
+  AttentionExtraGradients() = default;
+  /// Refused at compile time: a View in the place of these operands.
+  template <AnyView V>
+  AttentionExtraGradients(const V&) {
+    static_assert(!AnyView<V>,
+                  "kformer: a View is not AttentionExtraGradients; they come before the workspace, so pass {} "
+                  "for none, or AttentionExtraGradients<Exec>() with the View as bias or sinks");
+  }
+
   /// `dbias = Σ dS` over the broadcast extents of the bias. Like bias, T, overwritten. Costs a separate pass.
   template <AnyView V>
   AttentionExtraGradients& bias(const V& view) {

@@ -284,7 +284,8 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,
                        const F& functor, const AttentionOptions& options = {},
-                       const AttentionExtras<Exec>& extras = {}, const Workspace& workspace = {}) {
+                       const std::type_identity_t<AttentionExtras<Exec>>& extras = {},
+                       const Workspace& workspace = {}) {
   using T = Impl::scalar_t<Q>;
   Impl::check_functor<F, compute_t<T>>();
   auto problem = Impl::attention_forward_problem<Exec>(q, k, v, out, lse, options, extras.refs(), workspace);
@@ -381,7 +382,8 @@ std::size_t attention_backward_workspace_bytes(
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, class... V, Impl::FunctorArgument F>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands, const F& functor,
-                        const AttentionOptions& options = {}, const AttentionExtras<Exec>& extras = {},
+                        const AttentionOptions& options = {},
+                        const std::type_identity_t<AttentionExtras<Exec>>& extras = {},
                         const AttentionExtraGradients<Exec>& gradients = {}, const Workspace& workspace = {}) {
   using T = Impl::scalar_t<decltype(operands.q)>;
   using C = compute_t<T>;
