@@ -10,7 +10,7 @@ namespace kformer {
 namespace {
 
 [[noreturn]] void throw_too_large(const std::string& what) {
-  throw OutOfMemory("kformer: " + what + " does not fit in 64 bits; make the extents smaller");
+  throw OutOfMemory("kformer::Ledger: " + what + " does not fit in 64 bits; make the extents smaller");
 }
 
 }  // namespace
@@ -44,9 +44,10 @@ void Ledger::book(const char* space, MemoryClass memory_class, const std::string
   const bool limited = m_limited_space.empty() || m_limited_space == space;
   const std::size_t booked = m_limited_space.empty() ? m_total.current : in(space).current;
   if (limited && (booked > m_limit || bytes > m_limit - booked))
-    throw OutOfMemory("kformer: " + format_bytes(bytes) + " for '" + label + "' (" + to_string(memory_class) +
-                      ") in memory space " + space + " would exceed the limit of " + format_bytes(m_limit) +
-                      ", of which " + format_bytes(booked) + " are booked; booked so far:\n" + table());
+    throw OutOfMemory("kformer::Ledger: " + format_bytes(bytes) + " for '" + label + "' (" +
+                      to_string(memory_class) + ") in memory space " + space + " would exceed the limit of " +
+                      format_bytes(m_limit) + ", of which " + format_bytes(booked) +
+                      " are booked; booked so far:\n" + table());
   m_classes[index(memory_class)].current += bytes;
   m_spaces[space].current += bytes;
   m_total.current += bytes;
@@ -168,8 +169,9 @@ std::string Ledger::table() const {
 
 void Ledger::throw_out_of_memory(const char* space, MemoryClass memory_class, const std::string& label,
                                  std::size_t bytes) const {
-  throw OutOfMemory("kformer: " + format_bytes(bytes) + " for '" + label + "' (" + to_string(memory_class) +
-                    ") could not be allocated in memory space " + space + "; allocated so far:\n" + report());
+  throw OutOfMemory("kformer::Ledger: " + format_bytes(bytes) + " for '" + label + "' (" +
+                    to_string(memory_class) + ") could not be allocated in memory space " + space +
+                    "; allocated so far:\n" + report());
 }
 
 }  // namespace kformer

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kformer/core/error.hpp"
+#include "kformer/core/option_checks.hpp"
 
 namespace kformer {
 
@@ -38,6 +39,7 @@ RecomputeSchedule RecomputeSchedule::uniform(Recompute kind, std::int64_t layers
   if (layers < 0 || slots < 0)
     throw DimensionMismatch("kformer::RecomputeSchedule::uniform: " + std::to_string(layers) + " layers and " +
                             std::to_string(slots) + " slots; expected no negative numbers");
+  Impl::require_enumerator("RecomputeSchedule::uniform", "kind", kind);
   RecomputeSchedule schedule;
   if (kind == Recompute::automatic)
     throw NotSupported(

@@ -14,6 +14,7 @@
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "model/head_views.hpp"
+#include "model/layer_options.hpp"
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
@@ -24,17 +25,6 @@
 namespace kformer {
 
 namespace Impl {
-
-inline void check_layer_options(const LayerOptions& options) {
-  if (options.recompute > Recompute::layer)
-    throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
-                       std::string(name_of(options.recompute)) +
-                       "`; other policies need a RecomputeSchedule on the LlamaModel");
-  if (options.packed && options.attention == AttentionAlgorithm::standard)
-    throw NotSupported(
-        "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "
-        "AttentionAlgorithm::flash");
-}
 
 inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
   return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
@@ -49,6 +39,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
   Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
+  Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
   LayerOptions others = options;
   if (share_with) others.recompute = share_with->m_options.recompute;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/generator.hpp"
 
@@ -50,8 +51,10 @@ void Generator<Exec, T>::place(Ledger& ledger) {
   const std::int64_t width = !penalised()                      ? 0
                              : m_options.repetition_window > 0 ? m_options.repetition_window
                                                                : m_decoder.options().max_positions;
-  const std::size_t workspace_bytes =
-      sample_workspace_bytes<T>(Exec(), batch, m_decoder.config().vocab_size, penalised(), m_options.sampling);
+  const std::size_t workspace_bytes = Impl::on_behalf_of("Generator", [&] {
+    return sample_workspace_bytes<T>(Exec(), batch, m_decoder.config().vocab_size, penalised(),
+                                     m_options.sampling);
+  });
   Arena<memory_space> arena;
   arena.add(m_ids, rows);
   arena.add(m_positions, rows);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/core/region.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_decoder.hpp"
@@ -42,6 +43,9 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOpti
       throw DimensionMismatch(std::string("kformer::DecoderOptions: ") + name + " must be positive, got " +
                               std::to_string(value));
   };
+  Impl::check_rope_options(Operands("LlamaDecoder", {}), config.rope);
+  Impl::require_enumerator("DecoderOptions", "activations", options.activations);
+  Impl::require_enumerator("DecoderOptions", "compute", options.compute);
   positive("max_rows", options.max_rows);
   positive("max_logit_rows", options.max_logit_rows);
   positive("max_positions", options.max_positions);

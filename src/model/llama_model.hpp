@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/core/region.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_model.hpp"
@@ -32,7 +33,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   config.check_model();
   Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
-  add_layers(ledger);
+  Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
   place_ends(ledger, MemoryClass::weights, m_weight);
   if (trains()) place_ends(ledger, MemoryClass::gradients, m_gradient);
   place_activations(ledger);
@@ -48,6 +49,7 @@ void LlamaModel<Exec, T>::check_schedule() const {
                             " layers, expected " + std::to_string(m_config.num_hidden_layers) +
                             " (num_hidden_layers)");
   for (const Recompute kind : m_schedule.kinds) {
+    Impl::require_enumerator("LlamaModel", "recompute", kind);
     if (kind == Recompute::offload && !Impl::hosts_may_offload &&
         Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
       throw NotSupported(std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to host "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/multi_head_attention.hpp"
 #include "kformer/ops/attention.hpp"
@@ -36,6 +37,8 @@ MultiHeadAttention<Exec, T>::MultiHeadAttention(const MultiHeadAttentionConfig& 
       "MultiHeadAttention",
       {{"batch", shape.batch}, {"seq_len", shape.seq_len}, {"context_len", shape.context_len}});
   if (m_shape.context_len == 0) m_shape.context_len = m_shape.seq_len;
+  Impl::require_enumerator("MultiHeadAttention", "mode", m_config.mode);
+  if (m_config.rope) Impl::check_rope_options(Operands("MultiHeadAttention", {}), *m_config.rope);
   check_views("MultiHeadAttention", m_weight);
   place(ledger);
 }
@@ -55,7 +58,11 @@ void MultiHeadAttention<Exec, T>::check_views(const char* function,
   };
   const auto require_bias = [&](const char* name, const auto& bias, const auto& weight_bias,
                                 std::int64_t size) {
-    if (Impl::is_given(weight_bias)) require(name, bias, {size});
+    if (Impl::is_given(weight_bias))
+      require(name, bias, {size});
+    else if (Impl::is_given(bias))
+      throw DimensionMismatch(std::string("kformer::") + function + ": gradients." + name +
+                              " was given, but the module was made without weights." + name + "; leave it out");
   };
   require("q", views.q, {queries, hidden});
   require("k", views.k, {keys, context});
@@ -86,7 +93,8 @@ void MultiHeadAttention<Exec, T>::place(Ledger& ledger) {
   add_heads(activations, m_q, m_k, m_v, m_attended);
   activations.add(m_lse, batch, heads, seq);
   workspace.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
-  workspace.add(m_attention_workspace, attention_workspace_bytes());
+  workspace.add(m_attention_workspace,
+                Impl::on_behalf_of("MultiHeadAttention", [&] { return attention_workspace_bytes(); }));
   if (m_config.mode == LayerMode::training) {
     add_heads(workspace, m_dq, m_dk, m_dv, m_d_attended);
     workspace.add(m_d_keys, m_shape.context_rows(), m_config.context_size);

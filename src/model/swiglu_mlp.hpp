@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/swiglu_mlp.hpp"
 #include "kformer/ops/swiglu.hpp"
@@ -40,6 +41,7 @@ SwigluMlp<Exec, T>::SwigluMlp(const SwigluMlpConfig& config, std::int64_t rows, 
   require("hidden_size", config.hidden_size, 1);
   require("intermediate_size", config.intermediate_size, 1);
   require("rows", rows, 0);
+  Impl::require_enumerator("SwigluMlp", "mode", config.mode);
   Impl::require_weights("SwigluMlp", config, weights);
   place(ledger);
 }

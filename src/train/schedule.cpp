@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kformer/core/error.hpp"
+#include "kformer/core/option_checks.hpp"
 
 namespace kformer {
 
@@ -39,6 +40,7 @@ void LearningRateSchedule::check() const {
     text << "kformer::LearningRateSchedule: " << member << " must " << expected << ", got " << value;
     throw NotSupported(text.str());
   };
+  Impl::require_enumerator("LearningRateSchedule", "kind", kind);
   require(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate", "be finite and not negative",
           learning_rate);
   require(min_learning_rate >= 0 && (min_learning_rate <= learning_rate || kind == ScheduleKind::constant),

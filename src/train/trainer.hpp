@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kformer/train/trainer.hpp"
+#include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
 
 /// \file
@@ -44,6 +45,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
       m_optimizer(m_model.parameters(), options.optimizer, ledger),
       m_spikes(options.spikes) {
   options.schedule.check();
+  Impl::require_options(Operands("Trainer", {}), options.loss);
   Arena<memory_space> arena;
   arena.add(m_dloss, options.shape.rows());
   place(ledger, MemoryClass::workspace, "Trainer::batch", arena, m_batch);

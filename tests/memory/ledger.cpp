@@ -143,12 +143,13 @@ BOOST_AUTO_TEST_CASE(out_of_memory_prints_the_ledger) {
   const auto ledger = Ledger::create();
   const Block held = take(*ledger, MemoryClass::weights, 1536);
   const std::size_t huge = std::size_t(1) << 60;
-  const std::string text = std::string(
-                               "kformer: 1048576.00 TiB for 'too much' (activations) could not be allocated "
-                               "in memory space ") +
-                           Space::name() +
-                           "; allocated so far:\nclass          current       peak\nweights         1.50 "
-                           "KiB   1.50 KiB\ntotal           1.50 KiB   1.50 KiB\n";
+  const std::string text =
+      std::string(
+          "kformer::Ledger: 1048576.00 TiB for 'too much' (activations) could not be allocated "
+          "in memory space ") +
+      Space::name() +
+      "; allocated so far:\nclass          current       peak\nweights         1.50 "
+      "KiB   1.50 KiB\ntotal           1.50 KiB   1.50 KiB\n";
   const ToolsRecorder recorder;
   check_error<OutOfMemory>(
       [&] { static_cast<void>(ledger->allocate<Space>(MemoryClass::activations, "too much", huge)); }, text);
@@ -311,22 +312,23 @@ BOOST_AUTO_TEST_CASE(a_pool_keeps_memory_until_it_is_trimmed) {
 
 BOOST_AUTO_TEST_CASE(sizes_that_leave_64_bits_are_out_of_memory) {
   constexpr std::int64_t large = std::int64_t(1) << 32;
-  check_error<OutOfMemory>([] { checked_product({large, 3, large}); },
-                           "kformer: the product 4294967296 x 3 x 4294967296 does not fit in 64 bits; make the "
-                           "extents smaller");
+  check_error<OutOfMemory>(
+      [] { checked_product({large, 3, large}); },
+      "kformer::Ledger: the product 4294967296 x 3 x 4294967296 does not fit in 64 bits; make the "
+      "extents smaller");
   BOOST_TEST(checked_product({large, 0, large, large}) == 0);
   BOOST_TEST(array_bytes<float>({3, 5}) == 60u);
   MemoryLayout layout;
   layout.reserve<std::byte>(std::numeric_limits<std::int64_t>::max() - 128);
   check_error<OutOfMemory>(
       [&] { layout.reserve<float>(64); },
-      "kformer: the sum of 9223372036854775680 and 256 bytes does not fit in 64 bits; make the "
+      "kformer::Ledger: the sum of 9223372036854775680 and 256 bytes does not fit in 64 bits; make the "
       "extents smaller");
   const auto forecast = Ledger::create(Ledger::Mode::count);
   const Block half = take(*forecast, MemoryClass::weights, std::size_t(1) << 63);
   check_error<OutOfMemory>(
       [&] { take(*forecast, MemoryClass::weights, std::size_t(1) << 63); },
-      "kformer: the sum of 9223372036854775808 and 9223372036854775808 bytes does not fit in 64 "
+      "kformer::Ledger: the sum of 9223372036854775808 and 9223372036854775808 bytes does not fit in 64 "
       "bits; make the extents smaller");
   BOOST_TEST(forecast->current_total() == std::size_t(1) << 63);
 }

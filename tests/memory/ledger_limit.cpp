@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(a_block_beyond_the_limit_is_refused_before_it_is_allocated)
     const auto ledger = Ledger::create(mode, 2048);
     const auto held = take(*ledger, MemoryClass::weights, 1536);
     const std::string text =
-        std::string("kformer: 513 B for 'too much' (activations) in memory space ") + Space::name() +
+        std::string("kformer::Ledger: 513 B for 'too much' (activations) in memory space ") + Space::name() +
         " would exceed the limit of 2.00 KiB, of which 1.50 KiB are booked; booked so far:\n"
         "class          current       peak\n"
         "weights         1.50 KiB   1.50 KiB\n"

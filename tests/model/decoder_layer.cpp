@@ -276,6 +276,18 @@ BOOST_AUTO_TEST_CASE(errors) {
       "kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
   check_error<DimensionMismatch>([&] { DecoderLayer<Exec, float>(small_config(), {-1, 7}, {}, *ledger); },
                                  "kformer::DecoderLayer: batch is -1; it must not be negative");
+  LlamaConfig no_base = small_config();
+  no_base.rope.theta = 0;
+  check_error<NotSupported>([&] { DecoderLayer<Exec, float>(no_base, {2, 7}, {}, *ledger); },
+                            "kformer::DecoderLayer: theta must be positive, got 0.000000");
+  const auto option_refused = [&](const LayerOptions& options, const std::string& sentence) {
+    check_error<NotSupported>([&] { DecoderLayer<Exec, float>(small_config(), {2, 7}, options, *ledger); },
+                              "kformer::DecoderLayer: " + sentence);
+  };
+  const std::string unnamed = " has the value 7, which its type does not name; choose one of: ";
+  option_refused({.attention = static_cast<AttentionAlgorithm>(7)}, "attention" + unnamed + "standard, flash");
+  option_refused({.mode = static_cast<LayerMode>(7)}, "mode" + unnamed + "inference, training");
+  option_refused({.compute = static_cast<Precision>(7)}, "compute" + unnamed + "storage, full");
   DecoderLayer<Exec, float> from(small_config(), {2, 7}, {}, *ledger);
   const DecoderLayer<Exec, float> to = moved_out_of(from);
   const std::string gone = ": the object was moved from and has no memory; use the one it was moved to";

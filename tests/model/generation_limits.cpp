@@ -76,6 +76,36 @@ BOOST_AUTO_TEST_CASE(a_format_names_a_matrix_of_the_model) {
   BOOST_TEST(ledger->current_total() == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(options_are_refused_by_the_constructors) {
+  Generation run({.batch = 2});
+  const auto refused = [](auto make, const std::string& sentence) {
+    check_error<NotSupported>(make, "kformer::" + sentence);
+  };
+  refused(
+      [&] {
+        Generator<Exec, double>(run.run.decoder, *run.run.cache,
+                                {.batch = 2, .prefill_chunk = 4, .sampling = {.temperature = -1}},
+                                *run.run.ledger);
+      },
+      "Generator: temperature is -1.000000; it must be finite and not negative");
+  const auto ledger = Ledger::create();
+  LlamaConfig config = small_model();
+  const std::string unnamed = " has the value 7, which its type does not name; choose one of: ";
+  refused([&] { LlamaDecoder<Exec, float>(config, {.activations = static_cast<Activations>(7)}, *ledger); },
+          "DecoderOptions: activations" + unnamed + "full, int8");
+  refused([&] { LlamaDecoder<Exec, float>(config, {.compute = static_cast<Precision>(7)}, *ledger); },
+          "DecoderOptions: compute" + unnamed + "storage, full");
+  refused(
+      [&] {
+        KvCache<Exec, float>::create(config, {.kind = static_cast<KvCacheKind>(7), .capacity = 9}, *ledger);
+      },
+      "KvCache::create: kind" + unnamed + "contiguous, paged, window, int8, heavy_hitters, none");
+  config.rope.theta = -1;
+  refused([&] { LlamaDecoder<Exec, float>(config, {}, *ledger); },
+          "LlamaDecoder: theta must be positive, got -1.000000");
+  BOOST_TEST(ledger->current_total() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_sequence_ends_where_its_cache_is_full) {
   for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged, KvCacheKind::int8})
     for (const bool recompute : {false, true}) BOOST_TEST_CONTEXT(name_of(kind) << ", " << recompute) {

@@ -257,6 +257,48 @@ BOOST_AUTO_TEST_CASE(errors) {
         ": a rotary embedding needs an even head_dim, got 3");
 }
 
+BOOST_AUTO_TEST_CASE(options_are_refused_by_the_constructor) {
+  const Module<float> m(cases()[0]);
+  const auto ledger = Ledger::create();
+  const auto refused = [&](auto change, const std::string& sentence) {
+    MultiHeadAttentionConfig config = m.c.config;
+    change(config);
+    check_error<NotSupported>([&] { MultiHeadAttention<Exec, float>(config, m.c.shape, m.weights(), *ledger); },
+                              "kformer::MultiHeadAttention: " + sentence);
+  };
+  refused([](auto& c) { c.attention.window = -1; }, "window must not be negative, got -1");
+  refused([](auto& c) { c.attention.compute = static_cast<Precision>(7); },
+          "compute has the value 7, which its type does not name; choose one of: storage, full");
+  refused([](auto& c) { c.mode = static_cast<LayerMode>(-1); },
+          "mode has the value -1, which its type does not name; choose one of: inference, training");
+  refused(
+      [](auto& c) {
+        c.head_dim = 8;
+        c.rope = RopeOptions{.theta = 0};
+      },
+      "theta must be positive, got 0.000000");
+  BOOST_TEST(ledger->current_total() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_biases_that_do_not_exist_are_refused) {
+  Module<float> m(cases()[0]);
+  m.forward();
+  const TestTensor<Exec, float> d_bias({21});
+  const auto check = [&](auto member, const std::string& name) {
+    auto gradients = m.gradients();
+    gradients.*member = d_bias.view<1>();
+    check_error<DimensionMismatch>(
+        [&] { m.module.backward(Exec(), m.x.view<2>(), m.dy.view<2>(), m.dx.view<2>(), gradients); },
+        "kformer::MultiHeadAttention::backward: gradients." + name +
+            " was given, but the module was made without weights." + name + "; leave it out");
+  };
+  using Gradients = MultiHeadAttention<Exec, float>::Gradients;
+  check(&Gradients::q_bias, "q_bias");
+  check(&Gradients::k_bias, "k_bias");
+  check(&Gradients::v_bias, "v_bias");
+  check(&Gradients::o_bias, "o_bias");
+}
+
 BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   const auto shares = [](auto call, const std::string& sentence) {
     check_error<DimensionMismatch>(call, "kformer::MultiHeadAttention::" + sentence);

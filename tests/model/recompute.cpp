@@ -261,8 +261,19 @@ BOOST_AUTO_TEST_CASE(errors) {
   check_error<NotSupported>(
       make({.attention = AttentionAlgorithm::standard, .packed = true},
            RecomputeSchedule::uniform(Recompute::layer, 3)),
-      "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "
+      "kformer::LlamaModel: standard attention does not separate packed sequences; choose "
       "AttentionAlgorithm::flash");
+  const std::string unnamed = " has the value 99, which its type does not name; choose one of: ";
+  check_error<NotSupported>(
+      make({.compute = static_cast<Precision>(99)}, RecomputeSchedule::uniform(Recompute::layer, 3)),
+      "kformer::LlamaModel: compute" + unnamed + "storage, full");
+  check_error<NotSupported>(
+      [] { RecomputeSchedule::uniform(static_cast<Recompute>(99), 3); },
+      "kformer::RecomputeSchedule::uniform: kind" + unnamed + "none, pointwise, layer, nested, offload, auto");
+  LlamaConfig no_base = small_model();
+  no_base.rope.theta = 0;
+  check_error<NotSupported>([&] { LlamaModel<Exec, float>(no_base, {1, 3}, {}, *ledger); },
+                            "kformer::LlamaModel: theta must be positive, got 0.000000");
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible)
     check_error<NotSupported>(make({}, RecomputeSchedule::uniform(Recompute::offload, 3)),
                               std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to "

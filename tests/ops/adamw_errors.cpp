@@ -111,7 +111,8 @@ BOOST_AUTO_TEST_CASE(options) {
                               "kformer::adamw: " + text);
   };
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  check({.learning_rate = infinity}, "learning_rate must be finite, got inf");
+  check({.learning_rate = infinity}, "learning_rate must be finite and not negative, got inf");
+  check({.learning_rate = -0.5}, "learning_rate must be finite and not negative, got -0.5");
   check({.beta1 = 1}, "beta1 and beta2 must be at least 0 and less than 1, got 1 and 0.999");
   check({.beta2 = -0.1}, "beta1 and beta2 must be at least 0 and less than 1, got 0.9 and -0.1");
   check({.eps = 1e-39},

@@ -122,6 +122,10 @@ BOOST_AUTO_TEST_CASE(errors_of_score_terms) {
   call.refused({}, options, "scale must be finite, got nan");
   options.scale = std::numeric_limits<double>::infinity();
   call.refused({}, options, "scale must be finite, got inf");
+  options = {};
+  options.compute = static_cast<Precision>(7);
+  call.refused({}, options,
+               "compute has the value 7, which its type does not name; choose one of: storage, full");
   AttentionShape shape{DType::f32, 1, 3, 5, 2, 1, 4, 4};
   shape.q_len = -1;
   check_error<DimensionMismatch>([&] { attention_backward_workspace_bytes(Exec(), shape, {}); },

@@ -308,6 +308,12 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   check_error<NotSupported>(
       [&] { forward(weight.matrix(), y, {.scale = std::numeric_limits<double>::infinity()}); },
       "kformer::quantized_linear_forward: scale must be finite");
+  const std::string unnamed = " has the value 7, which its type does not name; choose one of: ";
+  check_error<NotSupported>([&] { forward(weight.matrix(), y, {.activations = static_cast<Activations>(7)}); },
+                            "kformer::quantized_linear_forward: activations" + unnamed + "full, int8");
+  check_error<NotSupported>(
+      [&] { forward({static_cast<QuantizedFormat>(7), nullptr, 7, 64}, y); },
+      "kformer::quantized_linear_forward: format" + unnamed + "Q8_0, Q4_0, Q4_1, TQ2_0, TQ1_0");
   check_error<DimensionMismatch>(
       [&] {
         quantized_linear_residual_forward(Exec(), x.view<2>(), weight.matrix(), narrow.view<2>(), y.view<2>());

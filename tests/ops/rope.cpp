@@ -196,6 +196,16 @@ BOOST_AUTO_TEST_CASE(errors_of_the_tables) {
   check_error<NotSupported>(
       [&] { tables({.scaling = {RopeType::llama3, 8, 1, 4, 0}}); },
       "kformer::rope_tables: scaling.original_max_position_embeddings must be positive, got 0");
+  const std::string unnamed = " has the value 7, which its type does not name; choose one of: ";
+  check_error<NotSupported>([&] { tables({.scaling = {.rope_type = static_cast<RopeType>(7)}}); },
+                            "kformer::rope_tables: scaling.rope_type" + unnamed + "none, llama3");
+  const TestTensor<Exec, float> heads({1, 9, 1, 6}), keys({1, 9, 1, 6});
+  check_error<NotSupported>(
+      [&] {
+        rope_forward(Exec(), heads.view<4>(), keys.view<4>(), cos.view<2>(), sin.view<2>(), 0,
+                     static_cast<RopeLayout>(7));
+      },
+      "kformer::rope_forward: layout" + unnamed + "half_split, interleaved");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

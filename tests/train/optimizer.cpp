@@ -163,7 +163,17 @@ BOOST_AUTO_TEST_CASE(errors_come_from_the_constructor) {
   };
   check_error<NotSupported>(
       make(model.parameters(), {.beta1 = 1}),
-      "kformer::adamw: beta1 and beta2 must be at least 0 and less than 1, got 1 and 0.999");
+      "kformer::Optimizer: beta1 and beta2 must be at least 0 and less than 1, got 1 and 0.999");
+  check_error<NotSupported>(
+      make(model.parameters(), {.eps = -1}),
+      "kformer::Optimizer: eps must be finite and at least 1.17549e-38, the smallest normal float, because it "
+      "prevents 0 / 0; got -1");
+  // Also if no parameter decays.
+  check_error<NotSupported>(make({}, {.weight_decay = -0.5}),
+                            "kformer::Optimizer: weight_decay must be finite and not negative, got -0.500000");
+  check_error<NotSupported>(make(model.parameters(), {.states = static_cast<OptimizerStates>(7)}),
+                            "kformer::Optimizer: states has the value 7, which its type does not name; choose "
+                            "one of: full, int8");
   check_error<NotSupported>(make(model.parameters(), {.loss_scaling = LossScaling{.growth_factor = 0}}),
                             "kformer::DynamicLossScale: growth_factor must be at least 1, got 0");
   std::vector<Parameter> no_gradient = model.parameters();
@@ -230,6 +240,38 @@ BOOST_AUTO_TEST_CASE(an_update_needs_the_norm_of_its_gradients) {
   BOOST_TEST(std::isfinite(optimizer.measure(Exec())));
   optimizer.skip();
   check_error<NotSupported>(update, sentence);
+  check_error<NotSupported>([&] { optimizer.skip(); },
+                            "kformer::Optimizer::skip: there is no step to skip; call measure(exec) first");
+}
+
+BOOST_AUTO_TEST_CASE(a_step_within_a_step_is_refused) {
+  const Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(), {}, *ledger);
+  optimizer.prepare(Exec());
+  const double norm = optimizer.measure(Exec());
+  check_error<NotSupported>([&] { static_cast<void>(optimizer.step(Exec(), 0.01)); },
+                            "kformer::Optimizer::step: measure has begun a step; end it with update or skip");
+  BOOST_TEST(optimizer.measure(Exec()) == norm);
+  BOOST_TEST(optimizer.update(Exec(), 0.01));
+  BOOST_TEST(optimizer.steps() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_refused_update_leaves_the_step_open) {
+  Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(), {}, *ledger);
+  optimizer.prepare(Exec());
+  const auto bits = model.matrix.bits();
+  BOOST_TEST(std::isfinite(optimizer.measure(Exec())));
+  const std::string sentence = "learning_rate must be finite and not negative, got -0.01";
+  check_error<NotSupported>([&] { static_cast<void>(optimizer.update(Exec(), -0.01)); },
+                            "kformer::Optimizer::update: " + sentence);
+  BOOST_TEST(optimizer.update(Exec(), 0.0));
+  check_error<NotSupported>([&] { static_cast<void>(optimizer.step(Exec(), -0.01)); },
+                            "kformer::Optimizer::step: " + sentence);
+  BOOST_TEST((model.matrix.bits() == bits));
+  BOOST_TEST(optimizer.steps() == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

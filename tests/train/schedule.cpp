@@ -109,6 +109,10 @@ BOOST_AUTO_TEST_CASE(members_out_of_range_are_refused) {
   check_error<NotSupported>(check({.decay_steps = -2}), name + "decay_steps must not be negative, got -2");
   check_error<NotSupported>(check({.kind = ScheduleKind::cosine}),
                             name + "steps must be at least 1, except in a constant schedule, got 0");
+  check_error<NotSupported>(check({.kind = static_cast<ScheduleKind>(7)}),
+                            name +
+                                "kind has the value 7, which its type does not name; choose one of: "
+                                "constant, linear, cosine, wsd");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kformer/core/types/attention_algorithm.hpp"
+#include "kformer/core/types/names.hpp"
 #include "kformer/core/types/precision.hpp"
 #include "kformer/core/types/recompute.hpp"
 
@@ -14,6 +15,9 @@ namespace kformer {
 
 /// Whether a layer keeps what backward needs.
 enum class LayerMode { inference, training };
+/// The names of the enumerators in messages, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<LayerMode> = {"inference", "training"};
 
 /// The tokens a layer works on at once.
 struct LayerShape {

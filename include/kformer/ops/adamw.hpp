@@ -49,7 +49,7 @@ inline constexpr std::int64_t adamw_block = 256;
 
 /// Options of `adamw`.
 struct AdamWOptions {
-  double learning_rate = 1e-3;  ///< α
+  double learning_rate = 1e-3;  ///< α, not negative
   double beta1 = 0.9;           ///< decay of the running mean of the gradient, in [0, 1)
   double beta2 = 0.999;         ///< decay of the running mean of its square, in [0, 1)
   double eps = 1e-8;            ///< added to √v̂; at least the smallest normal float

@@ -24,6 +24,10 @@ struct RopeTables {
   void check() const;
 };
 
+/// The checks of the options, under the name of the function or class that `all` belongs to.
+/// \throws NotSupported
+void check_rope_options(const Operands& all, const RopeOptions& options);
+
 /// What both directions share; `positions` is absent where the position is `first_position` + index.
 struct RopeRotation {
   TensorRef q, k, cos, sin, positions;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
+#include "kformer/core/option_checks.hpp"
 #include "kformer/core/region.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/train/loss_scaler.hpp"
@@ -68,7 +69,7 @@ class Optimizer {
 
   /// One step of `adamw` with the gradients of the scaled loss. Waits for their norm: if it is not finite,
   /// nothing is written and the loss scale backs off.
-  /// \throws NotSupported if `prepare` was not called
+  /// \throws NotSupported if `prepare` was not called, `measure` has begun a step, or the learning rate is negative
   /// \returns whether the step counted; a run in which most steps do not has a fault in its data or its loss scale
   [[nodiscard]] bool step(const Exec& exec, double learning_rate);
 
@@ -78,11 +79,12 @@ class Optimizer {
   [[nodiscard]] double measure(const Exec& exec);
 
   /// The second half of `step`, with the norm of the last `measure`.
-  /// \throws NotSupported if `prepare` or `measure` was not called
+  /// \throws NotSupported if `prepare` or `measure` was not called, or the learning rate is negative
   /// \returns whether the step counted
   [[nodiscard]] bool update(const Exec& exec, double learning_rate);
 
   /// In place of `update`: nothing is written and the step does not count, though its gradients are finite.
+  /// \throws NotSupported if `measure` was not called
   void skip();
 
   /// Its counts and the loss scale.
@@ -108,8 +110,9 @@ class Optimizer {
 
   AdamWOptions adamw_options(double learning_rate) const;
   void require_prepared(const char* function) const;
-  void launch_norm(const Exec& exec) const;
-  void launch_update(const Exec& exec, double learning_rate) const;
+  void require_open(bool open, const char* function, const char* sentence) const;
+  void launch_norm(const char* function, const Exec& exec) const;
+  void launch_update(const char* function, const Exec& exec, double learning_rate) const;
   bool count();
 
   OptimizerOptions m_options;
@@ -148,6 +151,11 @@ template <class Exec, Scalar T>
 Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const OptimizerOptions& options,
                               Ledger& ledger)
     : m_options(options), m_scaler(parameters, options.loss_scaling, ledger) {
+  Impl::require_enumerator("Optimizer", "states", options.states);
+  // Vectors do not decay, so `adamw` may not see it.
+  if (!(options.weight_decay >= 0 && std::isfinite(options.weight_decay)))
+    throw NotSupported("kformer::Optimizer: weight_decay must be finite and not negative, got " +
+                       std::to_string(options.weight_decay));
   const bool master = options.master && sizeof(T) == 2, coded = options.states == OptimizerStates::eight_bit;
   // Placed in two passes: the addresses are known when the bytes are.
   const auto place = [&](MemoryLayout& layout) {
@@ -186,7 +194,9 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
   m_block = ledger.allocate<memory_space>(MemoryClass::optimizer, "Optimizer::states", layout.bytes());
   layout = {};
   place(layout);
-  Impl::AdamW{m_parameters, tensor_ref(m_scaler.measured()), adamw_options(0)}.check();
+  Impl::on_behalf_of("Optimizer", [&] {
+    Impl::AdamW{m_parameters, tensor_ref(m_scaler.measured()), adamw_options(0)}.check();
+  });
 }
 
 template <class Exec, Scalar T>
@@ -214,6 +224,7 @@ void Optimizer<Exec, T>::prepare(const Exec& exec) {
   for (const AdamWParameter& p : m_parameters)
     if (p.master.present()) Impl::widen<T>(exec, p.weight, p.master);
   m_prepared = true;
+  m_measured = false;
 }
 
 template <class Exec, Scalar T>
@@ -224,16 +235,24 @@ void Optimizer<Exec, T>::require_prepared(const char* function) const {
                        ": the states are undefined; call prepare(exec) once, after the weights were written");
 }
 
+// Whether `measure` has opened a step.
 template <class Exec, Scalar T>
-void Optimizer<Exec, T>::launch_norm(const Exec& exec) const {
-  Region region("gradient_norm");
-  m_scaler.measure(exec);
+void Optimizer<Exec, T>::require_open(bool open, const char* function, const char* sentence) const {
+  require_prepared(function);
+  if (m_measured != open) throw NotSupported(std::string("kformer::Optimizer::") + function + ": " + sentence);
 }
 
 template <class Exec, Scalar T>
-void Optimizer<Exec, T>::launch_update(const Exec& exec, double learning_rate) const {
+void Optimizer<Exec, T>::launch_norm(const char* function, const Exec& exec) const {
+  Region region("gradient_norm");
+  Impl::on_behalf_of(function, [&] { m_scaler.measure(exec); });
+}
+
+template <class Exec, Scalar T>
+void Optimizer<Exec, T>::launch_update(const char* function, const Exec& exec, double learning_rate) const {
   Region region("adamw");
-  adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate));
+  Impl::on_behalf_of(function,
+                     [&] { adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate)); });
 }
 
 template <class Exec, Scalar T>
@@ -245,9 +264,9 @@ bool Optimizer<Exec, T>::count() {
 
 template <class Exec, Scalar T>
 bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
-  require_prepared("step");
-  launch_norm(exec);
-  launch_update(exec, learning_rate);
+  require_open(false, "step", "measure has begun a step; end it with update or skip");
+  launch_norm("Optimizer::step", exec);
+  launch_update("Optimizer::step", exec, learning_rate);
   m_scaler.wait(exec);
   return count();
 }
@@ -255,25 +274,22 @@ bool Optimizer<Exec, T>::step(const Exec& exec, double learning_rate) {
 template <class Exec, Scalar T>
 double Optimizer<Exec, T>::measure(const Exec& exec) {
   require_prepared("measure");
-  launch_norm(exec);
+  launch_norm("Optimizer::measure", exec);
   m_measured = true;
   return m_scaler.wait(exec);
 }
 
 template <class Exec, Scalar T>
 bool Optimizer<Exec, T>::update(const Exec& exec, double learning_rate) {
-  require_prepared("update");
-  if (!m_measured)
-    throw NotSupported(
-        "kformer::Optimizer::update: the norm of these gradients is not known; call measure(exec) first, or "
-        "step");
+  require_open(true, "update", "the norm of these gradients is not known; call measure(exec) first, or step");
+  launch_update("Optimizer::update", exec, learning_rate);
   m_measured = false;
-  launch_update(exec, learning_rate);
   return count();
 }
 
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::skip() {
+  require_open(true, "skip", "there is no step to skip; call measure(exec) first");
   m_measured = false;
   m_scaler.adapt();
   ++m_skipped;
@@ -294,6 +310,7 @@ void Optimizer<Exec, T>::restore(const OptimizerState& state) {
   m_scaler.state().restore(state.loss_scale, state.good_steps);
   m_steps = state.steps;
   m_skipped = state.skipped;
+  m_measured = false;
 }
 
 }  // namespace kformer

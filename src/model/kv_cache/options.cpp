@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kformer/core/option_checks.hpp"
+
 namespace kformer {
 
 namespace Impl {
@@ -28,6 +30,7 @@ std::int64_t kv_cache_slots(const KvCacheOptions& o) {
 }
 
 KvCacheOptions checked_kv_cache_options(const LlamaConfig& config, KvCacheOptions o) {
+  require_enumerator("KvCache::create", "kind", o.kind);
   config.check();
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   require(o.kind != KvCacheKind::none, o, "`none` is not a cache; choose another kind");

@@ -127,8 +127,8 @@ void AdamW::check() const {
   const AdamWOptions& o = options;
   const auto is_fraction = [](double beta) { return beta >= 0 && beta < 1; };
   constexpr double smallest = std::numeric_limits<float>::min();
-  all.require_option(std::isfinite(o.learning_rate),
-                     "learning_rate must be finite, got " + text(o.learning_rate))
+  all.require_option(o.learning_rate >= 0 && std::isfinite(o.learning_rate),
+                     "learning_rate must be finite and not negative, got " + text(o.learning_rate))
       .require_option(
           is_fraction(o.beta1) && is_fraction(o.beta2),
           "beta1 and beta2 must be at least 0 and less than 1, got " + text(o.beta1) + " and " + text(o.beta2))

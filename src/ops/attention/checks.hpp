@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kformer/core/operands.hpp"
+#include "kformer/core/option_checks.hpp"
 #include "kformer/ops/attention_options.hpp"
 
 /// \file
@@ -16,6 +17,7 @@ namespace kformer::Impl {
 inline void check_attention_inputs(const Operands& all, const TensorRef& q, const TensorRef& k,
                                    const TensorRef& v, const char* added_role, const TensorRef& added,
                                    const AttentionOptions& options) {
+  require_enumerator(all, "compute", options.compute);
   all.require_floating("q");
   for (const char* role : {"k", "v", added_role}) all.require_dtype(role, q.dtype);
   const auto broadcasts = [](std::int64_t extent, std::int64_t full) { return extent == 1 || extent == full; };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear_epilogues.hpp"
 
+#include "kformer/core/option_checks.hpp"
+
 namespace kformer::Impl {
 
 Operands LinearSwigluForward::operands() const {
@@ -45,6 +47,7 @@ Operands LinearRopeForward::operands() const {
 void LinearRopeForward::check() const {
   const Operands all = operands();
   for (const char* role : {"cos", "sin"}) all.require_dtype(role, compute_dtype(x.dtype));
+  require_enumerator(all, "layout", options.layout);
   check_linear_forward(all, linear())
       .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
       .require_unit_stride()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
+#include "kformer/core/option_checks.hpp"
 #include "kformer/ops/quantized.hpp"
 
 namespace kformer::Impl {
@@ -25,6 +26,7 @@ TensorRef memory_of(const QuantizedMatrix& matrix) {
 
 namespace {
 const Operands& check_data(const Operands& all, const char* role, const QuantizedMatrix& matrix) {
+  require_enumerator(all, "format", matrix.format);
   const bool empty = matrix.rows == 0 || matrix.cols == 0;
   return all
       .require_extents(matrix.rows >= 0 && matrix.cols >= 0, std::string(role) + " to have no negative extent")
@@ -68,6 +70,7 @@ void QuantizedLinearForward::check() const {
       .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
+  require_enumerator(all, "activations", options.activations);
   all.with("weight", memory_of(weight)).require_disjoint("y", {"residual"});
 }
 

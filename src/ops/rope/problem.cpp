@@ -1,36 +1,45 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/rope.hpp"
 
+#include "kformer/core/option_checks.hpp"
+
 namespace kformer::Impl {
+
+void check_rope_options(const Operands& all, const RopeOptions& options) {
+  const RopeScaling& s = options.scaling;
+  const auto text = [](double value) { return std::to_string(value); };
+  require_enumerator(all, "layout", options.layout);
+  require_enumerator(all, "scaling.rope_type", s.rope_type);
+  all.require_option(options.theta > 0, "theta must be positive, got " + text(options.theta));
+  if (s.rope_type == RopeType::none) return;
+  all.require_option(s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
+      .require_option(s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor,
+                      "scaling needs 0 < low_freq_factor < high_freq_factor, got " + text(s.low_freq_factor) +
+                          " and " + text(s.high_freq_factor))
+      .require_option(s.original_max_position_embeddings > 0,
+                      "scaling.original_max_position_embeddings must be positive, got " +
+                          std::to_string(s.original_max_position_embeddings));
+}
 
 Operands RopeTables::operands() const { return Operands("rope_tables", {{"cos", cos}, {"sin", sin}}); }
 
 void RopeTables::check() const {
-  const RopeScaling& s = options.scaling;
-  const bool unscaled = s.rope_type == RopeType::none;
-  const auto text = [](double value) { return std::to_string(value); };
-  operands()
-      .require_floating("cos")
+  const Operands all = operands();
+  all.require_floating("cos")
       .require_dtype("cos", compute_dtype(cos.dtype))
       .require_dtype("sin", cos.dtype)
       .require_extents(sin.same_extents(cos), "sin to have the extents of cos")
       .require_unit_stride()
       .require_disjoint("cos")
-      .require_disjoint("sin")
-      .require_option(options.theta > 0, "theta must be positive, got " + text(options.theta))
-      .require_option(unscaled || s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
-      .require_option(unscaled || (s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor),
-                      "scaling needs 0 < low_freq_factor < high_freq_factor, got " + text(s.low_freq_factor) +
-                          " and " + text(s.high_freq_factor))
-      .require_option(unscaled || s.original_max_position_embeddings > 0,
-                      "scaling.original_max_position_embeddings must be positive, got " +
-                          std::to_string(s.original_max_position_embeddings));
+      .require_disjoint("sin");
+  check_rope_options(all, options);
 }
 
 namespace {
 
 void check_rotation(const Operands& all, const RopeRotation& p, const std::string& q, const std::string& k) {
   const std::int64_t batch = p.q.extent[0], seq = p.q.extent[1], head_dim = p.q.extent[3];
+  require_enumerator(all, "layout", p.layout);
   all.require_floating(q).require_dtype(k, p.q.dtype);
   for (const char* role : {"cos", "sin"}) all.require_dtype(role, compute_dtype(p.q.dtype));
   all.require_dtype("positions", DType::i32)

@@ -15,6 +15,9 @@ enum class RopeLayout {
   half_split,   ///< `i` and `i + head_dim/2`: the checkpoints of Hugging Face
   interleaved,  ///< `2i` and `2i + 1`: the paper, and the checkpoints of Meta
 };
+/// The names of the enumerators in messages, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<RopeLayout> = {"half_split", "interleaved"};
 
 /// How the RoPE frequencies are scaled.
 enum class RopeType { none, llama3 };
