@@ -17,7 +17,7 @@ void test_backward(const Case& c) {
   AttentionTensors<T> t(c, Rows::aligned);
   BOOST_TEST(kernel.workspace_bytes(t.backward_problem()) ==
              static_cast<std::size_t>(c.batch * c.q_heads * c.q_len) * sizeof(float));
-  check_backward({&kernel, 1}, t);
+  check_backward({&kernel, 1}, t, t.template forward<naive_t<T>, T>());
 }
 
 template <class T>

@@ -348,9 +348,10 @@ auto backward_operands(const AttentionTensors<T>& t) {
 }
 
 /// Every kernel of `list` that accepts the case gives what the reference gives.
+/// \param naive what the reference gives
 template <class T>
-void check_forward(KernelList<Impl::AttentionForward, Exec> list, AttentionTensors<T>& t) {
-  const auto naive = t.template forward<naive_t<T>, T>();
+void check_forward(KernelList<Impl::AttentionForward, Exec> list, AttentionTensors<T>& t,
+                   const ref::AttentionResult<naive_t<T>>& naive) {
   test_kernels(list, t.forward_problem(), {&t.out, &t.lse}, [&](const std::string&) {
     check_close("out", t.out, naive.out);
     check_close("lse", t.lse, naive.lse);
@@ -361,13 +362,15 @@ void check_forward(KernelList<Impl::AttentionForward, Exec> list, AttentionTenso
 template <class T>
 void check_forward(const Kernel<Impl::AttentionForward, Exec>& kernel, const AttentionCase& c) {
   AttentionTensors<T> t(c, Rows::aligned);
-  check_forward<T>({&kernel, 1}, t);
+  check_forward<T>({&kernel, 1}, t, t.template forward<naive_t<T>, T>());
 }
 
 /// The same of kernels of backward; `t` gets what forward saves.
+/// \param forward what the reference of forward gives
 template <class T>
-void check_backward(KernelList<Impl::AttentionBackward, Exec> list, AttentionTensors<T>& t) {
-  t.save(t.template forward<naive_t<T>, T>());
+void check_backward(KernelList<Impl::AttentionBackward, Exec> list, AttentionTensors<T>& t,
+                    const ref::AttentionResult<naive_t<T>>& forward) {
+  t.save(forward);
   const auto naive = t.template backward<naive_t<T>, T>();
   test_kernels(list, t.backward_problem(), t.gradients(), [&](const std::string&) {
     check_close("dq", t.dq, naive.dq);

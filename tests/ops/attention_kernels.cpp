@@ -14,8 +14,9 @@ template <class T>
 void test_both(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     AttentionTensors<T> t(c);
-    check_forward(kernels<Impl::AttentionForward, Exec>(), t);
-    check_backward(kernels<Impl::AttentionBackward, Exec>(), t);
+    const auto naive = t.template forward<naive_t<T>, T>();
+    check_forward(kernels<Impl::AttentionForward, Exec>(), t, naive);
+    check_backward(kernels<Impl::AttentionBackward, Exec>(), t, naive);
   }
 }
 
@@ -60,7 +61,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(few_queries_and_many_keys, T, Scalars) {
            Case{4, 1, 139, 5, 1, 17, 31}.window(77),
        }) {
     AttentionTensors<T> t(c);
-    check_forward(kernels<Impl::AttentionForward, Exec>(), t);
+    check_forward(kernels<Impl::AttentionForward, Exec>(), t, t.template forward<naive_t<T>, T>());
   }
   test_both<T>({
       Case{1, 4, 777, 8, 2, 32, 32}.alibi().constant_bias(Bias::full),

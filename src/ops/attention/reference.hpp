@@ -63,11 +63,11 @@ AttentionResult<Real> attention_forward(const HostTensor<Real>& q, const HostTen
     for (const std::int64_t j : keys)
       r.probabilities(b, h, i, j) = stored<Store>(known_lse.present() ? exp(score[j] - known_lse(b, h, i))
                                                                       : exp(score[j] - highest) / sum);
-    for (std::int64_t d = 0; d < v_head_dim; ++d) {
-      Real out = 0;
-      for (const std::int64_t j : keys) out += r.probabilities(b, h, i, j) * v(b, j, hk, d);
-      r.out(b, i, h, d) = stored<Store>(out);
+    for (const std::int64_t j : keys) {
+      const Real p = r.probabilities(b, h, i, j);
+      for (std::int64_t d = 0; d < v_head_dim; ++d) r.out(b, i, h, d) += p * v(b, j, hk, d);
     }
+    for (std::int64_t d = 0; d < v_head_dim; ++d) r.out(b, i, h, d) = stored<Store>(r.out(b, i, h, d));
   });
   return r;
 }
