@@ -6,6 +6,7 @@
   training.py speed CHECKPOINT --kformer-train PROGRAM   times and peak memory of both in turns, as processes
 
 CHECKPOINT is a folder with config.json and model.safetensors, or a config.json alone: weights are then drawn here.
+Tokens are random, or with --text the bytes of a file, from its beginning again where it is too short.
 Needs the environment of perf/peers/make_environment.
 """
 
@@ -28,13 +29,23 @@ DECAY = 0.1
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16"}
 
 
-def prepared(checkpoint, folder, tokens):
+def tokens_of(text, count, vocab_size):
+    """`count` tokens: random, or the bytes of a text. Unlike random ones, they are of very different frequencies."""
+    if text is None:
+        return np.random.default_rng(1).integers(0, vocab_size, count, dtype=np.int32)
+    data = np.frombuffer(pathlib.Path(text).read_bytes(), dtype=np.uint8)
+    if data.size == 0 or data.max() >= vocab_size:
+        sys.exit(f"{text} has no byte, or one that is no token: the vocabulary has {vocab_size}")
+    return np.resize(data, count).astype(np.int32)
+
+
+def prepared(options, folder):
     """A folder with config.json, weights and tokens.npy."""
     import torch
     from safetensors.torch import save_file
     from torch_llama import Llama, read_config
     folder = pathlib.Path(folder)
-    source = pathlib.Path(checkpoint)
+    source = pathlib.Path(options.checkpoint)
     source = source if source.is_dir() else source.parent
     shutil.copy(source / "config.json", folder / "config.json")
     config = read_config(folder)
@@ -48,7 +59,8 @@ def prepared(checkpoint, folder, tokens):
                 torch.nn.init.normal_(p, std=0.02)
         state = {name: p.detach().contiguous() for name, p in model.named_parameters()}
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    np.save(folder / "tokens.npy", np.random.default_rng(1).integers(0, config["vocab_size"], tokens, dtype=np.int32))
+    count = options.steps * options.sequences * options.seq_len + 1
+    np.save(folder / "tokens.npy", tokens_of(options.text, count, config["vocab_size"]))
 
 
 def deck(folder, dtype, options):
@@ -165,7 +177,7 @@ def agree(options):
     import torch
     from safetensors.torch import load_file
     with tempfile.TemporaryDirectory() as folder:
-        prepared(options.checkpoint, folder, options.steps * options.sequences * options.seq_len + 1)
+        prepared(options, folder)
         exact, model = torch_steps(folder, "f64", options, False)
         weights = {name: p.detach() for name, p in model.named_parameters()}
         for dtype in ("f64", "f32"):
@@ -190,7 +202,7 @@ def agree(options):
 
 def speed(options):
     with tempfile.TemporaryDirectory() as folder:
-        prepared(options.checkpoint, folder, options.steps * options.sequences * options.seq_len + 1)
+        prepared(options, folder)
         for dtype in options.dtypes.split(","):
             deck(folder, dtype, options)
             times, memory = {}, {}
@@ -218,6 +230,7 @@ def main():
     parser.add_argument("mode", choices=("agree", "speed", "worker"))
     parser.add_argument("checkpoint")
     parser.add_argument("--kformer-train", default="kformer-train", type=lambda p: str(pathlib.Path(p).absolute()))
+    parser.add_argument("--text", help="a file whose bytes are the tokens")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=2)
