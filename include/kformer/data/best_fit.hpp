@@ -19,9 +19,10 @@ struct Bins {
   std::int64_t size() const { return static_cast<std::int64_t>(first.size()) - 1; }
 };
 
-/// Packs every item once, longest first, each into the fullest bin that has room for it: best-fit decreasing
-/// (Johnson 1973; at most 11/9 of the fewest bins, + 1). Items of equal length are taken in their order, so the
-/// result depends on nothing else. Time O(n log capacity).
+/// Packs every item once, longest first, each into the fullest bin that has room for it: best-fit decreasing. It
+/// takes at most 11/9 of the fewest bins, + 4 (Johnson, Demers, Ullman, Garey and Graham 1974, SIAM J. Comput. 3(4),
+/// doi:10.1137/0203025). Items of equal length are taken in their order, so the result depends on nothing else.
+/// Time O(n log capacity).
 /// \param lengths  of the items
 /// \param capacity of a bin
 /// \throws Error naming an item whose length is not in 1 … capacity
