@@ -32,8 +32,7 @@ class ModelUnderTest {
     if (!lengths.empty()) pack(lengths, rows);
     m_ids = TestTensor<Exec, std::int32_t>({rows});
     m_targets = TestTensor<Exec, std::int32_t>({rows});
-    m_ids.fill([&](std::size_t i) { return inputs.ids[i]; });
-    m_targets.fill([&](std::size_t i) { return inputs.targets[i]; });
+    write_tokens(inputs);
     m_logits = TestTensor<Exec, T>({rows, inputs.config.vocab_size});
     for (auto* t : {&m_loss, &m_dloss}) *t = TestTensor<Exec, C>({rows});
     m_dloss.fill([&](std::size_t) { return C(1) / static_cast<C>(rows); });
@@ -42,6 +41,11 @@ class ModelUnderTest {
     fence();
   }
 
+  /// Goes on with other tokens of the same shape.
+  void write_tokens(const ModelInputs& inputs) {
+    m_ids.fill([&](std::size_t i) { return inputs.ids[i]; });
+    m_targets.fill([&](std::size_t i) { return inputs.targets[i]; });
+  }
   void forward() {
     m_model.forward(Exec(), m_ids.template view<1>(), m_packed);
     m_model.logits(Exec(), m_logits.template view<2>());

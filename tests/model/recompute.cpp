@@ -126,6 +126,51 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_over_dead_activations_have_the_same_bits
   }
 }
 
+// Added to zeros, written over what lies there, or added to other gradients, they are the same numbers.
+BOOST_AUTO_TEST_CASE_TEMPLATE(micro_batches_add_up_to_the_same_bits, T, Scalars) {
+  using C = compute_t<T>;
+  const OffloadingAllowed allowed;
+  const LlamaConfig config = small_model();
+  std::vector<ModelInputs> micro_batches;
+  for (const unsigned seed : {1u, 2u, 3u})
+    micro_batches.push_back(ModelInputs::random(config, many_tokens, seed));
+  const auto add = [&](ModelUnderTest<T>& run, std::size_t micro_batch) {
+    run.write_tokens(micro_batches[micro_batch]);
+    run.forward();
+    run.backward();
+  };
+  std::vector<std::map<std::string, std::vector<double>>> sums(micro_batches.size()),
+      added(micro_batches.size());
+  for (const auto& [name, schedule] : schedules(config.num_hidden_layers)) BOOST_TEST_CONTEXT(name) {
+      const auto make = [&](bool accumulate) {
+        return ModelUnderTest<T>(micro_batches[0], LayerMode::training, AttentionAlgorithm::flash, schedule, {},
+                                 accumulate);
+      };
+      auto overwrites = make(false), adds = make(true);
+      for (std::size_t last = 0; last < micro_batches.size(); ++last) {
+        add(overwrites, last);
+        auto alone = gradients_of(overwrites);
+        if (last > 0)
+          for (auto& [parameter, values] : alone)
+            for (std::size_t i = 0; i < values.size(); ++i)
+              values[i] =
+                  static_cast<C>(static_cast<C>(sums[last - 1].at(parameter)[i]) + static_cast<C>(values[i]));
+        if (sums[last].empty()) sums[last] = alone;
+        adds.model().zero_gradients(Exec());
+        for (std::size_t i = 0; i <= last; ++i) add(adds, i);
+        const auto sum = gradients_of(adds);
+        if (added[last].empty()) added[last] = sum;
+        for (const auto& [parameter, values] : sum) BOOST_TEST_CONTEXT(last + 1 << ", " << parameter) {
+            BOOST_TEST(same_bits(alone.at(parameter), sums[last].at(parameter)));
+            BOOST_TEST(same_bits(values, added[last].at(parameter)));
+            // Rows of the embedding are added one by one, also within a micro-batch.
+            if (last == 0 || parameter != "model.embed_tokens.weight")
+              BOOST_TEST(same_bits(values, sums[last].at(parameter)));
+          }
+      }
+    }
+}
+
 // Between forward and backward of the layers comes the loss.
 BOOST_AUTO_TEST_CASE(logits_and_the_scratch_of_layers_are_one_memory) {
   const auto workspace = [](std::int64_t vocabulary) {
