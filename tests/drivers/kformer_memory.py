@@ -47,7 +47,7 @@ class Decks(MemoryTest):
         deck = self.SMALL.replace("hidden_size = 64", "hidden_size = 16777216").replace("_layers = 2", "_layers = 1000")
         (self.folder / "deck.toml").write_text(deck + 'purpose = "train"' + "\nbatch = 16777216\ncontext = 16777216\n")
         out = self.run_driver("deck.toml", expect=7).stdout
-        self.assertIn("unsupported\n  kformer: the ", out)
+        self.assertIn("unsupported\n  kformer::Ledger: the ", out)
         self.assertIn(" does not fit in 64 bits; make the extents smaller", out)
 
     def test_every_deck_of_the_project_is_good(self):
