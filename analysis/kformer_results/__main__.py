@@ -110,7 +110,8 @@ def _print_reductions(reductions) -> None:
     table = reductions.pivot_table(
         index=["direction", "dtype"], columns="seq_len", values="reduction", sort=False
     )
-    print((-100 * table).to_string(float_format="{:+.1f} %".format))
+    # Plus 0: what rounds to −0.0 is 0.0.
+    print(((-100 * table).round(1) + 0.0).to_string(float_format="{:+.1f} %".format))
 
 
 if __name__ == "__main__":

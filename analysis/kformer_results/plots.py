@@ -265,7 +265,8 @@ def _print_reductions(axes, reductions):
 
 
 def _percent(reduction):
-    return f"{-100 * reduction:+.0f} %".replace("-", "−")
+    percent = round(-100 * reduction)
+    return "0 %" if percent == 0 else f"{percent:+d} %".replace("-", "−")
 
 
 def _share_y(all_axes):

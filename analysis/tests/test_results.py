@@ -262,6 +262,9 @@ class Plots(WithPlots, WithFile):
         printed = [text.get_text() for text in axes.texts]
         self.assertEqual([text for text in printed if "%" in text][-4:], ["−31 %", "−53 %", "−71 %", "−83 %"])
 
+    def test_a_reduction_without_difference_has_no_sign(self):
+        self.assertEqual([plots._percent(x) for x in (0.0, 0.004, -0.004, 0.5, -0.2)], ["0 %", "0 %", "0 %", "−50 %", "+20 %"])
+
     def test_breakdown_bars(self):
         axes = self.axes()
         frame = self.frame()
