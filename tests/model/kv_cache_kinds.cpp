@@ -61,15 +61,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(window_sees_the_first_tokens_and_the_last, T, Stor
   unsigned seed = 1;
   for (const std::int64_t window : {1, 5, 32, 150})
     for (const std::int64_t sinks : {0, 1, 4, 70})
-      for (const std::int64_t model : {0, 3, 40})
-        for (const std::int64_t capacity : {0, 200}) {
-          KvRun<T> run(kv_config({4, 2, 16}, model), window_of(window, sinks, capacity));
-          run.steps(random_steps(lengths, seed++));
-          for (std::int64_t s = 0; s < 3; ++s)
-            run.check(s, mask_of(lengths[s], [=](std::int64_t i, std::int64_t j) {
-                        return (j < sinks || i - j < window) && (model == 0 || i - j < model);
-                      }));
-        }
+      for (const std::int64_t model : {0, 3, 40}) {
+        const std::int64_t capacity = seed % 2 == 0 ? 200 : 0;
+        KvRun<T> run(kv_config({4, 2, 16}, model), window_of(window, sinks, capacity));
+        run.steps(random_steps(lengths, seed++));
+        for (std::int64_t s = 0; s < 3; ++s)
+          run.check(s, mask_of(lengths[s], [=](std::int64_t i, std::int64_t j) {
+                      return (j < sinks || i - j < window) && (model == 0 || i - j < model);
+                    }));
+      }
 }
 
 BOOST_AUTO_TEST_CASE(window_drops_what_no_query_will_see) {
