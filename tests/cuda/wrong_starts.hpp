@@ -53,7 +53,7 @@ void check_wrong_starts(
     const std::vector<Output*>& outputs,
     const std::vector<std::pair<TestTensor<Exec, T>*, const std::vector<std::int32_t>*>>& written) {
   constexpr float before = 0x1p60f;  // no result is as large
-  for (const auto& [output, of] : written) output->fill([](std::size_t) { return before; });
+  for (const auto& [output, of] : written) output->fill([=](std::size_t) { return before; });
   std::vector<std::vector<unsigned char>> expected;
   set_starts(t, starts.understood);
   test_kernels({&kernel, 1}, problem, outputs, [&](const std::string&) {

@@ -52,9 +52,9 @@ void require_enumerator(const Checked& all, const char* option, Enum value) {
 template <class F>
 decltype(auto) on_behalf_of(const char* function, const F& call) {
   const auto text = [&](const Error& error) {
-    const std::string found = error.what();
+    std::string found = error.what();
     const auto end = found.find(": ");
-    if (!found.starts_with("kformer::") || end == found.npos) return found;
+    if (!found.starts_with("kformer::") || end == std::string::npos) return found;
     return std::string("kformer::") + function + found.substr(end);
   };
   try {
