@@ -27,12 +27,10 @@ std::map<std::string, Enum> by_name() {
 /// An option whose value is the name of an enumerator.
 template <NamedEnum Enum>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Enum& value, const std::string& help) {
-  std::string names;
-  for (const std::string_view one : names_of<Enum>) names += (names.empty() ? "" : ", ") + std::string(one);
   return app
       .add_option_function<std::string>(
           name, [&value](const std::string& text) { value = by_name<Enum>().at(text); },
-          help + " (" + names + ")")
+          help + " (" + list_of_names<Enum>() + ")")
       ->check(CLI::IsMember(by_name<Enum>()))
       ->option_text("NAME=" + std::string(name_of(value)));
 }

@@ -46,7 +46,7 @@ const std::vector<Case> cases{
     {1, 40, 75, 2, 1, 8, 8, causal, Mask::full, 5},
     // Several tiles, and several steps of the longest sums.
     {1, 300, 600, 3, 1, 40, 24, {.scale = -0.7, .causal = true}},
-    {1, 520, 270, 3, 3, 24, 72, {.scale = 0.3, .window = 100}},
+    {1, 520, 270, 6, 2, 24, 72, {.scale = 0.3, .window = 100}},
     {1, 5, 0, 2, 1, 8, 8},
     {1, 0, 5, 2, 1, 8, 8, causal},
     {0, 5, 5, 2, 1, 8, 8},

@@ -22,11 +22,9 @@ constexpr bool is_enumerator(Enum value) {
 /// What is wrong with an option that `is_enumerator` refuses, and what its values are.
 template <NamedEnum Enum>
 std::string not_an_enumerator(const char* option, Enum value) {
-  std::string names;
-  for (const std::string_view name : names_of<Enum>) names += (names.empty() ? "" : ", ") + std::string(name);
   return std::string(option) + " has the value " +
          std::to_string(static_cast<std::underlying_type_t<Enum>>(value)) +
-         ", which its type does not name; choose one of: " + names;
+         ", which its type does not name; choose one of: " + list_of_names<Enum>();
 }
 
 /// Requires that an option has one of the values that its type names.
