@@ -15,14 +15,15 @@ std::string device_name() {
 #endif
 }
 
-std::size_t last_level_cache_bytes() {
+std::size_t rotated_bytes() {
+  constexpr std::size_t caches = 4;
 #if defined(KOKKOS_ENABLE_CUDA)
-  return static_cast<std::size_t>(Space().cuda_device_prop().l2CacheSize);
+  return caches * static_cast<std::size_t>(Space().cuda_device_prop().l2CacheSize);
 #else
   std::size_t largest = 0;
   for (const auto& cache : benchmark::CPUInfo::Get().caches)
     largest = std::max(largest, static_cast<std::size_t>(cache.size));
-  return largest;
+  return caches * largest;
 #endif
 }
 

@@ -55,7 +55,7 @@ class Server {
             {"isa", measure::host_bursts().instructions},
             {"device", device_name()},
             {"threads", Space().concurrency()},
-            {"cache_bytes", last_level_cache_bytes()}};
+            {"rotated_bytes", rotated_bytes()}};
   }
 
   Json list() const {

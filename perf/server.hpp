@@ -12,7 +12,7 @@ namespace kformer::perf {
 /// Times calls on request, so that another program can take turns with this one. One request a line, answered
 /// by one line of JSON:
 ///
-/// * `about`: version, instruction set of the peak, device, threads, bytes of the last-level cache
+/// * `about`: version, instruction set of the peak, device, threads, bytes over which operands rotate
 /// * `cases`: what there is to time, with shapes and options
 /// * `time NAME COUNT`: kernel, seconds of one call in each of COUNT samples, calls in a sample
 /// * `limit NAME`: `seconds` that a call takes at least on this machine at this moment

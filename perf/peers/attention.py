@@ -24,14 +24,14 @@ PATHS = ("flash", "free", "math")
 class PyTorch:
     """One case with its operands in memory, warmed up."""
 
-    def __init__(self, torch, case, cache_bytes, clock):
+    def __init__(self, torch, case, rotated_bytes, clock):
         if case["window"] or (case["causal"] and case["q_len"] != case["kv_len"]):
             raise turns.CannotMeasure("scaled_dot_product_attention has no such mask without storing it")
         self._torch, self._clock = torch, clock
         self._case = case
         self.paths = ("math",) if case["name"].startswith("standard_attention/") else ("flash", "free")
         self._backward = case["direction"] == "backward"
-        self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
+        self._sets = turns.RotatingSets(self._make_set, self._set_bytes, rotated_bytes)
         self._graphs = {p: [self._graph(p, s) for s in self._sets.all] for p in self.paths} if self._backward else {}
         choice = self._graph("free", self._make_set(needs_graph=True)).grad_fn.name().removesuffix("Backward0")
         self.notes = {"pytorch_choice": choice}

@@ -21,7 +21,7 @@ PATHS = ("eager", "compile")
 class PyTorch:
     """One case with its operands in memory, warmed up."""
 
-    def __init__(self, torch, case, cache_bytes, clock):
+    def __init__(self, torch, case, rotated_bytes, clock):
         from torch_blocks import BLOCKS
 
         if case["block"] not in BLOCKS:
@@ -30,7 +30,7 @@ class PyTorch:
         self._direction = case["direction"]
         with torch.device(clock.device):
             self._block = BLOCKS[case["block"]](case)
-            self._sets = turns.RotatingSets(self._make_set, self._set_bytes, cache_bytes)
+            self._sets = turns.RotatingSets(self._make_set, self._set_bytes, rotated_bytes)
         self._forward = {"eager": self._block.forward, "compile": self._compiled()}
         self._graphs, self._counts = {}, {}
         self.paths, self.notes = ["eager"], {}

@@ -51,13 +51,11 @@ class Ours:
 
 
 class RotatingSets:
-    """Sets of operands that exceed the caches."""
+    """Sets of operands, `rotated_bytes` and one set together."""
 
-    def __init__(self, make, bytes_of, cache_bytes):
+    def __init__(self, make, bytes_of, rotated_bytes):
         self.all = [make()]
-        one = bytes_of(self.all[0])
-        if one < cache_bytes:
-            self.all += [make() for _ in range(1 + cache_bytes // one)]
+        self.all += [make() for _ in range(rotated_bytes // bytes_of(self.all[0]))]
         self._next = 0
 
     def next(self):
@@ -155,7 +153,7 @@ def parse_arguments(description, program, default_filter, devices):
 
 
 def run(arguments, paths, make_peer):
-    """Measures the chosen cases; `make_peer(torch, case, cache_bytes, clock)` makes what PyTorch does in a case, with `paths`,
+    """Measures the chosen cases; `make_peer(torch, case, rotated_bytes, clock)` makes what PyTorch does in a case, with `paths`,
     `seconds(path)` and `notes` for the row."""
     # Set these before anything loads OpenMP; the other program inherits them.
     os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
@@ -181,7 +179,7 @@ def run(arguments, paths, make_peer):
 
     def make(case):
         torch.cuda.empty_cache()  # leave the memory of the last case to the other program
-        return make_peer(torch, case, about["cache_bytes"], clock)
+        return make_peer(torch, case, about["rotated_bytes"], clock)
 
     def keep(row):
         rows.append(row)
