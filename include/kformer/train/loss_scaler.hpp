@@ -19,8 +19,9 @@ class LossScaler {
  public:
   /// The type of gradients.
   using C = compute_t<T>;
-  /// One number in the memory of the gradients.
-  using Norm = Kokkos::View<C[1], typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  /// One number in the memory of the gradients. Its extent is of run time: GCC 14 evaluates copies of a `C[1]` of
+  /// Kokkos 5.0 for more than a minute.
+  using Norm = Kokkos::View<C*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   /// Books and allocates what the norm needs.
   /// \param parameters those whose gradients count
@@ -38,7 +39,7 @@ class LossScaler {
                workspace = layout.reserve<std::byte>(static_cast<std::int64_t>(bytes));
     m_block = ledger.allocate<typename Exec::memory_space>(MemoryClass::optimizer, "LossScaler::norm",
                                                            layout.bytes());
-    m_norm = Norm(m_block.template at<C>(norm));
+    m_norm = Norm(m_block.template at<C>(norm), 1);
     m_workspace = Bytes(m_block.template at<std::byte>(workspace), bytes);
   }
 
@@ -60,7 +61,7 @@ class LossScaler {
   double wait(const Exec& exec) {
     C norm;
     Kokkos::deep_copy(
-        exec, Kokkos::View<C[1], Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm), m_norm);
+        exec, Kokkos::View<C*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm, 1), m_norm);
     exec.fence("kformer::LossScaler::wait");
     m_finite = std::isfinite(norm);
     return m_gradient_norm = static_cast<double>(norm) / scale();
