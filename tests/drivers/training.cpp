@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kformer/model/flops.hpp"
 #include "train/checkpoint_record.hpp"
 #include "train/progress.hpp"
+#include "train/sequence_source.hpp"
 
 namespace {
 
@@ -177,6 +179,32 @@ BOOST_AUTO_TEST_CASE(flop_of_a_token) {
   c.tie_word_embeddings = true;
   // 4·8·8 + 3·16·8 + 2·8 = 656 in a layer, 8 + 80 outside.
   BOOST_TEST(training_flops_per_token(c, 5) == 6.0 * (3 * 656 + 88) + 12.0 * 3 * 8 * 5);
+}
+
+BOOST_AUTO_TEST_CASE(no_task_is_learnt_and_judged_by) {
+  TrainDeck deck;
+  deck.data.format = DataFormat::synthetic;
+  deck.data.packing = Packing::pad;
+  deck.data.task = SyntheticTask::reverse;
+  deck.data.length = 12;
+  deck.data.examples = 50;
+  deck.batch.seq_len = 40;
+  deck.evaluation.emplace();
+  LanguageModelTable model;
+  model.vocab_size = 512;
+  const TrainingData data = open_training_data(deck, model, nullptr);
+  const auto texts = [](const SequenceSource& source) {
+    std::set<std::vector<std::int32_t>> all;
+    TokenSequence sequence;
+    for (std::int64_t i = 0; i < source.size(); ++i) {
+      source.read(i, sequence);
+      all.insert(sequence.ids);
+    }
+    return all;
+  };
+  const auto learnt = texts(*data.train), judged_by = texts(*data.validation);
+  BOOST_TEST(judged_by.size() > 40);
+  for (const auto& text : judged_by) BOOST_TEST(!learnt.contains(text));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 #include "kformer/model/llama_config.hpp"
 
 #include "kformer/core/error.hpp"
+#include "kformer/model/flops.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -45,6 +46,22 @@ BOOST_AUTO_TEST_CASE(faults_are_named) {
         "num_key_value_heads 3 must divide num_attention_heads 8");
   fault([](LlamaConfig& c) { c.rms_norm_eps = -1; }, "rms_norm_eps must not be negative, got -1.000000");
   fault([](LlamaConfig& c) { c.sliding_window = -2; }, "sliding_window must not be negative, got -2");
+}
+
+BOOST_AUTO_TEST_CASE(flop_of_a_layer) {
+  LlamaConfig c{.hidden_size = 8,
+                .intermediate_size = 16,
+                .num_attention_heads = 2,
+                .num_key_value_heads = 1,
+                .head_dim = 4};
+  // 12 rows by (16 + 8 + 48) · 8 weights; 2 · 36 pairs by 8 columns, 4 FLOP each.
+  constexpr double products = 2 * 12 * 576, attention = 4 * 72 * 8;
+  BOOST_TEST(layer_flops(c, {2, 6}, false, false) == products + attention);
+  BOOST_TEST(layer_flops(c, {2, 6}, false, true) == products + attention / 2);
+  BOOST_TEST(layer_flops(c, {2, 6}, true, false) == 2 * products + 2.5 * attention);
+  // The window hides pairs of keys and queries four and more apart, 16 of 36 in the convention.
+  c.sliding_window = 2;
+  BOOST_TEST(layer_flops(c, {2, 6}, false, true) == products + attention / 2 * 20 / 36);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
