@@ -6,10 +6,11 @@ namespace {
 
 template <class Real>
 Verdict verdict_of(const ErrorLimits& limits, std::span<const Real> out, std::span<const Real> reference) {
-  Verdict v{.rms = error_norms(out, reference).rms, .rms_limit = limits.rms()};
+  const auto error_of = [&](std::size_t i) { return limits.error(i, out[i], reference[i]); };
+  Verdict v{.rms = norms_of(out.size(), error_of).rms, .rms_limit = limits.rms()};
   if (v.rms > 0) v.share = v.rms / v.rms_limit;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const long double error = difference(out[i], reference[i]), limit = limits.of(i);
+    const long double error = error_of(i), limit = limits.of(i);
     if (error > 0) v.share = std::max(v.share, error / limit);
     if (!(error <= limit) && v.wrong++ == 0) v.first_wrong = i;
   }

@@ -111,6 +111,42 @@ BOOST_AUTO_TEST_CASE(a_naive_computation_that_breaks_down_allows_nothing) {
   BOOST_TEST(sampled.of(0) < 1.001L * 0x1p-11L);
 }
 
+BOOST_AUTO_TEST_CASE(what_rounds_to_infinity) {
+  BOOST_TEST(overflow_threshold(DType::f16) == 65520.0L);
+  BOOST_TEST(overflow_threshold(DType::f32) == 0x1.ffffffp127L);
+  BOOST_TEST(overflow_threshold(DType::bf16) == 0x1.ffp127L);
+  BOOST_TEST(overflow_threshold(DType::f64) == 0x1.fffffffffffff8p1023L);
+}
+
+BOOST_AUTO_TEST_CASE(a_result_beyond_the_range_of_its_type_is_infinite) {
+  const auto accepts = [](long double exact, double out, double other_naive = 0) {
+    ErrorLimits expected(DType::f16, 1);
+    expected.add(exact, 1);
+    expected.add(0, 0);
+    const Values reference{static_cast<double>(exact), 0};
+    const double naive = other_naive != 0 ? other_naive : static_cast<double>(exact) + 1;
+    const ErrorLimits sampled = sampled_limits(DType::f16, DType::f32, 1, Values{naive, 0}, reference);
+    BOOST_TEST(expected.judge(Values{out, 0}, reference).ok() == sampled.judge(Values{out, 0}, reference).ok());
+    return expected.judge(Values{out, 0}, reference).ok();
+  };
+  BOOST_TEST(accepts(121963, infinity));
+  BOOST_TEST(accepts(-121963, -infinity));
+  BOOST_TEST(accepts(121963, infinity, infinity));
+  BOOST_TEST(!accepts(121963, -infinity));
+  BOOST_TEST(!accepts(121963, 65504));
+  BOOST_TEST(!accepts(121963, nan));
+  // Errors decide between the two.
+  BOOST_TEST(accepts(65510, infinity));
+  BOOST_TEST(accepts(65510, 65504));
+  BOOST_TEST(!accepts(65000, infinity));
+}
+
+BOOST_AUTO_TEST_CASE(an_overflow_of_the_sample_says_nothing_of_the_others) {
+  const Values reference{100000, 1}, naive{infinity, 1.01};
+  const ErrorLimits limits = sampled_limits(DType::f16, DType::f32, 1, naive, reference);
+  BOOST_TEST(limits.judge(Values{infinity, 0.99}, reference).ok());
+}
+
 BOOST_AUTO_TEST_CASE(a_sample_stands_for_the_expected_errors) {
   const Values reference(100, 1.0);
   Values naive = reference;

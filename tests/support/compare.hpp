@@ -48,7 +48,7 @@ Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Im
        << " (limit " << verdict.rms_limit << ')';
   int shown = 0;
   for (std::size_t i = verdict.first_wrong; verdict.wrong > 0 && i < o.size() && shown < 5; ++i)
-    if (!(difference(o[i], r[i]) <= limits.of(i))) {
+    if (!(limits.error(i, o[i], r[i]) <= limits.of(i))) {
       text << "\n  [" << i << "] got " << o[i] << ", expected " << r[i] << " ± " << limits.of(i);
       ++shown;
     }

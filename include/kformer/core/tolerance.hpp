@@ -20,13 +20,28 @@
 
 namespace kformer {
 
+namespace Impl {
+/// Binary digits of a storage type, hidden one included.
+inline int digits_of(DType dtype) {
+  return dtype == DType::f64 ? 53 : dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
+}
+/// The exponent of its smallest normal number.
+inline int lowest_exponent(DType dtype) {
+  return dtype == DType::f64 ? -1022 : dtype == DType::f16 ? -14 : -126;
+}
+}  // namespace Impl
+
 /// The spacing of numbers of storage type `dtype` at magnitude `x`.
 inline long double ulp(DType dtype, long double x) {
-  const int digits = dtype == DType::f64 ? 53 : dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
-  const int lowest = dtype == DType::f64 ? -1022 : dtype == DType::f16 ? -14 : -126;
+  const int lowest = Impl::lowest_exponent(dtype);
   int exponent = lowest;
   if (x > 0) std::frexp(x, &exponent);
-  return std::ldexp(1.0L, std::max(exponent, lowest + 1) - digits);
+  return std::ldexp(1.0L, std::max(exponent, lowest + 1) - Impl::digits_of(dtype));
+}
+
+/// The least magnitude that rounds to infinity when it is stored: half an ulp above the largest number.
+inline long double overflow_threshold(DType dtype) {
+  return std::ldexp(2 - std::ldexp(1.0L, -Impl::digits_of(dtype)), 1 - Impl::lowest_exponent(dtype));
 }
 
 /// Largest and root-mean-square difference of two arrays.
@@ -42,17 +57,32 @@ inline long double difference(long double a, long double b) {
   return std::isnan(d) ? std::numeric_limits<long double>::infinity() : d;
 }
 
-/// The norms of `a − b`, arrays of the same length.
-template <class A, class B>
-ErrorNorms error_norms(const A& a, const B& b) {
+/// The same for a result that is stored: none if it is infinite because the exact number exceeds the type's range. That
+/// number is `exact`, or up to `margin` larger.
+inline long double stored_difference(DType stored, long double result, long double exact,
+                                     long double margin = 0) {
+  const bool overflowed = std::isinf(result) && std::signbit(result) == std::signbit(exact) &&
+                          std::abs(exact) + margin >= overflow_threshold(stored);
+  return overflowed ? 0 : difference(result, exact);
+}
+
+/// The norms of `count` errors, `error(i)` each.
+template <class Error>
+ErrorNorms norms_of(std::size_t count, const Error& error) {
   ErrorNorms n;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const long double d = difference(a[i], b[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    const long double d = error(i);
     n.max = std::max(n.max, d);
     n.rms += d * d;
   }
-  if (a.size() > 0) n.rms = std::sqrt(n.rms / static_cast<long double>(a.size()));
+  if (count > 0) n.rms = std::sqrt(n.rms / static_cast<long double>(count));
   return n;
+}
+
+/// The norms of `a − b`, arrays of the same length.
+template <class A, class B>
+ErrorNorms error_norms(const A& a, const B& b) {
+  return norms_of(a.size(), [&](std::size_t i) { return difference(a[i], b[i]); });
 }
 
 /// The norms of the finite elements of `a`.
@@ -103,6 +133,10 @@ class ErrorLimits {
 
   /// The limit of element `i`.
   long double of(std::size_t i) const;
+  /// The error of element `i`, stored as `result`.
+  long double error(std::size_t i, long double result, long double reference) const {
+    return stored_difference(m_stored, result, reference, of(i));
+  }
   /// The limit of the rms.
   long double rms() const;
 
@@ -125,7 +159,7 @@ class ErrorLimits {
 
 /// The limits where the errors of one naive computation replace the expected ones. Each element has at least an
 /// ulp of the arithmetic, the rms of the naive errors, and a fifth of the largest. An element that the naive
-/// computation makes infinite or NaN gets no margin.
+/// computation makes infinite or NaN gets no margin, unless its exact value exceeds the range of the type.
 ///
 /// The errors of few rows say little of those that another run would have. If the tensor's error e, its rms over
 /// the rms of the reference, is less than the usual one ē, it counts as if four rows with errors of ē were added,
@@ -140,7 +174,8 @@ class ErrorLimits {
 template <class A, class B>
 ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, const A& naive, const B& reference,
                            long double scale = 1, long double usual = 0) {
-  const ErrorNorms errors = error_norms(naive, reference);
+  const auto error = [&](std::size_t i) { return stored_difference(stored, naive[i], reference[i]); };
+  const ErrorNorms errors = norms_of(reference.size(), error);
   const long double size = magnitude(reference).rms;
   long double least = ulp(arithmetic, size);
   if (const long double own = std::max(scale * errors.rms, least);
@@ -153,8 +188,8 @@ ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, cons
   ErrorLimits limits(stored, row);
   limits.are_from_a_sample();
   for (std::size_t i = 0; i < reference.size(); ++i) {
-    const long double error = scale * difference(naive[i], reference[i]);
-    limits.add(reference[i], error * error + least * least);
+    const long double own = scale * error(i);
+    limits.add(reference[i], own * own + least * least);
   }
   if (std::isfinite(errors.rms)) limits.expect_at_least(scale * std::max(errors.rms, errors.max / 5));
   return limits;
