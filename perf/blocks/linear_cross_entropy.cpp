@@ -9,6 +9,7 @@ namespace {
 
 struct Shape {
   std::int64_t rows, hidden, vocabulary;
+  std::int64_t chunk_rows = 0;  // 0: the library's choice
 };
 
 // The output matrix, the loss and the gradients of both.
@@ -41,8 +42,9 @@ class Fused : Operands<T> {
  public:
   Fused(const Space& exec, std::uint64_t seed, const Shape& s)
       : Operands<T>(exec, seed, s),
+        m_options{.chunk_rows = s.chunk_rows},
         m_workspace("kformer::perf::workspace",
-                    linear_cross_entropy_workspace_bytes<T>(exec, s.rows, s.vocabulary)) {}
+                    linear_cross_entropy_workspace_bytes<T>(exec, s.rows, s.vocabulary, m_options)) {}
   std::size_t bytes() const { return this->operand_bytes() + bytes_of(m_workspace); }
   void launch(const Space& exec) const {
     linear_cross_entropy(exec,
@@ -53,10 +55,11 @@ class Fused : Operands<T> {
                                                     .loss = this->m_loss,
                                                     .dx = this->m_dx,
                                                     .dweight = this->m_dweight},
-                         {}, m_workspace);
+                         m_options, m_workspace);
   }
 
  private:
+  LinearCrossEntropyOptions m_options;
   Array<std::byte*> m_workspace;
 };
 
@@ -88,12 +91,16 @@ Case make_case(const char* block, DType dtype, const Shape& s) {
   return {.block = block,
           .direction = "forward_backward",
           .dtype = dtype,
-          .tail = 'V' + std::to_string(s.vocabulary),
+          .tail = 'V' + std::to_string(s.vocabulary) +
+                  (s.chunk_rows > 0 ? "/R" + std::to_string(s.chunk_rows) : ""),
           .limit = Limit::sum,
           .flops = 3 * 2 * static_cast<double>(s.rows) * static_cast<double>(s.hidden) *
                    static_cast<double>(s.vocabulary),
           .bytes = bytes_of_arrays(3, s.rows * s.vocabulary, dtype),
-          .shape = {{"rows", s.rows}, {"hidden", s.hidden}, {"vocabulary", s.vocabulary}},
+          .shape = {{"rows", s.rows},
+                    {"hidden", s.hidden},
+                    {"vocabulary", s.vocabulary},
+                    {"chunk_rows", s.chunk_rows}},
           .make = rotating<Call>(dtype, s)};
 }
 
@@ -102,9 +109,14 @@ Case make_case(const char* block, DType dtype, const Shape& s) {
 std::vector<Case> linear_cross_entropy_cases(const BlockSizes& sizes) {
   std::vector<Case> cases;
   const Shape shape{sizes.output_rows, sizes.models.front().config.hidden_size, sizes.output_vocabulary};
+  const LlamaConfig& model = sizes.language_models.front().config;
   for (const DType dtype : sizes.dtypes) {
     cases.push_back(make_case<Fused>("linear_cross_entropy", dtype, shape));
     cases.push_back(make_case<Unfused>("linear_cross_entropy_unfused", dtype, shape));
+    for (const std::int64_t chunk_rows : {128, 256, 512, 1024})
+      cases.push_back(
+          make_case<Fused>("linear_cross_entropy_chunks", dtype,
+                           {sizes.batch * sizes.tokens, model.hidden_size, model.vocab_size, chunk_rows}));
   }
   return cases;
 }
