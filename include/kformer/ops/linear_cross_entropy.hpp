@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/impl/launch.hpp"
 #include "kformer/ops/linear.hpp"
 
 /// \file
@@ -18,7 +19,7 @@ namespace kformer {
 /// Options of `linear_cross_entropy`.
 struct LinearCrossEntropyOptions {
   CrossEntropyOptions cross_entropy = {};  ///< options of the loss
-  std::int64_t chunk_rows = 0;             ///< rows whose logits exist at once; 0: automatic, at most 1024
+  std::int64_t chunk_rows = 0;  ///< rows whose logits exist at once; 0: at most 512 on hosts, 1024 on devices
 };
 
 namespace Impl {
@@ -30,8 +31,13 @@ struct LinearCrossEntropy {
   TensorRef x, weight, targets, loss, dloss, dx, dweight;
   LinearCrossEntropyOptions options;
   Operands operands() const;
-  void check(const Workspace& workspace) const;
+  void check(const Workspace& workspace, std::int64_t most_rows) const;
 };
+
+/// Rows of a chunk, at most, where the caller does not say. Each chunk reads and writes the gradient of the weights once,
+/// which this many rows make cheap beside the products. A device computes more operations in the time of a byte.
+template <class Exec>
+inline constexpr std::int64_t most_chosen_rows = is_host_space<Exec> ? 512 : 1024;
 
 /// The chunks of a problem and the workspace of one: its logits, then its lse.
 struct LogitChunks {
@@ -39,7 +45,7 @@ struct LogitChunks {
   std::size_t lse_offset, bytes;
 
   LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
-              const LinearCrossEntropyOptions& options);
+              const LinearCrossEntropyOptions& options, std::int64_t most_rows);
 
   /// What they leave over, for the products.
   Workspace product_workspace(const Workspace& workspace) const;
@@ -56,7 +62,7 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
   using Memory = typename Exec::memory_space;
   const std::size_t all_rows = x.extent(0), vocabulary = weight.extent(0);
   const LogitChunks chunks(dtype_of<T>, static_cast<std::int64_t>(all_rows),
-                           static_cast<std::int64_t>(vocabulary), options);
+                           static_cast<std::int64_t>(vocabulary), options, most_chosen_rows<Exec>);
   auto* const begin_of_lse = static_cast<std::byte*>(workspace.data) + chunks.lse_offset;
   for (std::size_t begin = 0; begin < all_rows; begin += static_cast<std::size_t>(chunks.rows)) {
     const std::pair<std::size_t, std::size_t> rows(
@@ -83,7 +89,7 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
 template <Scalar T, ExecutionSpace Exec>
 std::size_t linear_cross_entropy_workspace_bytes(const Exec&, std::int64_t rows, std::int64_t vocabulary,
                                                  const LinearCrossEntropyOptions& options = {}) {
-  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options).bytes +
+  return Impl::LogitChunks(dtype_of<T>, rows, vocabulary, options, Impl::most_chosen_rows<Exec>).bytes +
          Impl::product_workspace_bytes<Exec>();
 }
 
@@ -118,7 +124,7 @@ void linear_cross_entropy(const Exec& exec, const X& x, const W& weight, const I
                            {},
                            {},
                            options}
-      .check(workspace);
+      .check(workspace, Impl::most_chosen_rows<Exec>);
   Impl::linear_cross_entropy_by_chunks(exec, x, weight, targets, loss, options, workspace,
                                        [](const auto&...) {});
 }
@@ -166,7 +172,7 @@ void linear_cross_entropy(const Exec& exec, const LinearCrossEntropyOperands<V..
                            Impl::output<Exec, T, 2>(operands.dx),
                            Impl::output<Exec, compute_t<T>, 2>(operands.dweight),
                            options}
-      .check(workspace);
+      .check(workspace, Impl::most_chosen_rows<Exec>);
   const auto gradients = [&](const auto& rows, const auto& logits, const auto& lse, const Workspace& product) {
     const auto x = Kokkos::subview(operands.x, rows, Kokkos::ALL);
     const auto dx = Kokkos::subview(operands.dx, rows, Kokkos::ALL);

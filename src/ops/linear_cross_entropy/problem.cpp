@@ -7,23 +7,19 @@ namespace kformer::Impl {
 
 namespace {
 
-/// The gradient of the weights is read and written once per chunk, which this many rows make cheap beside the
-/// products.
-constexpr std::int64_t most_chosen_rows = 1024;
-
-/// Rows of a chunk where the caller does not say: as few chunks as that allows, of even size.
-std::int64_t chosen_rows(std::int64_t all_rows) {
-  return ceil_div(all_rows, std::max<std::int64_t>(1, ceil_div(all_rows, most_chosen_rows)));
+/// Rows of a chunk where the caller does not say: as few chunks as `most_rows` allow, of even size.
+std::int64_t chosen_rows(std::int64_t all_rows, std::int64_t most_rows) {
+  return ceil_div(all_rows, std::max<std::int64_t>(1, ceil_div(all_rows, most_rows)));
 }
 
 }  // namespace
 
 LogitChunks::LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
-                         const LinearCrossEntropyOptions& options) {
+                         const LinearCrossEntropyOptions& options, std::int64_t most_rows) {
   Operands(LinearCrossEntropy::function, {})
       .require_option(options.chunk_rows >= 0,
                       "chunk_rows must not be negative, got " + std::to_string(options.chunk_rows));
-  rows = options.chunk_rows > 0 ? std::min(options.chunk_rows, all_rows) : chosen_rows(all_rows);
+  rows = options.chunk_rows > 0 ? std::min(options.chunk_rows, all_rows) : chosen_rows(all_rows, most_rows);
   const std::size_t lse_size = size_of(compute_dtype(storage));
   const auto logits = static_cast<std::size_t>(rows * vocabulary) * size_of(storage);
   lse_offset = ceil_div(logits, lse_size) * lse_size;
@@ -48,7 +44,7 @@ Operands LinearCrossEntropy::operands() const {
                              {"dweight", dweight}});
 }
 
-void LinearCrossEntropy::check(const Workspace& workspace) const {
+void LinearCrossEntropy::check(const Workspace& workspace, std::int64_t most_rows) const {
   const Operands all = operands();
   all.require_floating("x");
   for (const char* role : {"weight", "dx"}) all.require_dtype(role, x.dtype);
@@ -69,7 +65,7 @@ void LinearCrossEntropy::check(const Workspace& workspace) const {
       .require_disjoint("dweight");
   require_options(all, options.cross_entropy)
       .require_addresses()
-      .require_workspace(workspace, LogitChunks(x.dtype, rows, vocabulary, options).bytes);
+      .require_workspace(workspace, LogitChunks(x.dtype, rows, vocabulary, options, most_rows).bytes);
 }
 
 }  // namespace kformer::Impl
