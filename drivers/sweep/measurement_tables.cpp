@@ -101,6 +101,8 @@ constexpr LimitColumn limit_columns[] = {
     {"stream_bandwidth", &Limits::stream_bandwidth, "byte/s", "the same by non-temporal stores"},
     {"update_bandwidth", &Limits::update_bandwidth, "byte/s", "bytes read and written by an update in place"},
     {"read_bandwidth", &Limits::read_bandwidth, "byte/s", "bytes that are only read"},
+    {"transfer_rate", &Limits::transfer_rate, "byte/s",
+     "bytes copied to host memory and back, one direction at a time"},
     {"matmul_rate_f32", &Limits::matmul_rate_f32, "1/s",
      "FLOP/s of a product of square matrices in float by the library's best kernel: no limit"},
     {"matmul_rate_f64", &Limits::matmul_rate_f64, "1/s", "FLOP/s of the same in double"},

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "kformer/memory/transfer.hpp"
 #include "kformer/ops/linear.hpp"
 #include "measure/bursts/host_bursts.hpp"
 #include "measure/fill.hpp"
@@ -241,6 +242,21 @@ double dot_rate(const Exec& exec, const SamplingPlan& plan) {
     return 0;
 }
 
+/// byte/s of copies between memory of the space and host memory, as offloaded arrays make them.
+template <class Exec>
+double transfer_rate(const Exec& exec, const SamplingPlan& plan) {
+  using Space = typename Exec::memory_space;
+  constexpr std::size_t bytes = sizeof(double) * copied_doubles<Exec> / 2;
+  const auto ledger = Ledger::create();
+  const Kokkos::View<std::byte*, Space> here("kformer::measure::here", bytes);
+  const Kokkos::View<std::byte*, HostStagingSpace<Space>> there("kformer::measure::there", bytes);
+  const auto launch = [&] {
+    transfer(exec, *ledger, there, here);
+    transfer(exec, *ledger, here, there);
+  };
+  return 2 * static_cast<double>(bytes) / shortest_time(exec, plan, launch);
+}
+
 template <class Exec>
 MachineLimits machine_limits_on() {
   const Exec exec;
@@ -257,6 +273,7 @@ MachineLimits machine_limits_on() {
   limits.stream_bandwidth = bandwidths.streams();
   limits.update_bandwidth = bandwidths.updates();
   limits.read_bandwidth = bandwidths.reads();
+  limits.transfer_rate = transfer_rate(exec, thorough);
   return limits;
 }
 

@@ -106,6 +106,7 @@ class Results(AttentionTest):
             self.assertTrue(((of_bytes == 0) | (of_bytes > file["machine/fma_rate_f32"][()] / 2)).all())
             for kind in ["copy", "stream", "update", "read"]:
                 self.assertTrue((file[f"machine/{kind}_bandwidth"][()] > 1e8).all(), kind)
+            self.assertTrue((file["machine/transfer_rate"][()] > 1e8).all())
             self.check_limits(cases)
             self.check_flops(cases)
             self.check_kernels(cases)

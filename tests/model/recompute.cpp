@@ -2,6 +2,8 @@
 #include "kformer/memory/recompute_schedule.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
@@ -42,6 +44,30 @@ std::vector<std::pair<std::string, RecomputeSchedule>> schedules(std::int64_t la
     all.emplace_back("nested, then offload and pointwise", mixed);
   }
   return all;
+}
+
+/// Every schedule there is: runs, slots, and policies of the layers behind them in every order.
+template <class Function>
+void for_each_schedule(std::int64_t layers, bool offload, const Function& function) {
+  constexpr std::array kinds{Recompute::layer, Recompute::none, Recompute::pointwise, Recompute::offload};
+  const std::size_t policies = offload ? 4 : 3;
+  for (std::int64_t nested = 0; nested <= layers; ++nested) {
+    RecomputeSchedule schedule{.nested_layers = nested, .nested_slots = 0, .kinds = {}};
+    schedule.kinds.resize(static_cast<std::size_t>(layers - nested));
+    std::size_t assignments = 1;
+    for (std::int64_t l = nested; l < layers; ++l) assignments *= policies;
+    for (std::size_t assignment = 0; assignment < assignments; ++assignment) {
+      std::size_t rest = assignment;
+      for (Recompute& kind : schedule.kinds) {
+        kind = kinds[rest % policies];
+        rest /= policies;
+      }
+      for (std::int64_t slots = std::min<std::int64_t>(nested, 1); slots <= nested; ++slots) {
+        schedule.nested_slots = slots;
+        function(schedule);
+      }
+    }
+  }
 }
 
 template <class T>
@@ -277,6 +303,78 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(plans_and_models_agree, T, Scalars) {
         BOOST_TEST(front.back().seconds == 0);
         if (layers == 6) BOOST_TEST(front.size() > 5u);
       }
+}
+
+/// Budgets in equal steps from the fewest bytes that a model can train in to those of its fastest schedule. Of all
+/// schedules that fit into one, by the bytes of whole models, none is faster than the plan.
+template <class T>
+void check_budgets(const LlamaConfig& config, bool accumulate, std::size_t budgets) {
+  const MachineRates rates{.flops = 1e10, .bytes = 1e12, .transfers = 1e9};
+  const LayerOptions options{.accumulate = accumulate};
+  const auto total = [&](const RecomputeSchedule& schedule) {
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const LlamaModel<Exec, T> model(config, many_tokens, options, *ledger, schedule);
+    return ledger->peak_in(Exec::memory_space::name());
+  };
+  const RecomputeCosts costs = recompute_costs<Exec, T>(config, many_tokens, options, rates);
+  const auto front = recompute_front(config.num_hidden_layers, costs);
+  const std::size_t others = total(front.front().schedule) - front.front().bytes;
+  std::map<std::size_t, double> fastest;  // by bytes
+  for_each_schedule(config.num_hidden_layers, costs.offload, [&](const RecomputeSchedule& schedule) {
+    const double seconds = recompute_seconds(schedule, costs);
+    const auto [place, is_new] = fastest.emplace(total(schedule), seconds);
+    if (!is_new) place->second = std::min(place->second, seconds);
+  });
+  const std::size_t least = fastest.begin()->first, most = fastest.rbegin()->first;
+  BOOST_CHECK_THROW(best_plan(front, least - others - 1), OutOfMemory);
+  std::map<const RecomputePlan*, std::size_t> totals;
+  auto next = fastest.begin();
+  double best = next->second, seconds_before = best;
+  std::size_t wrong = 0, bytes_before = 0;
+  for (std::size_t i = 0; i <= budgets; ++i) {
+    const std::size_t budget = least + (most - least) * i / budgets;
+    for (; next != fastest.end() && next->first <= budget; ++next) best = std::min(best, next->second);
+    const RecomputePlan& plan = best_plan(front, budget - others);
+    if (!totals.contains(&plan)) totals[&plan] = total(plan.schedule);
+    const std::size_t bytes = totals[&plan];
+    wrong += bytes > budget || bytes < bytes_before || plan.seconds != best || plan.seconds > seconds_before;
+    bytes_before = bytes;
+    seconds_before = plan.seconds;
+  }
+  BOOST_TEST(wrong == 0u);
+  BOOST_TEST(totals.size() > (config.num_hidden_layers > 1 ? 2u : 0u));
+  BOOST_TEST(best == 0);
+}
+
+// 10,000 budgets for each storage type.
+BOOST_AUTO_TEST_CASE_TEMPLATE(plans_are_the_fastest_of_all_schedules_within_a_budget, T, Scalars) {
+  const auto cases = model_cases();
+  const std::size_t budgets = 10000 / (2 * cases.size());
+  for (const ModelCase& c : cases)
+    for (const bool accumulate : {true, false})
+      BOOST_TEST_CONTEXT(c.name << (accumulate ? ", accumulate" : "")) {
+        LlamaConfig config = c.config;
+        if (config.num_hidden_layers > 1) config.num_hidden_layers = accumulate ? 4 : 5;
+        check_budgets<T>(config, accumulate, budgets);
+      }
+}
+
+// A copy takes 1 s. What work it runs beside takes less, as long, or longer.
+BOOST_AUTO_TEST_CASE(offloading_costs_the_time_that_no_work_hides) {
+  const MachineRates rates{.transfers = 1000};
+  for (const auto& [forward, backward, seconds] :
+       {std::array{0.25, 0.5, 1.0}, {0.5, 0.5, 0.5}, {0.75, 1.5, 0.25}, {1.0, 2.0, 0.0}, {3.0, 6.0, 0.0}})
+    BOOST_TEST(offload_seconds(1000, forward, backward, rates) == seconds);
+  BOOST_TEST(offload_seconds(1000, 0, 0, {}) == 0);
+  const LlamaConfig config = small_model();
+  const auto costs = [&](MachineRates of) { return recompute_costs<Exec, float>(config, many_tokens, {}, of); };
+  const double forward = layer_flops(config, many_tokens, false),
+               backward = layer_flops(config, many_tokens, true);
+  const auto bytes = static_cast<double>(costs({.flops = 1, .bytes = 1}).input_bytes);
+  // Both copies take as long as four forwards; backward takes between two and two and a half.
+  const double seconds = costs({.flops = forward, .bytes = 1, .transfers = bytes / 4}).offload_seconds;
+  BOOST_TEST(std::abs(seconds - (4 - 1) - (4 - 1 - backward / forward)) < 1e-12);
+  BOOST_TEST(costs({.flops = forward, .bytes = 1}).offload_seconds == 0);
 }
 
 BOOST_AUTO_TEST_CASE(errors) {

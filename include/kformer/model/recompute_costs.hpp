@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <limits>
+
 #include "kformer/memory/planner.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/model/flops.hpp"
@@ -15,10 +17,17 @@ namespace kformer {
 struct MachineRates {
   double flops = 0;  ///< floating-point operations of a matrix product in the storage type
   double bytes = 0;  ///< bytes read and written by a pass over memory
+  /// Bytes copied between the memory of the execution space and host memory, in one direction.
+  double transfers = std::numeric_limits<double>::infinity();
 };
 
 /// Bytes that `pointwise` reads and writes again: two norms and the SwiGLU product.
 double pointwise_bytes(const LlamaConfig& config, LayerShape shape, std::size_t element_bytes);
+
+/// The time of moving a layer's input to host memory and back that no other work hides. The copy there runs beside the
+/// layer's forward; the copy back runs beside the forward and backward of the layer behind.
+double offload_seconds(std::size_t input_bytes, double forward_seconds, double backward_seconds,
+                       const MachineRates& rates);
 
 /// The costs of a layer, for `recompute_front`. Bytes are those that `LlamaModel` books, rounded up to 64 bytes per
 /// array; nothing is allocated. Without `LayerOptions::accumulate` gradients count too: a layer that keeps arrays
@@ -49,13 +58,16 @@ RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, Laye
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   MemoryLayout input;
   input.reserve<T>(checked_product({shape.rows(), config.hidden_size}));
+  const double forward_seconds = layer_flops(config, shape, false, options.causal) / rates.flops;
+  const double backward_seconds = layer_flops(config, shape, true, options.causal) / rates.flops;
   return {.input_bytes = input.next(),
           .none_bytes = activations(Recompute::none),
           .pointwise_bytes = activations(Recompute::pointwise),
           .working_bytes = activations(Recompute::layer),
           .pointwise_seconds = pointwise_bytes(config, shape, sizeof(T)) / rates.bytes,
-          .forward_seconds = layer_flops(config, shape, false, options.causal) / rates.flops,
+          .forward_seconds = forward_seconds,
           .offload = !on_host,
+          .offload_seconds = offload_seconds(input.next(), forward_seconds, backward_seconds, rates),
           .offload_bytes = 2 * input.next()};
 }
 
