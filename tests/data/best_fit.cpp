@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "kformer/core/error.hpp"
 
@@ -115,6 +116,17 @@ BOOST_AUTO_TEST_CASE(lengths_like_those_of_conversations_fill_bins) {
     const Bins bins = best_fit_decreasing(lengths, capacity);
     check_invariants(lengths, capacity, bins);
     BOOST_TEST(fill(lengths, capacity, bins) >= 0.99);
+  }
+}
+
+// 510 + 260 + 230 and 270 + 270 + 230 + 230 fill bins, but the longest go together first.
+BOOST_AUTO_TEST_CASE(some_lengths_need_eleven_ninths_of_the_fewest_bins) {
+  for (const std::int64_t times : {1, 10, 100}) {
+    Lengths lengths;
+    for (const auto& [length, count] : {std::pair(510, 6), {270, 6}, {260, 6}, {230, 12}})
+      lengths.insert(lengths.end(), static_cast<std::size_t>(count * times), length);
+    BOOST_TEST(best_fit_decreasing(lengths, 1000).size() == 11 * times);
+    BOOST_TEST(least_bins(lengths, 1000) == 9 * times);
   }
 }
 

@@ -92,6 +92,30 @@ BOOST_AUTO_TEST_CASE(a_ledger_records_when_it_is_asked_to) {
   }
 }
 
+// As many changes as 12,500 steps with 4 blocks make.
+BOOST_AUTO_TEST_CASE(a_long_training_needs_no_more_memory_and_keeps_its_peaks) {
+  constexpr int steps = 12500;
+  const std::vector<int> high{0, 1, 2048, 4095, 4096, 9999, steps - 1};
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  ledger->record_timeline();
+  for (int step = 0; step < steps; ++step) {
+    const bool is_high = std::ranges::find(high, step) != high.end();
+    const auto a = block(*ledger, MemoryClass::weights, 10), b = block(*ledger, MemoryClass::workspace, 20),
+               c = block(*ledger, MemoryClass::activations, 30),
+               d = block(*ledger, MemoryClass::io, is_high ? 1000 + static_cast<std::size_t>(step) : 1);
+  }
+  const auto moments = ledger->timeline();
+  BOOST_TEST(moments.size() <= 4097u);
+  BOOST_TEST(moments.size() > 2048u);
+  std::size_t found = 0, largest = 0;
+  for (const MemoryMoment& m : moments) {
+    largest = std::max(largest, m.total);
+    found += m.bytes[static_cast<std::size_t>(MemoryClass::io)] >= 1000;
+  }
+  BOOST_TEST(largest == ledger->peak_total());
+  BOOST_TEST(found == high.size() - 1);  // steps 0 and 1 are in one entry
+}
+
 BOOST_AUTO_TEST_CASE(another_thread_may_read_while_blocks_come_and_go) {
   const auto ledger = Ledger::create(Ledger::Mode::count);
   ledger->record_timeline(64);
