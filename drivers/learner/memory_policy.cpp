@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "kformer/memory/planner.hpp"
@@ -48,12 +49,13 @@ class Forecasts {
 
 MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit) {
   const auto front = recompute_front(forecasts.layers(), forecasts.costs());
-  // Bytes of a plan are those of the layers alone; the forecast has the last word.
-  for (auto plan = front.rbegin(); plan != front.rend(); ++plan) {
-    MemoryDecision decision = forecasts.decision(plan->schedule, plan->seconds);
-    if (decision.bytes_in_space <= limit) return decision;
-  }
-  return forecasts.decision(front.front().schedule, front.front().seconds);
+  const auto decision = [&](const RecomputePlan& plan) {
+    return forecasts.decision(plan.schedule, plan.seconds);
+  };
+  // Bytes of a plan are those of the layers alone; the forecast has the last word. Both ascend along the front.
+  const auto above = std::ranges::partition_point(
+      front, [&](const RecomputePlan& plan) { return decision(plan).bytes_in_space <= limit; });
+  return decision(above == front.begin() ? front.front() : *std::prev(above));
 }
 
 }  // namespace
