@@ -70,7 +70,7 @@ int main(int argc, char* argv[]) {
   // [save]
   const std::filesystem::path folder = "counting";
   std::filesystem::create_directories(folder);
-  kformer::save_weights(exec, trainer.model().parameters(), folder / "model.safetensors");
+  kformer::save_weights(exec, trainer.model().parameters(), folder / "model.safetensors", *ledger);
   std::ofstream(folder / "config.json") << kformer::model_config_json({config});
   // [save]
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "kformer/load/load_weights.hpp"
@@ -16,7 +17,8 @@ template <class Exec, class T>
 class TextEngineOn final : public TextEngine {
  public:
   TextEngineOn(const EngineTask& task, Ledger& ledger)
-      : m_decoder(task.config, task.decoder, ledger),
+      : m_ledger(ledger.shared_from_this()),
+        m_decoder(task.config, task.decoder, ledger),
         m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
         m_generator(m_decoder, *m_cache, task.generator, ledger),
         m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", task.staging_bytes)) {
@@ -24,7 +26,7 @@ class TextEngineOn final : public TextEngine {
   }
 
   void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) override {
-    load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, stop);
+    load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, *m_ledger, stop);
     m_staging = {};
     m_decoder.prepare(m_exec);
     m_exec.fence("kformer-generate::load");
@@ -76,6 +78,7 @@ class TextEngineOn final : public TextEngine {
     }
   };
 
+  std::shared_ptr<Ledger> m_ledger;
   Exec m_exec;
   LlamaDecoder<Exec, T> m_decoder;
   std::unique_ptr<KvCache<Exec, T>> m_cache;

@@ -28,6 +28,7 @@ class LearnerOn final : public Learner {
  public:
   LearnerOn(const LearnerTask& task, Ledger& ledger)
       : m_task(task),
+        m_ledger(ledger.shared_from_this()),
         m_trainer(task.config, task.trainer, ledger),
         m_staging(ledger.allocate(m_exec, MemoryClass::io, "Learner::staging", task.staging_bytes)) {
     if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.arrays(), ledger);
@@ -40,7 +41,7 @@ class LearnerOn final : public Learner {
   void load(const Checkpoint& checkpoint) override {
     std::vector<WeightSlot> slots;
     for (const Parameter& p : m_trainer.model().parameters()) slots.push_back({p.name, p.weight, {}});
-    load_weights(m_exec, checkpoint, slots, m_staging);
+    load_weights(m_exec, checkpoint, slots, m_staging, *m_ledger);
     m_staging = {};
   }
 
@@ -105,19 +106,20 @@ class LearnerOn final : public Learner {
   }
   void finish_checkpoints() override { m_checkpoints->finish(); }
   void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) override {
-    checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()));
+    checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()), *m_ledger);
     m_trainer.restore(state);
   }
 
   void save_weights(const std::filesystem::path& path) override {
     const auto parameters = m_trainer.model().parameters();
-    kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path);
+    kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
   }
 
  private:
   using memory_space = typename Exec::memory_space;
 
   LearnerTask m_task;
+  std::shared_ptr<Ledger> m_ledger;
   Exec m_exec;
   Trainer<Exec, T> m_trainer;
   std::optional<CheckpointWriter<Exec>> m_checkpoints;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kformer/load/load_weights.hpp"
+#include "kformer/memory/transfer.hpp"
 #include "kformer/ops/ternary.hpp"
 #include "quantize/plan.hpp"
 #include "quantize/row_errors.hpp"
@@ -30,7 +31,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t count = std::min(most, rows - first);
       const Band band(m_exec, *m_ledger, rows_of(tensor, first, count), count, cols, format);
-      load_dense(m_exec, band.source, tensor_ref(band.before), band.staging);
+      load_dense(m_exec, band.source, tensor_ref(band.before), band.staging, *m_ledger);
       if (format) quantize_band(band, result.blocks.data() + first * quantized_row_bytes(*format, cols));
       const auto errors = row_errors(m_exec, band.before, format ? band.after : band.before);
       if (format) require_finite(errors, name, first, *format);
@@ -90,11 +91,9 @@ class TensorQuantizerOn final : public TensorQuantizer {
     else
       quantize(m_exec, band.before, packed);
     dequantize(m_exec, packed, band.after);
+    transfer<Kokkos::HostSpace, Space>(m_exec, *m_ledger, blocks, packed.data,
+                                       quantized_bytes(packed.format, packed.rows, packed.cols));
     m_exec.fence("kformer-quantize");
-    using Target = Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    using Source = Kokkos::View<const std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    const std::size_t bytes = quantized_bytes(packed.format, packed.rows, packed.cols);
-    Kokkos::deep_copy(Target(blocks, bytes), Source(packed.data, bytes));
   }
 
   static void require_finite(const std::vector<RowErrors>& rows, const std::string& name, std::int64_t first,

@@ -38,13 +38,4 @@ void convert(const StoredType& type, const std::byte* from, std::size_t count, T
   });
 }
 
-template <class Space>
-using RawBytes = Kokkos::View<std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
-template <class To, class From>
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  Kokkos::deep_copy(RawBytes<To>(static_cast<std::byte*>(to), bytes),
-                    RawBytes<From>(static_cast<std::byte*>(const_cast<void*>(from)), bytes));
-}
-
 }  // namespace kformer::Impl

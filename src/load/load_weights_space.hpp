@@ -10,6 +10,7 @@
 #include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/load_weights.hpp"
+#include "kformer/memory/transfer.hpp"
 #include "load/convert.hpp"
 #include "load/safetensors_array.hpp"
 
@@ -37,7 +38,7 @@ inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor
 
 template <class Exec>
 void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
-                const MemoryBlock<typename Exec::memory_space>& staging) {
+                const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger) {
   using Space = typename Exec::memory_space;
   Impl::require_allocated("load_dense", "the array", to.data, static_cast<std::size_t>(to.size()));
   if (quantized_format_of(tensor.type))
@@ -45,7 +46,8 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
   dispatch_dtype(to.dtype, [&]<class T>(std::type_identity<T>) {
     const auto count = static_cast<std::size_t>(to.size());
     if (const auto format = quantized_format_of(tensor.type)) {
-      Impl::copy_bytes<Space, Kokkos::HostSpace>(staging.data(), tensor.bytes.data(), tensor.bytes.size());
+      transfer<Space, Kokkos::HostSpace>(exec, ledger, staging.data(), tensor.bytes.data(),
+                                         tensor.bytes.size());
       dequantize(exec, QuantizedMatrix{*format, staging.data(), to.extent[0], to.extent[1]},
                  BlockMatrix<Space, T>(static_cast<T*>(to.data),
                                        Kokkos::LayoutStride(static_cast<std::size_t>(to.extent[0]),
@@ -57,31 +59,35 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
     } else {
       std::vector<T> host(count);
       Impl::convert(tensor.type, tensor.bytes.data(), count, host.data());
-      Impl::copy_bytes<Space, Kokkos::HostSpace>(to.data, host.data(), count * sizeof(T));
+      transfer<Space, Kokkos::HostSpace>(exec, ledger, to.data, host.data(), count * sizeof(T));
+      exec.fence("kformer::load_weights");
     }
   });
 }
 
 template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
-                  const MemoryBlock<typename Exec::memory_space>& staging, const std::function<bool()>& stop) {
+                  const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
+                  const std::function<bool()>& stop) {
   using Space = typename Exec::memory_space;
   for (const WeightSlot& slot : slots) {
-    if (stop && stop()) return;
+    if (stop && stop()) break;
     const CheckpointTensor& tensor = checkpoint.at(slot.name);
     Impl::require_shape(slot, tensor);
     Impl::require_allocated("load_weights", slot.name,
                             slot.is_quantized() ? slot.quantized.data : slot.dense.data, tensor.bytes.size());
     if (slot.is_quantized())
-      Impl::copy_bytes<Space, Kokkos::HostSpace>(slot.quantized.data, tensor.bytes.data(), tensor.bytes.size());
+      transfer<Space, Kokkos::HostSpace>(exec, ledger, slot.quantized.data, tensor.bytes.data(),
+                                         tensor.bytes.size());
     else
-      load_dense(exec, tensor, slot.dense, staging);
+      load_dense(exec, tensor, slot.dense, staging, ledger);
   }
+  exec.fence("kformer::load_weights");
 }
 
 template <class Exec>
-void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path) {
-  exec.fence("kformer::save_weights");
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                  Ledger& ledger) {
   std::vector<std::vector<std::byte>> host;
   SafetensorsWriter file;
   // Older releases of transformers refuse a file without it.
@@ -91,11 +97,12 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
     Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
     if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
       auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
-      Impl::copy_bytes<Kokkos::HostSpace, typename Exec::memory_space>(bytes.data(), data, bytes.size());
+      transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, ledger, bytes.data(), data, bytes.size());
       data = bytes.data();
     }
     file.add(name, name_in_files(weight.dtype), Impl::shape_of(weight), data);
   }
+  exec.fence("kformer::save_weights");
   file.write(path);
 }
 

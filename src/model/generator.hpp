@@ -17,7 +17,7 @@ namespace kformer {
 template <class Exec, Scalar T>
 Generator<Exec, T>::Generator(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache,
                               const GeneratorOptions& options, Ledger& ledger)
-    : m_decoder(decoder), m_cache(cache), m_options(options) {
+    : m_decoder(decoder), m_cache(cache), m_options(options), m_ledger(ledger.shared_from_this()) {
   m_options.prefill_chunk = std::min(options.prefill_chunk, decoder.options().max_positions);
   check();
   place(ledger);
@@ -73,7 +73,17 @@ void Generator<Exec, T>::upload(const Exec& exec, const Integers& to, std::vecto
   const auto& kept = m_uploads.emplace_back(std::move(from));
   const Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(
       kept.data(), kept.size());
-  Kokkos::deep_copy(exec, first(to, kept.size()), host);
+  transfer(exec, *m_ledger, first(to, kept.size()), host);
+}
+
+// What the host reads after the next fence: the array itself, if the host can reach it.
+template <class Exec, Scalar T>
+template <class V>
+auto Generator<Exec, T>::download(const Exec& exec, const V& from) const {
+  const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), from);
+  if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
+    transfer(exec, *m_ledger, host, from);
+  return host;
 }
 
 template <class Exec, Scalar T>
@@ -221,8 +231,7 @@ void Generator<Exec, T>::score_prompt(const Exec& exec, GeneratedSequence& seque
     upload(exec, m_rows, std::vector<std::int32_t>(next, next + static_cast<std::ptrdiff_t>(rows)));
     const auto scores = first(m_log_probabilities, rows);
     token_log_probabilities(exec, logits, first(m_rows, rows), scores);
-    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), scores);
-    Kokkos::deep_copy(exec, host, scores);
+    const auto host = download(exec, scores);
     fence(exec, "kformer::Generator::score_prompt");
     for (std::size_t i = 0; i < rows; ++i) sequence.log_probabilities[from + begin + 1 + i] = host(i);
   }
@@ -276,12 +285,8 @@ void Generator<Exec, T>::step(const Exec& exec) {
   if (m_live.empty()) return;
   feed_last(exec);
   sample_tokens(exec);
-  const auto tokens = first(m_tokens, m_live.size());
-  const auto log_probabilities = first(m_log_probabilities, m_live.size());
-  const auto host_tokens = Kokkos::create_mirror_view(Kokkos::HostSpace(), tokens);
-  const auto host_log_probabilities = Kokkos::create_mirror_view(Kokkos::HostSpace(), log_probabilities);
-  Kokkos::deep_copy(exec, host_tokens, tokens);
-  Kokkos::deep_copy(exec, host_log_probabilities, log_probabilities);
+  const auto host_tokens = download(exec, first(m_tokens, m_live.size()));
+  const auto host_log_probabilities = download(exec, first(m_log_probabilities, m_live.size()));
   fence(exec, "kformer::Generator::step");
   for (std::size_t i = 0; i < m_live.size(); ++i) {
     GeneratedSequence& s = m_sequences[m_live[i]];
@@ -356,8 +361,7 @@ void Generator<Exec, T>::stop(std::int64_t sequence) {
 
 template <class Exec, Scalar T>
 std::vector<std::vector<double>> Generator<Exec, T>::step_logits(const Exec& exec) const {
-  const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), m_logits);
-  Kokkos::deep_copy(exec, host, m_logits);
+  const auto host = download(exec, m_logits);
   exec.fence("kformer::Generator::step_logits");
   std::vector<std::vector<double>> values(m_sequences.size());
   for (std::size_t i = 0; i < m_live.size(); ++i)

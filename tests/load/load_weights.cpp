@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(saved_weights_are_loaded_again_bit_for_bit) {
   const auto ledger = Ledger::create();
   LlamaModel<Exec, bf16> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
   kformer::load_weights(Exec(), checkpoint, model, *ledger);
-  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors");
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors", *ledger);
   const auto before = SafetensorsFile::open(tiny_llama() / "model.safetensors");
   const auto after = SafetensorsFile::open(folder / "model.safetensors");
   BOOST_TEST(after.names() == before.names(), boost::test_tools::per_element());
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_saved_weights_says_the_same) {
   const Checkpoint checkpoint = open_checked();
   LlamaModel<Exec, double> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
   kformer::load_weights(Exec(), checkpoint, model, *ledger);
-  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors");
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors", *ledger);
   put_contents(folder / "config.json", contents_of(tiny_llama() / "config.json"));
   const auto first = whole_sequence<double>(checkpoint, ledger);
   const auto second = whole_sequence<double>(Checkpoint::open(folder.path()), ledger);
@@ -124,14 +124,54 @@ BOOST_AUTO_TEST_CASE(a_model_that_is_only_counted_is_refused) {
       ": model.embed_tokens.weight has no memory (null pointer, or a ledger that only counts); allocate it";
   check_error<DimensionMismatch>([&] { kformer::load_weights(Exec(), checkpoint, model, *ledger); },
                                  "kformer::load_weights" + lacks);
-  check_error<DimensionMismatch>([&] { save_weights(Exec(), model.parameters(), "never_written.safetensors"); },
-                                 "kformer::save_weights" + lacks);
+  check_error<DimensionMismatch>(
+      [&] { save_weights(Exec(), model.parameters(), "never_written.safetensors", *ledger); },
+      "kformer::save_weights" + lacks);
 }
 
 BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
   const Checkpoint checkpoint = open_checked();
   BOOST_TEST(quantized_weights(checkpoint).empty());
   BOOST_TEST(staging_bytes(checkpoint, {}) == 0u);
+}
+
+// Two rows of a Q8_0 matrix, each a scale of 1 and 32 codes.
+BOOST_AUTO_TEST_CASE(blocks_on_their_way_to_a_dense_array_are_counted) {
+  constexpr std::size_t row = 34;
+  std::vector<std::byte> bytes(2 * row);
+  for (std::size_t r = 0; r < 2; ++r) {
+    bytes[r * row + 1] = std::byte{0x3c};
+    for (std::size_t i = 0; i < 32; ++i) bytes[r * row + 2 + i] = static_cast<std::byte>(10 * r + i);
+  }
+  const auto ledger = Ledger::create(), other = Ledger::create();
+  const auto staging = other->allocate<Space>(MemoryClass::io, "staging", bytes.size());
+  const TestTensor<Exec, float> dense({2, 32}, Rows::packed);
+  load_dense(Exec(), {QuantizedFormat::q8_0, {2, 32}, bytes}, dense.ref(), staging, *ledger);
+  const auto values = dense.read<double>();
+  for (std::size_t i = 0; i < 64; ++i)
+    BOOST_TEST(values.values()[i] == static_cast<double>(10 * (i / 32) + i % 32));
+  const auto counts = ledger->transfers();
+  BOOST_TEST_REQUIRE(counts.size() == 1u);
+  BOOST_TEST(counts[0].from == Kokkos::HostSpace::name());
+  BOOST_TEST(counts[0].to == Space::name());
+  BOOST_TEST(counts[0].transfers == 1u);
+  BOOST_TEST(counts[0].bytes == bytes.size());
+  BOOST_TEST(other->transfers().empty());
+}
+
+// The host reads and writes what it reaches.
+BOOST_AUTO_TEST_CASE(numbers_are_transferred_only_where_the_host_does_not_reach) {
+  const ScratchDirectory folder;
+  const Checkpoint checkpoint = open_checked();
+  const auto ledger = Ledger::create(), loading = Ledger::create(), saving = Ledger::create();
+  LlamaModel<Exec, bf16> model(llama_config(checkpoint.model()), {1, 4}, {}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, model, *loading);
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors", *saving);
+  constexpr bool reached = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible;
+  std::size_t bytes = 0;
+  for (const Parameter& p : model.parameters()) bytes += static_cast<std::size_t>(p.weight.size()) * sizeof(bf16);
+  for (const auto& counted : {loading, saving})
+    BOOST_TEST((counted->transfers().empty() ? 0 : counted->transfers()[0].bytes) == (reached ? 0 : bytes));
 }
 
 BOOST_AUTO_TEST_CASE(a_view_of_a_weight_is_the_weight) {

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(what_was_written_is_restored) {
     BOOST_TEST(found->step() == 40);
     BOOST_TEST(found->metadata() == metadata);
     BOOST_TEST(found->path().string() == (scratch / "a/b/step-00000040.safetensors").string());
-    found->restore(Exec(), arrays.named());
+    found->restore(Exec(), arrays.named(), *Ledger::create());
     BOOST_TEST((arrays.bits() == written));
   }
 }
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(columns_are_kept_beside_the_arrays) {
     writer.finish();
     arrays.fill(2);
     const auto found = newest_good_checkpoint(scratch.path());
-    found->restore(Exec(), arrays.named());
+    found->restore(Exec(), arrays.named(), *Ledger::create());
     BOOST_TEST((arrays.bits() == written));
     const CheckpointColumns again = found->columns();
     BOOST_TEST_REQUIRE(again.size() == 3u);
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(a_full_disk_leaves_the_last_checkpoint) {
     BOOST_TEST(names_in(scratch.path()) == std::vector<std::string>{old.filename()},
                boost::test_tools::per_element());
     BOOST_TEST((contents_of(old) == before));
-    newest_good_checkpoint(scratch.path())->restore(Exec(), arrays.named());
+    newest_good_checkpoint(scratch.path())->restore(Exec(), arrays.named(), *Ledger::create());
     BOOST_TEST((arrays.bits() == written));
     writer.snapshot(Exec(), 4, "");
     writer.finish();
@@ -284,7 +284,7 @@ BOOST_FIXTURE_TEST_CASE(arrays_of_another_run_are_refused_and_untouched, TwoChec
   const auto restore = [&](auto change) {
     std::vector<NamedArray> all = other.named();
     change(all);
-    return file_error([&] { found->restore(Exec(), all); });
+    return file_error([&] { found->restore(Exec(), all, *Ledger::create()); });
   };
   BOOST_TEST(restore([](auto& all) { all.back().name = "z"; }).starts_with(path + "has no tensor 'z'"));
   BOOST_TEST(restore([](auto& all) { all.pop_back(); }) ==
@@ -314,6 +314,22 @@ BOOST_AUTO_TEST_CASE(the_copy_is_booked) {
   BOOST_TEST(booked(Ledger::Mode::allocate, false) == (readable ? 0u : 6u * 64));
 }
 
+BOOST_AUTO_TEST_CASE(copies_to_a_file_and_back_are_counted) {
+  const ScratchDirectory scratch;
+  const Arrays arrays(1);
+  const auto writing = Ledger::create(), reading = Ledger::create();
+  CheckpointWriter<Exec> writer({.folder = scratch.path()}, arrays.named(), *writing);
+  writer.snapshot(Exec(), 1, "");
+  writer.finish();
+  newest_good_checkpoint(scratch.path())->restore(Exec(), arrays.named(), *reading);
+  for (const auto& ledger : {writing, reading}) {
+    const auto counts = ledger->transfers();
+    BOOST_TEST_REQUIRE(counts.size() == 1u);
+    BOOST_TEST(counts[0].transfers == 7u);
+    BOOST_TEST(counts[0].bytes == 60u + 14 + 60 + 8 + 13 + 16);
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_run_continues_from_a_file_bit_for_bit, T, Scalars) {
   const ScratchDirectory scratch;
   for (const TrainerOptions& options : resumable_options<T>()) {
@@ -331,7 +347,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_run_continues_from_a_file_bit_for_bit, T, Scalar
       writer.finish();
     }
     TrainingRun<T> resumed(options);
-    newest_good_checkpoint(scratch.path())->restore(Exec(), resumed.trainer.arrays());
+    newest_good_checkpoint(scratch.path())->restore(Exec(), resumed.trainer.arrays(), *resumed.ledger);
     resumed.trainer.restore(state);
     for (int t = 3; t < 8; ++t) resumed.random_step(t);
     BOOST_TEST((resumed.bits() == whole.bits()));

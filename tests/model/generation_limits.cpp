@@ -47,9 +47,32 @@ void check_beginning(const GeneratedSequence& sequence, const GeneratedSequence&
   BOOST_TEST((sequence.stopped == StopReason::length));
 }
 
+/// Calls and bytes of all transfers.
+std::pair<std::uint64_t, std::uint64_t> transferred(const Ledger& ledger) {
+  std::pair<std::uint64_t, std::uint64_t> sum;
+  for (const TransferCount& count : ledger.transfers()) {
+    sum.first += count.transfers;
+    sum.second += count.bytes;
+  }
+  return sum;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(generation_limits)
+
+// Places in the cache, tokens, positions, rows with logits, and positions of the next tokens go to the device. Its
+// tokens and their log-probabilities come back where the host does not reach them.
+BOOST_AUTO_TEST_CASE(transfers_of_a_step_are_counted) {
+  Generation run({.batch = 2});
+  run.generator.start(Exec(), two_prompts(5, 7));
+  const auto before = transferred(*run.run.ledger);
+  run.generator.step(Exec());
+  const auto after = transferred(*run.run.ledger);
+  constexpr bool reached = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible;
+  BOOST_TEST(after.first - before.first == 5u + (reached ? 0u : 2u));
+  BOOST_TEST(after.second - before.second == 2 * (5 * sizeof(std::int32_t) + (reached ? 0 : 4 + sizeof(double))));
+}
 
 BOOST_AUTO_TEST_CASE(a_format_names_a_matrix_of_the_model) {
   const auto ledger = Ledger::create();

@@ -124,6 +124,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_have_the_bits_of_adamw_called_by_hand, T, Sc
       if (options.loss_scaling && step == 2) scale *= 2;
     }
     BOOST_TEST(optimizer.steps() == 3);
+    BOOST_TEST(ledger->transfers().at(0).bytes == 3 * sizeof(compute_t<T>));  // norms
   }
 }
 

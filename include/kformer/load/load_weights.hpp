@@ -29,42 +29,44 @@ std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kep
 /// \param tensor  what is read
 /// \param to      (rows, columns) or (size), contiguous, float, bf16, f16 or double
 /// \param staging as many bytes as the tensor has, if it is quantised
+/// \param ledger  counts transfers: of bytes that the host does not write to the array itself
 /// \throws FileError if the tensor's type cannot be converted
 template <class Exec>
 void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to,
-                const MemoryBlock<typename Exec::memory_space>& staging);
+                const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger);
 
 /// Copies the weights of a checkpoint to the slots of a model.
 /// \param exec       the instance
 /// \param checkpoint has been checked against its model: `checkpoint.check_against(checkpoint.model())`
 /// \param slots      `LlamaDecoder::weights()`, or a part of them
 /// \param staging    as many bytes as `staging_bytes` says
+/// \param ledger     counts transfers
 /// \param stop       called between tensors; if it returns true, the rest is not written
 /// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
-                  const MemoryBlock<typename Exec::memory_space>& staging,
+                  const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
                   const std::function<bool()>& stop = {});
 
 /// Loads a decoder. Weights that `DecoderOptions::formats` names stay quantised; the others become T.
 /// \param exec       the instance
 /// \param checkpoint where they are
 /// \param decoder    made with `llama_config(checkpoint.model())`
-/// \param ledger     books the staging memory while the function runs
+/// \param ledger     books the staging memory while the function runs, and counts transfers
 /// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec, Scalar T>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<Exec, T>& decoder,
                   Ledger& ledger) {
   const auto staging = ledger.allocate(exec, MemoryClass::io, "load_weights::staging",
                                        staging_bytes(checkpoint, decoder.options().formats));
-  load_weights(exec, checkpoint, decoder.weights(), staging);
+  load_weights(exec, checkpoint, decoder.weights(), staging, ledger);
 }
 
 /// Loads a model for whole sequences. All weights become T.
 /// \param exec       the instance
 /// \param checkpoint where they are
 /// \param model      made with `llama_config(checkpoint.model())`
-/// \param ledger     books the staging memory while the function runs
+/// \param ledger     books the staging memory while the function runs, and counts transfers
 /// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec, Scalar T>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exec, T>& model, Ledger& ledger) {
@@ -72,7 +74,7 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exe
   for (const Parameter& parameter : model.parameters()) slots.push_back({parameter.name, parameter.weight, {}});
   const auto staging =
       ledger.allocate(exec, MemoryClass::io, "load_weights::staging", staging_bytes(checkpoint, {}));
-  load_weights(exec, checkpoint, slots, staging);
+  load_weights(exec, checkpoint, slots, staging, ledger);
 }
 
 /// Writes weights to a safetensors file under their published names, in their storage types. The file is
@@ -80,8 +82,10 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exe
 /// \param exec       the function waits for its work before it reads the weights
 /// \param parameters `parameters()` of a model or a layer
 /// \param path       of the file
+/// \param ledger     counts transfers; there are none from memory that the host can read
 /// \throws FileError naming the file and the reason
 template <class Exec>
-void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path);
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                  Ledger& ledger);
 
 }  // namespace kformer

@@ -80,17 +80,6 @@ inline std::size_t bytes_of(const TensorRef& array) {
   return static_cast<std::size_t>(array.size()) * size_of(array.dtype);
 }
 
-/// Copies a dense array from memory of the host.
-template <class Exec>
-void copy_from_host(const Exec& exec, const TensorRef& to, const void* from) {
-  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-  const std::size_t bytes = bytes_of(to);
-  Kokkos::deep_copy(
-      exec,
-      Kokkos::View<std::byte*, typename Exec::memory_space, Unmanaged>(static_cast<std::byte*>(to.data), bytes),
-      Kokkos::View<const std::byte*, Kokkos::HostSpace, Unmanaged>(static_cast<const std::byte*>(from), bytes));
-}
-
 }  // namespace Impl
 
 /// Writes checkpoints of a run:
@@ -158,11 +147,14 @@ class TrainingCheckpoint {
   /// Copies the file's contents to the arrays. Returns when they have arrived.
   /// \param exec   the instance
   /// \param arrays all that are in the file, in any order
+  /// \param ledger counts transfers
   /// \throws FileError if names, types or extents are not those of the file; then nothing is written
   template <class Exec>
-  void restore(const Exec& exec, std::span<const NamedArray> arrays) const {
+  void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger) const {
     check_against(arrays);
-    for (const NamedArray& a : arrays) Impl::copy_from_host(exec, a.array, m_file.at(a.name).bytes.data());
+    for (const NamedArray& a : arrays)
+      transfer<typename Exec::memory_space, Kokkos::HostSpace>(
+          exec, ledger, a.array.data, m_file.at(a.name).bytes.data(), Impl::bytes_of(a.array));
     exec.fence("kformer::TrainingCheckpoint::restore");
   }
 

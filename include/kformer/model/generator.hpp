@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "kformer/memory/transfer.hpp"
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/ops/sampling.hpp"
 
@@ -114,6 +116,8 @@ class Generator {
   void sample_tokens(const Exec& exec);
   void upload_history(const Exec& exec);
   void upload(const Exec& exec, const Integers& to, std::vector<std::int32_t> from);
+  template <class V>
+  auto download(const Exec& exec, const V& from) const;
   void fence(const Exec& exec, const char* label);
   template <class V>
   auto first(const V& view, std::size_t count) const {
@@ -128,6 +132,7 @@ class Generator {
   LlamaDecoder<Exec, T>& m_decoder;
   KvCache<Exec, T>& m_cache;
   GeneratorOptions m_options;
+  std::shared_ptr<Ledger> m_ledger;  // counts transfers
   std::vector<GeneratedSequence> m_sequences;
   std::int64_t m_computed_tokens = 0;
   std::vector<std::size_t> m_live;                  // sequences of the last step

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "kformer/memory/ledger.hpp"
+#include "kformer/memory/transfer.hpp"
 #include "kformer/model/parameter.hpp"
 #include "kformer/ops/adamw.hpp"
 #include "kformer/train/loss_scaling.hpp"
@@ -26,12 +27,13 @@ class LossScaler {
   /// Books and allocates what the norm needs.
   /// \param parameters those whose gradients count
   /// \param scaling    how the scale is chosen; without it the scale is 1
-  /// \param ledger     the memory is of the class optimizer
+  /// \param ledger     the memory is of the class optimizer; transfers of the norm are counted
   /// \throws NotSupported if an option is out of range
   /// \throws OutOfMemory with the ledger
   LossScaler(const std::vector<Parameter>& parameters, const std::optional<LossScaling>& scaling,
              Ledger& ledger)
-      : m_scale(scaling.value_or(LossScaling{.initial = 1, .growth_interval = 0})) {
+      : m_ledger(ledger.shared_from_this()),
+        m_scale(scaling.value_or(LossScaling{.initial = 1, .growth_interval = 0})) {
     for (const Parameter& p : parameters) m_gradients.push_back({.gradient = p.gradient});
     const std::size_t bytes = gradient_norm_workspace_bytes(Exec(), m_gradients);
     MemoryLayout layout;
@@ -59,9 +61,8 @@ class LossScaler {
   /// \param exec the instance of `measure`
   /// \returns the norm without the loss scale
   double wait(const Exec& exec) {
-    C norm;
-    Kokkos::deep_copy(
-        exec, Kokkos::View<C*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&norm, 1), m_norm);
+    C norm = 0;
+    transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, *m_ledger, &norm, m_norm.data(), sizeof(C));
     exec.fence("kformer::LossScaler::wait");
     m_finite = std::isfinite(norm);
     return m_gradient_norm = static_cast<double>(norm) / scale();
@@ -87,6 +88,7 @@ class LossScaler {
  private:
   using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
+  std::shared_ptr<Ledger> m_ledger;  // counts transfers
   DynamicLossScale m_scale;
   std::vector<AdamWParameter> m_gradients;
   MemoryBlock<typename Exec::memory_space> m_block;

@@ -37,7 +37,7 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     const auto bias =
         scratch.reserve<T>(masked ? config.num_attention_heads * options.max_step_tokens * m_slots : 0);
     m_scratch = ledger.allocate<Space>(MemoryClass::workspace, "KvCache::heavy_hitters", scratch.bytes());
-    m_row_positions = {m_scratch.template at<std::int32_t>(row_positions), rows};
+    m_row_positions = {ledger, m_scratch.template at<std::int32_t>(row_positions), rows};
     m_kept = m_scratch.template at<std::int32_t>(kept);
     m_bias = m_scratch.template at<T>(bias);
   }

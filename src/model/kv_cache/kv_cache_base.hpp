@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kformer/model/kv_cache.hpp"
+#include "kformer/ops/impl/launch.hpp"
 #include "model/kv_cache/slot_arrays.hpp"
 
 /// \file
@@ -54,7 +55,7 @@ KvCache<Exec, T>::KvCache(const LlamaConfig& config, const KvCacheOptions& optio
   const auto lse = layout.reserve<C>(heads * options.max_step_tokens);
   const auto workspace = layout.reserve<std::byte>(static_cast<std::int64_t>(bytes));
   m_scratch = ledger.allocate<memory_space>(MemoryClass::workspace, "KvCache::attention", layout.bytes());
-  m_row_slots = {m_scratch.template at<std::int32_t>(slots), rows};
+  m_row_slots = {ledger, m_scratch.template at<std::int32_t>(slots), rows};
   m_lse = m_scratch.template at<C>(lse);
   m_workspace = decltype(m_workspace)(m_scratch.template at<std::byte>(workspace), bytes);
 }

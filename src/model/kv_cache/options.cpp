@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kformer/core/option_checks.hpp"
+#include "kformer/ops/impl/launch.hpp"
 
 namespace kformer {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kformer/ops/impl/launch.hpp"
 #include "model/kv_cache/page_tables.hpp"
 #include "model/kv_cache/pooled_kv_cache.hpp"
 
@@ -25,7 +26,7 @@ class PagedKvCache final : public PooledKvCache<Exec, T> {
     const std::int64_t indices = options.batch * m_pages.most_of_sequence();
     m_table_block = ledger.allocate<Space>(MemoryClass::kv_cache, "KvCache::page_tables",
                                            array_bytes<std::int32_t>({indices}));
-    m_tables = {m_table_block.template at<std::int32_t>(0), indices};
+    m_tables = {ledger, m_table_block.template at<std::int32_t>(0), indices};
     m_gathered_block =
         ledger.allocate<Space>(MemoryClass::workspace, "KvCache::gathered",
                                array_bytes<T>({2, m_slots, config.num_key_value_heads, config.head_dim}));

@@ -28,8 +28,8 @@ class WindowKvCache final : public PooledKvCache<Exec, T> {
     const auto bias = layout.reserve<T>(options.sinks > 0 ? options.max_step_tokens * m_slots : 0);
     m_block =
         ledger.allocate<typename Exec::memory_space>(MemoryClass::workspace, "KvCache::window", layout.bytes());
-    m_positions = {m_block.template at<std::int32_t>(positions), options.sinks > 0 ? slots : 0};
-    m_kept = {m_block.template at<std::int32_t>(kept), options.batch * needed()};
+    m_positions = {ledger, m_block.template at<std::int32_t>(positions), options.sinks > 0 ? slots : 0};
+    m_kept = {ledger, m_block.template at<std::int32_t>(kept), options.batch * needed()};
     m_bias = m_block.template at<T>(bias);
   }
 

@@ -4,10 +4,10 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstdint>
-#include <cstring>
+#include <memory>
 #include <vector>
 
-#include "kformer/ops/impl/launch.hpp"
+#include "kformer/memory/transfer.hpp"
 
 /// \file
 /// Lists of indices that the host writes and kernels read.
@@ -22,21 +22,17 @@ class IndexTable {
       Kokkos::View<std::int32_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   IndexTable() = default;
-  /// `copy` is where kernels read; null if nothing will ever be launched.
-  IndexTable(std::int32_t* copy, std::int64_t count) : m_host(static_cast<std::size_t>(count)), m_copy(copy) {}
+  /// `ledger` counts the transfers. `copy` is where kernels read; null if nothing will ever be launched.
+  IndexTable(Ledger& ledger, std::int32_t* copy, std::int64_t count)
+      : m_ledger(ledger.shared_from_this()), m_host(static_cast<std::size_t>(count)), m_copy(copy) {}
 
   std::int32_t& operator[](std::int64_t i) { return m_host[static_cast<std::size_t>(i)]; }
   /// Copies the indices [first, first + count) to where kernels read them.
   void upload(const Exec& exec, std::int64_t first, std::int64_t count) {
     if (count == 0) return;
-    if constexpr (is_host_space<Exec>) {
-      std::memcpy(m_copy + first, m_host.data() + first,
-                  static_cast<std::size_t>(count) * sizeof(std::int32_t));
-    } else {
-      using Host =
-          Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-      Kokkos::deep_copy(exec, view(first, count), Host(m_host.data() + first, static_cast<std::size_t>(count)));
-    }
+    transfer<typename Exec::memory_space, Kokkos::HostSpace>(
+        exec, *m_ledger, m_copy + first, m_host.data() + first,
+        static_cast<std::size_t>(count) * sizeof(std::int32_t));
   }
   View view(std::int64_t first, std::int64_t count) const {
     return View(m_copy + first, static_cast<std::size_t>(count));
@@ -44,6 +40,7 @@ class IndexTable {
   std::int32_t* copy() const { return m_copy; }
 
  private:
+  std::shared_ptr<Ledger> m_ledger;
   std::vector<std::int32_t> m_host;
   std::int32_t* m_copy = nullptr;
 };
