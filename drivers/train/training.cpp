@@ -121,9 +121,9 @@ class Training {
   void say_memory() {
     double seconds = m_memory.extra_seconds;
     if (m_machine)
-      seconds = recompute_time(m_space, m_plan.task, m_memory.schedule,
-                               {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth,
-                                m_machine->transfer_rate});
+      seconds = recompute_time(
+          m_space, m_plan.task, m_memory.schedule,
+          {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth, m_machine->transfer_rate});
     fmt::print("{}", memory_text(m_deck, m_memory, seconds, m_limit));
     std::fflush(stdout);
   }

@@ -81,7 +81,9 @@ std::size_t forecast(const LlamaConfig& config, const Options& options, const Re
 
 MachineRates measured_rates() {
   const auto limits = measure::machine_limits_on<Exec>();
-  return {.flops = limits.matmul_rate(DType::f32), .bytes = limits.copy_bandwidth, .transfers = limits.transfer_rate};
+  return {.flops = limits.matmul_rate(DType::f32),
+          .bytes = limits.copy_bandwidth,
+          .transfers = limits.transfer_rate};
 }
 
 // The fixed policies, and the fastest schedule for each budget, a share of what `none` needs.

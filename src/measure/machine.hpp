@@ -20,7 +20,7 @@ struct MachineLimits {
   double stream_bandwidth = 0;  ///< the same by non-temporal stores
   double update_bandwidth = 0;  ///< byte/s read and written by an update in place
   double read_bandwidth = 0;    ///< byte/s that are read
-  double transfer_rate = 0;     ///< byte/s that `transfer` moves to host memory and back, one direction at a time
+  double transfer_rate = 0;  ///< byte/s that `transfer` moves to host memory and back, one direction at a time
   double matmul_rate_f32 = 0;   ///< FLOP/s of a matrix product in float, by the library's best kernel: no limit
   double matmul_rate_f64 = 0;   ///< FLOP/s in double
   double matmul_rate_bf16 = 0;  ///< FLOP/s of 16-bit factors and results, summed in float

@@ -169,7 +169,8 @@ BOOST_AUTO_TEST_CASE(numbers_are_transferred_only_where_the_host_does_not_reach)
   save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors", *saving);
   constexpr bool reached = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible;
   std::size_t bytes = 0;
-  for (const Parameter& p : model.parameters()) bytes += static_cast<std::size_t>(p.weight.size()) * sizeof(bf16);
+  for (const Parameter& p : model.parameters())
+    bytes += static_cast<std::size_t>(p.weight.size()) * sizeof(bf16);
   for (const auto& counted : {loading, saving})
     BOOST_TEST((counted->transfers().empty() ? 0 : counted->transfers()[0].bytes) == (reached ? 0 : bytes));
 }

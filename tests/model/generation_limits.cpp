@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(transfers_of_a_step_are_counted) {
   const auto after = transferred(*run.run.ledger);
   constexpr bool reached = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible;
   BOOST_TEST(after.first - before.first == 5u + (reached ? 0u : 2u));
-  BOOST_TEST(after.second - before.second == 2 * (5 * sizeof(std::int32_t) + (reached ? 0 : 4 + sizeof(double))));
+  BOOST_TEST(after.second - before.second ==
+             2 * (5 * sizeof(std::int32_t) + (reached ? 0 : 4 + sizeof(double))));
 }
 
 BOOST_AUTO_TEST_CASE(a_format_names_a_matrix_of_the_model) {
