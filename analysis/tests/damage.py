@@ -4,7 +4,7 @@
 python3 -m tests.damage FOLDER --minutes 10 --seed 1
 
 Keeps files on which it failed in FOLDER. A crash of the interpreter leaves the file that it read last,
-FOLDER/input.h5.
+FOLDER/input.h5. FOLDER/executions.txt says how many were read.
 """
 
 import argparse
@@ -123,6 +123,7 @@ def damage(folder: Path, minutes: float, seed: int) -> int:
         contents[kind] = (folder / "whole.h5").read_bytes()
         outcome(folder / "whole.h5", ("summary", "plot"))  # imports what it needs
     counts, faults = {kind: collections.Counter() for kind in KINDS}, 0
+    executions = 0
     path = folder / "input.h5"
     begin = time.monotonic()
     # A hang ends the process as a crash does.
@@ -130,6 +131,8 @@ def damage(folder: Path, minutes: float, seed: int) -> int:
     while time.monotonic() - begin < 60 * minutes:
         for kind, data in contents.items():
             path.write_bytes(damaged(data, generator))
+            executions += 1
+            (folder / "executions.txt").write_text(f"{executions}\n")  # a crash must not lose it
             signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
             commands = ("summary", "plot") if generator.randrange(16) == 0 else ("summary",)
             found = measured_outcome(path, commands)

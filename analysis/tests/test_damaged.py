@@ -3,7 +3,10 @@
 
 import os
 import random
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 
 from kformer_results import ResultFileError, open_results
 from kformer_results.reader import TEXTS
@@ -12,6 +15,7 @@ from tests.test_results import WithFile
 
 DAMAGED_FILES = 20  # of each kind
 OUTCOMES = ("read", "refused")
+FUZZ = Path(__file__).resolve().parents[2] / "scripts/fuzz"
 
 
 def outcome_apart(path) -> str:
@@ -43,6 +47,18 @@ class DamagedFiles(WithFile):
             self.assertLess(found.count("crashed"), DAMAGED_FILES // 4)
             self.assertGreater(found.count("refused"), DAMAGED_FILES // 6)
             self.assertLess(found.count("refused"), DAMAGED_FILES)
+
+    def test_a_campaign_is_counted(self):
+        done = subprocess.run([sys.executable, FUZZ, "--python", "--build", self.folder, "--minutes", "0.001"],
+                              capture_output=True, text=True)  # fmt: skip
+        target, _, executions, edges, faults = (self.folder / "fuzz/executions.tsv").read_text().split("\t")
+        self.assertEqual((target, edges), ("python", "-"))
+        # Every kind has its turn; libhdf5 may crash on one.
+        if done.returncode == 0:
+            self.assertEqual(int(executions) % len(KINDS), 0)
+        self.assertEqual(int(faults) > 0, done.returncode != 0, done.stdout + done.stderr)
+        self.assertGreater(int(executions), 0)
+        self.assertIn(f"{executions} executions in", done.stdout)
 
     def test_texts_that_do_not_end(self):
         path = self.written()

@@ -136,14 +136,13 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
     result.status = CaseStatus::ok;
     return;
   }
-  const NaiveRuns runs{[&](const std::string& by) { return run(textbook, by); },
+  const DType dtype = what.shape.dtype;
+  const auto stored = [=](const std::string& name) {
+    return name == "lse" || name == "grad.sinks" ? compute_dtype(dtype) : dtype;
+  };
+  const NaiveRuns runs{kernels, [&](const std::string& by) { return run(textbook, by); },
                        [&](const std::string& by) { return run(same_in_double, by); }};
-  judge_case(
-      results, *reference, kernels, runs, what.shape.dtype,
-      [&](const std::string& name) {
-        return name == "lse" || name == "grad.sinks" ? compute_dtype(what.shape.dtype) : what.shape.dtype;
-      },
-      any_number_of_rows, result);
+  judge_case({results, dtype, stored}, *reference, runs, result);
 }
 
 }  // namespace kformer::drivers

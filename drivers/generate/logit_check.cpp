@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <map>
 #include <utility>
 
 #include "kformer/core/kernel_list.hpp"
@@ -13,9 +12,14 @@
 #include "measure/host_array.hpp"
 #include "measure/kernel_names.hpp"
 #include "sweep/check_kernels.hpp"
-#include "sweep/judge.hpp"
 
 namespace kformer::drivers {
+
+namespace {
+
+std::string name_of_row(std::size_t row) { return fmt::format("row {}", row); }
+
+}  // namespace
 
 LogitCheck::LogitCheck(const std::string& space, const EngineTask& task, const Checkpoint& checkpoint,
                        std::string loading)
@@ -53,13 +57,40 @@ void LogitCheck::make(Recomputation& recomputation, const std::string& kernels, 
   recomputation.kernels = kernels;
 }
 
-std::vector<double> LogitCheck::logits_after(Recomputation& recomputation,
-                                             const std::vector<std::int32_t>& tokens) {
-  const ForcedKernels forced(recomputation.kernels);
+// The logits of all steps, a matrix for each sequence; null if it was stopped.
+std::shared_ptr<ReferenceResult> LogitCheck::run(Recomputation& recomputation, const std::string& kernels,
+                                                 DType dtype, const TextEngine& engine,
+                                                 const std::function<bool()>& stop) const {
+  make(recomputation, kernels, dtype);
+  const ForcedKernels forced(kernels);
   const measure::KernelNames names;
-  std::vector<double> logits = recomputation.engine->logits_after(tokens);
-  recomputation.ran = joined(recomputation.ran, names.text());
-  return logits;
+  const auto result = std::make_shared<ReferenceResult>();
+  for (const Step& step : m_steps) {
+    if (stop()) return nullptr;
+    const auto first = engine.sequences()[step.row].tokens.begin();
+    const std::vector<std::int32_t> before(first, first + static_cast<std::ptrdiff_t>(step.tokens));
+    add_row(result->arrays[name_of_row(step.row)], recomputation.engine->logits_after(before));
+  }
+  result->kernels = recomputation.ran = joined(recomputation.ran, names.text());
+  return result;
+}
+
+// Where it is; its size goes into `generation`.
+std::string LogitCheck::largest_error(const measure::HostArrays& exact, Generation& generation) const {
+  std::map<std::size_t, std::ptrdiff_t> begin;  // of the next step, by row
+  long double largest = 0;
+  std::string where;
+  for (const Step& step : m_steps) {
+    const auto first = exact.at(name_of_row(step.row)).values.begin() + begin[step.row];
+    const auto size = static_cast<std::ptrdiff_t>(step.logits.size());
+    const long double error = error_norms(step.logits, std::vector<double>(first, first + size)).max;
+    begin[step.row] += size;
+    if (!where.empty() && !(error > largest)) continue;
+    largest = error;
+    where = fmt::format("largest for token {} of sequence {}", step.tokens, step.row);
+  }
+  generation.max_logit_err = static_cast<double>(largest);
+  return where;
 }
 
 // What the engines of earlier prompts hold.
@@ -83,41 +114,26 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   const DType naive_type = naive_stand_in(m_task.dtype).dtype;
   std::size_t kept = 0;
   for (const Step& step : m_steps) kept += step.logits.size() * sizeof(double);
+  const std::string ran = m_loading + " " + m.kernels, kernels = reference_kernels(ran);
+  const std::size_t runs = with_own_sums(kernels, m.kernels) == kernels ? 2 : 4;
   m.check_bytes = forecast_of(m_space, task(DType::f64))->peak_total() +
-                  forecast_of(m_space, task(naive_type))->peak_total() + 3 * kept;
+                  forecast_of(m_space, task(naive_type))->peak_total() + (1 + runs) * kept;
   m.check_held = held_bytes();
   if (!fits_check(m_space, m)) return;
 
-  const std::string ran = m_loading + " " + m.kernels;
-  make(m_exact, reference_kernels(ran, Instead::reference), DType::f64);
-  make(m_naive, reference_kernels(ran), naive_type);
-  measure::HostArrays results, exact, naive;
-  long double largest = 0;
-  std::string where;
-  for (const Step& step : m_steps) {
-    if (stop()) return interrupted(m);
-    const auto first = engine.sequences()[step.row].tokens.begin();
-    const std::vector<std::int32_t> before(first, first + static_cast<std::ptrdiff_t>(step.tokens));
-    const std::string row = fmt::format("row {}", step.row);
-    add_row(results[row], step.logits);
-    const auto expected = logits_after(m_exact, before);
-    if (const long double error = error_norms(step.logits, expected).max; where.empty() || error > largest) {
-      largest = error;
-      where = fmt::format("largest for token {} of sequence {}", step.tokens, step.row);
-    }
-    add_row(exact[row], expected);
-    add_row(naive[row], logits_after(m_naive, before));
-  }
-  generation.max_logit_err = static_cast<double>(largest);
-  m.check_kernels = m_exact.ran;
+  const auto exact = run(m_exact, reference_kernels(ran, Instead::reference), DType::f64, engine, stop);
+  if (!exact) return interrupted(m);
+  const std::string where = largest_error(exact->arrays, generation);
+  m.check_kernels = exact->kernels;
   if (!is_judged(engine) || !independent(m, m_loading)) return;
-  if (!has_independent_limits(m, m_naive.ran, m_loading)) return;
-  m.status = CaseStatus::ok;
-  m.message =
-      drivers::judge(results, exact, naive, m_task.dtype, [&](const std::string&) { return m_task.dtype; });
-  if (m.message.empty()) return;
-  m.status = CaseStatus::failed_check;
-  m.message += "; " + where;
+  measure::HostArrays results;
+  for (const Step& step : m_steps) add_row(results[name_of_row(step.row)], step.logits);
+  const DType dtype = m_task.dtype;
+  const NaiveRuns naive{kernels,
+                        [&](const std::string& by) { return run(m_naive, by, naive_type, engine, stop); },
+                        [&](const std::string& by) { return run(m_exact, by, DType::f64, engine, stop); }};
+  judge_case({results, dtype, [=](const std::string&) { return dtype; }}, *exact, naive, m, m_loading);
+  if (m.status == CaseStatus::failed_check) m.message += "; " + where;
 }
 
 }  // namespace kformer::drivers

@@ -10,6 +10,7 @@
 
 #include "generate/generation.hpp"
 #include "language_model/text_engine.hpp"
+#include "sweep/reference_runs.hpp"
 
 namespace kformer::drivers {
 
@@ -50,8 +51,9 @@ class LogitCheck {
   EngineTask task(DType dtype) const;
   void make(Recomputation& recomputation, const std::string& kernels, DType dtype) const;
   std::size_t held_bytes() const;
-  static std::vector<double> logits_after(Recomputation& recomputation,
-                                          const std::vector<std::int32_t>& tokens);
+  std::shared_ptr<ReferenceResult> run(Recomputation& recomputation, const std::string& kernels, DType dtype,
+                                       const TextEngine& engine, const std::function<bool()>& stop) const;
+  std::string largest_error(const measure::HostArrays& exact, Generation& generation) const;
   bool is_judged(const TextEngine& engine) const;
 
   std::string m_space;

@@ -171,16 +171,16 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     return;
   }
   // A stand-in in another precision keeps the products of the portable kernels.
-  const NaiveRuns runs{[&](const std::string& by) {
+  const NaiveRuns runs{kernels,
+                       [&](const std::string& by) {
                          return of_naive == dtype ? run(by, of_naive, naive) : run_by(by, of_naive, naive);
                        },
                        [&](const std::string& by) { return run(by, DType::f64, in_double); }};
-  judge_case(
-      results, *exact, kernels, runs, dtype,
-      [&](const std::string& name) {
-        return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
-      },
-      static_cast<std::size_t>(point.batch * point.seq_len), result);
+  const auto stored = [=](const std::string& name) {
+    return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
+  };
+  const auto tokens = static_cast<std::size_t>(point.batch * point.seq_len);
+  judge_case({results, dtype, stored, tokens}, *exact, runs, result);
   if (result.status != CaseStatus::failed_check) return;
   if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
     result.message +=

@@ -81,18 +81,18 @@ void record_errors(const measure::HostArrays& results, const measure::HostArrays
   }
 }
 
-std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive, DType dtype,
-                  const std::function<DType(const std::string&)>& stored, std::size_t independent_rows) {
+std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
+                  const measure::HostArrays& naive) {
   const long double usual = usual_error(exact, naive);
-  for (const auto& [name, array] : results) {
+  for (const auto& [name, array] : results.arrays) {
     if (!exact.contains(name) || !naive.contains(name)) return name + ": the check has no such result";
     const auto& reference = exact.at(name).values;
-    const std::size_t row = std::max(
-        {std::size_t{1}, array.shape.empty() ? 1 : array.shape.back(),
-         array.values.size() / independent_rows + (array.values.size() % independent_rows == 0 ? 0 : 1)});
-    const ErrorLimits limits = sampled_limits(stored(name), compute_dtype(dtype), row, naive.at(name).values,
-                                              reference, naive_stand_in(dtype).scale, usual);
+    const std::size_t size = array.values.size(), rows = results.independent_rows;
+    const std::size_t row = std::max({std::size_t{1}, array.shape.empty() ? 1 : array.shape.back(),
+                                      size / rows + (size % rows == 0 ? 0 : 1)});
+    const ErrorLimits limits =
+        sampled_limits(results.stored(name), compute_dtype(results.dtype), row, naive.at(name).values,
+                       reference, naive_stand_in(results.dtype).scale, usual);
     const Verdict verdict = limits.judge(array.values, reference);
     if (verdict.ok()) continue;
     std::string text = fmt::format("{}: rms error {:.3e} (limit {:.3e})", name,

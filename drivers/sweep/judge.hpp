@@ -41,17 +41,22 @@ void record_errors(const measure::HostArrays& results, const measure::HostArrays
 /// Every row of a tensor has errors of its own.
 inline constexpr std::size_t any_number_of_rows = std::numeric_limits<std::size_t>::max();
 
+/// What a case computed, and what the tolerance rule must know of it.
+struct JudgedResults {
+  const measure::HostArrays& arrays;
+  DType dtype;                                      ///< of the case
+  std::function<DType(const std::string&)> stored;  ///< the storage type of an array, by name
+  /// At most so many rows of an array have errors of their own: those of a weight gradient share the errors of the
+  /// tokens that it sums over.
+  std::size_t independent_rows = any_number_of_rows;
+};
+
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
 /// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
-/// \param naive  the naive computation's results, in the type of `naive_stand_in(dtype)`
-/// \param stored the storage type of a result, by name
-/// \param independent_rows at most so many rows of a tensor have errors of their own: those of a weight gradient
-///        share the errors of the tokens that it sums over
+/// \param naive  the naive computation's results, in the type of `naive_stand_in(results.dtype)`
 /// \returns an empty string, or the first tensor that is out of tolerance and in what way
-std::string judge(const measure::HostArrays& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive, DType dtype,
-                  const std::function<DType(const std::string&)>& stored,
-                  std::size_t independent_rows = any_number_of_rows);
+std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
+                  const measure::HostArrays& naive);
 
 /// Whether the same computation by two sets of kernels, both in double, agrees to the precision of float: the
 /// rms of each difference is at most an ulp of the tensor's rms in float.

@@ -8,7 +8,6 @@
 #include "kformer/memory/ledger.hpp"
 #include "measure/kernel_names.hpp"
 #include "sweep/check_kernels.hpp"
-#include "sweep/judge.hpp"
 
 namespace kformer::drivers {
 
@@ -51,20 +50,20 @@ std::shared_ptr<ReferenceResult> ReferenceRuns::get(const std::string& key, cons
              ReferenceResult{run->results(gradients, ResultRows::judged), names.text()});
 }
 
-void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
-                const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
-                std::size_t independent_rows, Measurement& result) {
-  const auto naive = runs.naive(kernels);
+void judge_case(const JudgedResults& results, const ReferenceResult& exact, const NaiveRuns& runs,
+                Measurement& result, const std::string& before) {
+  const auto naive = runs.naive(runs.kernels);
   if (!naive) return interrupted(result);
-  if (!has_independent_limits(result, naive->kernels)) return;
-  std::string fault = judge(results, exact.arrays, naive->arrays, dtype, stored, independent_rows);
-  if (const std::string own = with_own_sums(kernels, result.kernels); !fault.empty() && own != kernels) {
+  if (!has_independent_limits(result, naive->kernels, before)) return;
+  std::string fault = judge(results, exact.arrays, naive->arrays);
+  if (const std::string own = with_own_sums(runs.kernels, result.kernels);
+      !fault.empty() && own != runs.kernels) {
     const auto right = runs.in_double(own);
     if (!right) return interrupted(result);
     if (disagreement(right->arrays, exact.arrays).empty()) {
       const auto own_naive = runs.naive(own);
       if (!own_naive) return interrupted(result);
-      fault = judge(results, exact.arrays, own_naive->arrays, dtype, stored, independent_rows);
+      fault = judge(results, exact.arrays, own_naive->arrays);
     }
   }
   result.status = fault.empty() ? CaseStatus::ok : CaseStatus::failed_check;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sweep/judge.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/run.hpp"
 
@@ -43,22 +44,20 @@ class ReferenceRuns {
 
 /// Runs that set the limits of a case. `kernels` are forced; null if it was stopped.
 struct NaiveRuns {
+  std::string kernels;  ///< of the naive computation: none of the case
   /// The naive computation.
   std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> naive;
   /// The computation of the case in double.
   std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> in_double;
 };
 
-/// Judges the results of a case and writes status and message into `result`. The naive computation runs
-/// `kernels`, none of the case. If results are out of tolerance and the case ran portable kernels that sum, these
-/// may be right but less exact than the others: if they agree with the reference in double, they set the limits.
+/// Judges the results of a case and writes status and message into `result`. If results are out of tolerance and
+/// the case ran portable kernels that sum, these may be right but less exact than the others: if they agree with
+/// the reference in double, they set the limits.
 /// \param exact  the reference
-/// \param dtype  of the case
-/// \param stored the storage type of a result, by name
-/// \param independent_rows as of `judge`
-void judge_case(const measure::HostArrays& results, const ReferenceResult& exact, const std::string& kernels,
-                const NaiveRuns& runs, DType dtype, const std::function<DType(const std::string&)>& stored,
-                std::size_t independent_rows, Measurement& result);
+/// \param before "function:kernel ...", what the case ran before it was measured
+void judge_case(const JudgedResults& results, const ReferenceResult& exact, const NaiveRuns& runs,
+                Measurement& result, const std::string& before = {});
 
 /// Writes into `result` the memory of a check: that of the largest of its runs, host copies of the judged rows
 /// of the case and of two runs, and the results that are kept.

@@ -25,6 +25,12 @@ HostArray matrix(std::size_t rows, std::size_t cols) {
   return array;
 }
 
+/// Results of float, stored as such.
+JudgedResults in_float(const HostArrays& arrays, std::size_t independent_rows = any_number_of_rows) {
+  return {arrays, kformer::DType::f32, [](const std::string&) { return kformer::DType::f32; },
+          independent_rows};
+}
+
 /// Its forecast has some bytes, its result four numbers.
 class FourNumbers final : public Run {
  public:
@@ -166,10 +172,7 @@ BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
   HostArrays naive = exact;
   for (auto& [name, array] : naive)
     for (std::size_t i = 0; i < array.values.size(); ++i) array.values[i] += i % 2 == 0 ? 1e-5 : -1e-5;
-  const auto verdict = [&](const HostArrays& results) {
-    return judge(results, exact, naive, kformer::DType::f32,
-                 [](const std::string&) { return kformer::DType::f32; });
-  };
+  const auto verdict = [&](const HostArrays& results) { return judge(in_float(results), exact, naive); };
   BOOST_TEST(verdict(exact) == "");
   BOOST_TEST(verdict(naive) == "");
   HostArrays spike = exact, everywhere = exact;
@@ -186,10 +189,9 @@ BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
 
 BOOST_AUTO_TEST_CASE(a_result_without_a_counterpart_is_out_of_tolerance) {
   const HostArrays results{{"lse", matrix(4, 4)}, {"out", matrix(4, 4)}}, part{{"out", matrix(4, 4)}};
-  const auto stored = [](const std::string&) { return kformer::DType::f32; };
-  BOOST_TEST(judge(results, part, results, kformer::DType::f32, stored) == "lse: the check has no such result");
-  BOOST_TEST(judge(results, results, part, kformer::DType::f32, stored) == "lse: the check has no such result");
-  BOOST_TEST(judge(part, results, results, kformer::DType::f32, stored) == "");
+  BOOST_TEST(judge(in_float(results), part, results) == "lse: the check has no such result");
+  BOOST_TEST(judge(in_float(results), results, part) == "lse: the check has no such result");
+  BOOST_TEST(judge(in_float(part), results, results) == "");
 }
 
 // Errors of a row may have one cause; rows of a matrix have errors of their own.
@@ -202,10 +204,7 @@ BOOST_AUTO_TEST_CASE(rows_are_added_as_rows) {
   }
   BOOST_TEST(exact["logits"].shape == (std::vector<std::size_t>{4, 100}), boost::test_tools::per_element());
   BOOST_TEST(exact["logits"].values.size() == 400u);
-  const auto verdict = [&] {
-    return judge(results, exact, naive, kformer::DType::f32,
-                 [](const std::string&) { return kformer::DType::f32; });
-  };
+  const auto verdict = [&] { return judge(in_float(results), exact, naive); };
   BOOST_TEST(verdict() == "");
   results["logits"].shape.clear();
   BOOST_TEST(verdict() != "");
@@ -219,9 +218,7 @@ BOOST_AUTO_TEST_CASE(a_lucky_sample_of_few_rows_is_widened_by_the_errors_of_the_
   const auto verdict = [&](double error, std::size_t rows, std::size_t independent_rows) {
     const HostArrays exact{{"a", off_by(0, rows)}, {"b", off_by(0, 50)}, {"c", off_by(0, 50)}};
     const HostArrays naive{{"a", off_by(1e-5, rows)}, {"b", off_by(1e-4, 50)}, {"c", off_by(1e-4, 50)}};
-    return judge(
-        {{"a", off_by(error, rows)}}, exact, naive, kformer::DType::f32,
-        [](const std::string&) { return kformer::DType::f32; }, independent_rows);
+    return judge(in_float({{"a", off_by(error, rows)}}, independent_rows), exact, naive);
   };
   BOOST_TEST(verdict(1e-4, 2, any_number_of_rows) == "");
   BOOST_TEST(verdict(1e-4, 50, any_number_of_rows).find("a: rms error 1.0") == 0u);
@@ -253,10 +250,11 @@ struct Wide {
     m.kernels = ran;
     const std::string kernels = reference_kernels(ran);
     judge_case(
-        results, exact, kernels,
-        {[&](const std::string& by) { return by == kernels ? result(1e-5, of_naive) : result(1e-3, ran); },
+        in_float(results), exact,
+        {kernels,
+         [&](const std::string& by) { return by == kernels ? result(1e-5, of_naive) : result(1e-3, ran); },
          [&](const std::string&) { return result(in_double, ran); }},
-        kformer::DType::f32, [](const std::string&) { return kformer::DType::f32; }, any_number_of_rows, m);
+        m);
     return m;
   }
 };

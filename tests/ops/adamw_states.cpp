@@ -130,6 +130,18 @@ BOOST_AUTO_TEST_CASE(a_block_of_zeros_has_scale_zero_and_stays_zero) {
   });
 }
 
+// Behind the last element a kernel may compute with code 0, which stands for minus the scale.
+BOOST_AUTO_TEST_CASE(nothing_behind_the_last_element_counts_for_the_scale) {
+  AdamWModel<float> model(States::coded, {{259}});
+  auto& a = model.arrays[0];
+  a.gradient.fill([](std::size_t) { return 0.5f; });
+  a.m_code.fill([](std::size_t) { return std::uint8_t{127}; });  // 0
+  a.m_scale.fill([](std::size_t) { return 8.0f; });
+  test_every_kernel(Impl::AdamW{model.parameters, {}, {.beta1 = 0.75}}, model.outputs, [&](const std::string&) {
+    BOOST_TEST(a.m_scale.read<float>().values() == std::vector<float>({0.125f, 0.125f}));
+  });
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_show_in_the_scale) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const float poison : {infinity, -infinity, nan}) {

@@ -172,6 +172,29 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
   });
 }
 
+// Forward and backward kernels may sum a score in different orders. Their difference must not overflow in exp.
+using Wide = std::tuple<float, double>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(large_scores_leave_the_gradients_finite, T, Wide) {
+  AttentionTensors<T> t(Case{1, 4, 300, 4, 2, 64, 64}.spread(1).scale(sizeof(T) == 4 ? 1e4 : 1e13));
+  const auto run = [](const auto& kernel, const auto& problem) {
+    if (!kernel.reject(problem).empty()) return false;
+    const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", kernel.workspace_bytes(problem));
+    kernel.run(Exec(), problem, workspace);
+    Exec().fence("kformer::Testing::attention");
+    return true;
+  };
+  for (const auto& forward : kernels<Impl::AttentionForward, Exec>()) {
+    if (!run(forward, t.forward_problem())) continue;
+    for (const auto& backward : kernels<Impl::AttentionBackward, Exec>()) {
+      if (!run(backward, t.backward_problem())) continue;
+      for (const auto* gradient : {&t.dq, &t.dk, &t.dv})
+        BOOST_TEST(std::ranges::all_of(gradient->template read<double>().values(),
+                                       [](double x) { return std::isfinite(x); }),
+                   forward.name << ", " << backward.name);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   for (const bool sinks : {false, true}) {

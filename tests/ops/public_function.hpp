@@ -34,27 +34,34 @@ struct LastThreeKeys {
   KOKKOS_FUNCTION KeyRange keys(AttentionRows rows) const { return {rows.first - 2, rows.end}; }
 };
 
+/// The extents of operands.
+struct Extents {
+  std::int64_t times = 1;  ///< how many times as large as the smallest
+  std::int64_t rows = 5 * times, in = 12 * times, out = 7 * times, head_dim = 8 * times;
+  std::int64_t quantized = 64 * times;  ///< columns of a quantised weight
+};
+
 /// Operands of the functions that tests with and without an instance of the caller's call.
 template <class T>
-auto linear_cross_entropy_operands() {
+auto linear_cross_entropy_operands(const Extents& e = {}) {
   using C = compute_t<T>;
-  return LinearCrossEntropyOperands{.x = Matrix<T>("x", 5, 12),
-                                    .weight = Matrix<T>("weight", 7, 12),
-                                    .targets = Vector<std::int32_t>("targets", 5),
-                                    .dloss = Vector<C>("dloss", 5),
-                                    .loss = Vector<C>("loss", 5),
-                                    .dx = Matrix<T>("dx", 5, 12),
-                                    .dweight = Matrix<C>("dweight", 7, 12)};
+  return LinearCrossEntropyOperands{.x = Matrix<T>("x", e.rows, e.in),
+                                    .weight = Matrix<T>("weight", e.out, e.in),
+                                    .targets = Vector<std::int32_t>("targets", e.rows),
+                                    .dloss = Vector<C>("dloss", e.rows),
+                                    .loss = Vector<C>("loss", e.rows),
+                                    .dx = Matrix<T>("dx", e.rows, e.in),
+                                    .dweight = Matrix<C>("dweight", e.out, e.in)};
 }
 /// \copydoc linear_cross_entropy_operands
 template <class T>
-auto sample_operands() {
-  return SampleOperands{.logits = Matrix<T>("logits", 5, 12),
-                        .history = Matrix<std::int32_t>("history", 5, 3),
-                        .history_lengths = Vector<std::int32_t>("history_lengths", 5),
-                        .positions = Vector<std::int32_t>("positions", 5),
-                        .tokens = Vector<std::int32_t>("tokens", 5),
-                        .log_probabilities = Vector<compute_t<T>>("log_probabilities", 5)};
+auto sample_operands(const Extents& e = {}) {
+  return SampleOperands{.logits = Matrix<T>("logits", e.rows, e.in),
+                        .history = Matrix<std::int32_t>("history", e.rows, 3),
+                        .history_lengths = Vector<std::int32_t>("history_lengths", e.rows),
+                        .positions = Vector<std::int32_t>("positions", e.rows),
+                        .tokens = Vector<std::int32_t>("tokens", e.rows),
+                        .log_probabilities = Vector<compute_t<T>>("log_probabilities", e.rows)};
 }
 
 /// A public function with its operands, and the kernels it chooses from.

@@ -20,27 +20,28 @@ namespace kformer::Testing {
 // Clang 19 cannot deduce the template arguments of operands that are made inside these lambdas.
 
 template <class T>
-void add_rms_norm(std::vector<PublicFunction>& table) {
+void add_rms_norm(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Matrix<T> x("x", 5, 12), residual("residual", 5, 12), sum("sum", 5, 12), y("y", 5, 12);
-  const Vector<T> weight("weight", 12);
-  const Vector<C> rstd("rstd", 5), dweight("dweight", 12);
-  const auto bytes = workspace(rms_norm_backward_workspace_bytes<T>(Exec(), 5, 12));
+  const Matrix<T> x("x", e.rows, e.in), residual("residual", e.rows, e.in), sum("sum", e.rows, e.in),
+      y("y", e.rows, e.in);
+  const Vector<T> weight("weight", e.in);
+  const Vector<C> rstd("rstd", e.rows), dweight("dweight", e.in);
+  const auto bytes = workspace(rms_norm_backward_workspace_bytes<T>(Exec(), e.rows, e.in));
   table.push_back(row<Impl::RmsNormForward>(
       "rms_norm_forward", [=](const auto&... exec) { rms_norm_forward(exec..., x, weight, y, rstd); }));
   const RmsNormResidualForwardOperands added{
       .x = x, .residual = residual, .weight = weight, .sum = sum, .y = y, .rstd = rstd};
   table.push_back(row<Impl::RmsNormForward>(
       "rms_norm_residual_forward", [=](const auto&... exec) { rms_norm_residual_forward(exec..., added); }));
-  const Tokens<T> q("q", 5, 4, 12), k("k", 5, 2, 12);
+  const Tokens<T> q("q", e.rows, 4, e.in), k("k", e.rows, 2, e.in);
   const QkNormForwardOperands heads{.q = q,
                                     .k = k,
                                     .q_weight = weight,
-                                    .k_weight = Vector<T>("k_weight", 12),
+                                    .k_weight = Vector<T>("k_weight", e.in),
                                     .q_out = q,
                                     .k_out = k,
-                                    .q_rstd = Matrix<C>("q_rstd", 5, 4),
-                                    .k_rstd = Matrix<C>("k_rstd", 5, 2)};
+                                    .q_rstd = Matrix<C>("q_rstd", e.rows, 4),
+                                    .k_rstd = Matrix<C>("k_rstd", e.rows, 2)};
   table.push_back(row<Impl::QkNormForward>("qk_norm_forward",
                                            [=](const auto&... exec) { qk_norm_forward(exec..., heads); }));
   const RmsNormBackwardOperands backward{
@@ -55,11 +56,11 @@ void add_rms_norm(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_rope(std::vector<PublicFunction>& table) {
+void add_rope(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Matrix<C> cos("cos", 5, 4), sin("sin", 5, 4);
-  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8);
-  const Matrix<std::int32_t> positions("positions", 2, 5);
+  const Matrix<C> cos("cos", e.rows, e.head_dim / 2), sin("sin", e.rows, e.head_dim / 2);
+  const Heads<T> q("q", 2, e.rows, 4, e.head_dim), k("k", 2, e.rows, 2, e.head_dim);
+  const Matrix<std::int32_t> positions("positions", 2, e.rows);
   table.push_back(
       row<Impl::RopeTables>("rope_tables", [=](const auto&... exec) { rope_tables(exec..., cos, sin); }));
   table.push_back(row<Impl::RopeForward>("rope_forward",
@@ -75,12 +76,13 @@ void add_rope(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_linear(std::vector<PublicFunction>& table) {
+void add_linear(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Matrix<T> x("x", 5, 12), weight("weight", 7, 12), y("y", 5, 7), residual("residual", 5, 7);
-  const Vector<T> bias("bias", 7);
-  const Matrix<C> dweight("dweight", 7, 12);
-  const Vector<C> dbias("dbias", 7);
+  const Matrix<T> x("x", e.rows, e.in), weight("weight", e.out, e.in), y("y", e.rows, e.out),
+      residual("residual", e.rows, e.out);
+  const Vector<T> bias("bias", e.out);
+  const Matrix<C> dweight("dweight", e.out, e.in);
+  const Vector<C> dbias("dbias", e.out);
   table.push_back(row<Impl::LinearForward>(
       "linear_forward", [=](const auto&... exec) { linear_forward(exec..., x, weight, y); }));
   table.push_back(row<Impl::LinearForward>(
@@ -90,26 +92,26 @@ void add_linear(std::vector<PublicFunction>& table) {
   }));
   table.push_back(row<Impl::LinearBackwardInput>(
       "linear_backward_input", [=](const auto&... exec) { linear_backward_input(exec..., weight, y, x); }));
-  const Matrix<T> weight_gate_up("weight_gate_up", 14, 12), gate_up("gate_up", 5, 14);
-  const Matrix<C> cos("cos", 9, 3), sin("sin", 9, 3);
+  const Matrix<T> weight_gate_up("weight_gate_up", 2 * e.out, e.in), gate_up("gate_up", e.rows, 2 * e.out);
+  const Matrix<C> cos("cos", 2 * e.rows, 3), sin("sin", 2 * e.rows, 3);
   table.push_back(row<Impl::LinearSwigluForward>("linear_swiglu_forward", [=](const auto&... exec) {
     linear_swiglu_forward(exec..., x, weight_gate_up, gate_up, y);
   }));
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward", [=](const auto&... exec) {
-    linear_rope_forward(exec..., x, weight, cos, sin, y, {.heads = 1, .seq_len = 5});
+    linear_rope_forward(exec..., x, weight, cos, sin, y, {.heads = 1, .seq_len = e.rows});
   }));
   const LinearBiasRopeForwardOperands biased{
       .x = x, .weight = weight, .bias = bias, .cos = cos, .sin = sin, .y = y};
   table.push_back(row<Impl::LinearRopeForward>("linear_rope_forward with a bias", [=](const auto&... exec) {
-    linear_bias_rope_forward(exec..., biased, {.heads = 1, .seq_len = 5});
+    linear_bias_rope_forward(exec..., biased, {.heads = 1, .seq_len = e.rows});
   }));
-  const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, 5, 12), weights("weights", 2, 7, 12),
-      ys("ys", 2, 5, 7);
+  const Kokkos::View<T***, Kokkos::LayoutRight, Exec> xs("xs", 2, e.rows, e.in),
+      weights("weights", 2, e.out, e.in), ys("ys", 2, e.rows, e.out);
   table.push_back(row<Impl::LinearForward>(
       "linear_forward of a batch", [=](const auto&... exec) { linear_forward(exec..., xs, weights, ys); }));
   table.push_back(row<Impl::LinearBackwardWeight>(
       "linear_backward_weight", [=](const auto&... exec) { linear_backward_weight(exec..., x, y, dweight); }));
-  const Matrix<T> dx("dx", 5, 12);
+  const Matrix<T> dx("dx", e.rows, e.in);
   table.push_back(row<Impl::LinearBackwardInput>(
       "linear_backward", [=](const auto&... exec) { linear_backward(exec..., x, weight, y, dx, dweight); }));
   table.push_back(row<Impl::LinearBackwardBias>(
@@ -117,8 +119,9 @@ void add_linear(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_swiglu(std::vector<PublicFunction>& table) {
-  const Matrix<T> gate("gate", 5, 12), up("up", 5, 12), y("y", 5, 12), dgate("dgate", 5, 12), dup("dup", 5, 12);
+void add_swiglu(std::vector<PublicFunction>& table, const Extents& e) {
+  const Matrix<T> gate("gate", e.rows, e.in), up("up", e.rows, e.in), y("y", e.rows, e.in),
+      dgate("dgate", e.rows, e.in), dup("dup", e.rows, e.in);
   table.push_back(row<Impl::SwigluForward>("swiglu_forward",
                                            [=](const auto&... exec) { swiglu_forward(exec..., gate, up, y); }));
   table.push_back(row<Impl::SwigluBackward>(
@@ -127,19 +130,19 @@ void add_swiglu(std::vector<PublicFunction>& table) {
 
 /// Composed of the products and of swiglu: it has no kernel list.
 template <class T>
-void add_swiglu_mlp(std::vector<PublicFunction>& table) {
+void add_swiglu_mlp(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const SwigluMlpBackwardOperands all{.x = Matrix<T>("x", 5, 12),
-                                      .weight_gate_up = Matrix<T>("weight_gate_up", 14, 12),
-                                      .weight_down = Matrix<T>("weight_down", 12, 7),
-                                      .gate_up = Matrix<T>("gate_up", 5, 14),
-                                      .product = Matrix<T>("product", 5, 7),
-                                      .dy = Matrix<T>("dy", 5, 12),
-                                      .dproduct = Matrix<T>("dproduct", 5, 7),
-                                      .dgate_up = Matrix<T>("dgate_up", 5, 14),
-                                      .dx = Matrix<T>("dx", 5, 12),
-                                      .dweight_gate_up = Matrix<C>("dweight_gate_up", 14, 12),
-                                      .dweight_down = Matrix<C>("dweight_down", 12, 7)};
+  const SwigluMlpBackwardOperands all{.x = Matrix<T>("x", e.rows, e.in),
+                                      .weight_gate_up = Matrix<T>("weight_gate_up", 2 * e.out, e.in),
+                                      .weight_down = Matrix<T>("weight_down", e.in, e.out),
+                                      .gate_up = Matrix<T>("gate_up", e.rows, 2 * e.out),
+                                      .product = Matrix<T>("product", e.rows, e.out),
+                                      .dy = Matrix<T>("dy", e.rows, e.in),
+                                      .dproduct = Matrix<T>("dproduct", e.rows, e.out),
+                                      .dgate_up = Matrix<T>("dgate_up", e.rows, 2 * e.out),
+                                      .dx = Matrix<T>("dx", e.rows, e.in),
+                                      .dweight_gate_up = Matrix<C>("dweight_gate_up", 2 * e.out, e.in),
+                                      .dweight_down = Matrix<C>("dweight_down", e.in, e.out)};
   const SwigluMlpForwardOperands forward{.x = all.x,
                                          .weight_gate_up = all.weight_gate_up,
                                          .weight_down = all.weight_down,
@@ -153,11 +156,13 @@ void add_swiglu_mlp(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_standard_attention(std::vector<PublicFunction>& table) {
-  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
-  const Heads<T> mask("mask", 1, 1, 5, 5), probabilities("probabilities", 2, 4, 5, 5);
-  const Heads<T> dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
-  const auto bytes = workspace(standard_attention_backward_workspace_bytes<T>(Exec(), 2, 4, 5, 5));
+void add_standard_attention(std::vector<PublicFunction>& table, const Extents& e) {
+  const Heads<T> q("q", 2, e.rows, 4, e.head_dim), k("k", 2, e.rows, 2, e.head_dim),
+      v("v", 2, e.rows, 2, e.head_dim), out("out", 2, e.rows, 4, e.head_dim);
+  const Heads<T> mask("mask", 1, 1, e.rows, e.rows), probabilities("probabilities", 2, 4, e.rows, e.rows);
+  const Heads<T> dq("dq", 2, e.rows, 4, e.head_dim), dk("dk", 2, e.rows, 2, e.head_dim),
+      dv("dv", 2, e.rows, 2, e.head_dim);
+  const auto bytes = workspace(standard_attention_backward_workspace_bytes<T>(Exec(), 2, 4, e.rows, e.rows));
   table.push_back(row<Impl::StandardAttentionForward>("standard_attention_forward", [=](const auto&... exec) {
     standard_attention_forward(exec..., q, k, v, out, probabilities);
   }));
@@ -174,19 +179,21 @@ void add_standard_attention(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_attention(std::vector<PublicFunction>& table) {
+void add_attention(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Heads<T> q("q", 2, 5, 4, 8), k("k", 2, 5, 2, 8), v("v", 2, 5, 2, 8), out("out", 2, 5, 4, 8);
-  const Heads<T> bias("bias", 1, 1, 5, 5), dq("dq", 2, 5, 4, 8), dk("dk", 2, 5, 2, 8), dv("dv", 2, 5, 2, 8);
-  const Heads<T> dbias("dbias", 1, 1, 5, 5);
+  const Heads<T> q("q", 2, e.rows, 4, e.head_dim), k("k", 2, e.rows, 2, e.head_dim),
+      v("v", 2, e.rows, 2, e.head_dim), out("out", 2, e.rows, 4, e.head_dim);
+  const Heads<T> bias("bias", 1, 1, e.rows, e.rows), dq("dq", 2, e.rows, 4, e.head_dim),
+      dk("dk", 2, e.rows, 2, e.head_dim), dv("dv", 2, e.rows, 2, e.head_dim);
+  const Heads<T> dbias("dbias", 1, 1, e.rows, e.rows);
   const Vector<T> sinks("sinks", 4);
   const Vector<C> slopes("slopes", 4), dsinks("dsinks", 4);
-  const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, 5);
+  const Kokkos::View<C***, Kokkos::LayoutRight, Memory> lse("lse", 2, 4, e.rows);
   // Made in each call: the Views keep the memory, extras do not.
   const auto extras = [=] { return AttentionExtras<Exec>().bias(bias).sinks(sinks).alibi_slopes(slopes); };
   const auto gradients = [=] { return AttentionExtraGradients<Exec>().bias(dbias).sinks(dsinks); };
   // Enough for any kernel of the list.
-  const auto bytes = workspace(std::size_t(1) << 20);
+  const auto bytes = workspace(std::size_t(e.times) << 20);
   const AttentionBackwardOperands operands{
       .q = q, .k = k, .v = v, .out = out, .lse = lse, .dout = out, .dq = dq, .dk = dk, .dv = dv};
   table.push_back(row<Impl::AttentionForward>("attention_forward", [=](const auto&... exec) {

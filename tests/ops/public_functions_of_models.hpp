@@ -20,10 +20,10 @@
 namespace kformer::Testing {
 
 template <class T>
-void add_embedding(std::vector<PublicFunction>& table) {
-  const Vector<std::int32_t> ids("ids", 5);
-  const Matrix<T> weight("weight", 7, 12), y("y", 5, 12);
-  const Matrix<compute_t<T>> dweight("dweight", 7, 12);
+void add_embedding(std::vector<PublicFunction>& table, const Extents& e) {
+  const Vector<std::int32_t> ids("ids", e.rows);
+  const Matrix<T> weight("weight", e.out, e.in), y("y", e.rows, e.in);
+  const Matrix<compute_t<T>> dweight("dweight", e.out, e.in);
   table.push_back(row<Impl::EmbeddingForward>(
       "embedding_forward", [=](const auto&... exec) { embedding_forward(exec..., ids, weight, y); }));
   table.push_back(row<Impl::EmbeddingBackward>(
@@ -31,12 +31,14 @@ void add_embedding(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_quantized(std::vector<PublicFunction>& table) {
-  const Vector<std::int32_t> ids("ids", 5);
-  const Matrix<T> x("x", 5, 64), y("y", 5, 7), rows("rows", 5, 64), weight("weight", 7, 64);
-  const Kokkos::View<std::byte*, Memory> bytes("bytes", quantized_bytes(QuantizedFormat::q4_1, 7, 64));
+void add_quantized(std::vector<PublicFunction>& table, const Extents& e) {
+  const Vector<std::int32_t> ids("ids", e.rows);
+  const Matrix<T> x("x", e.rows, e.quantized), y("y", e.rows, e.out), rows("rows", e.rows, e.quantized),
+      weight("weight", e.out, e.quantized);
+  const Kokkos::View<std::byte*, Memory> bytes("bytes",
+                                               quantized_bytes(QuantizedFormat::q4_1, e.out, e.quantized));
   // Made in each call: the Views keep the memory, matrices do not.
-  const auto matrix = [=] { return QuantizedOutput{QuantizedFormat::q4_1, bytes.data(), 7, 64}; };
+  const auto matrix = [=] { return QuantizedOutput{QuantizedFormat::q4_1, bytes.data(), e.out, e.quantized}; };
   table.push_back(
       row<Impl::Quantize>("quantize", [=](const auto&... exec) { quantize(exec..., weight, matrix()); }));
   table.push_back(
@@ -55,13 +57,16 @@ void add_quantized(std::vector<PublicFunction>& table) {
 
 /// The linear map is composed of these, of the products and of the quantised linear map.
 template <class T>
-void add_ternary(std::vector<PublicFunction>& table) {
-  const Matrix<T> x("x", 5, 64), y("y", 5, 7), dx("dx", 5, 64), weight("weight", 7, 64);
-  const Matrix<compute_t<T>> dweight("dweight", 7, 64);
-  const auto bytes = workspace(ternary_linear_backward_workspace_bytes<T>(Exec(), 5, 64, 7));
-  const Kokkos::View<std::byte*, Memory> packed("packed", quantized_bytes(QuantizedFormat::tq2_0, 7, 64));
+void add_ternary(std::vector<PublicFunction>& table, const Extents& e) {
+  const Matrix<T> x("x", e.rows, e.quantized), y("y", e.rows, e.out), dx("dx", e.rows, e.quantized),
+      weight("weight", e.out, e.quantized);
+  const Matrix<compute_t<T>> dweight("dweight", e.out, e.quantized);
+  const auto bytes = workspace(ternary_linear_backward_workspace_bytes<T>(Exec(), e.rows, e.quantized, e.out));
+  const Kokkos::View<std::byte*, Memory> packed("packed",
+                                                quantized_bytes(QuantizedFormat::tq2_0, e.out, e.quantized));
   table.push_back(row<Impl::TernaryQuantize>("ternary_quantize", [=](const auto&... exec) {
-    ternary_quantize(exec..., weight, QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), 7, 64}, bytes);
+    ternary_quantize(exec..., weight,
+                     QuantizedOutput{QuantizedFormat::tq2_0, packed.data(), e.out, e.quantized}, bytes);
   }));
   table.push_back(row<Impl::TernaryActivations>(
       "ternary_activations", [=](const auto&... exec) { ternary_activations(exec..., x, dx); }));
@@ -74,10 +79,10 @@ void add_ternary(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_cross_entropy(std::vector<PublicFunction>& table) {
-  const Matrix<T> logits("logits", 5, 12), dlogits("dlogits", 5, 12);
-  const Vector<std::int32_t> targets("targets", 5);
-  const Vector<compute_t<T>> loss("loss", 5), lse("lse", 5), dloss("dloss", 5);
+void add_cross_entropy(std::vector<PublicFunction>& table, const Extents& e) {
+  const Matrix<T> logits("logits", e.rows, e.in), dlogits("dlogits", e.rows, e.in);
+  const Vector<std::int32_t> targets("targets", e.rows);
+  const Vector<compute_t<T>> loss("loss", e.rows), lse("lse", e.rows), dloss("dloss", e.rows);
   table.push_back(row<Impl::CrossEntropyForward>("cross_entropy_forward", [=](const auto&... exec) {
     cross_entropy_forward(exec..., logits, targets, loss, lse);
   }));
@@ -88,10 +93,10 @@ void add_cross_entropy(std::vector<PublicFunction>& table) {
 
 /// Composed of the products and of cross entropy; two chunks.
 template <class T>
-void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
-  const auto all = linear_cross_entropy_operands<T>();
+void add_linear_cross_entropy(std::vector<PublicFunction>& table, const Extents& e) {
+  const auto all = linear_cross_entropy_operands<T>(e);
   const LinearCrossEntropyOptions options{.chunk_rows = 3};
-  const auto bytes = workspace(linear_cross_entropy_workspace_bytes<T>(Exec(), 5, 7, options));
+  const auto bytes = workspace(linear_cross_entropy_workspace_bytes<T>(Exec(), e.rows, e.out, options));
   table.push_back(
       row<Impl::CrossEntropyForward>("linear_cross_entropy of the loss alone", [=](const auto&... exec) {
         linear_cross_entropy(exec..., all.x, all.weight, all.targets, all.loss, options, bytes);
@@ -102,12 +107,14 @@ void add_linear_cross_entropy(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_adamw(std::vector<PublicFunction>& table) {
+void add_adamw(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Matrix<T> weight("weight", 5, 60);
-  const Matrix<C> gradient("gradient", 5, 60), master("master", 5, 60), m("m", 5, 60), v("v", 5, 60);
-  const Matrix<std::uint8_t> m_code("m_code", 5, 60), v_code("v_code", 5, 60);
-  const Vector<float> m_scale("m_scale", 2), v_scale("v_scale", 2);
+  const std::int64_t cols = 5 * e.in, blocks = Impl::ceil_div(e.rows * cols, adamw_block);
+  const Matrix<T> weight("weight", e.rows, cols);
+  const Matrix<C> gradient("gradient", e.rows, cols), master("master", e.rows, cols), m("m", e.rows, cols),
+      v("v", e.rows, cols);
+  const Matrix<std::uint8_t> m_code("m_code", e.rows, cols), v_code("v_code", e.rows, cols);
+  const Vector<float> m_scale("m_scale", blocks), v_scale("v_scale", blocks);
   const Vector<C> norm("norm", 1);
   // Made in each call: the Views keep the memory, parameters do not.
   const auto with_states = [=](const auto& first, const auto& second) {
@@ -134,10 +141,10 @@ void add_adamw(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_sampling(std::vector<PublicFunction>& table) {
-  const auto all = sample_operands<T>();
+void add_sampling(std::vector<PublicFunction>& table, const Extents& e) {
+  const auto all = sample_operands<T>(e);
   const SamplingOptions options{.top_k = 3, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1};
-  const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), 5, 12, true, options));
+  const auto bytes = workspace(sample_workspace_bytes<T>(Exec(), e.rows, e.in, true, options));
   table.push_back(
       row<Impl::Sampling>("sample", [=](const auto&... exec) { sample(exec..., all, options, bytes); }));
   table.push_back(row<Impl::Sampling>("sample without a history", [=](const auto&... exec) {
@@ -149,18 +156,20 @@ void add_sampling(std::vector<PublicFunction>& table) {
 }
 
 template <class T>
-void add_kv_cache(std::vector<PublicFunction>& table) {
+void add_kv_cache(std::vector<PublicFunction>& table, const Extents& e) {
   using C = compute_t<T>;
-  const Tokens<T> k("k", 3, 2, 8), v("v", 3, 2, 8), k_cache("k_cache", 12, 2, 8), v_cache("v_cache", 12, 2, 8);
-  const Tokens<std::uint8_t> k_codes("k_codes", 3, 2, 8), v_codes("v_codes", 3, 2, 8);
-  const Matrix<C> k_scale("k_scale", 3, 2), v_scale("v_scale", 3, 2);
-  const Vector<std::int32_t> slots("slots", 3);
-  const Heads<T> arrays("arrays", 2, 12, 2, 8), others("others", 2, 12, 2, 8);
+  const Tokens<T> k("k", e.rows, 2, e.head_dim), v("v", e.rows, 2, e.head_dim),
+      k_cache("k_cache", e.in, 2, e.head_dim), v_cache("v_cache", e.in, 2, e.head_dim);
+  const Tokens<std::uint8_t> k_codes("k_codes", e.rows, 2, e.head_dim),
+      v_codes("v_codes", e.rows, 2, e.head_dim);
+  const Matrix<C> k_scale("k_scale", e.rows, 2), v_scale("v_scale", e.rows, 2);
+  const Vector<std::int32_t> slots("slots", e.rows);
+  const Heads<T> arrays("arrays", 2, e.in, 2, e.head_dim), others("others", 2, e.in, 2, e.head_dim);
   const Tokens<std::int32_t> kept("kept", 2, 2, 5);
-  const Tokens<T> q("q", 3, 4, 8), bias("bias", 4, 3, 12);
-  const Matrix<C> lse("lse", 4, 3), mass("mass", 2, 12);
-  const Tokens<C> masses("masses", 2, 2, 12);
-  const Matrix<std::int32_t> positions("positions", 2, 12);
+  const Tokens<T> q("q", e.rows, 4, e.head_dim), bias("bias", 4, e.rows, e.in);
+  const Matrix<C> lse("lse", 4, e.rows), mass("mass", 2, e.in);
+  const Tokens<C> masses("masses", 2, 2, e.in);
+  const Matrix<std::int32_t> positions("positions", 2, e.in);
   table.push_back(row<Impl::KvAppend>(
       "kv_append", [=](const auto&... exec) { kv_append(exec..., k, v, slots, k_cache, v_cache); }));
   table.push_back(row<Impl::KvGather>(

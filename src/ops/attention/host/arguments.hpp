@@ -73,7 +73,7 @@ struct AttentionKernels {
   void (*forward)(const Arguments&, const Sequence&, const RowRange&, void* scratch);
 
   int decode_rows, decode_part;  ///< most rows per key head, and keys, of a call of `decode`
-  std::size_t (*decode_scratch)(const Arguments&);
+  std::size_t (*decode_scratch)(const Arguments&, int rows);  ///< of a key head
   void (*decode)(const Arguments&, const Parts&, const Sequence&, std::int64_t part, void* scratch);
   void (*combine)(const Arguments&, const Parts&, const Sequence&, const RowRange&, void* scratch);
 

@@ -31,8 +31,8 @@ struct DecodeTile {
   Operand<T>* weights;  // the same place, or pairs of keys
   Row* rows;
 
-  static std::size_t scratch_bytes(const Arguments& p) {
-    DecodeTile tile{p, {}, decode_rows};
+  static std::size_t scratch_bytes(const Arguments& p, int count) {
+    DecodeTile tile{p, {}, count};
     return tile.lay_out(nullptr);
   }
 

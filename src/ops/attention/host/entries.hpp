@@ -54,17 +54,14 @@ struct DecodeEntry {
     if (p.functor) return "it does not call functors";
     const Arguments a = arguments_of(p);
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
-    std::int64_t rows = 0;
-    tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) {
-      rows = std::max(rows, s.q_len * a.group);
-    });
+    const std::int64_t rows = most_rows(p, a, kernels);
     if (rows > kernels.decode_rows)
       return std::to_string(rows) + " queries share a key head, but it supports at most " +
              std::to_string(kernels.decode_rows);
     if (p.workspace_bytes < workspace_bytes(p))
       return "it needs a workspace of " + std::to_string(workspace_bytes(p)) + " bytes, " +
              std::to_string(p.workspace_bytes) + " were given";
-    return too_big<Exec>(kernels.decode_scratch(a));
+    return too_big<Exec>(kernels.decode_scratch(a, static_cast<int>(rows)));
   }
   static std::size_t workspace_bytes(const P& p) {
     const Arguments a = arguments_of(p);
@@ -77,7 +74,7 @@ struct DecodeEntry {
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     const Tiling tiling = tiling_of(p, a, kernels);
     const Parts parts = parts_of(p, a, kernels, workspace.data);
-    const std::size_t scratch_bytes = kernels.decode_scratch(a);
+    const std::size_t scratch_bytes = kernels.decode_scratch(a, static_cast<int>(most_rows(p, a, kernels)));
     const std::int64_t part_keys = kernels.decode_part;
     for_each_tile("kformer::attention_forward_part[simd]", exec, tiling.tiles() * parts.count, scratch_bytes,
                   [=, run = kernels.decode](std::int64_t rank, void* scratch) {
@@ -95,6 +92,14 @@ struct DecodeEntry {
  private:
   static Tiling tiling_of(const P& p, const Arguments& a, const AttentionKernels& kernels) {
     return Tiling(p, a.group, kernels.decode_rows);
+  }
+  /// That share a key head.
+  static std::int64_t most_rows(const P& p, const Arguments& a, const AttentionKernels& kernels) {
+    std::int64_t rows = 0;
+    tiling_of(p, a, kernels).for_each_kind([&](const Sequence& s) {
+      rows = std::max(rows, s.q_len * a.group);
+    });
+    return rows;
   }
   static Parts parts_of(const P& p, const Arguments& a, const AttentionKernels& kernels, void* data) {
     std::int64_t keys = 0;
