@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sequences of caches: fork, truncate, reset; refusals; memory.
 #include "kformer/model/kv_cache.hpp"
+
 #include "kformer/ops/impl/launch.hpp"
 #include "model/kv_cache_case.hpp"
 #include "support/errors.hpp"
