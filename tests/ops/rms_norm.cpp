@@ -53,12 +53,13 @@ std::vector<unsigned char> bits_of(const TestTensor<Exec, T>& t) {
   return t.bits();
 }
 
-/// Heads first, first + 1, … of tokens, in rows with others; and the columns of one of them.
+/// Heads first, first + 1, … of tokens, in rows with others, with `gap` elements between them.
 template <class T>
-auto heads_in(const TestTensor<Exec, T>& rows, std::size_t first, std::size_t count, std::size_t dim) {
+auto heads_in(const TestTensor<Exec, T>& rows, std::size_t first, std::size_t count, std::size_t dim,
+              std::size_t gap = 0) {
   const auto v = rows.template view<2>();
   return Kokkos::View<T***, Kokkos::LayoutStride, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-      v.data() + first * dim, Kokkos::LayoutStride(v.extent(0), v.stride(0), count, dim, dim, 1));
+      v.data() + first * (dim + gap), Kokkos::LayoutStride(v.extent(0), v.stride(0), count, dim + gap, dim, 1));
 }
 
 // The heads of tokens in one launch against a launch for each head.
@@ -71,7 +72,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
         if (!kformer::Impl::is_host_space<Exec> && std::string(kernel).ends_with("reference")) continue;
         std::optional<ForcedKernels> forced;
         if (*kernel) forced.emplace(kernel);
-        const std::int64_t width = 6 * dim;
+        // Every operand has another distance between its heads.
+        constexpr std::size_t y_gap = 1, dy_gap = 2, dx_gap = 3;
+        const std::int64_t width = 6 * (dim + 3);
         const auto d = static_cast<std::size_t>(dim);
         std::mt19937 generator(20261122);
         const auto random = [&] { return TestTensor<Exec, T>({tokens, width}).random(generator); };
@@ -89,27 +92,28 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heads_of_tokens_are_normalised_in_one_launch, T, S
         const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace", bytes);
 
         rms_norm_forward(Exec(), heads_in(x, first, count, d), weight.template view<1>(),
-                         heads_in(y, first, count, d), rstd.template view<2>());
+                         heads_in(y, first, count, d, y_gap), rstd.template view<2>());
         rms_norm_backward(Exec(),
                           RmsNormBackwardOperands{.x = heads_in(x, first, count, d),
                                                   .weight = weight.template view<1>(),
                                                   .rstd = rstd.template view<2>(),
-                                                  .dy = heads_in(dy, first, count, d),
-                                                  .dx = heads_in(dx, first, count, d),
+                                                  .dy = heads_in(dy, first, count, d, dy_gap),
+                                                  .dx = heads_in(dx, first, count, d, dx_gap),
                                                   .dweight = dweight.template view<1>()},
                           workspace);
         for (std::size_t h = first; h < first + count; ++h) {
-          const auto head = [&](const TestTensor<Exec, T>& t) {
-            return Kokkos::subview(t.template view<2>(), Kokkos::ALL, std::pair(h * d, (h + 1) * d));
+          const auto head = [&](const TestTensor<Exec, T>& t, std::size_t gap = 0) {
+            const std::size_t begin = h * (d + gap);
+            return Kokkos::subview(t.template view<2>(), Kokkos::ALL, std::pair(begin, begin + d));
           };
-          rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each),
+          rms_norm_forward(Exec(), head(x), weight.template view<1>(), head(y_each, y_gap),
                            rstd_each.template view<1>());
           rms_norm_backward(Exec(),
                             RmsNormBackwardOperands{.x = head(x),
                                                     .weight = weight.template view<1>(),
                                                     .rstd = rstd_each.template view<1>(),
-                                                    .dy = head(dy),
-                                                    .dx = head(dx_each),
+                                                    .dy = head(dy, dy_gap),
+                                                    .dx = head(dx_each, dx_gap),
                                                     .dweight = dweight_each.template view<1>()},
                             workspace);
         }
