@@ -51,7 +51,7 @@ class Ours:
 
 
 class RotatingSets:
-    """Sets of operands, `rotated_bytes` and one set together."""
+    """Sets of operands, together more than `rotated_bytes`."""
 
     def __init__(self, make, bytes_of, rotated_bytes):
         self.all = [make()]
