@@ -18,7 +18,7 @@ namespace kformer::perf {
 using Space = Kokkos::DefaultExecutionSpace;
 
 /// Whether that is the host.
-inline constexpr bool on_host = Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible;
+inline constexpr bool on_host = Impl::is_host_space<Space>;
 
 /// A dense array there.
 template <class DataType>

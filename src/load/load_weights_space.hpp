@@ -54,7 +54,7 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
                                                             static_cast<std::size_t>(to.stride[0]),
                                                             static_cast<std::size_t>(to.extent[1]), 1)));
       exec.fence("kformer::load_weights");
-    } else if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible) {
+    } else if constexpr (Impl::host_reaches<Space>) {
       Impl::convert(tensor.type, tensor.bytes.data(), count, static_cast<T*>(to.data));
     } else {
       std::vector<T> host(count);
@@ -95,7 +95,7 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   for (const auto& [name, weight, gradient] : parameters) {
     const void* data = weight.data;
     Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
-    if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+    if constexpr (!Impl::host_reaches<typename Exec::memory_space>) {
       auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
       transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, ledger, bytes.data(), data, bytes.size());
       data = bytes.data();

@@ -20,10 +20,6 @@
 
 namespace kformer::measure {
 
-/// Whether a space computes in host memory.
-template <class Exec>
-inline constexpr bool is_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-
 /// How often limits are sampled, for the table of the machine and beside a case.
 inline constexpr SamplingPlan thorough{.repeats = 3, .min_time_s = 0.01, .max_time_s = 1},
     brief{.repeats = 2, .min_time_s = 0.003, .max_time_s = 0.2};
@@ -40,8 +36,9 @@ double shortest_time(const Exec& exec, const SamplingPlan& plan, Launch launch) 
 template <class Exec, class T>
 class SquareProduct {
  public:
-  static constexpr std::int64_t n = is_host<Exec> ? 1024 : sizeof(T) == 2 ? 8192 : 4096;  ///< fills the machine
-  static constexpr double flops = 2.0 * n * n * n;                                        ///< of one launch
+  /// Fills the machine.
+  static constexpr std::int64_t n = Impl::is_host_space<Exec> ? 1024 : sizeof(T) == 2 ? 8192 : 4096;
+  static constexpr double flops = 2.0 * n * n * n;  ///< of one launch
 
   explicit SquareProduct(const Exec& exec) {
     fill_random(exec, m_a.data(), n * n, 1, 1);
@@ -64,7 +61,7 @@ double matmul_rate(const Exec& exec, const SamplingPlan& plan) {
 
 /// Elements of the arrays that are copied: far more than the caches hold.
 template <class Exec>
-inline constexpr std::int64_t copied_doubles = std::int64_t(1) << (is_host<Exec> ? 24 : 26);
+inline constexpr std::int64_t copied_doubles = std::int64_t(1) << (Impl::is_host_space<Exec> ? 24 : 26);
 
 template <class Exec>
 using Doubles = Kokkos::View<double*, typename Exec::memory_space>;
@@ -108,7 +105,7 @@ class Bandwidths {
   }
   /// By non-temporal stores; on devices as `copies`.
   double streams() const {
-    if constexpr (is_host<Exec>)
+    if constexpr (Impl::is_host_space<Exec>)
       return of_parts(2, [stream = host_bursts().stream, from = m_from, to = m_to](
                              std::int64_t at, std::int64_t size) { stream(&from(at), &to(at), size); });
     else
@@ -116,7 +113,7 @@ class Bandwidths {
   }
   /// In place.
   double updates() const {
-    if constexpr (is_host<Exec>)
+    if constexpr (Impl::is_host_space<Exec>)
       return of_parts(2, [update = host_bursts().update, to = m_to](std::int64_t at, std::int64_t size) {
         update(&to(at), size);
       });
@@ -124,7 +121,7 @@ class Bandwidths {
       return of_launches(2, [this] { launch_update(m_exec, m_to); });
   }
   double reads() const {
-    if constexpr (is_host<Exec>)
+    if constexpr (Impl::is_host_space<Exec>)
       return of_parts(1, [read = host_bursts().read, from = m_from, sums = m_sums](
                              std::int64_t at, std::int64_t size) { sums(at / size) = read(&from(at), size); });
     else
@@ -215,7 +212,7 @@ double burst_rate(const Exec& exec, const ArithmeticBurst<T>& burst, const Sampl
 /// kernel elsewhere.
 template <class Exec, class T>
 double fma_rate(const Exec& exec, const SamplingPlan& plan) {
-  if constexpr (is_host<Exec>) {
+  if constexpr (Impl::is_host_space<Exec>) {
     return burst_rate(exec, host_bursts().template multiply_adds<T>(), plan);
   } else {
     constexpr std::int64_t iterations = 1 << 14;
@@ -228,7 +225,7 @@ double fma_rate(const Exec& exec, const SamplingPlan& plan) {
 
 template <class Exec>
 double pair_rate(const Exec& exec, const SamplingPlan& plan) {
-  if constexpr (is_host<Exec>)
+  if constexpr (Impl::is_host_space<Exec>)
     return burst_rate(exec, host_bursts().bf16, plan);
   else
     return 0;
@@ -236,7 +233,7 @@ double pair_rate(const Exec& exec, const SamplingPlan& plan) {
 
 template <class Exec>
 double dot_rate(const Exec& exec, const SamplingPlan& plan) {
-  if constexpr (is_host<Exec>)
+  if constexpr (Impl::is_host_space<Exec>)
     return burst_rate(exec, host_bursts().int8, plan);
   else
     return 0;
@@ -282,7 +279,7 @@ template <class Exec>
 double flop_rate_limit(const Exec& exec, DType dtype) {
   if (dtype == DType::f64) return fma_rate<Exec, double>(exec, brief);
   if (dtype == DType::f32) return fma_rate<Exec, float>(exec, brief);
-  if constexpr (is_host<Exec>)
+  if constexpr (Impl::is_host_space<Exec>)
     return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16 ? pair_rate(exec, brief) : 0);
   else
     return dtype == DType::bf16 ? matmul_rate<Exec, bf16>(exec, brief) : matmul_rate<Exec, f16>(exec, brief);

@@ -81,8 +81,7 @@ template <class Exec, Scalar T>
 template <class V>
 auto Generator<Exec, T>::download(const Exec& exec, const V& from) const {
   const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), from);
-  if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
-    transfer(exec, *m_ledger, host, from);
+  if constexpr (!Impl::host_reaches<memory_space>) transfer(exec, *m_ledger, host, from);
   return host;
 }
 

@@ -50,8 +50,7 @@ void LlamaModel<Exec, T>::check_schedule() const {
                             " (num_hidden_layers)");
   for (const Recompute kind : m_schedule.kinds) {
     Impl::require_enumerator("LlamaModel", "recompute", kind);
-    if (kind == Recompute::offload && !Impl::hosts_may_offload &&
-        Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible)
+    if (kind == Recompute::offload && !Impl::hosts_may_offload && Impl::host_reaches<memory_space>)
       throw NotSupported(std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to host "
                                      "memory, but ") +
                          Exec::name() + " computes there already; choose layer or nested");

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "kformer/core/views.hpp"
+
 /// \file
 /// The only memory that public functions may allocate themselves.
 
@@ -26,7 +28,7 @@ inline constexpr std::size_t usual_scratch_bytes = std::size_t(4) << 20;
 /// \param bytes  per thread. Larger calls need more, in proportion: 8 MiB for head dimensions up to 512
 template <class Exec>
 void reserve_scratch(const Exec& exec, std::size_t bytes = usual_scratch_bytes) {
-  if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible) {
+  if constexpr (Impl::is_host_space<Exec>) {
     using Policy = Kokkos::TeamPolicy<Exec>;
     Policy policy(exec, 1, 1);
     policy.set_scratch_size(1, Kokkos::PerTeam(bytes));

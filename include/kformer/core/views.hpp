@@ -28,6 +28,14 @@ template <class E>
 concept ExecutionSpace = Kokkos::is_execution_space_v<E>;
 
 namespace Impl {
+/// Whether kernels of `Exec` run on the host.
+template <class Exec>
+inline constexpr bool is_host_space = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+
+/// Whether the host can read and write memory of `MemorySpace`.
+template <class MemorySpace>
+inline constexpr bool host_reaches = Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible;
+
 /// Whether the rows of `V` are columns in memory. A LayoutLeft View of rank 1 is as good as any.
 template <class V>
 inline constexpr bool is_column_major =

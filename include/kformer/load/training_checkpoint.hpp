@@ -182,8 +182,7 @@ template <class Exec>
 CheckpointWriter<Exec>::CheckpointWriter(const CheckpointOptions& options, std::vector<NamedArray> arrays,
                                          Ledger& ledger)
     : m_arrays(std::move(arrays)), m_copies(m_arrays), m_ledger(ledger.shared_from_this()), m_files(options) {
-  constexpr bool readable = Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
-  if (options.background || !readable) {
+  if (options.background || !Impl::host_reaches<memory_space>) {
     MemoryLayout layout;
     std::vector<std::size_t> offsets;
     for (const NamedArray& a : m_arrays)

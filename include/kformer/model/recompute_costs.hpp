@@ -54,8 +54,6 @@ RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, Laye
   const auto activations = [&](Recompute kind) {
     return booked(kind, MemoryClass::activations) - (fit ? gradients : 0);
   };
-  constexpr bool on_host =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   MemoryLayout input;
   input.reserve<T>(checked_product({shape.rows(), config.hidden_size}));
   const double forward_seconds = layer_flops(config, shape, false, options.causal) / rates.flops;
@@ -66,7 +64,7 @@ RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, Laye
           .working_bytes = activations(Recompute::layer),
           .pointwise_seconds = pointwise_bytes(config, shape, sizeof(T)) / rates.bytes,
           .forward_seconds = forward_seconds,
-          .offload = !on_host,
+          .offload = !Impl::host_reaches<typename Exec::memory_space>,
           .offload_seconds = offload_seconds(input.next(), forward_seconds, backward_seconds, rates),
           .offload_bytes = 2 * input.next()};
 }

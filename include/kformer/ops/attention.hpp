@@ -123,7 +123,7 @@ template <class Exec, class Problem>
 void check_attention(const Problem& problem) {
   problem.check();
   problem.operands().require_addresses();
-  if constexpr (Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
+  if constexpr (is_host_space<Exec>)
     if (problem.extras.cu_seqlens_q.present())
       check_sequence_lengths(problem.operands(), problem.extras, problem.q.extent[1], problem.k.extent[1]);
 }

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kformer/core/views.hpp"
+
 namespace kformer::Impl {
 
-/// Whether kernels of this space run on the host, where a team is one thread and its loops are plain loops.
-template <class Exec>
-inline constexpr bool is_host_space = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-
 /// A policy of `league` teams, each with about `work` independent elements along its fastest loop. On the host
-/// one thread is one team; on a device a team has up to 256 threads in warps of at most 32.
+/// one thread is one team, whose loops are plain loops; on a device a team has up to 256 threads in warps of at most 32.
 template <class Exec>
 Kokkos::TeamPolicy<Exec> team_policy(const Exec& exec, std::int64_t league, std::int64_t work) {
   if constexpr (is_host_space<Exec>) {
