@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "kformer/core/tolerance.hpp"
 #include "sweep/judge.hpp"
 #include "sweep/require_memory.hpp"
 
@@ -38,6 +39,21 @@ AttentionTask naive(AttentionTask task) {
   return task;
 }
 
+// What rounding does where the naive run happens to be exact, as with a softmax that is nearly 0 or 1: flash attention
+// in double whose operands and saved results are off by `change`, 2⁻³⁰, in place of the roundings of the case.
+constexpr double change = 0x1p-30;
+
+long double unit_roundoff(DType dtype) { return ulp(dtype, 1) / 2; }
+
+AttentionTask perturbed(AttentionTask task) {
+  const DType stored = task.shape.dtype;
+  task.shape.dtype = DType::f64;
+  task.impl = AttentionAlgorithm::flash;
+  task.perturbation = {
+      change, change * static_cast<double>(unit_roundoff(stored) / unit_roundoff(compute_dtype(stored)))};
+  return task;
+}
+
 }  // namespace
 
 AttentionSweep::AttentionSweep(const AttentionCompareDeck& deck, const AttentionTensors* tensors)
@@ -50,6 +66,7 @@ AttentionTask AttentionSweep::task(const AttentionCase& p) const {
           p.impl,
           p.direction == Direction::backward,
           static_cast<std::uint64_t>(m_deck.run.seed),
+          {},
           m_tensors ? &m_tensors->arrays : nullptr};
 }
 
@@ -97,7 +114,7 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
 
 void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results, AttentionResult& result,
                            const std::function<bool()>& stop) {
-  const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what);
+  const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what), off = perturbed(what);
   AttentionTask same_in_double = what, of_lse = what;
   same_in_double.shape.dtype = of_lse.shape.dtype = DType::f64;
   of_lse.impl = AttentionAlgorithm::flash;
@@ -105,14 +122,17 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
   const std::string host = reference_space(p.execution_space), kernels = reference_kernels(result.kernels);
   std::vector<MakeRun> makers{maker(host, in_double), maker(host, of_lse), maker(host, textbook)};
   if (with_own_sums(kernels, result.kernels) != kernels) makers.push_back(maker(host, same_in_double));
-  forecast_check(makers, what.backward, m_references, result);
+  // The case, both runs of the limits, the reference, and a tensor of limits.
+  constexpr std::size_t copies = 5;
+  if (what.backward) makers.push_back(maker(host, off));
+  forecast_check(makers, what.backward, m_references, result, copies);
   if (!fits_check(host, result)) return;
 
   const auto run = [&](const AttentionTask& task, const std::string& forced) {
-    const std::string key =
-        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", host, name_of(task.shape.dtype), name_of(task.impl),
-                    p.causal, p.window, p.num_attention_heads, p.num_key_value_heads, p.head_dim, p.v_head_dim,
-                    p.batch, p.q_len, p.seq_len);
+    const std::string key = fmt::format(
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", host, name_of(task.shape.dtype), name_of(task.impl),
+        p.causal, p.window, p.num_attention_heads, p.num_key_value_heads, p.head_dim, p.v_head_dim, p.batch,
+        p.q_len, p.seq_len, task.perturbation.operands, task.perturbation.out);
     return m_references.get(key, forced, task.backward, maker(host, task), stop);
   };
   // Flash attention that only flash attention can check: in textbook order.
@@ -140,8 +160,13 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
   const auto stored = [=](const std::string& name) {
     return name == "lse" || name == "grad.sinks" ? compute_dtype(dtype) : dtype;
   };
-  const NaiveRuns runs{kernels, [&](const std::string& by) { return run(textbook, by); },
-                       [&](const std::string& by) { return run(same_in_double, by); }};
+  NaiveRuns runs{kernels, [&](const std::string& by) { return run(textbook, by); },
+                 [&](const std::string& by) { return run(same_in_double, by); }};
+  if (what.backward) {
+    runs.perturbed = [&] { return run(off, kernels); };
+    // In double the reference has errors, too.
+    runs.perturbed_scale = unit_roundoff(compute_dtype(dtype)) / change * (dtype == DType::f64 ? 1.5L : 1.0L);
+  }
   judge_case({results, dtype, stored}, *reference, runs, result);
 }
 

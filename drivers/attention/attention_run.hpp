@@ -16,6 +16,12 @@
 
 namespace kformer::drivers {
 
+/// Random relative changes, as rounding makes them but larger. All 0: none.
+struct Perturbation {
+  double operands = 0;  ///< of k, v, and the log-sum-exp that backward reads; more of q and grad_out, for sums
+  double out = 0;       ///< of the output that backward reads
+};
+
 /// The description of an attention run.
 struct AttentionTask {
   AttentionShape shape;                                 ///< storage type and extents
@@ -23,6 +29,7 @@ struct AttentionTask {
   AttentionAlgorithm impl = AttentionAlgorithm::flash;  ///< implementation of attention
   bool backward = false;                                ///< whether there is a backward pass
   std::uint64_t seed = 1;                               ///< of random inputs
+  Perturbation perturbation = {};                       ///< of a run that shows what rounding does
   const measure::HostArrays* tensors = nullptr;  ///< inputs from a file, by their names there; null: random
 
   /// The input of that name from a file, or null.

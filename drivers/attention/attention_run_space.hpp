@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "attention/attention_run.hpp"
@@ -94,6 +95,16 @@ class AttentionRunOn : public RunOn<Exec> {
     else
       measure::fill_random(m_exec, view.data(), static_cast<std::int64_t>(view.size()),
                            measure::mix(m_task.seed) + stream, scale);
+    // Rounding a sum of d products one after another is like changing one factor of each √(d/2) times as much.
+    const double sums = std::sqrt(std::max(1.0, static_cast<double>(view.extent(3)) / 2));
+    if (name != "bias")
+      perturb(view, stream, m_task.perturbation.operands * (name == "q" || name == "grad_out" ? sums : 1));
+  }
+
+  template <class V>
+  void perturb(const V& view, std::uint64_t stream, double size) {
+    if (size > 0)
+      measure::perturb(m_exec, view.data(), static_cast<std::int64_t>(view.size()), measure::mix(stream), size);
   }
 
   using RunOn<Exec>::m_exec;
@@ -205,6 +216,8 @@ class FlashAttentionRun final : public AttentionRunOn<Exec, T> {
   void forward() override {
     attention_forward(this->m_exec, this->m_q, this->m_k, this->m_v, this->m_out, m_lse, this->m_task.options,
                       extras(), Workspace(this->m_workspace));
+    this->perturb(this->m_out, 5, this->m_task.perturbation.out);
+    this->perturb(m_lse, 6, this->m_task.perturbation.operands);
   }
 
   void backward() override {

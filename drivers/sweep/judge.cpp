@@ -29,6 +29,16 @@ long double usual_error(const measure::HostArrays& exact, const measure::HostArr
   return *middle;
 }
 
+/// `naive`, whose errors become √(error² + (factor · error of `perturbed`)²). What is not finite stays.
+std::vector<double> widened(std::vector<double> naive, const std::vector<double>& exact,
+                            const std::vector<double>& perturbed, double factor) {
+  for (std::size_t i = 0; i < naive.size(); ++i) {
+    const double wide = exact[i] + std::hypot(naive[i] - exact[i], factor * (perturbed[i] - exact[i]));
+    if (std::isfinite(wide)) naive[i] = wide;
+  }
+  return naive;
+}
+
 }  // namespace
 
 std::size_t judged_elements(std::size_t elements) {
@@ -82,17 +92,22 @@ void record_errors(const measure::HostArrays& results, const measure::HostArrays
 }
 
 std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive) {
+                  const measure::HostArrays& naive, const PerturbedResults& perturbed) {
   const long double usual = usual_error(exact, naive);
+  const long double scale = naive_stand_in(results.dtype).scale;
   for (const auto& [name, array] : results.arrays) {
     if (!exact.contains(name) || !naive.contains(name)) return name + ": the check has no such result";
     const auto& reference = exact.at(name).values;
+    const bool widens = perturbed.arrays != nullptr && perturbed.arrays->contains(name);
+    const std::vector<double> sample =
+        widens ? widened(naive.at(name).values, reference, perturbed.arrays->at(name).values,
+                         static_cast<double>(perturbed.scale / scale))
+               : naive.at(name).values;
     const std::size_t size = array.values.size(), rows = results.independent_rows;
     const std::size_t row = std::max({std::size_t{1}, array.shape.empty() ? 1 : array.shape.back(),
                                       size / rows + (size % rows == 0 ? 0 : 1)});
-    const ErrorLimits limits =
-        sampled_limits(results.stored(name), compute_dtype(results.dtype), row, naive.at(name).values,
-                       reference, naive_stand_in(results.dtype).scale, usual);
+    const ErrorLimits limits = sampled_limits(results.stored(name), compute_dtype(results.dtype), row, sample,
+                                              reference, scale, usual);
     const Verdict verdict = limits.judge(array.values, reference);
     if (verdict.ok()) continue;
     std::string text = fmt::format("{}: rms error {:.3e} (limit {:.3e})", name,

@@ -51,12 +51,20 @@ struct JudgedResults {
   std::size_t independent_rows = any_number_of_rows;
 };
 
+/// The same computation in double from perturbed operands. Its errors show what rounding may do where the naive
+/// computation happens to be exact.
+struct PerturbedResults {
+  const measure::HostArrays* arrays = nullptr;  ///< null: there is none
+  long double scale = 1;  ///< rounding in the arithmetic of the case, relative to the perturbation
+};
+
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
 /// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
-/// \param naive  the naive computation's results, in the type of `naive_stand_in(results.dtype)`
+/// \param naive     the naive computation's results, in the type of `naive_stand_in(results.dtype)`
+/// \param perturbed widens the errors of arrays that it has
 /// \returns an empty string, or the first tensor that is out of tolerance and in what way
 std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive);
+                  const measure::HostArrays& naive, const PerturbedResults& perturbed = {});
 
 /// Whether the same computation by two sets of kernels, both in double, agrees to the precision of float: the
 /// rms of each difference is at most an ulp of the tensor's rms in float.

@@ -55,7 +55,13 @@ void judge_case(const JudgedResults& results, const ReferenceResult& exact, cons
   const auto naive = runs.naive(runs.kernels);
   if (!naive) return interrupted(result);
   if (!has_independent_limits(result, naive->kernels, before)) return;
-  std::string fault = judge(results, exact.arrays, naive->arrays);
+  std::shared_ptr<ReferenceResult> perturbed;
+  if (runs.perturbed) {
+    perturbed = runs.perturbed();
+    if (!perturbed) return interrupted(result);
+  }
+  const PerturbedResults changed{perturbed ? &perturbed->arrays : nullptr, runs.perturbed_scale};
+  std::string fault = judge(results, exact.arrays, naive->arrays, changed);
   if (const std::string own = with_own_sums(runs.kernels, result.kernels);
       !fault.empty() && own != runs.kernels) {
     const auto right = runs.in_double(own);
@@ -63,7 +69,7 @@ void judge_case(const JudgedResults& results, const ReferenceResult& exact, cons
     if (disagreement(right->arrays, exact.arrays).empty()) {
       const auto own_naive = runs.naive(own);
       if (!own_naive) return interrupted(result);
-      fault = judge(results, exact.arrays, own_naive->arrays);
+      fault = judge(results, exact.arrays, own_naive->arrays, changed);
     }
   }
   result.status = fault.empty() ? CaseStatus::ok : CaseStatus::failed_check;
@@ -71,7 +77,7 @@ void judge_case(const JudgedResults& results, const ReferenceResult& exact, cons
 }
 
 void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const ReferenceRuns& kept,
-                    Measurement& result) {
+                    Measurement& result, std::size_t copies) {
   std::size_t largest = 0, judged = 0;
   for (const MakeRun& make : runs) {
     const auto ledger = Ledger::create(Ledger::Mode::count);
@@ -82,7 +88,7 @@ void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const Refe
     judged = std::max(judged, elements);
   }
   result.check_held = kept.held_bytes();
-  result.check_bytes = result.check_held + largest + 3 * judged * sizeof(double);
+  result.check_bytes = result.check_held + largest + copies * judged * sizeof(double);
 }
 
 }  // namespace kformer::drivers

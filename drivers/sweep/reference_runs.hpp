@@ -49,6 +49,9 @@ struct NaiveRuns {
   std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> naive;
   /// The computation of the case in double.
   std::function<std::shared_ptr<ReferenceResult>(const std::string& kernels)> in_double;
+  /// In double, with perturbed operands; none: the errors of the naive computation suffice.
+  std::function<std::shared_ptr<ReferenceResult>()> perturbed = {};
+  long double perturbed_scale = 1;  ///< rounding in the arithmetic of the case, relative to that perturbation
 };
 
 /// Judges the results of a case and writes status and message into `result`. If results are out of tolerance and
@@ -59,11 +62,12 @@ struct NaiveRuns {
 void judge_case(const JudgedResults& results, const ReferenceResult& exact, const NaiveRuns& runs,
                 Measurement& result, const std::string& before = {});
 
-/// Writes into `result` the memory of a check: that of the largest of its runs, host copies of the judged rows
-/// of the case and of two runs, and the results that are kept.
+/// Writes into `result` the memory of a check: that of the largest of its runs, host copies of judged rows, and the
+/// results that are kept.
 /// \param runs      one after the other
 /// \param gradients whether backward is checked
+/// \param copies    of the judged rows: those of the case, of the reference, of the naive run …
 void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const ReferenceRuns& kept,
-                    Measurement& result);
+                    Measurement& result, std::size_t copies = 3);
 
 }  // namespace kformer::drivers

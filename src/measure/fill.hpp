@@ -52,4 +52,17 @@ void fill_normal(const Exec& exec, T* data, std::int64_t count, std::uint64_t se
       });
 }
 
+/// Multiplies `count` elements by 1 + size · r, r uniform in [−1, 1).
+template <class T, class Exec>
+void perturb(const Exec& exec, T* data, std::int64_t count, std::uint64_t seed, double size) {
+  using C = compute_t<T>;
+  const std::uint64_t base = mix(seed);
+  Kokkos::parallel_for(
+      "kformer::measure::perturb", Kokkos::RangePolicy<Exec>(exec, 0, count), KOKKOS_LAMBDA(std::int64_t i) {
+        const auto r =
+            static_cast<double>(static_cast<std::int64_t>(mix(base + static_cast<std::uint64_t>(i))));
+        data[i] = T(static_cast<C>(data[i]) * static_cast<C>(1 + size * r * 0x1p-63));
+      });
+}
+
 }  // namespace kformer::measure

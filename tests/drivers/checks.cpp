@@ -226,6 +226,22 @@ BOOST_AUTO_TEST_CASE(a_lucky_sample_of_few_rows_is_widened_by_the_errors_of_the_
   BOOST_TEST(verdict(1e-2, 2, any_number_of_rows).find("a: rms error 1.0") == 0u);
 }
 
+// The naive computation happens to be exact where rounding may do more.
+BOOST_AUTO_TEST_CASE(errors_of_a_perturbed_run_widen_those_of_the_naive_one) {
+  const auto off_by = [](double error) {
+    return HostArrays{{"out", {{50, 20}, std::vector<double>(1000, 1 + error)}}};
+  };
+  const HostArrays perturbed = off_by(1e-3), other{{"lse", matrix(4, 4)}};
+  const auto verdict = [&](double error, const PerturbedResults& changed) {
+    return judge(in_float(off_by(error)), off_by(0), off_by(1e-7), changed);
+  };
+  BOOST_TEST(verdict(2e-6, {}) != "");
+  BOOST_TEST(verdict(2e-6, {&other, 1e-3L}) != "");
+  BOOST_TEST(verdict(2e-6, {&perturbed, 1e-3L}) == "");
+  BOOST_TEST(verdict(2e-5, {&perturbed, 1e-3L}) != "");
+  BOOST_TEST(verdict(2e-5, {&perturbed, 1e-2L}) == "");
+}
+
 namespace {
 
 // A case whose numbers are off by 1e-3, where other kernels are off by 1e-5.

@@ -128,6 +128,16 @@ seq_len = 65536
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(set(words(file["cases/status"])), {"out_of_memory"})
 
+    # Nearly every probability is 0 or 1: there float is exact by chance, and double is not.
+    def test_a_saturated_softmax_passes_the_check(self):
+        for scale in [3.0, 30.0, 1e3]:
+            with self.subTest(scale=scale):
+                self.deck('seq_len = [2, 5, 33]\ndirection = "backward"\ndtype = ["f32", "f64", "bf16", "f16"]\n'
+                          'impl = ["flash", "standard"]\ncausal = [true, false]\nexecution_space = "default"\n'
+                          f"[attention]\nscale = {scale}\n")
+                self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "sweep.head_dim=64")
+                (self.folder / "deck.h5").unlink()
+
     def check_flops(self, cases):
         columns = [cases[name][()].tolist() for name in ["batch", "num_attention_heads", "head_dim", "v_head_dim",
                                                          "q_len", "seq_len", "window"]]

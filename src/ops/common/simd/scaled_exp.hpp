@@ -15,12 +15,10 @@ class ScaledExp {
  public:
   KFORMER_SIMD_INLINE explicit ScaledExp(C factor) : m_factor(splat(factor)) {}
   KFORMER_SIMD_INLINE Vector<C> plus(Vector<C> addend, Vector<C> x) const {
-    return choose<C>(x < splat(Exponential<C>::lowest), Vector<C>{}, exp<C>(x)) * m_factor + addend;
-  }
-  /// The same for |x| ≤ 80.
-  KFORMER_SIMD_INLINE Vector<C> plus_small(Vector<C> addend, Vector<C> x) const {
     return exp<C>(x) * m_factor + addend;
   }
+  /// The same for |x| ≤ 80.
+  KFORMER_SIMD_INLINE Vector<C> plus_small(Vector<C> addend, Vector<C> x) const { return plus(addend, x); }
 
  private:
   Vector<C> m_factor;

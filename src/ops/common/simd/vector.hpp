@@ -196,12 +196,14 @@ struct Exponential<double> {
   static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
 };
 
-/// eˣ for x < 88 (709 in double) to one ulp; the smallest normal number where eˣ is less; NaN stays NaN.
+/// eˣ for x < 88 (709 in double) to one ulp; 0 where eˣ is less than the normal numbers; NaN stays NaN.
 template <class C>
-KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> x) {
+KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> argument) {
   using E = Exponential<C>;
   constexpr double log2_e = 1.44269504088896340736;
-  x = greater<C>(splat<C>(E::lowest), x);
+  const auto vanishes = argument < splat(E::lowest);
+  // Numbers that n and 2ⁿ can hold, so that none of the operations is invalid.
+  const Vector<C> x = greater<C>(splat<C>(E::lowest), argument);
   // eˣ = 2ⁿ·eʳ with n = round(x·log2 e), and ln 2 in two parts, because n·ln2_high is exact.
   const Vector<C> shifted = x * splat(C(log2_e)) + splat<C>(E::to_integer);
   const Vector<C> n = shifted - splat<C>(E::to_integer);
@@ -210,13 +212,15 @@ KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> x) {
   KFORMER_SIMD_UNROLL
   for (int i = E::degree - 1; i >= 0; --i) q = q * r + splat<C>(E::q[i]);
 #if defined(__AVX512F__)
+  Vector<C> power;
   if constexpr (sizeof(C) == 4)
-    return _mm512_scalef_ps(q * r + splat(C(1)), n);
+    power = _mm512_scalef_ps(q * r + splat(C(1)), n);
   else
-    return _mm512_scalef_pd(q * r + splat(C(1)), n);
+    power = _mm512_scalef_pd(q * r + splat(C(1)), n);
+  return choose<C>(vanishes, Vector<C>{}, power);
 #else
   const auto power = as_bits<Vector<C>>((as_bits<IntegerVector<C>>(shifted) << E::mantissa) + E::one);
-  return (q * r) * power + power;
+  return choose<C>(vanishes, Vector<C>{}, (q * r) * power + power);
 #endif
 }
 

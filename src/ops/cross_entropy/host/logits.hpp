@@ -12,12 +12,6 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 using host::CrossEntropyArguments;
 
-/// eˣ for x ≤ 0, and 0 where exp gives the smallest normal number.
-template <class C>
-KFORMER_SIMD_INLINE Vector<C> decay(Vector<C> x) {
-  return choose<C>(x < splat(Exponential<C>::lowest), Vector<C>{}, exp<C>(x));
-}
-
 /// Logits as they are.
 template <class C>
 struct PlainLogits {
@@ -45,7 +39,7 @@ class CappedLogits {
     const IntegerVector<C> is_small = size < splat(C(0.6));
     const Vector<C> correction = square * tanh_series<C>(square), t = y + y * correction;
     // With e = e^(−2|y|): tanh|y| = 1 − 2e/(1 + e), and 1 − tanh²y = 4e/(1 + e)², where nothing cancels.
-    const Vector<C> e = decay<C>(size * C(-2)), sum = e + C(1);
+    const Vector<C> e = exp<C>(size * C(-2)), sum = e + C(1);
     const Vector<C> large = m_cap - e * (2 * m_cap) / sum;
     return {choose<C>(is_small, x + x * correction, choose<C>(x < Vector<C>{}, -large, large)),
             choose<C>(is_small, C(1) - t * t, e * C(4) / (sum * sum))};

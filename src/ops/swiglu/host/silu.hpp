@@ -24,8 +24,7 @@ struct Silu {
 
   KFORMER_SIMD_INLINE explicit Silu(Vector<C> g) {
     const Vector<C> one = splat(C(1)), largest = splat(Infinity<C>::largest), below = -magnitude<C>(g);
-    // Where `exp` has the smallest normal number, −∞ needs a zero.
-    const Vector<C> e = choose<C>(below < splat(Exponential<C>::lowest), Vector<C>{}, exp<C>(below));
+    const Vector<C> e = exp<C>(below);
     const IntegerVector<C> is_negative = g < Vector<C>{};
     const Vector<C> up = choose<C>(is_negative, e, one), down = choose<C>(is_negative, one, e), sum = one + e;
     const Vector<C> sigmoid = up / sum, finite_below = greater<C>(-largest, g);
