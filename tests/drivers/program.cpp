@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "io/scratch_directory.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "sweep/measurement.hpp"
 
@@ -72,6 +73,16 @@ BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {
   BOOST_TEST(ended.exited_with(drivers::exit_io));
   BOOST_TEST(ended.said ==
              "error: cannot use '" + (folder / "loop").string() + "': Too many levels of symbolic links\n");
+}
+
+BOOST_AUTO_TEST_CASE(decks_and_files_have_exit_codes_of_their_own) {
+  const ScratchDirectory folder;
+  const Ended deck(folder, []() -> int { throw DeckError("a.toml:1: x"); });
+  BOOST_TEST(deck.exited_with(drivers::exit_deck));
+  BOOST_TEST(deck.said == "a.toml:1: x\n");
+  const Ended file(folder, []() -> int { throw FileError("x"); });
+  BOOST_TEST(file.exited_with(drivers::exit_io));
+  BOOST_TEST(file.said == "error: x\n");
 }
 
 const std::string what_to_do =
