@@ -28,7 +28,8 @@ struct Batch {
   }
 
   /// Generates to the end; the sequences `stopped` end after two tokens.
-  std::vector<GeneratedSequence> generate(const Prompts& prompts, const std::vector<std::int64_t>& stopped = {}) {
+  std::vector<GeneratedSequence> generate(const Prompts& prompts,
+                                          const std::vector<std::int64_t>& stopped = {}) {
     generator.start(Exec(), prompts);
     for (int step = 0; generator.running(); ++step) {
       if (step == 2)
@@ -70,7 +71,8 @@ BOOST_AUTO_TEST_CASE(a_shared_prefix_changes_neither_tokens_nor_scores) {
     Batch one(apart), other(shared);
     const auto expected = one.generate(prompts), found = other.generate(prompts);
     for (std::size_t s = 0; s < prompts.size(); ++s) {
-      BOOST_TEST_CONTEXT("sequence " << s << (score_prompt ? ", scored" : "")) check_same(found[s], expected[s]);
+      BOOST_TEST_CONTEXT("sequence " << s << (score_prompt ? ", scored" : ""))
+      check_same(found[s], expected[s]);
       BOOST_TEST(std::isnan(expected[s].log_probabilities[1]) != score_prompt);
     }
     // Nine tokens of the second prompt, or eight whose scores are known; ten of the third.
