@@ -64,6 +64,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_any_magnitude_are_normalised, T, WideScala
   for (const int exponent : {67, -67}) test_magnitude<T>({2, 1544}, exponent, true, Rows::aligned, emulated);
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(eps_is_scaled_with_its_row, T, WideScalars) {
+  for (const std::int64_t hidden : {40, 1544}) test_large_eps<T>({3, hidden}, Rows::aligned, emulated);
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, UpToFloat) {
   for (const std::int64_t hidden : {40, 1544}) test_rows_without_a_norm<T>(hidden, Rows::aligned, emulated);
 }

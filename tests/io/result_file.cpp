@@ -250,6 +250,17 @@ BOOST_AUTO_TEST_CASE(only_result_files_are_replaced) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(hdf5_files_of_others_are_not_replaced) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "data.h5";
+  hdf5::File(hdf5::check(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), "create", "data.h5"));
+  const std::string contents = contents_of(path);
+  BOOST_TEST(error_text([&] { ResultFile(path, {.overwrite = true}); }) ==
+             "'" + path.string() +
+                 "' exists already; it is not a result file and is never replaced; choose another name");
+  BOOST_TEST((contents_of(path) == contents));
+}
+
 BOOST_AUTO_TEST_CASE(a_run_that_finished_no_case_does_not_block_the_next) {
   const ScratchDirectory scratch;
   {

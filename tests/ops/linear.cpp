@@ -38,6 +38,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
         test_forward(Tensors<T>(shape, rows), added, scale_of(added), every_kernel);
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_the_residual_have_a_distance_of_their_own, T, Scalars) {
+  for (const Shape shape : {Shape{33, 70, 45}, Shape{3, 5, 7}, Shape{4, 9, 6, 3}})
+    for (const Rows rows : both_rows) {
+      const Rows others = rows == Rows::packed ? Rows::strided : Rows::packed;
+      test_forward(Tensors<T>(shape, rows, others, 20261125), Added::residual, -0.75, every_kernel);
+    }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
     for (const Rows rows : both_rows)

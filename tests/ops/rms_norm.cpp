@@ -43,6 +43,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_any_magnitude_are_normalised, T, WideScala
       }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(eps_is_scaled_with_its_row, T, WideScalars) {
+  test_large_eps<T>({3, 37}, Rows::strided, every_kernel);
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_without_a_norm_have_their_natural_result, T, Scalars) {
   test_rows_without_a_norm<T>(37, Rows::strided, every_kernel);
 }

@@ -142,6 +142,27 @@ void test_magnitude(RowShape shape, int exponent, bool fused, Rows rows, Test te
   });
 }
 
+/// Rows whose squares are too large for the type of arithmetic, with an eps as large as their mean square.
+template <class T, class Test>
+void test_large_eps(RowShape shape, Rows rows, Test test) {
+  constexpr int exponent = std::is_same_v<T, double> ? 512 : 64;
+  Tensors<T> t(shape, false, rows);
+  const auto naive = [&](double eps) {
+    return ref::rms_norm_forward<naive_t<T>, T>(t.x.template read<naive_t<T>>(), {},
+                                                t.weight.template read<naive_t<T>>(), eps);
+  };
+  auto unscaled = naive(0.25);
+  for (auto& value : unscaled.rstd.values()) value = ldexp(value, -exponent);
+  const auto values = t.x.template read<double>();
+  t.x.fill(
+      [&](std::size_t i) { return T(static_cast<compute_t<T>>(std::ldexp(values.values()[i], exponent))); });
+  test(t.forward_problem(std::ldexp(0.25, 2 * exponent)), t.forward_outputs(), [&](const std::string& name) {
+    if (name == "reference" && std::is_same_v<T, double>) return;  // its arithmetic is double as well
+    check_close("y", t.y, unscaled.y);
+    check_close("rstd", t.rstd, unscaled.rstd);
+  });
+}
+
 template <class T, class Test>
 void test_rows_without_a_norm(std::int64_t hidden, Rows rows, Test test) {
   using C = compute_t<T>;

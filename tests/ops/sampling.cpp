@@ -152,6 +152,23 @@ BOOST_AUTO_TEST_CASE(penalty_counts_each_token_once) {
   greedy(1.4, {1});
 }
 
+// The oracle has the formula of the kernels: numbers that were computed by hand.
+BOOST_AUTO_TEST_CASE(penalty_lowers_positive_and_negative_logits) {
+  SamplingTensors<float> t{2, 3, 1};
+  const float logits[] = {-2, -2.5, -9, 2, 1.5, -9};
+  t.logits.fill([&](std::size_t i) { return logits[i]; });
+  t.history.fill([](std::size_t) { return 0; });
+  t.lengths.fill([](std::size_t) { return 1; });
+  const auto greedy = [&](double penalty, const std::vector<double>& expected) {
+    const SamplingOptions options{.temperature = 0, .repetition_penalty = penalty};
+    test_every_kernel(t.problem(options), {&t.tokens, &t.log_probabilities},
+                      [&](const std::string&) { BOOST_TEST(t.tokens.read<double>().values() == expected); });
+  };
+  greedy(1.2, {0, 0});  // −2 · 1.2 = −2.4, 2 / 1.2 = 1.67
+  greedy(1.3, {1, 0});  // −2 · 1.3 = −2.6, 2 / 1.3 = 1.54
+  greedy(1.4, {1, 1});  // −2 · 1.4 = −2.8, 2 / 1.4 = 1.43
+}
+
 BOOST_AUTO_TEST_CASE(seeds_streams_and_positions_decide_the_draw) {
   const std::vector<double> row(1000, 0.0);
   const auto first = draws(row, 8, {.seed = 5});

@@ -108,6 +108,16 @@ BOOST_AUTO_TEST_CASE(normalizers_that_multiply_a_text_are_stopped) {
              "limit is 64-fold growth; the tokenizer file may be damaged");
 }
 
+// While it grows, not when it is whole.
+BOOST_AUTO_TEST_CASE(a_normalizer_is_stopped_inside_of_a_step) {
+  const std::string step =
+      R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(3000, 'b') + "\"}";
+  const auto model = open_json(with_member("normalizer", step).text());
+  BOOST_TEST(error_text<NotSupported>([&] { model->encode(std::string(100, 'a')); }) ==
+             "kformer::Tokenizer::encode: the tokenizer's normalizer expands 100 bytes to at least 66000; the "
+             "limit is 64-fold growth; the tokenizer file may be damaged");
+}
+
 BOOST_AUTO_TEST_CASE(more_steps_than_any_tokenizer_has_are_refused) {
   const auto times = [](int count, const std::string& step) {
     std::string steps = step;
