@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(penalty_counts_each_token_once) {
   greedy(1.4, {1});
 }
 
-// The oracle has the formula of the kernels: numbers that were computed by hand.
+// Numbers that were computed by hand.
 BOOST_AUTO_TEST_CASE(penalty_lowers_positive_and_negative_logits) {
   SamplingTensors<float> t{2, 3, 1};
   const float logits[] = {-2, -2.5, -9, 2, 1.5, -9};

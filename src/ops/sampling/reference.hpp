@@ -28,9 +28,20 @@ struct SamplingCandidate {
 template <class C>
 std::vector<double> counted_row(const HostTensor<double>& logits, std::int64_t row) {
   std::vector<double> z;
-  for (std::int64_t v = 0; v < logits.extent(1); ++v)
-    z.push_back(static_cast<double>(counted_logit(static_cast<C>(logits(row, v)))));
+  for (std::int64_t v = 0; v < logits.extent(1); ++v) {
+    const C logit = static_cast<C>(logits(row, v));
+    z.push_back(std::isnan(logit) ? -std::numeric_limits<double>::infinity()
+                                  : static_cast<double>(std::min(logit, std::numeric_limits<C>::max())));
+  }
   return z;
+}
+
+/// What the repetition penalty makes of a logit that counts, rounded to `C`; finite if the logit is.
+template <class C>
+double penalised(double logit, double penalty) {
+  if (std::isinf(logit)) return logit;
+  const C z = static_cast<C>(logit), by = static_cast<C>(penalty), most = std::numeric_limits<C>::max();
+  return static_cast<double>(std::clamp(logit > 0 ? z / by : z * by, -most, most));
 }
 
 /// log softmax(z)[token]; NaN where nothing is above −∞.
@@ -105,8 +116,7 @@ SamplingResult<Real> sample(const HostTensor<double>& logits, const HostTensor<d
     for (std::int64_t i = 0; i < capacity && i < lengths(row); ++i) {
       const auto id = static_cast<std::int64_t>(history(row, i));
       if (id < 0 || id >= logits.extent(1)) continue;
-      changed[id] = static_cast<double>(
-          penalised_logit(static_cast<C>(z[id]), static_cast<C>(options.repetition_penalty)));
+      changed[id] = penalised<C>(z[id], options.repetition_penalty);
     }
     const auto left = sampling_candidates(changed, options);
     std::int64_t token = left.empty() ? -1 : left[0].id;
