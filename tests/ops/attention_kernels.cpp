@@ -195,6 +195,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_scores_leave_the_gradients_finite, T, Wide) 
   }
 }
 
+// Scores 0 and 1024: weights of e⁻¹⁰²⁴ are 0, and so are factors for earlier sums.
+BOOST_AUTO_TEST_CASE_TEMPLATE(weights_below_the_normal_numbers_vanish, T, Wide) {
+  for (const std::int64_t queries : {1, 4})
+    for (const std::size_t greatest : {5, 290}) {
+      AttentionTensors<T> t(Case{1, queries, 300, 4, 1, 64, 64}.scale(1));
+      t.q.fill([](std::size_t) { return 1; });
+      t.k.fill([&](std::size_t i) { return i / 64 == greatest ? 16 : 0; });
+      t.v.fill([&](std::size_t i) { return i / 64 == greatest ? 0 : 1; });
+      test_every_kernel(t.forward_problem(), {&t.out, &t.lse}, [&](const std::string& kernel) {
+        const auto all_are = [&](const auto& tensor, double expected) {
+          return std::ranges::all_of(tensor.template read<double>().values(),
+                                     [=](double x) { return x == expected; });
+        };
+        BOOST_TEST(all_are(t.out, 0), kernel);
+        BOOST_TEST(all_are(t.lse, 1024), kernel);
+      });
+    }
+}
+
 BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   for (const bool sinks : {false, true}) {
