@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sequences of a batch: what they share, and what each has of its own.
+#include <algorithm>
+#include <cmath>
+
 #include "kformer/model/generator.hpp"
 #include "model/decoding.hpp"
 #include "model/model_cases.hpp"
