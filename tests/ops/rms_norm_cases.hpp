@@ -147,11 +147,8 @@ template <class T, class Test>
 void test_large_eps(RowShape shape, Rows rows, Test test) {
   constexpr int exponent = std::is_same_v<T, double> ? 512 : 64;
   Tensors<T> t(shape, false, rows);
-  const auto naive = [&](double eps) {
-    return ref::rms_norm_forward<naive_t<T>, T>(t.x.template read<naive_t<T>>(), {},
-                                                t.weight.template read<naive_t<T>>(), eps);
-  };
-  auto unscaled = naive(0.25);
+  auto unscaled = ref::rms_norm_forward<naive_t<T>, T>(t.x.template read<naive_t<T>>(), {},
+                                                       t.weight.template read<naive_t<T>>(), 0.25);
   for (auto& value : unscaled.rstd.values()) value = ldexp(value, -exponent);
   const auto values = t.x.template read<double>();
   t.x.fill(

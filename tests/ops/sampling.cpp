@@ -136,6 +136,13 @@ BOOST_AUTO_TEST_CASE(draws_follow_the_softmax) {
   }
 }
 
+/// Every kernel chooses the tokens `expected` as the most probable ones.
+void check_greedy(SamplingTensors<float>& t, double penalty, const std::vector<double>& expected) {
+  const SamplingOptions options{.temperature = 0, .repetition_penalty = penalty};
+  test_every_kernel(t.problem(options), {&t.tokens, &t.log_probabilities},
+                    [&](const std::string&) { BOOST_TEST(t.tokens.read<double>().values() == expected); });
+}
+
 BOOST_AUTO_TEST_CASE(penalty_counts_each_token_once) {
   SamplingTensors<float> t{1, 4, 6};
   const float logits[] = {4, 3, -1, -2};
@@ -143,13 +150,8 @@ BOOST_AUTO_TEST_CASE(penalty_counts_each_token_once) {
   t.logits.fill([&](std::size_t i) { return logits[i]; });
   t.history.fill([&](std::size_t i) { return history[i]; });
   t.lengths.fill([](std::size_t) { return 6; });
-  const auto greedy = [&](double penalty, const std::vector<double>& expected) {
-    const SamplingOptions options{.temperature = 0, .repetition_penalty = penalty};
-    test_every_kernel(t.problem(options), {&t.tokens, &t.log_probabilities},
-                      [&](const std::string&) { BOOST_TEST(t.tokens.read<double>().values() == expected); });
-  };
-  greedy(1.3, {0});  // 4 / 1.3 = 3.08, and 4 / 1.3² would be below 3
-  greedy(1.4, {1});
+  check_greedy(t, 1.3, {0});  // 4 / 1.3 = 3.08, and 4 / 1.3² would be below 3
+  check_greedy(t, 1.4, {1});
 }
 
 // Numbers that were computed by hand.
@@ -159,14 +161,9 @@ BOOST_AUTO_TEST_CASE(penalty_lowers_positive_and_negative_logits) {
   t.logits.fill([&](std::size_t i) { return logits[i]; });
   t.history.fill([](std::size_t) { return 0; });
   t.lengths.fill([](std::size_t) { return 1; });
-  const auto greedy = [&](double penalty, const std::vector<double>& expected) {
-    const SamplingOptions options{.temperature = 0, .repetition_penalty = penalty};
-    test_every_kernel(t.problem(options), {&t.tokens, &t.log_probabilities},
-                      [&](const std::string&) { BOOST_TEST(t.tokens.read<double>().values() == expected); });
-  };
-  greedy(1.2, {0, 0});  // −2 · 1.2 = −2.4, 2 / 1.2 = 1.67
-  greedy(1.3, {1, 0});  // −2 · 1.3 = −2.6, 2 / 1.3 = 1.54
-  greedy(1.4, {1, 1});  // −2 · 1.4 = −2.8, 2 / 1.4 = 1.43
+  check_greedy(t, 1.2, {0, 0});  // −2 · 1.2 = −2.4, 2 / 1.2 = 1.67
+  check_greedy(t, 1.3, {1, 0});  // −2 · 1.3 = −2.6, 2 / 1.3 = 1.54
+  check_greedy(t, 1.4, {1, 1});  // −2 · 1.4 = −2.8, 2 / 1.4 = 1.43
 }
 
 BOOST_AUTO_TEST_CASE(seeds_streams_and_positions_decide_the_draw) {
