@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kformer/model/generator.hpp"
-#include "model/decoding.hpp"
-#include "model/model_cases.hpp"
+#include "model/generation.hpp"
 
 namespace kformer::Testing {
 namespace {
-
-using Prompts = std::vector<std::vector<std::int32_t>>;
-
-ModelInputs some_inputs() { return ModelInputs::random(small_model(), {1, 60}); }
 
 /// A generator of three sequences with a cache of its own.
 struct Batch {

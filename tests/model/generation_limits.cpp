@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a decoder and a generator do where names are wrong or the cache is full.
-#include "kformer/model/generator.hpp"
-#include "model/decoding.hpp"
-#include "model/model_cases.hpp"
+#include "model/generation.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
-
-using Prompts = std::vector<std::vector<std::int32_t>>;
-
-ModelInputs some_inputs() { return ModelInputs::random(small_model(), {1, 60}); }
 
 /// A generator with a cache of its own, which chooses the most probable tokens.
 struct Generation {
