@@ -83,6 +83,23 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_odd_head_ratios, T, Scalars) {
     });
 }
 
+// Terms cancel where softmax has few keys, or is nearly 0 and 1: the errors of a kernel are then large beside the result.
+BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_that_cancel, T, Scalars) {
+  for (const std::int64_t dim : {8, 64, 256})
+    test_both<T>({
+        Case{1, 2, 2, 1, 1, dim, dim},
+        Case{1, 2, 2, 2, 1, dim, dim}.causal(),
+        Case{2, 1, 3, 2, 1, dim, dim},
+        Case{1, 64, 64, 2, 1, dim, dim}.causal().window(2),
+        Case{1, 40, 75, 2, 1, dim, dim}.causal().sinks(),
+        Case{1, 3, 3, 4, 1, dim, dim}.sinks(),
+    });
+  test_both<T>({
+      Case{1, 75, 113, 2, 1, 64, 64}.spread(5),  // scores of ±200
+      Case{1, 75, 113, 2, 1, 64, 64}.causal().spread(5).sinks(),
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(score_terms, T, Scalars) {
   test_both<T>({
       Case{2, 75, 113, 4, 2, 8, 8}.softcap(1),

@@ -19,11 +19,12 @@ class Program:
     def __init__(self, path):
         self.path = path
 
-    def run(self, *arguments, requests=""):
-        return subprocess.run([self.path, "--smoke", *arguments], input=requests, capture_output=True, text=True)
+    def run(self, *arguments, requests="", smoke=True):
+        tiny = ["--smoke"] if smoke else []
+        return subprocess.run([self.path, *tiny, *arguments], input=requests, capture_output=True, text=True)
 
-    def ask(self, *requests):
-        done = self.run("--serve", requests="".join(request + "\n" for request in requests))
+    def ask(self, *requests, smoke=True):
+        done = self.run("--serve", requests="".join(request + "\n" for request in requests), smoke=smoke)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def cases(self):

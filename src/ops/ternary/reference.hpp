@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ops/quantized/reference.hpp"
-#include "ops/ternary/kokkos.hpp"
 
 /// \file
 /// Quantisation by the mean magnitude in textbook order.
@@ -17,6 +16,7 @@ inline void ternary_quantize(const HostTensor<double>& weight, const QuantizedOu
   for (const double w : weight.values()) sum += std::abs(w);
   const auto mean =
       static_cast<float>(weight.values().empty() ? 0 : sum / static_cast<double>(weight.values().size()));
+  const float by_mean = std::isfinite(1 / mean) ? 1 / mean : 0;
   with_format(matrix.format, [&](auto format) {
     using Block = QuantizedBlock<format()>;
     auto* block = reinterpret_cast<std::uint8_t*>(matrix.data);
@@ -24,7 +24,7 @@ inline void ternary_quantize(const HostTensor<double>& weight, const QuantizedOu
       for (std::int64_t first = 0; first < matrix.cols; first += Block::weights, block += Block::bytes) {
         int codes[Block::weights] = {};
         for (int i = 0; i < Block::weights && first + i < matrix.cols; ++i) {
-          const float scaled = static_cast<float>(weight(row, first + i)) * inverse(mean);
+          const float scaled = static_cast<float>(weight(row, first + i)) * by_mean;
           codes[i] = scaled >= 0.5f ? 1 : scaled <= -0.5f ? -1 : 0;
         }
         Block::store(block, codes, isfinite(mean) ? mean : std::nanf(""), 0);
