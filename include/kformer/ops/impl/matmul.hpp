@@ -35,8 +35,9 @@ struct Factor {
   std::int64_t head_divisor = 1;
 };
 
-/// `result(row, col) = alpha · Σ_(outer,inner) left(row, outer, inner) · right(col, outer, inner) + addend(row,
-/// col)`. Columns of the result and of the addend have unit stride.
+/// `result(row, col) = alpha · (Σ_(outer,inner) left(row, outer, inner) · right(col, outer, inner) + Σ_inner
+/// more_left(row, inner) · more_right(col, inner)) + addend(row, col)`. Columns of the result and of the addend
+/// have unit stride.
 template <class T, class O>
 struct MatrixProduct {
   std::int64_t batches = 1, heads = 1, rows, cols, outer = 1, inner;
@@ -47,6 +48,8 @@ struct MatrixProduct {
   std::int64_t addend_row_stride = 0;  ///< 0 adds the same row everywhere
   std::int64_t addend_batch_stride = 0;
   compute_t<T> alpha = 1;
+  std::int64_t more_inner = 0;  ///< terms of a second product; the same factors for all batches and heads
+  Factor<T> more_left{}, more_right{};
 };
 
 /// The effect of a zero in the left factor on an infinite or NaN element of the right one.
@@ -164,16 +167,19 @@ void matmul(const std::string& label, const Exec& exec, const MatrixProduct<T, O
                          head / p.right.head_divisor * p.right.head_stride + col0 * p.right.index_stride;
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, padded_rows * Tile::result_stride),
                              [&](int i) { sum[i] = C(0); });
-        for (std::int64_t outer = 0; outer < p.outer; ++outer) {
-          for (std::int64_t inner = 0; inner < p.inner; inner += Tile::depth) {
-            const int depth = static_cast<int>(Kokkos::min<std::int64_t>(Tile::depth, p.inner - inner));
+        for (std::int64_t outer = 0; outer <= p.outer; ++outer) {
+          const bool more = outer == p.outer;  // the second product comes last
+          const Factor<T>&l = more ? p.more_left : p.left, &r = more ? p.more_right : p.right;
+          const T* from_left = more ? l.data + row0 * l.index_stride : left + outer * l.outer_stride;
+          const T* from_right = more ? r.data + col0 * r.index_stride : right + outer * r.outer_stride;
+          const std::int64_t all = more ? p.more_inner : p.inner;
+          for (std::int64_t inner = 0; inner < all; inner += Tile::depth) {
+            const int depth = static_cast<int>(Kokkos::min<std::int64_t>(Tile::depth, all - inner));
             team.team_barrier();
-            load_tile<Exec>(team, left + outer * p.left.outer_stride + inner * p.left.inner_stride,
-                            p.left.index_stride, p.left.inner_stride, rows, padded_rows, depth, left_tile,
-                            Tile::left_stride);
-            load_tile<Exec>(team, right + outer * p.right.outer_stride + inner * p.right.inner_stride,
-                            p.right.index_stride, p.right.inner_stride, cols, padded_cols, depth, right_tile,
-                            Tile::right_stride);
+            load_tile<Exec>(team, from_left + inner * l.inner_stride, l.index_stride, l.inner_stride, rows,
+                            padded_rows, depth, left_tile, Tile::left_stride);
+            load_tile<Exec>(team, from_right + inner * r.inner_stride, r.index_stride, r.inner_stride, cols,
+                            padded_cols, depth, right_tile, Tile::right_stride);
             team.team_barrier();
             if (zeros == Zeros::annihilate &&
                 !all_finite<Exec>(team, right_tile, cols, depth, Tile::right_stride))

@@ -17,7 +17,13 @@ struct ProductFactor {
   std::int64_t index_stride, inner_stride;
 };
 
-/// result(row, col) = alpha·Σ_inner left(row, inner)·right(col, inner) + addend(row, col).
+/// Terms that are added to a product: Σ_inner left(row, inner)·right(col, inner).
+struct ProductTerms {
+  std::int64_t inner;
+  ProductFactor left, right;
+};
+
+/// result(row, col) = alpha·(Σ_inner left(row, inner)·right(col, inner) + more(row, col)) + addend(row, col).
 struct ProductArguments {
   std::int64_t rows, inner;
   ProductFactor left, right;
@@ -26,6 +32,7 @@ struct ProductArguments {
   const void* addend;  ///< null for none; may be `result`
   std::int64_t addend_row_stride;
   double alpha;
+  ProductTerms more{};
 };
 
 /// A part of the result.

@@ -26,6 +26,7 @@ inline constexpr int panel_cols = block_vectors * width<Arithmetic<T>>;
 template <class T>
 struct StoredRight {
   explicit StoredRight(const ProductArguments& p) : factor(p.right) {}
+  explicit StoredRight(const ProductFactor& f) : factor(f) {}
 
   /// Packs `cols` × `count` numbers from a column and summed index on.
   template <class To>
@@ -95,41 +96,49 @@ struct LinearTile {
   void sum_up() {
     if (p.inner == 0)
       for (int r = 0; r < tile.rows; ++r) clear(sums + r * sums_stride, padded<C>(tile.cols));
-    for (std::int64_t inner = 0; inner < p.inner; inner += product_depth)
-      add(inner, static_cast<int>(smaller(product_depth, p.inner - inner)));
+    add(p.left, Right(p), p.inner, true);
   }
+
+  /// Adds the terms of the second product to the sums.
+  void add_more() { add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, false); }
 
  private:
-  void add(std::int64_t inner, int count) {
-    Right(p).pack(tile.col, inner, tile.cols, count,
-                  Panels<C, cols_of_panel>{reinterpret_cast<C*>(right), panel_stride});
-    for (int row = 0; row < tile.rows; row += packed_rows)
-      add_rows(row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count);
+  // The sums start with these terms, or they are there already.
+  template <class R>
+  void add(const ProductFactor& rows_of, const R& columns_of, std::int64_t all, bool starts) {
+    for (std::int64_t inner = 0; inner < all; inner += product_depth) {
+      const int count = static_cast<int>(smaller(product_depth, all - inner));
+      columns_of.pack(tile.col, inner, tile.cols, count,
+                      Panels<C, cols_of_panel>{reinterpret_cast<C*>(right), panel_stride});
+      for (int row = 0; row < tile.rows; row += packed_rows)
+        add_rows(rows_of, row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count,
+                 starts && inner == 0);
+    }
   }
 
-  void add_rows(int row, int rows, std::int64_t inner, int count) {
+  void add_rows(const ProductFactor& factor, int row, int rows, std::int64_t inner, int count, bool first) {
     const int depth = operands<T>(count);
     C* packed = reinterpret_cast<C*>(left);
-    const T* from = static_cast<const T*>(p.left.data) + (tile.row + row) * p.left.index_stride +
-                    inner * p.left.inner_stride;
-    if (p.left.inner_stride != 1) {
-      pack_across_sum(from, p.left.inner_stride, rows, count,
+    const T* from = static_cast<const T*>(factor.data) + (tile.row + row) * factor.index_stride +
+                    inner * factor.inner_stride;
+    if (factor.inner_stride != 1) {
+      pack_across_sum(from, factor.inner_stride, rows, count,
                       Panels<C, block_rows>{packed, block_rows * left_stride});
-      multiply<Left::by_block>(row, rows, left, left_stride, depth, inner == 0);
-    } else if (is_ready(count)) {
+      multiply<Left::by_block>(row, rows, left, left_stride, depth, first);
+    } else if (is_ready(factor, count)) {
       multiply<Left::by_row>(row, rows, reinterpret_cast<const Operand<T>*>(from),
-                             p.left.index_stride / per_operand<T>, depth, inner == 0);
+                             factor.index_stride / per_operand<T>, depth, first);
     } else {
-      pack_along_sum(from, p.left.index_stride, rows, count, Rows<C>{packed, left_stride});
-      multiply<Left::by_row>(row, rows, left, left_stride, depth, inner == 0);
+      pack_along_sum(from, factor.index_stride, rows, count, Rows<C>{packed, left_stride});
+      multiply<Left::by_row>(row, rows, left, left_stride, depth, first);
     }
   }
 
   // Whether products can read the left factor in place.
-  bool is_ready(int count) const {
+  static bool is_ready(const ProductFactor& factor, int count) {
     if (sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
-    return count % per_operand<T> == 0 && p.left.index_stride % per_operand<T> == 0 &&
-           reinterpret_cast<std::uintptr_t>(p.left.data) % alignof(Operand<T>) == 0;
+    return count % per_operand<T> == 0 && factor.index_stride % per_operand<T> == 0 &&
+           reinterpret_cast<std::uintptr_t>(factor.data) % alignof(Operand<T>) == 0;
   }
 
   /// Adds the product of all rows and panels to the sums.
@@ -166,6 +175,7 @@ void linear_tile(const ProductArguments& p, const ProductTile& part, void* scrat
     sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
   else
     tile.sum_up();
+  tile.add_more();
   store_result<O>(p, part, tile.sums, tile.sums_stride);
 }
 

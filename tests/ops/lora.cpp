@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/ops/lora.hpp"
+
+#include <map>
+
+#include "ops/lora/reference.hpp"
+#include "support/errors.hpp"
+#include "support/every_kernel.hpp"
+#include "support/gradient_check.hpp"
+
+namespace kformer::Testing {
+namespace ref = kformer::Impl::reference;
+
+BOOST_AUTO_TEST_SUITE(lora)
+
+/// The adapter of some columns.
+struct Part {
+  std::int64_t column, columns, rank;
+  double scale;
+};
+
+struct Case {
+  std::int64_t rows, in, out;
+  std::vector<Part> parts;
+};
+
+// One adapter, several with columns between them, ranks that are no multiple of a vector, several tiles of rows and
+// of columns, several steps of every sum, and extents of zero.
+const std::vector<Case> cases{
+    {1, 1, 1, {{0, 1, 1, 1}}},
+    {3, 5, 7, {{0, 7, 2, -0.75}}},
+    {32, 48, 34, {{0, 34, 16, 2}}},
+    {33, 40, 70, {{0, 30, 3, 0.5}, {30, 20, 5, -1.5}, {50, 20, 1, 3}}},
+    {75, 33, 70, {{5, 20, 4, 0.5}, {40, 25, 8, 2}}},
+    {70, 600, 100, {{0, 60, 33, 0.3}, {60, 40, 7, 0.7}}},
+    {300, 70, 340, {{0, 300, 16, 1.25}}},
+    {530, 70, 100, {{10, 90, 300, 0.1}}},
+    {140, 20, 30, {}},
+    {9, 8, 6, {{2, 0, 3, 1}, {3, 2, 0, 1}}},
+    {0, 4, 5, {{0, 5, 2, 1}}},
+    {4, 0, 5, {{0, 5, 2, 1}}},
+    {70, 4, 0, {{0, 0, 2, 1}}},
+};
+constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
+
+enum class Added { nothing, bias, residual, to_y };
+constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
+
+template <class T>
+struct Tensors {
+  Case c;
+  TestTensor<Exec, T> x, weight, bias, residual, a, xa, y, dy, dxa, dx;
+  std::vector<TestTensor<Exec, T>> b;
+
+  explicit Tensors(const Case& shape, Rows kind = Rows::strided, unsigned seed = 20261126) : c(shape) {
+    std::mt19937 generator(seed);
+    std::int64_t rank = 0;
+    for (const Part& part : c.parts) {
+      rank += part.rank;
+      b.push_back(TestTensor<Exec, T>({part.columns, part.rank}, kind).random(generator));
+    }
+    const auto tensor = [&](std::int64_t m, std::int64_t n) { return TestTensor<Exec, T>({m, n}, kind); };
+    x = tensor(c.rows, c.in).random(generator);
+    weight = tensor(c.out, c.in).random(generator, 0.5);
+    bias = TestTensor<Exec, T>({c.out}).random(generator, 3.0);
+    residual = tensor(c.rows, c.out).random(generator, 3.0);
+    a = tensor(rank, c.in).random(generator, 0.5);
+    xa = tensor(c.rows, rank);
+    y = tensor(c.rows, c.out);
+    dy = tensor(c.rows, c.out).random(generator);
+    dxa = tensor(c.rows, rank);
+    dx = tensor(c.rows, c.in);
+  }
+  Impl::LoraFactors parts() const {
+    Impl::LoraFactors all;
+    for (std::size_t i = 0; i < b.size(); ++i)
+      all.part[all.count++] = {b[i].ref(), c.parts[i].column, c.parts[i].scale};
+    return all;
+  }
+  template <class Real>
+  std::vector<ref::LoraTensors<Real>> tensors() const {
+    std::vector<ref::LoraTensors<Real>> all;
+    for (std::size_t i = 0; i < b.size(); ++i)
+      all.push_back({b[i].template read<Real>(), c.parts[i].column, Real(c.parts[i].scale)});
+    return all;
+  }
+};
+
+template <class T>
+void test_forward(Tensors<T> t, Added added) {
+  std::mt19937 generator(11);
+  if (added == Added::to_y) t.y.random(generator, 3.0);
+  Impl::LoraForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.a.ref(), t.parts(), t.xa.ref(), t.y.ref()};
+  if (added == Added::bias) problem.bias = t.bias.ref();
+  if (added == Added::residual) problem.residual = t.residual.ref();
+  if (added == Added::to_y) problem.residual = t.y.ref();
+  problem.check();
+  const auto naive = ref::lora_forward<naive_t<T>, T>(
+      t.x.template read<naive_t<T>>(), t.weight.template read<naive_t<T>>(),
+      Impl::read_tensor<naive_t<T>>(problem.bias), Impl::read_tensor<naive_t<T>>(problem.residual),
+      t.a.template read<naive_t<T>>(), t.template tensors<naive_t<T>>());
+  test_every_kernel(problem, {&t.xa, &t.y}, [&](const std::string&) {
+    check_close("xa", t.xa, naive.low);
+    check_close("y", t.y, naive.full);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
+  for (const Case& c : cases)
+    for (const Rows rows : both_rows)
+      for (const Added added : every_added) test_forward(Tensors<T>(c, rows), added);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
+  for (const Case& c : cases)
+    for (const Rows rows : both_rows) {
+      Tensors<T> t(c, rows);
+      const Impl::LoraBackwardInput problem{t.weight.ref(), t.a.ref(),   t.parts(),
+                                            t.dy.ref(),     t.dxa.ref(), t.dx.ref()};
+      problem.check();
+      const auto naive = ref::lora_backward_input<naive_t<T>, T>(
+          t.weight.template read<naive_t<T>>(), t.a.template read<naive_t<T>>(), t.template tensors<naive_t<T>>(),
+          t.dy.template read<naive_t<T>>());
+      test_every_kernel(problem, {&t.dxa, &t.dx}, [&](const std::string&) {
+        check_close("dxa", t.dxa, naive.low);
+        check_close("dx", t.dx, naive.full);
+      });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(reference_by_hand) {
+  using Values = std::vector<double>;
+  HostTensor<double> x({1, 2}), weight({3, 2}), bias({3}), residual({1, 3}), a({3, 2}), dy({1, 3});
+  x.values() = {3, 4};
+  weight.values() = {1, 2, 5, 7, 0, 1};
+  bias.values() = {100, 200, 300};
+  residual.values() = {1000, 2000, 3000};
+  a.values() = {1, 1, 2, 0, 0, 3};
+  dy.values() = {10, 20, 30};
+  std::vector<ref::LoraTensors<double>> parts{{HostTensor<double>({1, 1}), 0, 2.0},
+                                              {HostTensor<double>({1, 2}), 2, 0.5}};
+  parts[0].b.values() = {10};
+  parts[1].b.values() = {1, -1};
+  // x Wᵀ is (11, 43, 4), x Aᵀ is (7, 6, 12).
+  const auto alone = ref::lora_forward<double, double>(x, weight, {}, {}, a, parts);
+  BOOST_TEST((alone.low.values() == Values{14, 3, 6}));
+  BOOST_TEST((alone.full.values() == Values{151, 43, 1}));
+  BOOST_TEST((ref::lora_forward<double, double>(x, weight, bias, {}, a, parts).full.values() ==
+              Values{251, 243, 301}));
+  BOOST_TEST((ref::lora_forward<double, double>(x, weight, {}, residual, a, parts).full.values() ==
+              Values{1151, 2043, 3001}));
+  const auto backward = ref::lora_backward_input<double, double>(weight, a, parts, dy);
+  BOOST_TEST((backward.low.values() == Values{200, 15, -15}));
+  BOOST_TEST((backward.full.values() == Values{110 + 200 + 30, 190 + 200 - 45}));
+}
+
+// Loss Σ g·y along one direction in x, A and B at once, through the public functions on the portable kernels.
+BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
+  ::setenv("KFORMER_KERNEL", "lora:kokkos,linear:kokkos", 1);
+  const Case c{5, 7, 9, {{0, 3, 2, 1.5}, {4, 5, 3, -0.5}}};
+  const Tensors<double> t(c, Rows::packed), direction(c, Rows::packed, 7);
+  const auto values = [](const auto& tensor) { return tensor.template read<double>().values(); };
+  const auto moved = [&](TestTensor<Exec, double> to, const auto& from, const auto& along, double h) {
+    const auto f = values(from), d = values(along);
+    to.fill([&](std::size_t i) { return f[i] + h * d[i]; });
+    return to;
+  };
+  const auto forward = [](const Tensors<double>& at) {
+    const std::array parts{LoraPart{at.b[0].view<2>(), at.c.parts[0].column, at.c.parts[0].scale},
+                           LoraPart{at.b[1].view<2>(), at.c.parts[1].column, at.c.parts[1].scale}};
+    lora_forward(Exec(), LoraForwardOperands{.x = at.x.view<2>(),
+                                             .weight = at.weight.view<2>(),
+                                             .a = at.a.view<2>(),
+                                             .parts = parts,
+                                             .xa = at.xa.view<2>(),
+                                             .y = at.y.view<2>()});
+    Exec().fence("kformer::Testing::lora");
+    return parts;
+  };
+  const auto loss = [&](double h) {
+    Tensors<double> at(c, Rows::packed);
+    at.x = moved(at.x, t.x, direction.x, h);
+    at.a = moved(at.a, t.a, direction.a, h);
+    for (int i : {0, 1}) at.b[i] = moved(at.b[i], t.b[i], direction.b[i], h);
+    forward(at);
+    return dot(values(at.y), values(t.dy));
+  };
+  const auto parts = forward(t);
+  lora_backward_input(Exec(), LoraBackwardInputOperands{.weight = t.weight.view<2>(),
+                                                        .a = t.a.view<2>(),
+                                                        .parts = parts,
+                                                        .dy = t.dy.view<2>(),
+                                                        .dxa = t.dxa.view<2>(),
+                                                        .dx = t.dx.view<2>()});
+  const auto zeros = [](std::int64_t m, std::int64_t n) {
+    return TestTensor<Exec, double>({m, n}, Rows::packed).fill([](std::size_t) { return 0.0; });
+  };
+  const auto da = zeros(5, 7);
+  linear_backward_weight(Exec(), t.x.view<2>(), t.dxa.view<2>(), da.view<2>());
+  double slope = dot(values(t.dx), values(direction.x));
+  for (std::size_t i = 0, row = 0; i < 2; ++i) {
+    const Part& part = c.parts[i];
+    const auto db = zeros(part.columns, part.rank);
+    linear_backward_weight(
+        Exec(), Kokkos::subview(t.xa.view<2>(), Kokkos::ALL, std::pair(row, row + part.rank)),
+        Kokkos::subview(t.dy.view<2>(), Kokkos::ALL, std::pair(part.column, part.column + part.columns)),
+        db.view<2>());
+    Exec().fence("kformer::Testing::lora");
+    slope += dot(values(db), values(direction.b[i]));
+    row += static_cast<std::size_t>(part.rank);
+  }
+  slope += dot(values(da), values(direction.a));
+  check_gradient("lora", loss, slope);
+  ::unsetenv("KFORMER_KERNEL");
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
+  TestTensor<Exec, float> x({6, 5}), weight({8, 5}), a({3, 5}), b({4, 3}), xa({6, 3}), y({6, 8}), dx({6, 5});
+  const auto forward = [&](std::int64_t column, double scale, const auto& low) {
+    lora_forward(Exec(), LoraForwardOperands{.x = x.view<2>(),
+                                             .weight = weight.view<2>(),
+                                             .a = a.view<2>(),
+                                             .parts = std::array{LoraPart{b.view<2>(), column, scale}},
+                                             .xa = low.template view<2>(),
+                                             .y = y.view<2>()});
+  };
+  const std::string operands = "x[6,5] weight[8,5] a[3,5] b[0][4,3] xa[6,3] y[6,8]";
+  check_error<DimensionMismatch>([&] { forward(5, 1, xa); },
+                                 "kformer::lora_forward: extents do not match: " + operands +
+                                     "; expected the parts to adapt columns of y in ascending order, without overlap");
+  check_error<DimensionMismatch>([&] { forward(-1, 1, xa); },
+                                 "kformer::lora_forward: extents do not match: " + operands +
+                                     "; expected the parts to adapt columns of y in ascending order, without overlap");
+  check_error<DimensionMismatch>([&] { forward(0, 1, dx); },
+                                 "kformer::lora_forward: extents do not match: x[6,5] weight[8,5] a[3,5] "
+                                 "b[0][4,3] xa[6,5] y[6,8]; expected xa to have the rows of x and one column per row "
+                                 "of a");
+  check_error<NotSupported>([&] { forward(0, std::numeric_limits<double>::infinity(), xa); },
+                            "kformer::lora_forward: the scale of every part must be finite");
+  check_error<DimensionMismatch>(
+      [&] {
+        lora_backward_input(Exec(),
+                            LoraBackwardInputOperands{.weight = weight.view<2>(),
+                                                      .a = weight.view<2>(),
+                                                      .parts = std::array{LoraPart{b.view<2>()}},
+                                                      .dy = y.view<2>(),
+                                                      .dxa = xa.view<2>(),
+                                                      .dx = dx.view<2>()});
+      },
+      "kformer::lora_backward_input: extents do not match: weight[8,5] a[8,5] b[0][4,3] dy[6,8] dxa[6,3] dx[6,5]; "
+      "expected a to have one row per rank of the parts, 3, and one column per column of weight");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
