@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <memory>
-
 #include "kformer/core/region.hpp"
-#include "kformer/memory/arena.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
@@ -13,9 +9,8 @@
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu.hpp"
+#include "model/decoder_layer_memory.hpp"
 #include "model/head_views.hpp"
-#include "model/layer_options.hpp"
-#include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
 
@@ -23,140 +18,6 @@
 /// Definitions of DecoderLayer's members.
 
 namespace kformer {
-
-namespace Impl {
-
-inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
-  return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
-}
-
-}  // namespace Impl
-
-template <class Exec, Scalar T>
-DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
-                                    Ledger& ledger, const DecoderLayer* share_with, const DecoderLayer* behind,
-                                    std::size_t scratch)
-    : m_config(config), m_shape(shape), m_options(options) {
-  config.check();
-  Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
-  Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
-  Impl::check_layer_options(options);
-  LayerOptions others = options;
-  if (share_with) others.recompute = share_with->m_options.recompute;
-  if (share_with &&
-      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != others))
-    throw DimensionMismatch(
-        "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
-        "that share with the same ones");
-  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
-  const DecoderLayer* dead = options.accumulate ? nullptr : behind;
-  if (trains())
-    m_gradient =
-        LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients,
-                                      dead ? &dead->m_activation_block : nullptr, dead ? dead->m_room : 0);
-  m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
-  place_tables(ledger);
-  place_activations(ledger);
-  place_workspace(ledger, scratch);
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
-  const std::int64_t half = m_config.head_dim / 2;
-  Arena<memory_space> arena;
-  arena.add(m_cos, m_shape.seq_len, half);
-  arena.add(m_sin, m_shape.seq_len, half);
-  Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
-  const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads;
-  const auto [batch, seq] = sequences();
-  Arena<memory_space> arena;
-  arena.add(m_rstd1, rows);
-  arena.add(m_rstd2, rows);
-  arena.add(m_h, rows, m_config.hidden_size);
-  if (m_config.qk_norm) {
-    arena.add(m_q_rstd, rows, heads);
-    arena.add(m_k_rstd, rows, m_config.num_key_value_heads);
-  }
-  if (keeps_rotated()) arena.add(m_rotated, rows, rotated_heads() * m_config.head_dim);
-  const auto attention_half = [&] {
-    arena.add(m_qkv, rows, m_config.qkv_size());
-    arena.add(m_attention, rows, m_config.attention_size());
-    if (m_options.attention == AttentionAlgorithm::standard)
-      arena.add(m_probabilities, batch, heads, seq, seq);
-    else
-      arena.add(m_lse, batch, heads, seq);
-  };
-  const auto mlp_half = [&] { arena.add(m_gate_up, rows, 2 * m_config.intermediate_size); };
-  // The attention half is dead when the MLP starts, unless backward comes.
-  if (!trains()) {
-    arena.overlap(attention_half, mlp_half);
-  } else {
-    attention_half();
-    mlp_half();
-  }
-  if (!keeps_nothing()) m_room = arena.bytes();
-  if (keeps_pointwise()) {
-    arena.add(m_normed1, rows, m_config.hidden_size);
-    arena.add(m_normed2, rows, m_config.hidden_size);
-    arena.add(m_product, rows, m_config.intermediate_size);
-  }
-  Impl::allocate_or_share(arena, ledger, MemoryClass::activations, "DecoderLayer::activations",
-                          keeps_nothing() ? m_shared->activations : m_activation_block);
-  if (!keeps_rotated()) m_rotated = m_qkv;
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
-  Arena<memory_space> arena;
-  Matrix normed, product;
-  const auto own = [&] {
-    arena.add(normed, rows, hidden);
-    arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
-    if (!trains()) return;
-    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
-    // the one it makes. The recomputed product stands where the gradient of gate and up will be.
-    arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
-                  [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
-    arena.overlap([&] { arena.add(product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
-                  [&] { arena.add(m_d_qkv, rows, m_config.qkv_size()); });
-    arena.add(m_dh, rows, hidden);
-    arena.add(m_norm_workspace, norm_workspace_bytes());
-    arena.add(m_attention_workspace, attention_workspace_bytes());
-  };
-  arena.overlap(own, [&] { arena.add(m_scratch, scratch); });
-  Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace",
-                          m_shared->workspace);
-  if (keeps_pointwise()) return;
-  m_normed1 = m_normed2 = normed;
-  // In inference the product overwrites the gate.
-  m_product = trains() ? product : Matrix(Impl::gate_half(m_gate_up));
-}
-
-template <class Exec, Scalar T>
-std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
-  const std::int64_t rows = m_shape.rows();
-  const auto head_bytes = [&](std::int64_t heads) {
-    return m_config.qk_norm ? rms_norm_backward_workspace_bytes<T>(Exec(), rows, heads, m_config.head_dim) : 0;
-  };
-  return std::max({rms_norm_residual_backward_workspace_bytes<T>(Exec(), rows, m_config.hidden_size),
-                   head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
-}
-
-template <class Exec, Scalar T>
-std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
-  const std::int64_t heads = m_config.num_attention_heads;
-  const auto [batch, seq] = sequences();
-  if (m_options.attention == AttentionAlgorithm::standard)
-    return standard_attention_backward_workspace_bytes<T>(Exec(), batch, heads, seq, seq);
-  const AttentionShape shape{
-      dtype_of<T>, batch, seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim, m_config.head_dim};
-  return attention_backward_workspace_bytes(Exec(), shape, Impl::attention_options(m_config, m_options));
-}
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
@@ -170,7 +31,13 @@ void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
   m_guard.require("DecoderLayer", "parameters");
-  return layer_parameters(m_config, m_weight, trains() ? &m_gradient : nullptr);
+  return layer_parameters(m_config, m_weight, trains() && !adapts() ? &m_gradient : nullptr);
+}
+
+template <class Exec, Scalar T>
+std::vector<Parameter> DecoderLayer<Exec, T>::adapters() const {
+  m_guard.require("DecoderLayer", "adapters");
+  return adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr);
 }
 
 template <class Exec, Scalar T>
@@ -181,7 +48,11 @@ void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::clear_gradients(const Exec& exec) {
-  Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_gradient.norm1.data(), m_gradient.bytes);
+  if (adapts())
+    Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_adapter_gradient.block.template at<C>(0),
+                       m_adapter_gradient.block.bytes());
+  else
+    Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_gradient.norm1.data(), m_gradient.bytes);
 }
 
 template <class Exec, Scalar T>
@@ -199,7 +70,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
   save(exec, x, packed);
   {
     Region region("down");
-    linear_residual_forward(exec, m_product, m_weight.down, m_h, y, {}, m_product_workspace);
+    down_map().residual_forward(exec, m_product, m_h, y);
   }
   m_ran_forward = true;
 }
@@ -218,12 +89,12 @@ void DecoderLayer<Exec, T>::save(const Exec& exec, const ConstMatrix& x, const P
   }
   {
     Region region("out_projection");
-    linear_residual_forward(exec, m_attention, m_weight.out, x, m_h, {}, m_product_workspace);
+    out_map().residual_forward(exec, m_attention, x, m_h);
   }
   normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
+    activate(exec);
   }
   if (keeps_nothing()) m_shared->computed = this;
 }
@@ -246,12 +117,14 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
   if (!m_options.accumulate) clear_gradients(exec);
   const bool again = keeps_nothing() && m_shared->computed != this;
-  if (again) save(exec, x, packed);
+  if (again) {
+    save(exec, x, packed);
+    down_map().restore(exec, m_product);
+  }
   mlp_gradient(exec, dy, !again && !keeps_pointwise());
   {
     Region region("out_projection");
-    linear_backward_weight(exec, m_attention, m_dh, m_gradient.out, {}, m_product_workspace);
-    linear_backward_input(exec, m_weight.out, m_dh, m_d_attention, {}, m_product_workspace);
+    out_map().backward(exec, m_attention, m_dh, m_d_attention);
   }
   {
     Region region("attention");
@@ -269,9 +142,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
-    linear_backward_weight(exec, m_normed1, m_d_qkv, m_gradient.qkv, {}, m_product_workspace);
-    if (m_config.attention_bias) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
-    linear_backward_input(exec, m_weight.qkv, m_d_qkv, m_d_normed, {}, m_product_workspace);
+    qkv_map().backward(exec, m_normed1, m_d_qkv, m_d_normed);
+    if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
 }
@@ -308,8 +180,7 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   }
   {
     Region region("down");
-    linear_backward_weight(exec, m_product, dy, m_gradient.down, {}, m_product_workspace);
-    linear_backward_input(exec, m_weight.down, dy, m_d_product, {}, m_product_workspace);
+    down_map().backward(exec, m_product, dy, m_d_product);
   }
   {
     Region region("swiglu");
@@ -319,18 +190,28 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   if (restore) normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    linear_backward_weight(exec, m_normed2, m_d_gate_up, m_gradient.gate_up, {}, m_product_workspace);
-    linear_backward_input(exec, m_weight.gate_up, m_d_gate_up, m_d_normed, {}, m_product_workspace);
+    gate_up_map().backward(exec, m_normed2, m_d_gate_up, m_d_normed);
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
 }
 
+// Gate and up, and their product. Without adapters the activation follows the product tile by tile.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::activate(const Exec& exec) {
+  if (!adapts()) {
+    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
+    return;
+  }
+  gate_up_map().forward(exec, m_normed2, {}, m_gate_up);
+  swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
+}
+
 // q, k and v, q and k rotated: one product whose tiles are rotated while they are in the cache, unless the
-// heads are normalised in between, or positions are those of packed documents.
+// heads are normalised in between, positions are those of packed documents, or there are adapters.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  if (!m_config.qk_norm && !m_options.packed) {
+  if (!m_config.qk_norm && !m_options.packed && !adapts()) {
     const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout};
     if (m_config.attention_bias) {
       const LinearBiasRopeForwardOperands operands{.x = m_normed1,
@@ -345,10 +226,7 @@ void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
     }
     return;
   }
-  if (m_config.attention_bias)
-    linear_bias_forward(exec, m_normed1, m_weight.qkv, m_weight.bias, m_qkv, {}, m_product_workspace);
-  else
-    linear_forward(exec, m_normed1, m_weight.qkv, m_qkv, {}, m_product_workspace);
+  qkv_map().forward(exec, m_normed1, m_weight.bias, m_qkv);
   if (m_config.qk_norm) {
     const auto heads = [&](const Matrix& from, std::int64_t first, std::int64_t count) {
       return Impl::heads_of_rows(from, first, count, m_config.head_dim);

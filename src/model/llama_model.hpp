@@ -35,7 +35,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   check_schedule();
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
   place_ends(ledger, MemoryClass::weights, m_weight);
-  if (trains()) place_ends(ledger, MemoryClass::gradients, m_gradient);
+  if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
   place_activations(ledger);
   place_workspace(ledger);
 }
@@ -136,7 +136,7 @@ void LlamaModel<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   m_guard.require("LlamaModel", "parameters");
-  const auto gradient = [&](const auto& view) { return trains() ? tensor_ref(view) : TensorRef{}; };
+  const auto gradient = [&](const auto& view) { return trains_ends() ? tensor_ref(view) : TensorRef{}; };
   std::vector<Parameter> all{
       {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
@@ -151,6 +151,18 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
 }
 
 template <class Exec, Scalar T>
+std::vector<Parameter> LlamaModel<Exec, T>::adapters() const {
+  m_guard.require("LlamaModel", "adapters");
+  std::vector<Parameter> all;
+  for (std::size_t l = 0; l < m_layers.size(); ++l)
+    for (Parameter p : m_layers[l].adapters()) {
+      p.name = "model.layers." + std::to_string(l) + "." + p.name;
+      all.push_back(std::move(p));
+    }
+  return all;
+}
+
+template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel", "zero_gradients");
   if (!m_options.accumulate) return;
@@ -160,6 +172,7 @@ void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
+  if (adapts()) return;
   Impl::zero_numbers("LlamaModel::zero_gradients", exec, m_gradient.block.template at<C>(0),
                      m_gradient.block.bytes());
 }
@@ -302,6 +315,7 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
                        {"loss", tensor_ref(loss)}},
                       {m_shape.rows()});
   const Matrix dx = layer_gradients(exec, targets, dloss, loss, options, nullptr);
+  if (adapts()) return;
   Region region("embedding");
   embedding_backward(exec, ids, dx, m_gradient.embedding);
 }

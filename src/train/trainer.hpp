@@ -42,7 +42,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
       m_ledger(ledger.shared_from_this()),
       m_model(config, Impl::checked(options.shape), Impl::for_training(options.layer), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
-      m_optimizer(m_model.parameters(), options.optimizer, ledger),
+      m_optimizer(m_model.trained(), options.optimizer, ledger),
       m_spikes(options.spikes) {
   options.schedule.check();
   Impl::require_options(Operands("Trainer", {}), options.loss);

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kformer/model/llama_config.hpp"
+#include "kformer/model/lora_config.hpp"
+#include "ops/lora/reference.hpp"
 #include "ops/rms_norm/reference.hpp"
 #include "ops/rope/reference.hpp"
 #include "ops/swiglu/reference.hpp"
@@ -47,11 +49,12 @@ HostTensor<Real> sum(HostTensor<Real> a, const HostTensor<Real>& b) {
   return a;
 }
 
-/// The layer on `x` (batch · seq, hidden), forward and, for the loss Σ y · dy, backward.
+/// The layer on `x` (batch · seq, hidden), forward and, for the loss Σ y · dy, backward. A linear map of which
+/// `weights` has "….lora_A.weight" and "….lora_B.weight" has an adapter.
 template <class Real, class Store>
 LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch, std::int64_t seq,
                                   const NamedTensors<Real>& weights, const HostTensor<Real>& x,
-                                  const HostTensor<Real>& dy) {
+                                  const HostTensor<Real>& dy, const LoraConfig& lora = {}) {
   const auto heads = config.num_attention_heads, kv_heads = config.num_key_value_heads, dim = config.head_dim;
   const auto w = [&](const std::string& name) -> const HostTensor<Real>& {
     return weights.at(name + ".weight");
@@ -60,9 +63,24 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
     const auto bias = weights.find(name + ".bias");
     return bias == weights.end() ? HostTensor<Real>() : bias->second;
   };
+  const auto adapters = [&](const std::string& name) {
+    std::vector<ref::LoraTensors<Real>> parts;
+    for (std::size_t i = 0; i < names_of<Projection>.size(); ++i)
+      if (name.ends_with(names_of<Projection>[i]) && weights.contains(name + ".lora_A.weight"))
+        parts.push_back({w(name + ".lora_B"), 0, Real(lora.scale(static_cast<Projection>(i)))});
+    return parts;
+  };
+  NamedTensors<Real> saved_xa;
+  const auto map = [&](const HostTensor<Real>& from, const std::string& name,
+                       const HostTensor<Real>& residual) {
+    const auto parts = adapters(name);
+    if (parts.empty()) return ref::linear_forward<Real, Store>(from, w(name), b(name), residual);
+    auto r = ref::lora_forward<Real, Store>(from, w(name), b(name), residual, w(name + ".lora_A"), parts);
+    saved_xa[name] = r.low;
+    return r.full;
+  };
   const auto project = [&](const HostTensor<Real>& from, const std::string& name, std::int64_t n) {
-    const auto rows = ref::linear_forward<Real, Store>(from, w(name), b(name), {});
-    return reshaped(rows, {batch, seq, n, dim});
+    return reshaped(map(from, name, {}), {batch, seq, n, dim});
   };
   const AttentionOptions options{.scale = 0, .causal = true, .window = config.sliding_window};
   const auto tables = ref::rope_tables<Real, Real>(seq, dim / 2, config.rope);
@@ -91,33 +109,36 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
   const auto v = project(norm1.y, "self_attn.v_proj", kv_heads);
   const auto attention = ref::attention_forward<Real, Store>(q, k, v, {}, options);
   const auto attended = reshaped(attention.out, {batch * seq, heads * dim});
-  const auto h = ref::linear_forward<Real, Store>(attended, w("self_attn.o_proj"), {}, x);
+  const auto h = map(attended, "self_attn.o_proj", x);
   const auto norm2 =
       ref::rms_norm_forward<Real, Store>(h, {}, w("post_attention_layernorm"), config.rms_norm_eps);
-  const auto gate = ref::linear_forward<Real, Store>(norm2.y, w("mlp.gate_proj"), {}, {});
-  const auto up = ref::linear_forward<Real, Store>(norm2.y, w("mlp.up_proj"), {}, {});
+  const auto gate = map(norm2.y, "mlp.gate_proj", {});
+  const auto up = map(norm2.y, "mlp.up_proj", {});
   const auto product = ref::swiglu_forward<Real, Store>(gate, up);
 
   LayerResult<Real> r;
-  r.y = ref::linear_forward<Real, Store>(product, w("mlp.down_proj"), {}, h);
+  r.y = map(product, "mlp.down_proj", h);
 
   auto& gradient = r.gradients;
   // The gradient that a projection sends to its input; its weight's is noted down.
   const auto back = [&](const std::string& name, const HostTensor<Real>& input, const HostTensor<Real>& d) {
     gradient[name + ".weight"] = ref::linear_backward_weight<Real>(input, d);
     if (b(name).present()) gradient[name + ".bias"] = ref::linear_backward_bias<Real>(d);
-    return ref::linear_backward_input<Real, Store>(w(name), d);
+    const auto parts = adapters(name);
+    if (parts.empty()) return ref::linear_backward_input<Real, Store>(w(name), d);
+    const auto through = ref::lora_backward_input<Real, Store>(w(name), w(name + ".lora_A"), parts, d);
+    gradient[name + ".lora_A.weight"] = ref::linear_backward_weight<Real>(input, through.low);
+    gradient[name + ".lora_B.weight"] = ref::linear_backward_weight<Real>(saved_xa.at(name), d);
+    return through.full;
   };
-  const auto d_product = ref::linear_backward_input<Real, Store>(w("mlp.down_proj"), dy);
-  gradient["mlp.down_proj.weight"] = ref::linear_backward_weight<Real>(product, dy);
+  const auto d_product = back("mlp.down_proj", product, dy);
   const auto d_mlp = ref::swiglu_backward<Real, Store>(gate, up, d_product);
   const auto d_norm2 =
       sum<Store>(back("mlp.gate_proj", norm2.y, d_mlp.dgate), back("mlp.up_proj", norm2.y, d_mlp.dup));
   const auto d_h =
       ref::rms_norm_backward<Real, Store>(h, w("post_attention_layernorm"), norm2.rstd, d_norm2, dy);
   gradient["post_attention_layernorm.weight"] = d_h.dweight;
-  const auto d_attended = ref::linear_backward_input<Real, Store>(w("self_attn.o_proj"), d_h.dx);
-  gradient["self_attn.o_proj.weight"] = ref::linear_backward_weight<Real>(attended, d_h.dx);
+  const auto d_attended = back("self_attn.o_proj", attended, d_h.dx);
   const auto d_qkv = ref::attention_backward<Real, Store>(
       q, k, v, {}, reshaped(d_attended, {batch, seq, heads, dim}), options);
   const auto rows = [&](const HostTensor<Real>& t) { return reshaped(t, {batch * seq, t.extent(2) * dim}); };

@@ -14,7 +14,8 @@
 namespace kformer::Testing {
 
 /// The extents of a layer's published parameters, by name.
-inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const LlamaConfig& c) {
+inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const LlamaConfig& c,
+                                                                          const LoraConfig& lora = {}) {
   const std::int64_t q = c.attention_size(), kv = c.num_key_value_heads * c.head_dim;
   std::map<std::string, std::vector<std::int64_t>> all{
       {"input_layernorm.weight", {c.hidden_size}},
@@ -31,6 +32,14 @@ inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const 
     all["self_attn.k_proj.bias"] = all["self_attn.v_proj.bias"] = {kv};
   }
   if (c.qk_norm) all["self_attn.q_norm.weight"] = all["self_attn.k_norm.weight"] = {c.head_dim};
+  for (std::size_t i = 0; i < lora.targets.size(); ++i) {
+    const std::string name = (i < 4 ? "self_attn." : "mlp.") + std::string(names_of<Projection>[i]);
+    const std::int64_t rank = lora.targets[i].rank;
+    if (rank == 0) continue;
+    const auto extents = all.at(name + ".weight");
+    all[name + ".lora_A.weight"] = {rank, extents[1]};
+    all[name + ".lora_B.weight"] = {extents[0], rank};
+  }
   return all;
 }
 
@@ -40,9 +49,11 @@ struct LayerInputs {
   LayerShape shape;
   NamedTensors<double> weights;
   HostTensor<double> x, dy;
+  LoraConfig lora{};
 
   /// Random values: norm weights around one, matrices that keep the size of what they multiply.
-  static LayerInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101) {
+  static LayerInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101,
+                            const LoraConfig& lora = {}) {
     std::mt19937 generator(seed);
     std::normal_distribution<double> normal;
     const auto fill = [&](HostTensor<double>& t, double scale, double shift) {
@@ -52,10 +63,11 @@ struct LayerInputs {
                     shape,
                     {},
                     HostTensor<double>({shape.rows(), config.hidden_size}),
-                    HostTensor<double>({shape.rows(), config.hidden_size})};
+                    HostTensor<double>({shape.rows(), config.hidden_size}),
+                    lora};
     fill(all.x, 1, 0);
     fill(all.dy, 1, 0);
-    for (const auto& [name, extents] : parameter_extents(config)) {
+    for (const auto& [name, extents] : parameter_extents(config, lora)) {
       auto& t = all.weights[name];
       if (extents.size() == 1) {
         t = HostTensor<double>({extents[0]});
@@ -87,7 +99,7 @@ struct LayerInputs {
     NamedTensors<Real> w;
     for (const auto& [name, t] : weights) w[name] = converted<Real>(t);
     return layer_reference<Real, Store>(config, shape.batch, shape.seq_len, w, converted<Real>(x),
-                                        converted<Real>(dy));
+                                        converted<Real>(dy), lora);
   }
 
  private:
@@ -132,10 +144,16 @@ class LayerUnderTest {
   using C = compute_t<T>;
 
   LayerUnderTest(const LayerInputs& inputs, AttentionAlgorithm algorithm, LayerMode mode = LayerMode::training,
-                 const Exec& exec = Exec(), Precision compute = Precision::storage)
+                 const Exec& exec = Exec(), Precision compute = Precision::storage,
+                 Recompute recompute = Recompute::pointwise)
       : m_exec(exec),
         m_ledger(Ledger::create()),
-        m_layer(inputs.config, inputs.shape, {.attention = algorithm, .mode = mode, .compute = compute},
+        m_layer(inputs.config, inputs.shape,
+                {.attention = algorithm,
+                 .mode = mode,
+                 .compute = compute,
+                 .recompute = recompute,
+                 .lora = inputs.lora},
                 *m_ledger) {
     const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
     for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
@@ -143,6 +161,7 @@ class LayerUnderTest {
     m_x.fill([&](std::size_t i) { return static_cast<C>(x[i]); });
     write_output_gradient(inputs.dy);
     for (const Parameter& p : m_layer.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+    for (const Parameter& p : m_layer.adapters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     m_layer.prepare(m_exec);
     fence();
   }

@@ -119,8 +119,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
                                             t.dy.ref(),     t.dxa.ref(), t.dx.ref()};
       problem.check();
       const auto naive = ref::lora_backward_input<naive_t<T>, T>(
-          t.weight.template read<naive_t<T>>(), t.a.template read<naive_t<T>>(), t.template tensors<naive_t<T>>(),
-          t.dy.template read<naive_t<T>>());
+          t.weight.template read<naive_t<T>>(), t.a.template read<naive_t<T>>(),
+          t.template tensors<naive_t<T>>(), t.dy.template read<naive_t<T>>());
       test_every_kernel(problem, {&t.dxa, &t.dx}, [&](const std::string&) {
         check_close("dxa", t.dxa, naive.low);
         check_close("dx", t.dx, naive.full);
@@ -225,29 +225,32 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                              .y = y.view<2>()});
   };
   const std::string operands = "x[6,5] weight[8,5] a[3,5] b[0][4,3] xa[6,3] y[6,8]";
-  check_error<DimensionMismatch>([&] { forward(5, 1, xa); },
-                                 "kformer::lora_forward: extents do not match: " + operands +
-                                     "; expected the parts to adapt columns of y in ascending order, without overlap");
-  check_error<DimensionMismatch>([&] { forward(-1, 1, xa); },
-                                 "kformer::lora_forward: extents do not match: " + operands +
-                                     "; expected the parts to adapt columns of y in ascending order, without overlap");
-  check_error<DimensionMismatch>([&] { forward(0, 1, dx); },
-                                 "kformer::lora_forward: extents do not match: x[6,5] weight[8,5] a[3,5] "
-                                 "b[0][4,3] xa[6,5] y[6,8]; expected xa to have the rows of x and one column per row "
-                                 "of a");
+  check_error<DimensionMismatch>(
+      [&] { forward(5, 1, xa); },
+      "kformer::lora_forward: extents do not match: " + operands +
+          "; expected the parts to adapt columns of y in ascending order, without overlap");
+  check_error<DimensionMismatch>(
+      [&] { forward(-1, 1, xa); },
+      "kformer::lora_forward: extents do not match: " + operands +
+          "; expected the parts to adapt columns of y in ascending order, without overlap");
+  check_error<DimensionMismatch>(
+      [&] { forward(0, 1, dx); },
+      "kformer::lora_forward: extents do not match: x[6,5] weight[8,5] a[3,5] "
+      "b[0][4,3] xa[6,5] y[6,8]; expected xa to have the rows of x and one column per row "
+      "of a");
   check_error<NotSupported>([&] { forward(0, std::numeric_limits<double>::infinity(), xa); },
                             "kformer::lora_forward: the scale of every part must be finite");
   check_error<DimensionMismatch>(
       [&] {
-        lora_backward_input(Exec(),
-                            LoraBackwardInputOperands{.weight = weight.view<2>(),
-                                                      .a = weight.view<2>(),
-                                                      .parts = std::array{LoraPart{b.view<2>()}},
-                                                      .dy = y.view<2>(),
-                                                      .dxa = xa.view<2>(),
-                                                      .dx = dx.view<2>()});
+        lora_backward_input(Exec(), LoraBackwardInputOperands{.weight = weight.view<2>(),
+                                                              .a = weight.view<2>(),
+                                                              .parts = std::array{LoraPart{b.view<2>()}},
+                                                              .dy = y.view<2>(),
+                                                              .dxa = xa.view<2>(),
+                                                              .dx = dx.view<2>()});
       },
-      "kformer::lora_backward_input: extents do not match: weight[8,5] a[8,5] b[0][4,3] dy[6,8] dxa[6,3] dx[6,5]; "
+      "kformer::lora_backward_input: extents do not match: weight[8,5] a[8,5] b[0][4,3] dy[6,8] dxa[6,3] "
+      "dx[6,5]; "
       "expected a to have one row per rank of the parts, 3, and one column per column of weight");
 }
 

@@ -6,6 +6,7 @@
 
 #include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/model/passed_operand.hpp"
@@ -14,6 +15,11 @@
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
 
 namespace kformer {
+
+namespace Impl {
+template <class Exec, class T, std::size_t count>
+struct LayerMap;
+}
 
 /// Documents that follow each other in one row of tokens. Attention does not cross their borders, and positions
 /// count from the first token of each.
@@ -39,6 +45,9 @@ struct PackedTokens {
 /// `pointwise` backward computes the two norms and the SwiGLU product again. Layers with `layer` that share keep
 /// nothing of their own: backward runs forward again, except for the layer that ran last, whose arrays are still
 /// there. The gradients have the same bits.
+///
+/// With `LayerOptions::lora` the linear maps have adapters: `x Wᵀ` becomes `x Wᵀ + s (x Aᵀ) Bᵀ`. Then they alone
+/// learn: the weights have no gradients, and no memory for any.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -77,8 +86,12 @@ class DecoderLayer {
   /// layers that share need the tables only once, and `prepare` skips them then.
   void prepare(const Exec& exec);
 
-  /// The weights, and in training their gradients, by published name.
+  /// The weights, and in training their gradients, by published name. Weights with adapters have no gradients.
   std::vector<Parameter> parameters() const;
+
+  /// The adapters, and in training their gradients: "self_attn.q_proj.lora_A.weight" (rank, in),
+  /// "self_attn.q_proj.lora_B.weight" (out, rank), …
+  std::vector<Parameter> adapters() const;
 
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
@@ -161,6 +174,7 @@ class DecoderLayer {
   void clear_gradients(const Exec& exec);
   void save(const Exec& exec, const ConstMatrix& x, const Packed& packed);
   void project(const Exec& exec, const Packed& packed);
+  void activate(const Exec& exec);
   void attention(const Exec& exec, const Packed& packed);
   void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
   void attention_gradient(const Exec& exec, const Packed& packed);
@@ -169,6 +183,17 @@ class DecoderLayer {
   Heads queries(const Matrix& qkv) const;
   Heads keys(const Matrix& qkv) const;
   Heads values(const Matrix& qkv) const;
+  bool adapts() const { return m_options.lora.any(); }
+  template <std::size_t count>
+  using Map = Impl::LayerMap<Exec, T, count>;
+  template <std::size_t count>
+  Map<count> map(const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
+                 const AdapterMatrices<memory_space, T, count>& adapter,
+                 const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa) const;
+  Map<3> qkv_map() const;
+  Map<1> out_map() const;
+  Map<2> gate_up_map() const;
+  Map<1> down_map() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
@@ -185,6 +210,8 @@ class DecoderLayer {
 
   LayerWeights<memory_space, T> m_weight;
   LayerWeights<memory_space, C> m_gradient;
+  LayerAdapters<memory_space, T> m_adapter;
+  LayerAdapters<memory_space, C> m_adapter_gradient;
   std::shared_ptr<Shared> m_shared;
   MemoryBlock<memory_space> m_activation_block;  // unless it is shared
   std::size_t m_room =
@@ -202,8 +229,9 @@ class DecoderLayer {
   // Saved with Recompute::none, otherwise workspace: the outputs of the norms, and the product of gate and up.
   Matrix m_normed1, m_normed2, m_product;
 
+  Matrix m_qkv_xa, m_out_xa, m_gate_up_xa, m_down_xa;  // of the adapters
   // Workspace: in backward the gradients on their way.
-  Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh;
+  Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh, m_dxa;
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;
 };
 

@@ -7,6 +7,7 @@
 #include "kformer/core/types/names.hpp"
 #include "kformer/core/types/precision.hpp"
 #include "kformer/core/types/recompute.hpp"
+#include "kformer/model/lora_config.hpp"
 
 /// \file
 /// What layers and models are made for. Free of Kokkos.
@@ -40,8 +41,9 @@ struct LayerOptions {
                                                ///< model has a schedule instead, which says it for each layer
   bool packed = false;  ///< whether `forward` gets packed sequences: documents of any length, one after another
   bool accumulate =
-      true;  ///< whether backward adds to the gradients; false: it overwrites them, and in a model
-             ///< most of them lie over what layers behind saved, until the next forward
+      true;           ///< whether backward adds to the gradients; false: it overwrites them, and in a model
+                      ///< most of them lie over what layers behind saved, until the next forward
+  LoraConfig lora{};  ///< adapters; where there are any, they alone have gradients
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

@@ -82,7 +82,15 @@ class LlamaModel {
   /// The weights, and in training their gradients, by published name: "model.embed_tokens.weight",
   /// "model.layers.0.self_attn.q_proj.weight", …, "model.norm.weight", and "lm_head.weight" unless it is the
   /// embedding.
+  /// Weights of a model with adapters have no gradients.
   std::vector<Parameter> parameters() const;
+
+  /// The adapters of all layers (`LayerOptions::lora`), and in training their gradients:
+  /// "model.layers.0.self_attn.q_proj.lora_A.weight", …
+  std::vector<Parameter> adapters() const;
+
+  /// What a training changes: the adapters if there are any, else all weights.
+  std::vector<Parameter> trained() const { return adapts() ? adapters() : parameters(); }
 
   /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
   /// without `LayerOptions::accumulate`.
@@ -220,6 +228,8 @@ class LlamaModel {
   void require_saved(Saved saved, const char* function, const char* forward) const;
   void require_states(const char* function, const char* role, const TensorRef& states) const;
   bool trains() const { return m_options.mode == LayerMode::training; }
+  bool adapts() const { return m_options.lora.any(); }
+  bool trains_ends() const { return trains() && !adapts(); }
   void check_schedule() const;
   void add_layers(Ledger& ledger);
   void run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y);

@@ -145,7 +145,8 @@ struct LinearCrossEntropyOperands {
   DO dloss;   ///< (rows), compute_t<T>; shares no memory with `loss`
   O loss;     ///< (rows), compute_t<T>, overwritten, in nats
   DX dx;      ///< (rows, hidden), T, overwritten; may be `x` itself
-  /// (vocabulary, hidden), compute_t<T>, accumulated; shares no memory with the inputs
+  /// (vocabulary, hidden), compute_t<T>, accumulated; shares no memory with the inputs. Without rows where the
+  /// weight is frozen: its gradient is not formed
   DW dweight;
 };
 
@@ -178,7 +179,7 @@ void linear_cross_entropy(const Exec& exec, const LinearCrossEntropyOperands<V..
     const auto dx = Kokkos::subview(operands.dx, rows, Kokkos::ALL);
     cross_entropy_backward(exec, logits, Kokkos::subview(operands.targets, rows), lse,
                            Kokkos::subview(operands.dloss, rows), logits, options.cross_entropy);
-    linear_backward_weight(exec, x, logits, operands.dweight, {}, product);
+    if (operands.dweight.extent(0) > 0) linear_backward_weight(exec, x, logits, operands.dweight, {}, product);
     linear_backward_input(exec, operands.weight, logits, dx, {}, product);
   };
   Impl::linear_cross_entropy_by_chunks(exec, operands.x, operands.weight, operands.targets, operands.loss,

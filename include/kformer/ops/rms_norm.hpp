@@ -217,7 +217,7 @@ struct RmsNormBackwardOperands {
   R rstd;      ///< (rows), compute_t<T>, saved by forward
   DY dy;       ///< (rows, hidden), T
   DX dx;       ///< (rows, hidden), T, overwritten; may be `dy` itself
-  DW dweight;  ///< (hidden), compute_t<T>, accumulated
+  DW dweight;  ///< (hidden), compute_t<T>, accumulated; (0) where the weight is frozen
 };
 
 /// Gradients of `rms_norm_forward`: with `g = dy · weight` and `x̂ = x · rstd`,
@@ -270,7 +270,7 @@ struct RmsNormResidualBackwardOperands {
   DY dy;       ///< (rows, hidden), T
   DS dsum;     ///< (rows, hidden), T, gradient of `sum` from elsewhere
   DX dx;       ///< (rows, hidden), T, overwritten; may be `dy` or `dsum` itself
-  DW dweight;  ///< (hidden), compute_t<T>, accumulated
+  DW dweight;  ///< (hidden), compute_t<T>, accumulated; (0) where the weight is frozen
 };
 
 /// Gradients of `rms_norm_residual_forward`: as `rms_norm_backward` with `x = sum`, and the gradient that

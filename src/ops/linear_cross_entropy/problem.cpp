@@ -57,8 +57,9 @@ void LinearCrossEntropy::check(const Workspace& workspace, std::int64_t most_row
                            (!with_gradients || dloss.has_extents({rows})),
                        std::string("targets") + (with_gradients ? ", loss and dloss" : " and loss") +
                            " to have one element per row of x")
-      .require_extents(!with_gradients || (dx.same_extents(x) && dweight.same_extents(weight)),
-                       "dx and dweight to have the extents of x and weight")
+      .require_extents(
+          !with_gradients || (dx.same_extents(x) && (dweight.same_extents(weight) || dweight.extent[0] == 0)),
+          "dx and dweight to have the extents of x and weight")
       .require_unit_stride()
       .require_disjoint("loss")
       .require_disjoint("dx", {"x"})

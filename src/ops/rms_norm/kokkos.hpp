@@ -216,6 +216,7 @@ void rms_norm_backward_kokkos(const Exec& exec, const RmsNormBackward& p, const 
           team.team_barrier();
         }
       });
+  if (p.dweight.size() == 0) return;
   Kokkos::parallel_for(
       "kformer::rms_norm_backward_weight[kokkos]", Kokkos::RangePolicy<Exec>(exec, 0, hidden),
       KOKKOS_LAMBDA(std::int64_t h) {

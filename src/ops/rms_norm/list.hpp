@@ -60,7 +60,7 @@ struct List<RmsNormBackward, Exec>
         norm_rows_of(read_tensor<double>(p.x)), read_tensor<double>(p.weight), read_tensor<double>(p.rstd),
         norm_rows_of(read_tensor<double>(p.dy)), read_tensor<double>(p.dsum));
     write_tensor(r.dx, p.dx);
-    accumulate_tensor(r.dweight, p.dweight);
+    if (p.dweight.size() > 0) accumulate_tensor(r.dweight, p.dweight);
   }
 };
 

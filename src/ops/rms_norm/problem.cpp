@@ -99,7 +99,8 @@ void RmsNormBackward::check() const {
   const std::string rows_of = dsum.present() ? "sum" : "x";
   all.require_extents(dy.same_extents(x) && dx.same_extents(x), "dy and dx to have the extents of " + rows_of)
       .require_extents(!dsum.present() || dsum.same_extents(x), "dsum to have the extents of sum")
-      .require_extents(weight.has_extents({NormRows(x).hidden}) && dweight.has_extents({NormRows(x).hidden}),
+      .require_extents(weight.has_extents({NormRows(x).hidden}) &&
+                           (dweight.has_extents({NormRows(x).hidden}) || dweight.has_extents({0})),
                        "weight and dweight to have one element per column of " + rows_of)
       .require_extents(one_per_row(rstd, x), "rstd to have one element per row of " + rows_of)
       .require_unit_stride()

@@ -13,6 +13,7 @@ void rms_norm_backward(Stream stream, DType type, const RmsNormBackwardArguments
         launch(label, stream, a.blocks, RmsNormBackwardKernel<T, Shape, false>{a});
     });
   });
+  if (a.dweight == nullptr) return;
   constexpr int columns = RmsNormWeightKernel::columns;
   launch("kformer::rms_norm_backward_weight[cuda_vector]", stream, (a.hidden + columns - 1) / columns,
          RmsNormWeightKernel{a});

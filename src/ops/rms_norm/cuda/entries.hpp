@@ -89,7 +89,7 @@ struct RmsNormBackwardEntry {
                                      host::input_rows(p.dsum),
                                      host::output_rows(p.dx, false, {}),
                                      workspace.data,
-                                     p.dweight.data,
+                                     p.dweight.size() > 0 ? p.dweight.data : nullptr,
                                      rows,
                                      p.x.extent[1],
                                      norm_rows_per_block(rows),

@@ -99,7 +99,7 @@ struct RmsNormBackwardEntry {
     const RmsNormKernels& kernels = rms_norm_kernels<built<isa>>(p.x.dtype);
     for_each_piece("kformer::rms_norm_backward[simd]", exec, blocks, 1,
                    [=, run = kernels.backward](std::int64_t block, std::int64_t) { run(a, block); });
-    for_each_piece("kformer::rms_norm_backward_weight[simd]", exec, hidden, columns,
+    for_each_piece("kformer::rms_norm_backward_weight[simd]", exec, p.dweight.size(), columns,
                    [=, run = kernels.backward_weight](std::int64_t first_column, std::int64_t end) {
                      run(a, first_column, end);
                    });

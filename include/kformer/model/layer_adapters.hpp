@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kformer/model/layer_weights.hpp"
+#include "kformer/model/lora_config.hpp"
+#include "kformer/ops/lora.hpp"
+
+/// \file
+/// The arrays of a decoder layer's adapters, or of their gradients.
+
+namespace kformer {
+
+/// The adapters of one array of weights: of `count` projections, one below the other. A projection that has none has
+/// rank 0.
+template <class MemorySpace, class U, std::size_t count>
+struct AdapterMatrices {
+  BlockMatrix<MemorySpace, U> a;                                   ///< (Σ ranks, in)
+  std::array<LoraPart<BlockMatrix<MemorySpace, U>>, count> parts;  ///< B, (out, rank) each
+};
+
+/// The adapters of a decoder layer in one block of memory. `U` is the storage type, or the type of gradients.
+template <class MemorySpace, class U>
+struct LayerAdapters {
+  AdapterMatrices<MemorySpace, U, 3> qkv;      ///< of queries, keys and values
+  AdapterMatrices<MemorySpace, U, 1> out;      ///< behind attention
+  AdapterMatrices<MemorySpace, U, 2> gate_up;  ///< of gate and up
+  AdapterMatrices<MemorySpace, U, 1> down;     ///< behind the MLP
+  MemoryBlock<MemorySpace> block;              ///< of all
+
+  LayerAdapters() = default;
+
+  /// Books and allocates; the contents are undefined.
+  /// \param config       the layer's extents
+  /// \param lora         ranks
+  /// \param ledger       where the memory is booked
+  /// \param memory_class of the block
+  /// \throws OutOfMemory with the ledger
+  LayerAdapters(const LlamaConfig& config, const LoraConfig& lora, Ledger& ledger, MemoryClass memory_class) {
+    Arena<MemorySpace> arena;
+    const std::int64_t q = config.attention_size(), kv = config.num_key_value_heads * config.head_dim,
+                       hidden = config.hidden_size, inner = config.intermediate_size;
+    const auto add = [&](auto& matrices, std::int64_t in, const auto& rows) {
+      std::int64_t rank = 0, column = 0;
+      for (std::size_t i = 0; i < matrices.parts.size(); ++i) {
+        const auto& [projection, out] = rows[i];
+        matrices.parts[i].column = column;
+        matrices.parts[i].scale = lora.scale(projection);
+        arena.add(matrices.parts[i].b, out, lora[projection].rank);
+        rank += lora[projection].rank;
+        column += out;
+      }
+      arena.add(matrices.a, rank, in);
+    };
+    using Rows = std::pair<Projection, std::int64_t>;
+    add(qkv, hidden, std::array{Rows(Projection::q, q), Rows(Projection::k, kv), Rows(Projection::v, kv)});
+    add(out, q, std::array{Rows(Projection::o, hidden)});
+    add(gate_up, hidden, std::array{Rows(Projection::gate, inner), Rows(Projection::up, inner)});
+    add(down, inner, std::array{Rows(Projection::down, hidden)});
+    block =
+        arena.allocate(ledger, memory_class, std::string("DecoderLayer::adapters ") + to_string(memory_class));
+  }
+};
+
+/// The adapters of a layer with their gradients, absent where `gradients` is null:
+/// "self_attn.q_proj.lora_A.weight", (rank, in), and "self_attn.q_proj.lora_B.weight", (out, rank), and so on for
+/// each projection that has one.
+template <class MemorySpace, class T, class C>
+std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& weights,
+                                          const LayerAdapters<MemorySpace, C>* gradients) {
+  std::vector<Parameter> all;
+  const auto add = [&](auto member, const auto& names) {
+    const auto& w = member(weights);
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto rank = static_cast<std::int64_t>(w.parts[i].b.extent(1));
+      if (rank == 0) continue;
+      const auto gradient = [&](auto array) { return gradients ? array(member(*gradients)) : TensorRef{}; };
+      const auto a = [=](const auto& m) { return Impl::rows_of(tensor_ref(m.a), row, rank); };
+      const auto b = [=](const auto& m) { return tensor_ref(m.parts[i].b); };
+      all.push_back({names[i] + std::string(".lora_A.weight"), a(w), gradient(a)});
+      all.push_back({names[i] + std::string(".lora_B.weight"), b(w), gradient(b)});
+      row += rank;
+    }
+  };
+  add([](const auto& x) -> const auto& { return x.qkv; },
+      std::array{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+  add([](const auto& x) -> const auto& { return x.out; }, std::array{"self_attn.o_proj"});
+  add([](const auto& x) -> const auto& { return x.gate_up; }, std::array{"mlp.gate_proj", "mlp.up_proj"});
+  add([](const auto& x) -> const auto& { return x.down; }, std::array{"mlp.down_proj"});
+  return all;
+}
+
+}  // namespace kformer

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "kformer/memory/arena.hpp"
+#include "kformer/model/decoder_layer.hpp"
+#include "kformer/ops/attention.hpp"
+#include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/standard_attention.hpp"
+#include "model/layer_map.hpp"
+#include "model/layer_options.hpp"
+#include "model/memory.hpp"
+#include "model/module_tools.hpp"
+
+/// \file
+/// Definitions of DecoderLayer's members that book memory and say where arrays are.
+
+namespace kformer {
+
+namespace Impl {
+
+inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
+  return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
+}
+
+}  // namespace Impl
+
+template <class Exec, Scalar T>
+DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
+                                    Ledger& ledger, const DecoderLayer* share_with, const DecoderLayer* behind,
+                                    std::size_t scratch)
+    : m_config(config), m_shape(shape), m_options(options) {
+  config.check();
+  Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
+  Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
+  Impl::check_layer_options(options);
+  LayerOptions others = options;
+  if (share_with) others.recompute = share_with->m_options.recompute;
+  if (share_with &&
+      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != others))
+    throw DimensionMismatch(
+        "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
+        "that share with the same ones");
+  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
+  if (adapts()) m_adapter = {config, options.lora, ledger, MemoryClass::weights};
+  const DecoderLayer* dead = options.accumulate ? nullptr : behind;
+  if (trains() && adapts())
+    m_adapter_gradient = {config, options.lora, ledger, MemoryClass::gradients};
+  else if (trains())
+    m_gradient =
+        LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients,
+                                      dead ? &dead->m_activation_block : nullptr, dead ? dead->m_room : 0);
+  m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
+  place_tables(ledger);
+  place_activations(ledger);
+  place_workspace(ledger, scratch);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
+  const std::int64_t half = m_config.head_dim / 2;
+  Arena<memory_space> arena;
+  arena.add(m_cos, m_shape.seq_len, half);
+  arena.add(m_sin, m_shape.seq_len, half);
+  Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
+  const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads;
+  const auto [batch, seq] = sequences();
+  Arena<memory_space> arena;
+  arena.add(m_rstd1, rows);
+  arena.add(m_rstd2, rows);
+  arena.add(m_h, rows, m_config.hidden_size);
+  if (m_config.qk_norm) {
+    arena.add(m_q_rstd, rows, heads);
+    arena.add(m_k_rstd, rows, m_config.num_key_value_heads);
+  }
+  if (keeps_rotated()) arena.add(m_rotated, rows, rotated_heads() * m_config.head_dim);
+  const auto add_xa = [&](Matrix& xa, const Matrix& a) { arena.add(xa, rows, a.extent(0)); };
+  const auto attention_half = [&] {
+    add_xa(m_qkv_xa, m_adapter.qkv.a);
+    add_xa(m_out_xa, m_adapter.out.a);
+    arena.add(m_qkv, rows, m_config.qkv_size());
+    arena.add(m_attention, rows, m_config.attention_size());
+    if (m_options.attention == AttentionAlgorithm::standard)
+      arena.add(m_probabilities, batch, heads, seq, seq);
+    else
+      arena.add(m_lse, batch, heads, seq);
+  };
+  const auto mlp_half = [&] {
+    add_xa(m_gate_up_xa, m_adapter.gate_up.a);
+    add_xa(m_down_xa, m_adapter.down.a);
+    arena.add(m_gate_up, rows, 2 * m_config.intermediate_size);
+  };
+  // The attention half is dead when the MLP starts, unless backward comes.
+  if (!trains()) {
+    arena.overlap(attention_half, mlp_half);
+  } else {
+    attention_half();
+    mlp_half();
+  }
+  if (!keeps_nothing()) m_room = arena.bytes();
+  if (keeps_pointwise()) {
+    arena.add(m_normed1, rows, m_config.hidden_size);
+    arena.add(m_normed2, rows, m_config.hidden_size);
+    arena.add(m_product, rows, m_config.intermediate_size);
+  }
+  Impl::allocate_or_share(arena, ledger, MemoryClass::activations, "DecoderLayer::activations",
+                          keeps_nothing() ? m_shared->activations : m_activation_block);
+  if (!keeps_rotated()) m_rotated = m_qkv;
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
+  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
+  Arena<memory_space> arena;
+  Matrix normed, product;
+  const auto own = [&] {
+    arena.add(normed, rows, hidden);
+    arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
+    if (!trains()) return;
+    // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
+    // the one it makes. The recomputed product stands where the gradient of gate and up will be.
+    arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
+                  [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
+    arena.overlap([&] { arena.add(product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
+                  [&] { arena.add(m_d_qkv, rows, m_config.qkv_size()); });
+    arena.add(m_dh, rows, hidden);
+    arena.add(m_dxa, rows,
+              std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
+                        m_adapter.down.a.extent(0)}));
+    arena.add(m_norm_workspace, norm_workspace_bytes());
+    arena.add(m_attention_workspace, attention_workspace_bytes());
+  };
+  arena.overlap(own, [&] { arena.add(m_scratch, scratch); });
+  Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace",
+                          m_shared->workspace);
+  if (keeps_pointwise()) return;
+  m_normed1 = m_normed2 = normed;
+  // In inference the product overwrites the gate.
+  m_product = trains() ? product : Matrix(Impl::gate_half(m_gate_up));
+}
+
+template <class Exec, Scalar T>
+std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
+  const std::int64_t rows = m_shape.rows();
+  const auto head_bytes = [&](std::int64_t heads) {
+    return m_config.qk_norm ? rms_norm_backward_workspace_bytes<T>(Exec(), rows, heads, m_config.head_dim) : 0;
+  };
+  return std::max({rms_norm_residual_backward_workspace_bytes<T>(Exec(), rows, m_config.hidden_size),
+                   head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
+}
+
+template <class Exec, Scalar T>
+std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
+  const std::int64_t heads = m_config.num_attention_heads;
+  const auto [batch, seq] = sequences();
+  if (m_options.attention == AttentionAlgorithm::standard)
+    return standard_attention_backward_workspace_bytes<T>(Exec(), batch, heads, seq, seq);
+  const AttentionShape shape{
+      dtype_of<T>, batch, seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim, m_config.head_dim};
+  return attention_backward_workspace_bytes(Exec(), shape, Impl::attention_options(m_config, m_options));
+}
+
+// The maps with their adapters. In backward they share one array for the gradients of xa.
+template <class Exec, Scalar T>
+typename DecoderLayer<Exec, T>::template Map<3> DecoderLayer<Exec, T>::qkv_map() const {
+  return map(m_weight.qkv, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa);
+}
+template <class Exec, Scalar T>
+typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::out_map() const {
+  return map(m_weight.out, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa);
+}
+template <class Exec, Scalar T>
+typename DecoderLayer<Exec, T>::template Map<2> DecoderLayer<Exec, T>::gate_up_map() const {
+  return map(m_weight.gate_up, m_gradient.gate_up, m_adapter.gate_up, m_adapter_gradient.gate_up, m_gate_up_xa);
+}
+template <class Exec, Scalar T>
+typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::down_map() const {
+  return map(m_weight.down, m_gradient.down, m_adapter.down, m_adapter_gradient.down, m_down_xa);
+}
+
+template <class Exec, Scalar T>
+template <std::size_t count>
+typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
+    const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
+    const AdapterMatrices<memory_space, T, count>& adapter,
+    const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa) const {
+  const Matrix dxa = trains()
+                         ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
+                         : Matrix();
+  return {adapts(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace};
+}
+
+}  // namespace kformer

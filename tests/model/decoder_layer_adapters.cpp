@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+#include <cstring>
+#include <set>
+
+#include "kformer/model/decoder_layer.hpp"
+#include "model/booked_memory.hpp"
+#include "model/layer_run.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+struct Case {
+  const char* name;
+  LlamaConfig config;
+  LayerShape shape;
+  LoraConfig lora;
+};
+
+LlamaConfig small_config() {
+  return {.hidden_size = 56,
+          .intermediate_size = 75,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8};
+}
+
+/// The same adapter on some projections.
+LoraConfig lora_on(std::initializer_list<Projection> targets, LoraTarget target) {
+  LoraConfig lora;
+  for (const Projection p : targets) lora[p] = target;
+  return lora;
+}
+
+std::vector<Case> cases() {
+  LlamaConfig biased = small_config(), normed = small_config();
+  biased.attention_bias = true;
+  normed.qk_norm = true;
+  LoraConfig different = LoraConfig::all(3, 5);
+  different[Projection::q] = {.rank = 7, .alpha = 2};
+  different[Projection::v] = {.rank = 1, .alpha = 30};
+  different[Projection::down] = {.rank = 0, .alpha = 4};
+  different.rank_stabilized = true;
+  return {
+      {"all projections", small_config(), {3, 7}, LoraConfig::all(4, 8)},
+      {"queries and values", small_config(), {1, 33}, lora_on({Projection::q, Projection::v}, {5, 10})},
+      {"keys, biases", biased, {2, 7}, lora_on({Projection::k}, {2, 3})},
+      {"all, biases", biased, {2, 7}, LoraConfig::all(8, 16)},
+      {"all, norms of heads", normed, {2, 7}, LoraConfig::all(2, 4)},
+      {"behind attention", small_config(), {6, 1}, lora_on({Projection::o}, {3, 3})},
+      {"gate", small_config(), {1, 40}, lora_on({Projection::gate}, {16, 16})},
+      {"up and down", small_config(), {1, 40}, lora_on({Projection::up, Projection::down}, {2, 1})},
+      {"other ranks, rank-stabilised", small_config(), {2, 7}, different},
+  };
+}
+
+constexpr AttentionAlgorithm algorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::flash};
+constexpr Recompute policies[] = {Recompute::none, Recompute::pointwise, Recompute::layer};
+
+/// s of the adapter of a map such as "self_attn.q_proj".
+double scale_of(const LoraConfig& lora, const std::string& map) {
+  for (std::size_t i = 0; i < lora.targets.size(); ++i)
+    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
+  return 0;
+}
+
+/// Equal but for the order of sums in double.
+void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < expected.values().size(); ++i) {
+    error = std::max(error, std::abs(found.values()[i] - expected.values()[i]));
+    size = std::max(size, std::abs(expected.values()[i]));
+  }
+  BOOST_TEST(error <= 1e-12 * size, what << ": " << error << " of " << size);
+  BOOST_TEST(size > 0);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(decoder_layer_adapters)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
+  for (const Case& c : cases()) {
+    const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 3, c.lora).template rounded<T>();
+    const auto expected = inputs.template reference<naive_t<T>, T>();
+    for (const AttentionAlgorithm algorithm : algorithms)
+      BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm)) {
+        LayerUnderTest<T> run(inputs, algorithm);
+        run.forward();
+        run.backward();
+        check_close("y", run.y(), expected.y);
+        check_close("dx", run.dx(), expected.dx);
+        for (const Parameter& p : run.layer().adapters())
+          check_close<compute_t<T>>(p.name, run.template gradient<oracle_t<T>>(p),
+                                    expected.gradients.at(p.name));
+        BOOST_TEST(run.guards_intact());
+      }
+  }
+}
+
+// dA = s Bᵀ dW and dB = s dW Aᵀ, with dW the gradient of the dense layer whose weights are W + s B A.
+BOOST_AUTO_TEST_CASE(gradients_are_those_of_the_merged_layer) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 4, c.lora);
+      LayerInputs merged = LayerInputs::random(c.config, c.shape, 4);
+      merged.x = inputs.x, merged.dy = inputs.dy;
+      for (auto& [name, w] : merged.weights) {
+        w = inputs.weights.at(name);
+        const std::string map = name.substr(0, name.rfind('.'));
+        if (!name.ends_with(".weight") || !inputs.weights.contains(map + ".lora_A.weight")) continue;
+        const auto &a = inputs.weights.at(map + ".lora_A.weight"),
+                   &b = inputs.weights.at(map + ".lora_B.weight");
+        const double scale = scale_of(c.lora, map);
+        for (std::int64_t o = 0; o < w.extent(0); ++o)
+          for (std::int64_t i = 0; i < w.extent(1); ++i)
+            for (std::int64_t k = 0; k < a.extent(0); ++k) w(o, i) += scale * b(o, k) * a(k, i);
+      }
+      LayerUnderTest<double> run(inputs, AttentionAlgorithm::flash), dense(merged, AttentionAlgorithm::flash);
+      for (auto* layer : {&run, &dense}) layer->forward(), layer->backward();
+      check_equal("y", run.y().read<double>(), dense.y().read<double>());
+      check_equal("dx", run.dx().read<double>(), dense.dx().read<double>());
+      NamedTensors<double> dw;
+      for (const Parameter& p : dense.layer().parameters()) dw[p.name] = dense.gradient<double>(p);
+      for (const Parameter& p : run.layer().adapters()) {
+        const std::string map = p.name.substr(0, p.name.find(".lora_"));
+        const auto &a = inputs.weights.at(map + ".lora_A.weight"),
+                   &b = inputs.weights.at(map + ".lora_B.weight");
+        const auto& d = dw.at(map + ".weight");
+        const double scale = scale_of(c.lora, map);
+        const auto found = run.gradient<double>(p);
+        HostTensor<double> expected({found.extent(0), found.extent(1)});
+        for (std::int64_t o = 0; o < d.extent(0); ++o)
+          for (std::int64_t i = 0; i < d.extent(1); ++i)
+            for (std::int64_t k = 0; k < a.extent(0); ++k)
+              if (p.name.ends_with("lora_A.weight"))
+                expected(k, i) += scale * b(o, k) * d(o, i);
+              else
+                expected(o, k) += scale * d(o, i) * a(k, i);
+        check_equal(p.name, found, expected);
+      }
+    }
+}
+
+// B = 0, as training starts.
+BOOST_AUTO_TEST_CASE_TEMPLATE(an_adapter_of_zeros_changes_nothing, T, Scalars) {
+  LayerInputs inputs = LayerInputs::random(small_config(), {2, 9}, 5, LoraConfig::all(4, 8));
+  for (auto& [name, w] : inputs.weights)
+    if (name.ends_with("lora_B.weight")) w = HostTensor<double>({w.extent(0), w.extent(1)});
+  LayerInputs plain = LayerInputs::random(small_config(), {2, 9}, 5);
+  plain.x = inputs.x, plain.dy = inputs.dy;
+  for (auto& [name, w] : plain.weights) w = inputs.weights.at(name);
+  LayerUnderTest<T> adapted(inputs, AttentionAlgorithm::flash), base(plain, AttentionAlgorithm::flash);
+  for (auto* layer : {&adapted, &base}) layer->forward(), layer->backward();
+  const auto expected = plain.template rounded<T>().template reference<naive_t<T>, T>();
+  check_close("y", adapted.y(), expected.y);
+  check_close("dx", adapted.dx(), expected.dx);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(recomputation_gives_the_same_bits, T, Scalars) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 6, c.lora);
+      std::map<Recompute, std::vector<std::vector<unsigned char>>> bits;
+      for (const Recompute policy : policies) {
+        const auto ledger = Ledger::create();
+        const LayerOptions options{.recompute = policy, .lora = c.lora};
+        // Another layer runs in between, on the memory that both share.
+        DecoderLayer<Exec, T> first(c.config, c.shape, options, *ledger),
+            second(c.config, c.shape, options, *ledger, &first);
+        const std::int64_t rows = c.shape.rows(), hidden = c.config.hidden_size;
+        std::vector<TestTensor<Exec, T>> t;
+        for (int i = 0; i < 5; ++i) t.emplace_back(std::vector{rows, hidden});
+        const auto write = [](TestTensor<Exec, T>& to, const HostTensor<double>& from) {
+          to.fill([&](std::size_t i) { return static_cast<compute_t<T>>(from.values()[i]); });
+        };
+        write(t[0], inputs.x), write(t[3], inputs.dy);
+        for (auto* layer : {&first, &second}) {
+          for (const auto& all : {layer->parameters(), layer->adapters()})
+            for (const Parameter& p : all) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+          layer->prepare(Exec());
+        }
+        const auto view = [&](int i) { return t[static_cast<std::size_t>(i)].template view<2>(); };
+        first.forward(Exec(), view(0), view(1));
+        second.forward(Exec(), view(1), view(2));
+        second.backward(Exec(), view(1), view(3), view(4));
+        first.backward(Exec(), view(0), view(4), view(3));
+        Exec().fence("kformer::Testing::adapters");
+        bits[policy] = {t[2].bits(), t[3].bits()};
+        for (auto* layer : {&first, &second})
+          for (const Parameter& p : layer->adapters()) {
+            const auto g = read_gradient<double, compute_t<T>>(p).values();
+            const auto* bytes = reinterpret_cast<const unsigned char*>(g.data());
+            bits[policy].emplace_back(bytes, bytes + g.size() * sizeof(double));
+          }
+      }
+      BOOST_TEST((bits[Recompute::none] == bits[Recompute::pointwise]));
+      BOOST_TEST((bits[Recompute::none] == bits[Recompute::layer]));
+    }
+}
+
+// Frozen weights have no gradients: what is booked is the adapters', to the byte.
+BOOST_AUTO_TEST_CASE_TEMPLATE(frozen_weights_have_no_gradients, T, Scalars) {
+  using C = compute_t<T>;
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 7, c.lora);
+      LayerUnderTest<T> run(inputs, AttentionAlgorithm::flash);
+      run.forward();
+      run.backward();
+      std::set<std::string> names;
+      for (const Parameter& p : run.layer().parameters()) BOOST_TEST(!p.gradient.present(), p.name);
+      MemoryLayout weights, gradients;
+      for (const auto& [name, t] : inputs.weights)
+        if (name.find("lora_") != name.npos) names.insert(name);
+      for (const Parameter& p : run.layer().adapters()) {
+        BOOST_TEST(names.erase(p.name) == 1u, p.name);
+        BOOST_TEST(p.gradient.same_extents(p.weight));
+      }
+      BOOST_TEST(names.empty());
+      // Arrays start at multiples of 64 bytes; A of neighbours is one.
+      std::size_t least = 0;
+      for (const Parameter& p : run.layer().adapters()) least += static_cast<std::size_t>(p.weight.size());
+      const std::size_t booked = run.ledger().peak(MemoryClass::gradients);
+      BOOST_TEST(booked >= least * sizeof(C));
+      BOOST_TEST(booked <= least * sizeof(C) + 11 * 64);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_that_of_the_forecast) {
+  for (const Case& c : cases())
+    check_booked_memory([&](const std::shared_ptr<Ledger>& ledger) {
+      for (const Recompute policy : policies)
+        DecoderLayer<Exec, float>(c.config, c.shape, {.recompute = policy, .lora = c.lora}, *ledger);
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
