@@ -24,6 +24,7 @@ std::vector<PublicFunction> every_public_function(const Extents& extents = {}) {
   add_rms_norm<T>(table, extents);
   add_rope<T>(table, extents);
   add_linear<T>(table, extents);
+  add_lora<T>(table, extents);
   add_swiglu<T>(table, extents);
   add_swiglu_mlp<T>(table, extents);
   add_standard_attention<T>(table, extents);

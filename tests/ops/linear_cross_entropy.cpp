@@ -162,6 +162,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(dx_may_be_x, T, Scalars) {
   BOOST_TEST((t.dweight.bits() == apart.dweight.bits()));
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_frozen_weight_changes_no_bit_of_dx, T, Scalars) {
+  for (const Shape s : shapes) {
+    const Tensors<T> t(s, {.chunk_rows = 7});
+    Tensors<T> frozen(s, {.chunk_rows = 7});
+    frozen.dweight = TestTensor<Exec, compute_t<T>>({0, s.hidden});
+    t.run();
+    frozen.run();
+    BOOST_TEST((frozen.dx.bits() == t.dx.bits()));
+    BOOST_TEST((frozen.loss.bits() == t.loss.bits()));
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(one_chunk_is_the_unfused_form, T, Scalars) {
   const Tensors<T> fused({40, 24, 33}, {.chunk_rows = 40}), t({40, 24, 33});
   fused.run();

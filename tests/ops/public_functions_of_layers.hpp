@@ -5,6 +5,7 @@
 #include "kformer/ops/attention_functors.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/lora.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/standard_attention.hpp"
@@ -116,6 +117,29 @@ void add_linear(std::vector<PublicFunction>& table, const Extents& e) {
       "linear_backward", [=](const auto&... exec) { linear_backward(exec..., x, weight, y, dx, dweight); }));
   table.push_back(row<Impl::LinearBackwardBias>(
       "linear_backward_bias", [=](const auto&... exec) { linear_backward_bias(exec..., y, dbias); }));
+}
+
+template <class T>
+void add_lora(std::vector<PublicFunction>& table, const Extents& e) {
+  const Matrix<T> x("x", e.rows, e.in), weight("weight", e.out, e.in), y("y", e.rows, e.out),
+      residual("residual", e.rows, e.out), a("a", 3, e.in), xa("xa", e.rows, 3), dx("dx", e.rows, e.in);
+  const Vector<T> bias("bias", e.out);
+  const std::array parts{LoraPart{Matrix<T>("b", e.out, 3)}};
+  const LoraForwardOperands forward{.x = x, .weight = weight, .a = a, .parts = parts, .xa = xa, .y = y};
+  table.push_back(
+      row<Impl::LoraForward>("lora_forward", [=](const auto&... exec) { lora_forward(exec..., forward); }));
+  const LoraBiasForwardOperands biased{
+      .x = x, .weight = weight, .bias = bias, .a = a, .parts = parts, .xa = xa, .y = y};
+  table.push_back(row<Impl::LoraForward>("lora_bias_forward",
+                                         [=](const auto&... exec) { lora_bias_forward(exec..., biased); }));
+  const LoraResidualForwardOperands added{
+      .x = x, .weight = weight, .residual = residual, .a = a, .parts = parts, .xa = xa, .y = y};
+  table.push_back(row<Impl::LoraForward>(
+      "lora_residual_forward", [=](const auto&... exec) { lora_residual_forward(exec..., added); }));
+  const LoraBackwardInputOperands backward{
+      .weight = weight, .a = a, .parts = parts, .dy = y, .dxa = xa, .dx = dx};
+  table.push_back(row<Impl::LoraBackwardInput>(
+      "lora_backward_input", [=](const auto&... exec) { lora_backward_input(exec..., backward); }));
 }
 
 template <class T>

@@ -97,6 +97,12 @@ void test_backward(RowShape shape, bool fused, Rows rows, Test test) {
     check_close("dx", t.dx, naive.dx);
     check_close("dweight", t.dweight, naive.dweight);
   });
+  // The weight may be frozen.
+  Impl::RmsNormBackward frozen = t.backward_problem();
+  frozen.dweight.extent[0] = 0;
+  frozen.dweight.data = nullptr;
+  frozen.check();
+  test(frozen, std::vector<Output*>{&t.dx}, [&](const std::string&) { check_close("dx", t.dx, naive.dx); });
 }
 
 /// Rows times 2^exponent, whose squares leave the range of the type of arithmetic.
