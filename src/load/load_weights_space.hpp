@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "io/atomic_file.hpp"
 #include "kformer/core/operands.hpp"
 #include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
@@ -92,7 +93,7 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   SafetensorsWriter file;
   // Older releases of transformers refuse a file without it.
   file.metadata("format", "pt");
-  for (const auto& [name, weight, gradient] : parameters) {
+  for (const auto& [name, weight, gradient, factor] : parameters) {
     const void* data = weight.data;
     Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
     if constexpr (!Impl::host_reaches<typename Exec::memory_space>) {
@@ -104,6 +105,27 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   }
   exec.fence("kformer::save_weights");
   file.write(path);
+}
+
+template <class Exec>
+void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<const Parameter> adapters,
+                  Ledger& ledger) {
+  for (const Parameter& p : adapters) {
+    const CheckpointTensor tensor = adapter.at(p.name);
+    Impl::require_shape({p.name, p.weight, {}}, tensor);
+    load_dense(exec, tensor, p.weight, {}, ledger);
+  }
+}
+
+template <class Exec>
+void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
+                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger) {
+  std::vector<Parameter> named(adapters.begin(), adapters.end());
+  for (Parameter& p : named) p.name = adapter_prefix + p.name;
+  save_weights(exec, std::span<const Parameter>(named), folder / adapter_weights_name, ledger);
+  const std::string config = adapter_config_json(lora, description);
+  const auto bytes = std::as_bytes(std::span(config));
+  Impl::replace_file(folder / adapter_config_name, std::span(&bytes, 1));
 }
 
 }  // namespace kformer

@@ -37,7 +37,8 @@ std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::adapters() const {
   m_guard.require("DecoderLayer", "adapters");
-  return adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr);
+  return adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr,
+                            m_options.lora.learning_rate_ratio);
 }
 
 template <class Exec, Scalar T>

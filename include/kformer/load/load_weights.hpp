@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/model/llama_model.hpp"
@@ -87,5 +88,28 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exe
 template <class Exec>
 void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
                   Ledger& ledger);
+
+/// Reads an adapter into a model.
+/// \param exec     the instance
+/// \param adapter  has been checked against the model: `adapter.check_against(config)`
+/// \param adapters `LlamaModel::adapters()` of a model with `adapter.lora()`
+/// \param ledger   counts transfers
+/// \throws FileError naming the tensor that is missing, has other extents, or a type that cannot be converted
+template <class Exec>
+void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<const Parameter> adapters,
+                  Ledger& ledger);
+
+/// Writes adapters in the layout of PEFT: `adapter_config.json`, and `adapter_model.safetensors` in their storage types.
+/// Each file is written completely or not at all, the configuration last.
+/// \param exec        the function waits for its work before it reads the adapters
+/// \param adapters    `LlamaModel::adapters()`
+/// \param lora        their ranks and scales
+/// \param description of the configuration
+/// \param folder      an existing folder
+/// \param ledger      counts transfers
+/// \throws FileError naming the file and the reason
+template <class Exec>
+void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
+                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger);
 
 }  // namespace kformer

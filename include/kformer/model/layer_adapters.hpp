@@ -69,9 +69,10 @@ struct LayerAdapters {
 /// The adapters of a layer with their gradients, absent where `gradients` is null:
 /// "self_attn.q_proj.lora_A.weight", (rank, in), and "self_attn.q_proj.lora_B.weight", (out, rank), and so on for
 /// each projection that has one.
+/// \param rate_ratio of the learning rate of B over that of A
 template <class MemorySpace, class T, class C>
 std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& weights,
-                                          const LayerAdapters<MemorySpace, C>* gradients) {
+                                          const LayerAdapters<MemorySpace, C>* gradients, double rate_ratio) {
   std::vector<Parameter> all;
   const auto add = [&](auto member, const auto& names) {
     const auto& w = member(weights);
@@ -83,7 +84,7 @@ std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& w
       const auto a = [=](const auto& m) { return Impl::rows_of(tensor_ref(m.a), row, rank); };
       const auto b = [=](const auto& m) { return tensor_ref(m.parts[i].b); };
       all.push_back({names[i] + std::string(".lora_A.weight"), a(w), gradient(a)});
-      all.push_back({names[i] + std::string(".lora_B.weight"), b(w), gradient(b)});
+      all.push_back({names[i] + std::string(".lora_B.weight"), b(w), gradient(b), rate_ratio});
       row += rank;
     }
   };

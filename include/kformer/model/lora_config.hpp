@@ -24,7 +24,8 @@ struct LoraTarget {
 /// The adapters of a model (LoRA: Hu et al., arXiv:2106.09685). Where there is one, it alone learns.
 struct LoraConfig {
   std::array<LoraTarget, names_of<Projection>.size()> targets{};  ///< by projection
-  bool rank_stabilized = false;  ///< rsLoRA (Kalajdzievski, arXiv:2312.03732): α/√rank in place of α/rank
+  bool rank_stabilized = false;    ///< rsLoRA (Kalajdzievski, arXiv:2312.03732): α/√rank in place of α/rank
+  double learning_rate_ratio = 1;  ///< of B over A, LoRA+ (Hayou et al., arXiv:2402.12354)
 
   /// The adapter of a projection.
   const LoraTarget& operator[](Projection p) const { return targets[static_cast<std::size_t>(p)]; }

@@ -9,9 +9,11 @@ namespace kformer {
 
 /// A weight of a model and its gradient, by the name it has in published checkpoints.
 struct Parameter {
-  std::string name;    ///< such as "self_attn.q_proj.weight"
-  TensorRef weight;    ///< (out, in) or (size), T, contiguous
-  TensorRef gradient;  ///< the same extents, compute_t<T>; absent in inference
+  std::string name;  ///< such as "self_attn.q_proj.weight"
+  TensorRef weight;  ///< (out, in) or (size), T, contiguous
+  TensorRef
+      gradient;  ///< the same extents, compute_t<T>; absent in inference, and where adapters learn in its place
+  double learning_rate_factor = 1;  ///< of its learning rate over that of the step
 };
 
 }  // namespace kformer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -118,6 +119,7 @@ class Optimizer {
   OptimizerOptions m_options;
   LossScaler<Exec, T> m_scaler;
   std::vector<AdamWParameter> m_parameters;
+  std::map<double, std::vector<AdamWParameter>> m_by_rate;  // by the factor of their learning rate
   MemoryBlock<memory_space> m_block;
   Impl::MoveGuard m_guard;
   bool m_prepared = false;
@@ -194,6 +196,13 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
   m_block = ledger.allocate<memory_space>(MemoryClass::optimizer, "Optimizer::states", layout.bytes());
   layout = {};
   place(layout);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const double factor = parameters[i].learning_rate_factor;
+    if (!(factor >= 0 && std::isfinite(factor)))
+      throw NotSupported("kformer::Optimizer: the learning_rate_factor of '" + parameters[i].name +
+                         "' must be finite and not negative, got " + std::to_string(factor));
+    m_by_rate[factor].push_back(m_parameters[i]);
+  }
   Impl::on_behalf_of("Optimizer", [&] {
     Impl::AdamW{m_parameters, tensor_ref(m_scaler.measured()), adamw_options(0)}.check();
   });
@@ -251,8 +260,10 @@ void Optimizer<Exec, T>::launch_norm(const char* function, const Exec& exec) con
 template <class Exec, Scalar T>
 void Optimizer<Exec, T>::launch_update(const char* function, const Exec& exec, double learning_rate) const {
   Region region("adamw");
-  Impl::on_behalf_of(function,
-                     [&] { adamw(exec, m_parameters, m_scaler.measured(), adamw_options(learning_rate)); });
+  Impl::on_behalf_of(function, [&] {
+    for (const auto& [factor, group] : m_by_rate)
+      adamw(exec, group, m_scaler.measured(), adamw_options(factor * learning_rate));
+  });
 }
 
 template <class Exec, Scalar T>

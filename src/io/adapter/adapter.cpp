@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/io/adapter.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+
+#include "io/adapter/config.hpp"
+#include "kformer/core/error.hpp"
+#include "kformer/core/stored_type.hpp"
+
+namespace kformer {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The projection whose matrix a tensor is, if it is one of an adapter.
+std::optional<Projection> projection_of(const std::string& name) {
+  for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
+    const auto p = static_cast<Projection>(i);
+    for (const char* matrix : {".lora_A.weight", ".lora_B.weight"})
+      if (name.ends_with("." + Impl::module_of(p) + matrix)) return p;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<std::size_t>> adapter_tensor_shapes(const LlamaConfig& model,
+                                                                      const LoraConfig& lora) {
+  const std::int64_t q = model.attention_size(), kv = model.num_key_value_heads * model.head_dim;
+  const std::int64_t hidden = model.hidden_size, inner = model.intermediate_size;
+  const std::int64_t out[] = {q, kv, kv, hidden, inner, inner, hidden};
+  const std::int64_t in[] = {hidden, hidden, hidden, q, hidden, hidden, inner};
+  std::map<std::string, std::vector<std::size_t>> shapes;
+  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l)
+    for (std::size_t i = 0; i < lora.targets.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(lora.targets[i].rank);
+      if (rank == 0) continue;
+      const std::string name =
+          fmt::format("model.layers.{}.{}", l, Impl::module_of(static_cast<Projection>(i)));
+      shapes[name + ".lora_A.weight"] = {rank, static_cast<std::size_t>(in[i])};
+      shapes[name + ".lora_B.weight"] = {static_cast<std::size_t>(out[i]), rank};
+    }
+  return shapes;
+}
+
+AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
+  const Impl::AdapterConfig config = Impl::read_adapter_config(folder / adapter_config_name);
+  AdapterCheckpoint all;
+  all.m_path = folder / adapter_weights_name;
+  const SafetensorsFile& file = all.m_file.emplace_back(SafetensorsFile::open(all.m_path));
+  all.m_description = config.description;
+  all.m_lora.rank_stabilized = config.rank_stabilized;
+  for (const std::string& name : file.names()) {
+    const auto p = projection_of(name);
+    if (!p || !name.starts_with(std::string(adapter_prefix) + "model.layers."))
+      throw FileError(fmt::format("'{}': tensor '{}' is no matrix A or B of a linear map in a layer",
+                                  all.m_path.string(), name));
+    const TensorEntry& entry = file.at(name);
+    const auto rank = static_cast<std::size_t>(config.rank_of(*p));
+    const bool is_a = name.ends_with(".lora_A.weight");
+    if (entry.shape.size() != 2 || entry.shape[is_a ? 0 : 1] != rank)
+      throw FileError(fmt::format("'{}': tensor '{}' has the extents {}, but {} says that its rank is {}",
+                                  all.m_path.string(), name, entry.shape, adapter_config_name, rank));
+    all.m_lora[*p] = {config.rank_of(*p), config.alpha_of(*p)};
+  }
+  if (!all.m_lora.any()) throw FileError(fmt::format("'{}' has no tensors", all.m_path.string()));
+  return all;
+}
+
+void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
+  auto missing = adapter_tensor_shapes(model, m_lora);
+  for (const std::string& stored : m_file[0].names()) {
+    const auto found = missing.find(stored.substr(std::string(adapter_prefix).size()));
+    const auto& shape = m_file[0].at(stored).shape;
+    if (found == missing.end())
+      throw FileError(fmt::format("'{}': tensor '{}' belongs to no layer of the model, which has {}",
+                                  m_path.string(), stored, model.num_hidden_layers));
+    if (found->second != shape)
+      throw FileError(
+          fmt::format("'{}': tensor '{}' has the extents {}, expected {}: the adapter belongs to "
+                      "another model",
+                      m_path.string(), stored, shape, found->second));
+    missing.erase(found);
+  }
+  if (!missing.empty())
+    throw FileError(
+        fmt::format("'{}': tensor '{}{}' is missing; a linear map has an adapter in every layer or in none",
+                    m_path.string(), adapter_prefix, missing.begin()->first));
+}
+
+CheckpointTensor AdapterCheckpoint::at(const std::string& name) const {
+  const TensorEntry& entry = m_file[0].at(adapter_prefix + name);
+  return {stored_type_named(entry.dtype), entry.shape, entry.bytes};
+}
+
+}  // namespace kformer

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "kformer/io/adapter.hpp"
+
+/// \file
+/// `adapter_config.json`.
+
+namespace kformer::Impl {
+
+/// The name of a linear map in its layer, such as "self_attn.q_proj".
+std::string module_of(Projection p);
+
+/// What it says of ranks and scales, before the tensors show which projections have adapters.
+struct AdapterConfig {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  bool rank_stabilized = false;
+  std::map<Projection, std::int64_t> ranks;  ///< of projections that have another one
+  std::map<Projection, double> alphas;       ///< likewise
+  AdapterDescription description;
+
+  std::int64_t rank_of(Projection p) const;
+  double alpha_of(Projection p) const;
+};
+
+/// \throws FileError naming the file and the key
+AdapterConfig read_adapter_config(const std::filesystem::path& path);
+
+}  // namespace kformer::Impl

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+// Adapters in the layout of PEFT: into models, in training, and back.
+#include "kformer/io/adapter.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "io/scratch_directory.hpp"
+#include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
+#include "kformer/train/trainer.hpp"
+#include "support/errors.hpp"
+#include "support/test_tensor.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Exec = KFORMER_TEST_SPACE;
+using nlohmann::json;
+
+constexpr std::int64_t batch = 2, tokens = 12, steps = 20;
+
+fs::path inputs() { return KFORMER_INPUTS; }
+// By scripts/make_adapter_case.
+fs::path adapter_case() { return inputs().parent_path() / "tests/data/adapter_case"; }
+
+struct Expected {
+  SafetensorsFile file = SafetensorsFile::open(adapter_case() / "expected.safetensors");
+  std::vector<double> ids = file.read_f64("ids"), logits = file.read_f64("logits"),
+                      losses = file.read_f64("losses");
+
+  /// The sequences of a step; a target is the next token.
+  std::vector<TokenSequence> sequences(std::int64_t step) const {
+    std::vector<TokenSequence> all;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      const auto first = ids.begin() + (step % 4 * batch + b) * tokens;
+      TokenSequence& s = all.emplace_back();
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        s.ids.push_back(static_cast<std::int32_t>(first[t]));
+        s.targets.push_back(t + 1 < tokens ? static_cast<std::int32_t>(first[t + 1]) : -100);
+      }
+      s.starts = {0};
+    }
+    return all;
+  }
+};
+
+Checkpoint base() {
+  Checkpoint checkpoint = Checkpoint::open(inputs() / "tiny-llama");
+  checkpoint.check_against(checkpoint.model());
+  return checkpoint;
+}
+
+/// A trainer that continues from the adapter of the case.
+struct Training {
+  std::shared_ptr<Ledger> ledger = Ledger::create();
+  AdapterCheckpoint adapter = AdapterCheckpoint::open(adapter_case());
+  LoraConfig lora = adapter.lora();
+  Trainer<Exec, double> trainer;
+
+  Training()
+      : trainer(llama_config(base().model()),
+                {.shape = {batch, tokens},
+                 .layer = {.lora = with_ratio(lora)},
+                 .optimizer = {.weight_decay = 0.1},
+                 .schedule = {.learning_rate = 1e-3}},
+                *ledger) {
+    load_weights(Exec(), base(), trainer.model(), *ledger);
+    adapter.check_against(trainer.model().config());
+    const auto adapters = trainer.model().adapters();
+    load_adapter(Exec(), adapter, std::span(adapters), *ledger);
+    trainer.prepare(Exec());
+  }
+  static LoraConfig with_ratio(LoraConfig lora) {
+    lora.learning_rate_ratio = 4;
+    return lora;
+  }
+};
+
+/// The elements of an array in memory of the space.
+std::vector<double> values_of(const TensorRef& array) {
+  std::vector<double> values(static_cast<std::size_t>(array.size()));
+  const Kokkos::View<const double*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> there(
+      static_cast<const double*>(array.data), values.size());
+  Kokkos::deep_copy(Kokkos::View<double*, Kokkos::HostSpace>(values.data(), values.size()), there);
+  return values;
+}
+
+void check_near(const std::string& what, const std::vector<double>& found,
+                const std::vector<double>& expected) {
+  BOOST_REQUIRE(found.size() == expected.size());
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    error = std::max(error, std::abs(found[i] - expected[i]));
+    size = std::max(size, std::abs(expected[i]));
+  }
+  BOOST_TEST(error <= 1e-10 * size, what << ": " << error << " of " << size);
+}
+
+struct Fixture {
+  ScratchDirectory directory;
+  fs::path folder = directory / "adapter";
+  Fixture() { fs::copy(adapter_case(), folder); }
+
+  json config() const { return json::parse(std::ifstream(folder / "adapter_config.json")); }
+  void write_config(const json& config) const { std::ofstream(folder / "adapter_config.json") << config; }
+  /// With a key of the configuration changed.
+  void check_refused(const char* key, const json& value, const std::string& sentence) const {
+    json changed = config();
+    changed[key] = value;
+    write_config(changed);
+    check_error<FileError>([&] { AdapterCheckpoint::open(folder); },
+                           "'" + (folder / "adapter_config.json").string() + "': " + sentence);
+    fs::copy(adapter_case(), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(adapter, Fixture)
+
+BOOST_AUTO_TEST_CASE(configuration_is_read) {
+  const auto adapter = AdapterCheckpoint::open(folder);
+  LoraConfig expected = LoraConfig::all(2, 3);
+  expected.rank_stabilized = true;
+  expected[Projection::q].alpha = 5;
+  expected[Projection::v].alpha = 1;
+  expected[Projection::down].rank = 3;
+  BOOST_TEST((adapter.lora() == expected));
+  BOOST_TEST(adapter.description().base_model == "inputs/tiny-llama");
+  BOOST_TEST(adapter.lora().scale(Projection::q) == 5 / std::sqrt(2.0));
+}
+
+BOOST_AUTO_TEST_CASE(logits_are_those_of_peft) {
+  Training training;
+  const Expected expected;
+  training.trainer.forward(Exec(), expected.sequences(0));
+  const std::int64_t words = training.trainer.model().config().vocab_size;
+  std::vector<double> found;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const TestTensor<Exec, double> logits({1, words}, Rows::packed);
+    training.trainer.model().logits(Exec(), b * tokens + tokens - 1, logits.view<2>());
+    Exec().fence("kformer::Testing::adapter");
+    const auto values = logits.read<double>().values();
+    found.insert(found.end(), values.begin(), values.end());
+  }
+  check_near("logits", found, expected.logits);
+}
+
+BOOST_AUTO_TEST_CASE(twenty_steps_are_those_of_peft) {
+  Training training;
+  const Expected expected;
+  std::vector<double> losses;
+  for (std::int64_t step = 0; step < steps; ++step)
+    losses.push_back(training.trainer.step(Exec(), expected.sequences(step)).loss);
+  check_near("losses", losses, expected.losses);
+  int compared = 0;
+  for (const Parameter& p : training.trainer.model().adapters())
+    if (expected.file.find("trained." + p.name) != nullptr) {
+      check_near(p.name, values_of(p.weight), expected.file.read_f64("trained." + p.name));
+      ++compared;
+    }
+  BOOST_TEST(compared == 4);
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {
+  Training training;
+  const auto adapters = training.trainer.model().adapters();
+  const fs::path copy = directory / "copy";
+  fs::create_directory(copy);
+  save_adapter(Exec(), std::span(adapters), training.lora, {.base_model = "a \"base\"", .dropout = 0.25}, copy,
+               *training.ledger);
+  const auto read = AdapterCheckpoint::open(copy);
+  BOOST_TEST((read.lora() == training.lora));
+  BOOST_TEST(read.description().base_model == "a \"base\"");
+  BOOST_TEST(read.description().dropout == 0.25);
+  read.check_against(training.trainer.model().config());
+  for (const Parameter& p : adapters) {
+    const auto a = read.at(p.name).bytes, b = training.adapter.at(p.name).bytes;
+    BOOST_TEST(std::equal(a.begin(), a.end(), b.begin(), b.end()), p.name);
+  }
+}
+
+// What PEFT allows and Kformer does not compute must not be read as something else.
+BOOST_AUTO_TEST_CASE(other_adapters_are_refused) {
+  check_refused("peft_type", "IA3", "peft_type must be \"LORA\", got \"IA3\"");
+  check_refused("use_dora", true, "use_dora is not supported; only false is");
+  check_refused("fan_in_fan_out", true, "fan_in_fan_out is not supported; only false is");
+  check_refused("bias", "all", "bias must be \"none\": the biases of the model stay as they are, got \"all\"");
+  const std::string elsewhere = " is not supported: adapters are those of linear maps in every layer";
+  check_refused("modules_to_save", {"lm_head"}, "modules_to_save" + elsewhere);
+  check_refused("layers_to_transform", {1}, "layers_to_transform" + elsewhere);
+  check_refused("r", 0, "r must be an integer from 1 to 1048576, got 0");
+  check_refused("r", "two", "r must be an integer from 1 to 1048576, got \"two\"");
+  check_refused("lora_alpha", nullptr, "lora_alpha must be a number, got null");
+  check_refused("lora_dropout", 1, "lora_dropout must be in [0, 1), got 1");
+  check_refused("use_rslora", 1, "use_rslora must be true or false, got 1");
+  check_refused("rank_pattern", {3}, "rank_pattern must be an object, got [3]");
+  check_refused("rank_pattern", {{"down_proj", -3}},
+                "rank_pattern of down_proj must be an integer from 1 to 1048576, got -3");
+  check_refused(
+      "alpha_pattern", {{"layers.0.self_attn.q_proj", 3}},
+      "alpha_pattern has the key \"layers.0.self_attn.q_proj\"; expected linear maps of every layer, each "
+      "once, such as \"q_proj\"");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_are_no_adapter_are_refused) {
+  const std::string config = "'" + (folder / "adapter_config.json").string() + "': ";
+  for (const auto& [text, reason] :
+       {std::pair<std::string, std::string>("{", "it is not JSON"),
+        {"[]", "it is not a JSON object"},
+        {std::string(40, '[') + std::string(40, ']'), "it is nested too deeply"}}) {
+    std::ofstream(folder / "adapter_config.json") << text;
+    check_error<FileError>([&] { AdapterCheckpoint::open(folder); }, config + reason);
+  }
+  BOOST_CHECK_THROW(AdapterCheckpoint::open(directory / "nothing"), FileError);
+}
+
+BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
+  const LlamaConfig model = llama_config(base().model());
+  const std::string file = "'" + (folder / "adapter_model.safetensors").string() + "': tensor '";
+  json changed = config();
+  changed["r"] = 4;
+  write_config(changed);
+  check_error<FileError>(
+      [&] { AdapterCheckpoint::open(folder); },
+      file +
+          "base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight' has the extents [2, 48], "
+          "but adapter_config.json says that its rank is 4");
+  write_config(json::parse(std::ifstream(adapter_case() / "adapter_config.json")));
+
+  LlamaConfig other = model;
+  other.intermediate_size = 64;
+  check_error<FileError>([&] { AdapterCheckpoint::open(folder).check_against(other); },
+                         file +
+                             "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight' has the extents [3, "
+                             "128], expected [3, 64]: the adapter belongs to another model");
+  other = model;
+  other.num_hidden_layers = 1;
+  check_error<FileError>(
+      [&] { AdapterCheckpoint::open(folder).check_against(other); },
+      file +
+          "base_model.model.model.layers.1.mlp.down_proj.lora_A.weight' belongs to no layer of "
+          "the model, which has 1");
+  other.num_hidden_layers = 3;
+  check_error<FileError>(
+      [&] { AdapterCheckpoint::open(folder).check_against(other); },
+      file +
+          "base_model.model.model.layers.2.mlp.down_proj.lora_A.weight' is missing; a linear map "
+          "has an adapter in every layer or in none");
+
+  const std::vector<double> numbers(96);
+  SafetensorsWriter writer;
+  writer.add("base_model.model.lm_head.lora_A.weight", "F64", {2, 48}, numbers.data());
+  writer.write(folder / "adapter_model.safetensors");
+  check_error<FileError>(
+      [&] { AdapterCheckpoint::open(folder); },
+      file + "base_model.model.lm_head.lora_A.weight' is no matrix A or B of a linear map in a layer");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
