@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "decks/train/train_deck.hpp"
+#include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/load/training_checkpoint.hpp"
 #include "kformer/memory/ledger.hpp"
@@ -38,6 +39,10 @@ class Learner {
   virtual void load(const Checkpoint& checkpoint) = 0;
   /// Makes the first weights, a function of the table alone; `prepare` follows.
   virtual void initialise(const InitTable& init) = 0;
+  /// Reads the first adapters; `prepare` follows.
+  virtual void load(const AdapterCheckpoint& adapter) = 0;
+  /// Makes the first adapters, functions of the seed alone: A normal with variance 1/(3·in), B = 0; `prepare` follows.
+  virtual void initialise_adapters(std::int64_t seed) = 0;
   /// Starts at step 0.
   virtual void prepare() = 0;
   /// As `Trainer::step`.
@@ -56,8 +61,10 @@ class Learner {
   virtual void finish_checkpoints() = 0;
   /// Continues from a checkpoint, after `prepare`.
   virtual void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) = 0;
-  /// Writes the weights under their published names.
+  /// Writes the weights under their published names. Adapters are merged into them, and start again from B = 0.
   virtual void save_weights(const std::filesystem::path& path) = 0;
+  /// Writes the adapters, as `kformer::save_adapter`.
+  virtual void save_adapter(const std::filesystem::path& folder, const AdapterDescription& description) = 0;
 };
 
 /// A learner on the space of that name; all memory is booked in `ledger`.

@@ -62,6 +62,21 @@ class LearnerOn final : public Learner {
     }
   }
 
+  void load(const AdapterCheckpoint& adapter) override {
+    const auto adapters = m_trainer.model().adapters();
+    load_adapter(m_exec, adapter, std::span<const Parameter>(adapters), *m_ledger);
+  }
+
+  void initialise_adapters(std::int64_t seed) override {
+    for (const Parameter& p : m_trainer.model().adapters()) {
+      // The deviation of PEFT's first A, uniform within 1/√in.
+      const bool zero = p.name.ends_with(".lora_B.weight");
+      const double deviation = zero ? 0 : 1 / std::sqrt(3 * static_cast<double>(p.weight.extent[1]));
+      measure::fill_normal(m_exec, static_cast<T*>(p.weight.data), p.weight.size(),
+                           measure::mix(static_cast<std::uint64_t>(seed)) + stream_of(p.name), deviation);
+    }
+  }
+
   void prepare() override {
     m_trainer.prepare(m_exec);
     m_exec.fence("kformer-train::prepare");
@@ -111,8 +126,14 @@ class LearnerOn final : public Learner {
   }
 
   void save_weights(const std::filesystem::path& path) override {
+    m_trainer.model().merge_adapters(m_exec);
     const auto parameters = m_trainer.model().parameters();
     kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
+  }
+  void save_adapter(const std::filesystem::path& folder, const AdapterDescription& description) override {
+    const auto adapters = m_trainer.model().adapters();
+    kformer::save_adapter(m_exec, std::span<const Parameter>(adapters), m_task.trainer.layer.lora, description,
+                          folder, *m_ledger);
   }
 
  private:

@@ -28,14 +28,15 @@ std::optional<TrainingCheckpoint> checkpoint_to_continue(const TrainDeck& deck) 
                                 [](const std::string& reason) { fmt::print(stderr, "warning: {}\n", reason); });
 }
 
-std::optional<ModelFolder> model_folder(const CommandLine& line, const TrainDeck& deck, bool replace) {
-  if (deck.output.model.empty()) return {};
+std::optional<ModelFolder> folder_of(const char* key, const std::string& folder, const CommandLine& line,
+                                     const TrainDeck& deck, bool replace) {
+  if (folder.empty()) return {};
   const std::filesystem::path here = std::filesystem::current_path();
   std::vector<std::pair<std::filesystem::path, std::string>> others{
       {std::filesystem::absolute(line.deck.path).parent_path(), "the folder of the deck"},
       {here, "the working directory"}};
   if (deck.checkpoint) others.emplace_back(here / deck.checkpoint->folder, "the folder of the checkpoints");
-  return ModelFolder(deck.output.model, replace, others);
+  return ModelFolder(key, folder, replace, others);
 }
 
 int run(const CommandLine& line, const TrainDeck& deck) {
@@ -46,7 +47,8 @@ int run(const CommandLine& line, const TrainDeck& deck) {
   auto checkpoint = checkpoint_to_continue(deck);
   OutputTable output = deck.output;
   output.overwrite |= checkpoint.has_value();
-  auto folder = model_folder(line, deck, output.overwrite);
+  OutputFolders folders{folder_of("model", deck.output.model, line, deck, output.overwrite),
+                        folder_of("adapter", deck.output.adapter, line, deck, output.overwrite)};
   if (line.dry_run) {
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();
@@ -54,9 +56,10 @@ int run(const CommandLine& line, const TrainDeck& deck) {
     print_training_plan(deck, space);
     return exit_ok;
   }
-  if (folder) folder->try_out();
+  for (auto* folder : {&folders.model, &folders.adapter})
+    if (*folder) (*folder)->try_out();
   Session session(line, program, "train", deck.run, output, deck.record);
-  return train(deck, space, folder ? &*folder : nullptr, std::move(checkpoint), session.file());
+  return train(deck, space, folders, std::move(checkpoint), session.file());
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 constexpr const char *staging_name = ".kformer-train.part", *config_name = "config.json",
                      *weights_name = "model.safetensors";
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& reason) {
-  throw FileError(fmt::format("output.model '{}' {}", path.string(), reason));
+[[noreturn]] void refuse(const std::string& key, const fs::path& path, const std::string& reason) {
+  throw FileError(fmt::format("output.{} '{}' {}", key, path.string(), reason));
 }
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes) {
@@ -67,20 +67,24 @@ std::string config_text(const LanguageModelTable& model, DType dtype) {
 
 }  // namespace
 
-ModelFolder::ModelFolder(fs::path path, bool replace,
-                         const std::vector<std::pair<fs::path, std::string>>& others) {
+ModelFolder::ModelFolder(std::string key, fs::path path, bool replace,
+                         const std::vector<std::pair<fs::path, std::string>>& others)
+    : m_key(std::move(key)) {
   try {
     m_path = resolved(path);
     for (const auto& [folder, name] : others)
       if (is_or_contains(m_path, folder))
-        refuse(m_path, fmt::format("is or contains {}, '{}'; name a folder of its own", name, folder.string()));
+        refuse(m_key, m_path,
+               fmt::format("is or contains {}, '{}'; name a folder of its own", name, folder.string()));
     if (!fs::exists(m_path)) return;
-    if (!fs::is_directory(m_path)) refuse(m_path, "is not a folder");
+    if (!fs::is_directory(m_path)) refuse(m_key, m_path, "is not a folder");
     if (!replace && !holds_nothing(m_path))
-      refuse(m_path,
-             "exists and is not empty; output.overwrite = true replaces a model there and leaves other files");
+      refuse(m_key, m_path,
+             fmt::format(
+                 "exists and is not empty; output.overwrite = true replaces {} {} there and leaves other files",
+                 m_key == "model" ? "a" : "an", m_key));
   } catch (const fs::filesystem_error& error) {
-    refuse(path, "cannot be written: " + error.code().message());
+    refuse(m_key, path, "cannot be written: " + error.code().message());
   }
 }
 
@@ -90,7 +94,7 @@ void ModelFolder::try_out() {
   std::error_code error, ignored;
   const bool made = !fs::exists(m_path, ignored);
   fs::create_directories(staging(), error);
-  if (error) refuse(m_path, "cannot be written: " + error.message());
+  if (error) refuse(m_key, m_path, "cannot be written: " + error.message());
   m_lock = std::make_unique<Impl::RunLock>(m_path);
   fs::remove_all(staging(), ignored);
   if (made) fs::remove(m_path, ignored);
@@ -110,10 +114,22 @@ void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType
     fs::remove_all(staging());
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(staging(), ignored);
-    refuse(m_path, "cannot be written: " + error.code().message());
+    refuse(m_key, m_path, "cannot be written: " + error.code().message());
   } catch (const FileError&) {
     fs::remove_all(staging(), ignored);
     throw;
+  }
+}
+
+void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& description) const {
+  try {
+    fs::create_directories(m_path);
+    fs::remove(m_path / adapter_config_name);
+    learner.save_adapter(m_path, description);
+    std::error_code ignored;
+    fs::remove_all(staging(), ignored);
+  } catch (const fs::filesystem_error& error) {
+    refuse(m_key, m_path, "cannot be written: " + error.code().message());
   }
 }
 

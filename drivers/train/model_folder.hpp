@@ -14,16 +14,17 @@
 
 namespace kformer::drivers {
 
-/// The folder of the trained model, in the layout of published checkpoints. Files that are not the model's stay as
+/// The folder of the trained model or adapter, in the layout of published ones. Files that are not the model's stay as
 /// they are.
 class ModelFolder {
  public:
   /// Checks that the model may be there. Writes nothing.
+  /// \param key     that names it, "model" or "adapter" of [output]
   /// \param path    the folder; it need not exist
   /// \param replace whether it may have a model, or other files, already
   /// \param others  folders that it must neither be nor contain, each with what it is called
   /// \throws FileError naming the path and the reason
-  ModelFolder(std::filesystem::path path, bool replace,
+  ModelFolder(std::string key, std::filesystem::path path, bool replace,
               const std::vector<std::pair<std::filesystem::path, std::string>>& others);
 
   /// Checks that files can be made there, before a training relies on it; removes what it made, except for folders
@@ -37,11 +38,16 @@ class ModelFolder {
   void write(Learner& learner, const LanguageModelTable& model, DType dtype,
              const TokenizerFiles& tokenizer) const;
 
+  /// Writes an adapter in PEFT's layout, each file atomically, the configuration last.
+  /// \throws FileError naming the file and the reason
+  void write_adapter(Learner& learner, const AdapterDescription& description) const;
+
   const std::filesystem::path& path() const { return m_path; }
 
  private:
   std::filesystem::path staging() const;
 
+  std::string m_key;
   std::filesystem::path m_path;
   std::unique_ptr<Impl::RunLock> m_lock;
 };

@@ -65,7 +65,7 @@ class Training {
     begin(std::move(checkpoint));
   }
 
-  int run(const ModelFolder* folder) {
+  int run(const OutputFolders& folders) {
     // Now nothing can refuse the training any more.
     for (const fs::path& file : checkpoints_of_another_run(m_deck)) fs::remove(file);
     const measure::KernelNames names;
@@ -86,15 +86,24 @@ class Training {
     const TrainingEnd end = run_training(loop, std::move(m_history));
     if (m_deck.profile.kernels && !m_profiled)
       fmt::print("note: no step was profiled: the run ended before the second one\n");
-    if (folder != nullptr && !end.stopped) {
-      folder->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
-      fmt::print("model: {}\n", folder->path().string());
-    }
+    if (!end.stopped) write(folders);
     summarise(end, names.text());
     return close(end);
   }
 
  private:
+  // The adapter first: to write the model merges it.
+  void write(const OutputFolders& folders) {
+    if (folders.adapter) {
+      folders.adapter->write_adapter(*m_learner, {.base_model = m_base});
+      fmt::print("adapter: {}\n", folders.adapter->path().string());
+    }
+    if (folders.model) {
+      folders.model->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
+      fmt::print("model: {}\n", folders.model->path().string());
+    }
+  }
+
   void measure_machine() {
     if (!m_deck.profile.machine_limits) return;
     m_machine = measure::machine_limits(m_space);
@@ -134,10 +143,16 @@ class Training {
                               measure::memory_space_of(m_space));
     m_ledger->record_timeline();
     m_learner = make_learner(m_space, m_plan.task, m_ledger);
-    if (!checkpoint && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
-    if (!checkpoint && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
+    // A checkpoint of this run has what learns: the weights, or adapters alone.
+    const bool needs_weights = !checkpoint || m_deck.adapter;
+    if (needs_weights && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
+    if (needs_weights && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
+    if (!checkpoint && m_plan.adapter) m_learner->load(*m_plan.adapter);
+    if (!checkpoint && m_deck.adapter && !m_plan.adapter) m_learner->initialise_adapters(m_deck.adapter->seed);
+    if (m_plan.checkpoint) m_base = m_plan.checkpoint->folder().string();
     // Its files are mapped, and what was read of them counts as memory of the process.
     m_plan.checkpoint.reset();
+    m_plan.adapter.reset();
     m_learner->prepare();
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();
@@ -169,7 +184,8 @@ class Training {
   ProgressScale scale() const {
     return {.steps = m_plan.steps,
             .tokens_per_step = m_deck.batch.sequences * m_deck.batch.seq_len,
-            .flops_per_token = training_flops_per_token(m_plan.task.config, m_deck.batch.seq_len),
+            .flops_per_token = training_flops_per_token(m_plan.task.config, m_deck.batch.seq_len,
+                                                        m_plan.task.trainer.layer.lora),
             .flop_rate_limit = flop_rate_limit(),
             .memory = format_bytes(m_ledger->peak_total())};
   }
@@ -248,6 +264,7 @@ class Training {
   std::optional<std::size_t> m_limit;  // bytes
   MemoryDecision m_memory;
   std::unique_ptr<Learner> m_learner;
+  std::string m_base;  // the model that adapters belong to
   TrainingHistory m_history;
   TrainSummary m_summary;
   bool m_profiled = false;  // whether a step was
@@ -265,9 +282,9 @@ void print_training_plan(const TrainDeck& deck, const std::string& space) {
   fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
 }
 
-int train(const TrainDeck& deck, const std::string& space, const ModelFolder* folder,
+int train(const TrainDeck& deck, const std::string& space, const OutputFolders& folders,
           std::optional<TrainingCheckpoint> checkpoint, ResultFile& file) {
-  return Training(deck, space, std::move(checkpoint), file).run(folder);
+  return Training(deck, space, std::move(checkpoint), file).run(folders);
 }
 
 }  // namespace kformer::drivers

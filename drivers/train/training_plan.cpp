@@ -87,6 +87,25 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   return options;
 }
 
+LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  if (!deck.adapter) return {};
+  if (!plan.adapter) return lora_config(*deck.adapter);
+  plan.adapter->check_against(plan.task.config);
+  LoraConfig lora = plan.adapter->lora();
+  lora.learning_rate_ratio = deck.adapter->learning_rate_ratio;
+  return lora;
+}
+
+// Ranks and scales by map: "q_proj 16 x 2".
+std::string adapter_text(const LoraConfig& lora) {
+  std::string text;
+  for (std::size_t i = 0; i < lora.targets.size(); ++i)
+    if (const LoraTarget& t = lora.targets[i]; t.rank > 0)
+      text += fmt::format("{}{} {} x {:.4g}", text.empty() ? "" : ", ", names_of<Projection>[i], t.rank,
+                          lora.scale(static_cast<Projection>(i)));
+  return text;
+}
+
 std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& plan, const Tokenizer* tokenizer) {
   std::vector<std::string> notes;
   if (tokenizer != nullptr && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
@@ -112,6 +131,7 @@ std::string model_text(const LanguageModelTable& model) {
 
 TrainingPlan plan_training(const TrainDeck& deck) {
   TrainingPlan plan;
+  if (deck.adapter && !deck.adapter->path.empty()) plan.adapter = AdapterCheckpoint::open(deck.adapter->path);
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
@@ -124,6 +144,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.config = llama_config(plan.model);
   plan.task.dtype = deck.precision.storage;
   plan.task.trainer = trainer_options(deck, plan.steps);
+  plan.task.trainer.layer.lora = adapters_of(deck, plan);
   plan.task.logits = deck.samples.has_value();
   if (plan.checkpoint) plan.task.staging_bytes = staging_bytes(*plan.checkpoint, {});
   if (deck.checkpoint)
@@ -142,7 +163,8 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
       {"batch.sequences", std::to_string(deck.batch.sequences)},
       {"data", plan.data.train->fingerprint()},
       {"data.shuffle", deck.data.shuffle ? "true" : "false"},
-      {"run.seed", std::to_string(deck.run.seed)}};
+      {"run.seed", std::to_string(deck.run.seed)},
+      {"adapter", adapter_text(plan.task.trainer.layer.lora)}};
   // The others do not change numbers.
   const auto config = nlohmann::json::parse(model_config_json(plan.model));
   for (const auto& [key, value] : config.items())
@@ -157,29 +179,31 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   const TrainPrecisionTable& p = deck.precision;
   const auto text = [](const auto& value) { return value ? std::to_string(*value) : "none"; };
   const SpikesTable spikes = deck.spikes.value_or(SpikesTable{.loss_z = 0, .norm_z = 0});
-  return {{"optimizer.lr", fmt::format("{}", o.lr)},
-          {"optimizer.betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
-          {"optimizer.eps", fmt::format("{}", o.eps)},
-          {"optimizer.weight_decay", fmt::format("{}", o.weight_decay)},
-          {"optimizer.max_norm", fmt::format("{}", o.max_norm)},
-          {"schedule.kind", std::string(name_of(s.kind))},
-          {"schedule.steps", text(s.steps)},
-          {"schedule.epochs", text(s.epochs)},
-          {"schedule.warmup_steps", std::to_string(s.warmup_steps)},
-          {"schedule.min_lr", fmt::format("{}", s.min_lr)},
-          {"schedule.decay_steps", text(s.decay_steps)},
-          {"spikes.loss_z", fmt::format("{}", spikes.loss_z)},
-          {"spikes.norm_z", fmt::format("{}", spikes.norm_z)},
-          {"spikes.window", std::to_string(spikes.window)},
-          {"batch.micro_batch", std::to_string(deck.batch.micro_batch)},
-          {"precision.loss_scale", std::string(name_of(p.loss_scaling))},
-          {"precision.initial_loss_scale", fmt::format("{}", p.initial_loss_scale)},
-          {"precision.growth_factor", fmt::format("{}", p.growth_factor)},
-          {"precision.backoff_factor", fmt::format("{}", p.backoff_factor)},
-          {"precision.growth_interval", std::to_string(p.growth_interval)},
-          {"precision.least_loss_scale", fmt::format("{}", p.least_loss_scale)},
-          {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
-          {"precision.compute", std::string(name_of(p.compute))}};
+  return {
+      {"optimizer.lr", fmt::format("{}", o.lr)},
+      {"adapter.learning_rate_ratio", fmt::format("{}", deck.adapter ? deck.adapter->learning_rate_ratio : 1)},
+      {"optimizer.betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
+      {"optimizer.eps", fmt::format("{}", o.eps)},
+      {"optimizer.weight_decay", fmt::format("{}", o.weight_decay)},
+      {"optimizer.max_norm", fmt::format("{}", o.max_norm)},
+      {"schedule.kind", std::string(name_of(s.kind))},
+      {"schedule.steps", text(s.steps)},
+      {"schedule.epochs", text(s.epochs)},
+      {"schedule.warmup_steps", std::to_string(s.warmup_steps)},
+      {"schedule.min_lr", fmt::format("{}", s.min_lr)},
+      {"schedule.decay_steps", text(s.decay_steps)},
+      {"spikes.loss_z", fmt::format("{}", spikes.loss_z)},
+      {"spikes.norm_z", fmt::format("{}", spikes.norm_z)},
+      {"spikes.window", std::to_string(spikes.window)},
+      {"batch.micro_batch", std::to_string(deck.batch.micro_batch)},
+      {"precision.loss_scale", std::string(name_of(p.loss_scaling))},
+      {"precision.initial_loss_scale", fmt::format("{}", p.initial_loss_scale)},
+      {"precision.growth_factor", fmt::format("{}", p.growth_factor)},
+      {"precision.backoff_factor", fmt::format("{}", p.backoff_factor)},
+      {"precision.growth_interval", std::to_string(p.growth_interval)},
+      {"precision.least_loss_scale", fmt::format("{}", p.least_loss_scale)},
+      {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
+      {"precision.compute", std::string(name_of(p.compute))}};
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -192,6 +216,9 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                                               ? plan.checkpoint->folder().string()
                                               : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
                                                             deck.init->std, deck.init->seed));
+  if (const LoraConfig& lora = plan.task.trainer.layer.lora; lora.any())
+    text += fmt::format("adapter     {} parameters, rank x scale: {}\n",
+                        adapter_parameter_count(plan.task.config, lora), adapter_text(lora));
   text += fmt::format("data        {}\n", plan.data.train->description());
   for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generate/prompt_encoder.hpp"
+#include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "learner/memory_policy.hpp"
 #include "train/sequence_source.hpp"
@@ -20,14 +21,15 @@ namespace kformer::drivers {
 
 /// The parts of a training.
 struct TrainingPlan {
-  std::optional<Checkpoint> checkpoint;    ///< of [weights]
-  LanguageModelTable model;                ///< of [weights] or [model]
-  std::unique_ptr<PromptEncoder> encoder;  ///< null if nothing needs a tokenizer
-  TrainingData data;                       ///< sequences
-  TokenizerFiles tokenizer_files;          ///< those that belong to the trained model
-  std::vector<std::string> notes;          ///< what a user should know, a sentence each
-  std::int64_t steps = 0;                  ///< of the training
-  LearnerTask task;                        ///< all but `recompute`
+  std::optional<Checkpoint> checkpoint;      ///< of [weights]
+  LanguageModelTable model;                  ///< of [weights] or [model]
+  std::optional<AdapterCheckpoint> adapter;  ///< of `adapter.path`
+  std::unique_ptr<PromptEncoder> encoder;    ///< null if nothing needs a tokenizer
+  TrainingData data;                         ///< sequences
+  TokenizerFiles tokenizer_files;            ///< those that belong to the trained model
+  std::vector<std::string> notes;            ///< what a user should know, a sentence each
+  std::int64_t steps = 0;                    ///< of the training
+  LearnerTask task;                          ///< all but `recompute`
 };
 
 /// Opens the checkpoint, the tokenizer and the data of a deck.

@@ -42,6 +42,16 @@ std::vector<Parameter> DecoderLayer<Exec, T>::adapters() const {
 }
 
 template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::merge_adapters(const Exec& exec) {
+  m_guard.require("DecoderLayer", "merge_adapters");
+  if (!adapts()) return;
+  qkv_map().merge(exec);
+  out_map().merge(exec);
+  gate_up_map().merge(exec);
+  down_map().merge(exec);
+}
+
+template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("DecoderLayer", "zero_gradients");
   if (m_options.accumulate) clear_gradients(exec);

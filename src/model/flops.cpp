@@ -17,8 +17,9 @@ double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward, b
   return backward ? 2 * linear + 2.5 * attention : linear + attention;
 }
 
-double training_flops_per_token(const LlamaConfig& config, std::int64_t seq_len) {
-  return 6 * static_cast<double>(config.model_parameter_count()) +
+double training_flops_per_token(const LlamaConfig& config, std::int64_t seq_len, const LoraConfig& lora) {
+  return (lora.any() ? 4 : 6) * static_cast<double>(config.model_parameter_count()) +
+         6 * static_cast<double>(adapter_parameter_count(config, lora)) +
          12 * static_cast<double>(config.num_hidden_layers * config.attention_size() * seq_len);
 }
 

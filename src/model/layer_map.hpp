@@ -77,6 +77,15 @@ struct LayerMap {
                                            .y = Matrix(Kokkos::subview(xa, Kokkos::ALL, none))});
   }
 
+  /// W += s B A and B = 0 for every adapter.
+  void merge(const Exec& exec) const {
+    std::size_t row = 0;
+    for (const auto& part : adapter.parts) {
+      merge_part(exec, part, row);
+      row += part.b.extent(1);
+    }
+  }
+
   /// The gradient of x, and those of the weight or of the adapters.
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
     if (!adapted) {
@@ -96,6 +105,25 @@ struct LayerMap {
                              part.b, {}, workspace);
       rank += part.b.extent(1);
     }
+  }
+
+  // Once for a model, so it need not be fast. `first`: the part's first row of A.
+  void merge_part(const Exec& exec, const LoraPart<Matrix>& part, std::size_t first) const {
+    const Matrix w = weight, a = adapter.a, b = part.b;
+    const std::size_t rank = b.extent(1), columns = w.extent(1), top = static_cast<std::size_t>(part.column);
+    const C scale = static_cast<C>(part.scale);
+    Kokkos::parallel_for(
+        "kformer::DecoderLayer::merge_adapters", Kokkos::RangePolicy<Exec>(exec, 0, b.extent(0) * columns),
+        KOKKOS_LAMBDA(std::size_t index) {
+          const std::size_t o = index / columns, i = index % columns;
+          C sum = 0;
+          for (std::size_t k = 0; k < rank; ++k)
+            sum += static_cast<C>(b(o, k)) * static_cast<C>(a(first + k, i));
+          w(top + o, i) = T(static_cast<C>(w(top + o, i)) + scale * sum);
+        });
+    Kokkos::parallel_for(
+        "kformer::DecoderLayer::merge_adapters", Kokkos::RangePolicy<Exec>(exec, 0, b.extent(0) * rank),
+        KOKKOS_LAMBDA(std::size_t index) { b(index / rank, index % rank) = T(C(0)); });
   }
 };
 

@@ -163,6 +163,12 @@ std::vector<Parameter> LlamaModel<Exec, T>::adapters() const {
 }
 
 template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::merge_adapters(const Exec& exec) {
+  m_guard.require("LlamaModel", "merge_adapters");
+  for (auto& layer : m_layers) layer.merge_adapters(exec);
+}
+
+template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel", "zero_gradients");
   if (!m_options.accumulate) return;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "decks/generate_checks.hpp"
 #include "decks/language_model.hpp"
 #include "decks/layer_checks.hpp"
@@ -34,6 +36,14 @@ class TrainCheck {
       warn({"batch", "seq_len"},
            fmt::format("'batch.seq_len' = {} is more than model.max_position_embeddings = {}",
                        m_deck.batch.seq_len, m_deck.model->max_position_embeddings));
+  }
+
+  void adapter() {
+    if (!m_deck.adapter && !m_deck.output.adapter.empty())
+      error({"output", "adapter"}, "'output.adapter' needs [adapter]");
+    if (!m_deck.adapter) return;
+    check_adapter(*m_deck.adapter, m_loaded, m_diagnostics);
+    if (!m_deck.weights) warn({"adapter"}, "[adapter] adapts the random weights of [init], which do not learn");
   }
 
   void tokenizer() {
@@ -133,10 +143,11 @@ class TrainCheck {
       for (std::size_t i = 0; i < m_deck.samples->prompts.size(); ++i)
         check_length_of_text(m_deck.samples->prompts[i], fmt::format("samples.prompts[{}]", i),
                              place_of(m_loaded, {"samples", "prompts"}), m_diagnostics);
-    if (m_deck.output.model.empty() && !m_deck.checkpoint)
-      m_deck.record.warnings.push_back(fmt::format(
-          "{}: warning: neither 'output.model' nor [checkpoint] is set: the trained weights are lost",
-          to_string(place_of(m_loaded, {"output"}))));
+    if (m_deck.output.model.empty() && m_deck.output.adapter.empty() && !m_deck.checkpoint)
+      m_deck.record.warnings.push_back(
+          fmt::format("{}: warning: neither 'output.{}' nor [checkpoint] is set: the trained {} are lost",
+                      to_string(place_of(m_loaded, {"output"})), m_deck.adapter ? "adapter" : "model",
+                      m_deck.adapter ? "adapters" : "weights"));
   }
 
  private:
@@ -177,6 +188,27 @@ class TrainCheck {
 
 }  // namespace
 
+void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const auto given = [&](const char* key) { return has(loaded, {"adapter", key}); };
+  const auto error = [&](const char* key, std::string message) {
+    diagnostics.error(place_of(loaded, {"adapter", key}), std::move(message));
+  };
+  if (!table.path.empty())
+    for (const char* key : {"targets", "rank", "ranks", "alpha", "rank_stabilized", "seed"})
+      if (given(key))
+        error(key,
+              fmt::format("'adapter.{}' is for a new adapter, but 'adapter.path' names one; remove it", key));
+  if (std::ranges::count(table.targets, AdapterTarget::all) > 0 && table.targets.size() > 1)
+    error("targets", "'adapter.targets' names \"all\" and others; \"all\" stands alone");
+  const LoraConfig lora = lora_config(table);
+  const AdapterRanksTable& r = table.ranks;
+  const std::array ranks{r.q, r.k, r.v, r.o, r.gate, r.up, r.down};
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (ranks[i] && lora.targets[i].rank == 0)
+      error("ranks", fmt::format("'adapter.ranks.{0}' is set, but 'adapter.targets' lacks \"{0}\"",
+                                 names_of<AdapterTarget>[i]));
+}
+
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (budget.empty() || bytes_in(budget)) return;
   diagnostics.error(place_of(loaded, {"memory", "budget"}),
@@ -189,6 +221,7 @@ void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& di
   check_run_and_output(deck.run, deck.output, loaded, diagnostics);
   TrainCheck check(deck, loaded, diagnostics);
   check.source();
+  check.adapter();
   check.tokenizer();
   check.data();
   check.batch();

@@ -10,6 +10,9 @@ namespace kformer::Impl::schema {
 /// record.
 void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
+/// Reports contradictions between keys of [adapter].
+void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics);
+
 /// [memory] budget, if there is one, names a number of bytes.
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics);
 

@@ -25,6 +25,7 @@ void fill_in_defaults(TrainDeck& deck, const LoadedDeck& loaded) {
     if (!deck.data.length) deck.data.length = 8;
     if (!deck.data.examples) deck.data.examples = 10000;
   }
+  if (deck.adapter && !has(loaded, {"adapter", "seed"})) deck.adapter->seed = deck.run.seed;
   if (!has(loaded, {"batch", "sequences"})) deck.batch.sequences = deck.batch.micro_batch;
   if (!has(loaded, {"precision", "loss_scale"}) && deck.precision.storage == DType::f16)
     deck.precision.loss_scaling = LossScalingRule::dynamic;

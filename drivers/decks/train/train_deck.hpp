@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "decks/adapter_table.hpp"
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
 #include "kformer/core/types/data_format.hpp"
@@ -26,7 +27,8 @@ struct TrainRunTable : RunTable {
 
 /// The table [output] of a training.
 struct TrainOutputTable : OutputTable {
-  std::string model;  ///< folder of the trained model, relative to the working directory; empty: none
+  std::string model;    ///< folder of the trained model, relative to the working directory; empty: none
+  std::string adapter;  ///< folder of the trained adapter, likewise
   bool operator==(const TrainOutputTable&) const = default;  ///< all keys equal
 };
 
@@ -165,6 +167,7 @@ struct TrainDeck {
   std::optional<WeightsTable> weights;        ///< [weights], a checkpoint to start from; or else
   std::optional<LanguageModelTable> model;    ///< [model], complete, and
   std::optional<InitTable> init;              ///< [init], its first weights
+  std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
   TokenizerTable tokenizer;                   ///< [tokenizer]
   DataTable data;                             ///< [data]
   BatchTable batch;                           ///< [batch]

@@ -46,6 +46,13 @@ void describe(V& v, TrainOutputTable& t) {
              "it stay",
          .default_text = "none: the model is not saved"},
         t.model);
+  v.key(
+      {.name = "adapter",
+       .help =
+           "folder for the trained adapter in PEFT's layout; as `model`. With [adapter], `model` is the model "
+           "with the adapter merged into its weights",
+       .default_text = "none: the adapter is not saved"},
+      t.adapter);
 }
 
 template <class V>
@@ -329,6 +336,9 @@ void describe(V& v, TrainDeck& d) {
                    "`batch.seq_len` unless it is set. Alternative to [weights]."},
           d.model);
   v.table({.name = "init", .help = "The first weights, with [model]."}, d.init);
+  v.table({.name = "adapter",
+           .help = "Optional: low-rank adapters (LoRA) learn, and the weights stay as they are."},
+          d.adapter);
   v.table({.name = "tokenizer", .help = "The tokenizer of `text` and `chat` data and of [samples]."},
           d.tokenizer);
   v.table({.name = "data", .help = "The data set."}, d.data);

@@ -93,6 +93,9 @@ class DecoderLayer {
   /// "self_attn.q_proj.lora_B.weight" (out, rank), …
   std::vector<Parameter> adapters() const;
 
+  /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0.
+  void merge_adapters(const Exec& exec);
+
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
   const BlockVector<memory_space, std::byte>& scratch() const { return m_scratch; }

@@ -19,9 +19,9 @@ namespace kformer {
 /// 2.5 × attention.
 double layer_flops(const LlamaConfig& config, LayerShape shape, bool backward, bool causal = true);
 
-/// Operations of a training step for each of its tokens: 6 for each weight, and
+/// Operations of a training step for each of its tokens: 6 for each weight that learns, 4 for each frozen one, and
 /// 12 · layers · heads · head_dim · seq_len for attention, masked or not (Chowdhery et al., appendix B). Model FLOPs
 /// utilisation (MFU) is this, times tokens per second, over the machine's rate.
-double training_flops_per_token(const LlamaConfig& config, std::int64_t seq_len);
+double training_flops_per_token(const LlamaConfig& config, std::int64_t seq_len, const LoraConfig& lora = {});
 
 }  // namespace kformer

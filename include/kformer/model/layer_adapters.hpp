@@ -42,25 +42,24 @@ struct LayerAdapters {
   /// \throws OutOfMemory with the ledger
   LayerAdapters(const LlamaConfig& config, const LoraConfig& lora, Ledger& ledger, MemoryClass memory_class) {
     Arena<MemorySpace> arena;
-    const std::int64_t q = config.attention_size(), kv = config.num_key_value_heads * config.head_dim,
-                       hidden = config.hidden_size, inner = config.intermediate_size;
-    const auto add = [&](auto& matrices, std::int64_t in, const auto& rows) {
-      std::int64_t rank = 0, column = 0;
+    const auto add = [&](auto& matrices, Projection first) {
+      std::int64_t rank = 0, column = 0, in = 0;
       for (std::size_t i = 0; i < matrices.parts.size(); ++i) {
-        const auto& [projection, out] = rows[i];
+        const auto p = static_cast<Projection>(static_cast<std::size_t>(first) + i);
+        const auto [rows, columns] = projection_extents(config, p);
         matrices.parts[i].column = column;
-        matrices.parts[i].scale = lora.scale(projection);
-        arena.add(matrices.parts[i].b, out, lora[projection].rank);
-        rank += lora[projection].rank;
-        column += out;
+        matrices.parts[i].scale = lora.scale(p);
+        arena.add(matrices.parts[i].b, rows, lora[p].rank);
+        rank += lora[p].rank;
+        column += rows;
+        in = columns;
       }
       arena.add(matrices.a, rank, in);
     };
-    using Rows = std::pair<Projection, std::int64_t>;
-    add(qkv, hidden, std::array{Rows(Projection::q, q), Rows(Projection::k, kv), Rows(Projection::v, kv)});
-    add(out, q, std::array{Rows(Projection::o, hidden)});
-    add(gate_up, hidden, std::array{Rows(Projection::gate, inner), Rows(Projection::up, inner)});
-    add(down, inner, std::array{Rows(Projection::down, hidden)});
+    add(qkv, Projection::q);
+    add(out, Projection::o);
+    add(gate_up, Projection::gate);
+    add(down, Projection::down);
     block =
         arena.allocate(ledger, memory_class, std::string("DecoderLayer::adapters ") + to_string(memory_class));
   }

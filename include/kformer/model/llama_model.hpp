@@ -89,6 +89,10 @@ class LlamaModel {
   /// "model.layers.0.self_attn.q_proj.lora_A.weight", …
   std::vector<Parameter> adapters() const;
 
+  /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0: the model computes the same but for
+  /// that rounding. Without effect if there are no adapters.
+  void merge_adapters(const Exec& exec);
+
   /// What a training changes: the adapters if there are any, else all weights.
   std::vector<Parameter> trained() const { return adapts() ? adapters() : parameters(); }
 

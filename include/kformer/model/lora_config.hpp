@@ -7,11 +7,26 @@
 #include <cstdint>
 
 #include "kformer/core/types/projection.hpp"
+#include "kformer/model/llama_config.hpp"
 
 /// \file
 /// Which linear maps of a model have low-rank adapters. Free of Kokkos.
 
 namespace kformer {
+
+/// The extents (out, in) of a projection's matrix.
+inline std::array<std::int64_t, 2> projection_extents(const LlamaConfig& model, Projection p) {
+  const std::int64_t q = model.attention_size(), kv = model.num_key_value_heads * model.head_dim,
+                     hidden = model.hidden_size, inner = model.intermediate_size;
+  const std::array<std::array<std::int64_t, 2>, names_of<Projection>.size()> extents{{{q, hidden},
+                                                                                      {kv, hidden},
+                                                                                      {kv, hidden},
+                                                                                      {hidden, q},
+                                                                                      {inner, hidden},
+                                                                                      {inner, hidden},
+                                                                                      {hidden, inner}}};
+  return extents[static_cast<std::size_t>(p)];
+}
 
 /// The adapter of one projection, in every layer.
 struct LoraTarget {
@@ -50,5 +65,15 @@ struct LoraConfig {
   /// Whether all is equal.
   bool operator==(const LoraConfig&) const = default;
 };
+
+/// The numbers in all matrices A and B of a model.
+inline std::int64_t adapter_parameter_count(const LlamaConfig& model, const LoraConfig& lora) {
+  std::int64_t of_layer = 0;
+  for (std::size_t i = 0; i < lora.targets.size(); ++i) {
+    const auto [out, in] = projection_extents(model, static_cast<Projection>(i));
+    of_layer += lora.targets[i].rank * (out + in);
+  }
+  return model.num_hidden_layers * of_layer;
+}
 
 }  // namespace kformer

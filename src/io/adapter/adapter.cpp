@@ -30,19 +30,16 @@ std::optional<Projection> projection_of(const std::string& name) {
 
 std::map<std::string, std::vector<std::size_t>> adapter_tensor_shapes(const LlamaConfig& model,
                                                                       const LoraConfig& lora) {
-  const std::int64_t q = model.attention_size(), kv = model.num_key_value_heads * model.head_dim;
-  const std::int64_t hidden = model.hidden_size, inner = model.intermediate_size;
-  const std::int64_t out[] = {q, kv, kv, hidden, inner, inner, hidden};
-  const std::int64_t in[] = {hidden, hidden, hidden, q, hidden, hidden, inner};
   std::map<std::string, std::vector<std::size_t>> shapes;
   for (std::int64_t l = 0; l < model.num_hidden_layers; ++l)
     for (std::size_t i = 0; i < lora.targets.size(); ++i) {
       const auto rank = static_cast<std::size_t>(lora.targets[i].rank);
       if (rank == 0) continue;
-      const std::string name =
-          fmt::format("model.layers.{}.{}", l, Impl::module_of(static_cast<Projection>(i)));
-      shapes[name + ".lora_A.weight"] = {rank, static_cast<std::size_t>(in[i])};
-      shapes[name + ".lora_B.weight"] = {static_cast<std::size_t>(out[i]), rank};
+      const auto p = static_cast<Projection>(i);
+      const auto [out, in] = projection_extents(model, p);
+      const std::string name = fmt::format("model.layers.{}.{}", l, Impl::module_of(p));
+      shapes[name + ".lora_A.weight"] = {rank, static_cast<std::size_t>(in)};
+      shapes[name + ".lora_B.weight"] = {static_cast<std::size_t>(out), rank};
     }
   return shapes;
 }

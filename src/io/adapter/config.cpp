@@ -73,7 +73,8 @@ class Config {
 void refuse_other_adapters(const Config& config) {
   if (const json type = config.at("peft_type"); type != "LORA")
     config.refuse_value("peft_type", type, "\"LORA\"");
-  for (const char* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
+  for (const char* key :
+       {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
     if (const json value = config.at(key); !value.is_null() && value != false)
       config.refuse(fmt::format("{} is not supported; only false is", key));
   if (const json bias = config.at("bias"); !bias.is_null() && bias != "none")
