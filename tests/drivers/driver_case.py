@@ -44,9 +44,15 @@ def read_safetensors(path):
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + length])
     header.pop("__metadata__", None)
-    types = {"F32": "<f4", "F64": "<f8"}
-    return {name: np.frombuffer(data[8 + length:][slice(*entry["data_offsets"])], types[entry["dtype"]])
-            .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}
+    types = {"F32": "<f4", "F64": "<f8", "BF16": "<u2"}
+
+    def values(entry):
+        stored = np.frombuffer(data[8 + length:][slice(*entry["data_offsets"])], types[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            stored = (stored.astype("<u4") << 16).view("<f4")
+        return stored.reshape(entry["shape"]).astype(np.float64)
+
+    return {name: values(entry) for name, entry in header.items()}
 
 
 def write_safetensors(path, tensors):

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""Adapters that kformer-train trains: what they contain, how they go on, and what is merged into a model.
+
+ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE.
+"""
+
+import json
+import unittest
+
+import driver_case
+from driver_case import h5py, needs_h5py, read_safetensors
+from train_case import TINY, TrainTest
+
+if h5py is not None:
+    import numpy as np
+
+ADAPTER_CASE = driver_case.SOURCE / "tests/data/adapter_case"
+MAPS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+        "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+
+
+class AdapterTest(TrainTest):
+    SMALL = TrainTest.SMALL + "[schedule]\nsteps = 4\n[optimizer]\nlr = 1e-2\n"
+
+    def train(self, keys, *settings, expect=0, arguments=()):
+        self.deck(keys)
+        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
+        return self.run_driver("deck.toml", *sets, *arguments, expect=expect)
+
+    def config(self, folder="out"):
+        return json.loads((self.folder / folder / "adapter_config.json").read_text())
+
+    def tensors(self, path):
+        return read_safetensors(self.folder / path)
+
+
+@needs_h5py
+class Adapters(AdapterTest):
+    def test_files_are_those_of_peft(self):
+        done = self.train("[adapter]\ntargets = ['q', 'down']\nrank = 3\nalpha = 6\n[adapter.ranks]\ndown = 5\n",
+                          "output.adapter=out")
+        self.assertIn("adapter     2336 parameters, rank x scale: q_proj 3 x 2, down_proj 5 x 1.2", done.stdout)
+        config = self.config()
+        self.assertEqual((config["peft_type"], config["r"], config["lora_alpha"]), ("LORA", 3, 6))
+        self.assertEqual(config["target_modules"], ["q_proj", "down_proj"])
+        self.assertEqual(config["rank_pattern"], {"down_proj": 5})
+        self.assertEqual(config["base_model_name_or_path"], str(TINY))
+        shapes = {name: list(t.shape) for name, t in self.tensors("out/adapter_model.safetensors").items()}
+        prefix = "base_model.model.model.layers."
+        self.assertEqual(shapes, {f"{prefix}{layer}.{MAPS[name]}.lora_{matrix}.weight": shape
+                                  for layer in (0, 1)
+                                  for name, matrix, shape in (("q", "A", [3, 48]), ("q", "B", [48, 3]),
+                                                              ("down", "A", [5, 128]), ("down", "B", [48, 5]))})
+        with h5py.File(self.folder / "deck.h5") as file:
+            case = file["cases"]
+            self.assertEqual(case["peak_bytes"][0].tolist(), case["predicted_bytes"][0].tolist())
+
+    def test_an_adapter_starts_as_nothing_and_learns(self):
+        self.train("")
+        plain = self.steps("loss")
+        self.train("[adapter]\n", "output.adapter=out")
+        losses = self.steps("loss")
+        self.assertAlmostEqual(losses[0], plain[0], delta=1e-5)
+        self.assertLess(losses[-1], losses[0])
+        before = self.tensors("out/adapter_model.safetensors")
+        self.train("[adapter]\nseed = 2\n", "output.adapter=out")
+        after = self.tensors("out/adapter_model.safetensors")
+        self.assertTrue(all((before[name] != after[name]).any() for name in before))
+
+    def test_the_merged_model(self):
+        self.train("[adapter]\ntargets = ['k', 'o', 'up']\nrank = 4\nrank_stabilized = true\n", "output.adapter=out",
+                   "output.model=merged")
+        base, merged = read_safetensors(TINY / "model.safetensors"), self.tensors("merged/model.safetensors")
+        adapter = self.tensors("out/adapter_model.safetensors")
+        self.assertEqual(base.keys(), merged.keys())
+        changed = {MAPS[name] for name in ("k", "o", "up")}
+        for name, weight in base.items():
+            module = name.removeprefix("model.layers.0.").removeprefix("model.layers.1.").removesuffix(".weight")
+            expected = weight.astype(np.float64)
+            if module in changed:
+                a, b = (adapter[f"base_model.model.{name.removesuffix('.weight')}.lora_{m}.weight"].astype(np.float64)
+                        for m in "AB")
+                expected = expected + 32 / 4**0.5 * (b @ a)
+                self.assertGreater(np.abs(b).max(), 0)
+            np.testing.assert_allclose(merged[name], expected, rtol=0, atol=1e-6)
+
+    def test_training_goes_on_from_an_adapter(self):
+        self.train("[adapter]\nrank = 2\n", "output.adapter=out", "schedule.steps=8")
+        first = self.steps("loss")[0]
+        self.train(f"[adapter]\npath = '{self.folder}/out'\n", "output.adapter=second", "schedule.steps=1")
+        # Of the same sequence.
+        self.assertLess(self.steps("loss")[0], first - 0.1)
+        self.assertEqual(self.config("second")["r"], 2)
+
+    def test_an_adapter_of_peft(self):
+        done = self.train(f"[adapter]\npath = '{ADAPTER_CASE}'\n", "output.adapter=out", arguments=[])
+        self.assertIn("q_proj 2 x 3.536", done.stdout)
+        self.assertEqual(self.config()["alpha_pattern"], {"k_proj": 3, "o_proj": 3, "gate_proj": 3, "up_proj": 3,
+                                                          "down_proj": 3, "v_proj": 1})
+
+    def test_a_resumed_run_gives_the_same_bits(self):
+        keys = "[adapter]\nlearning_rate_ratio = 4\n[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
+        self.train(keys, "output.adapter=out", "schedule.steps=6", "checkpoint.folder=other")
+        self.train(keys, "schedule.steps=3")
+        done = self.train(keys, "output.adapter=resumed", "schedule.steps=6", "checkpoint.resume=true",
+                          "memory.recompute='layer'")
+        self.assertIn("resumed after step 3", done.stdout)
+        weights = [(self.folder / name / "adapter_model.safetensors").read_bytes() for name in ("out", "resumed")]
+        self.assertEqual(*weights)
+        self.train(keys + "[adapter.ranks]\nq = 3\n", "checkpoint.resume=true", "schedule.steps=6", expect=4)
+
+    def test_frozen_weights_take_no_memory_of_training(self):
+        def peak(keys):
+            self.train(keys)
+            with h5py.File(self.folder / "deck.h5") as file:
+                return int(file["cases"]["peak_bytes"][0])
+
+        # Gradients and two states of 61,776 weights, against those of 2,784 numbers.
+        adapter = peak("[adapter]\nrank = 1\n")
+        self.assertLess(adapter, peak("") - 0.9 * 12 * 61776)
+
+
+class Faults(AdapterTest):
+    def fault(self, keys, *settings, expect=3):
+        return self.train(keys, *settings, expect=expect).stderr
+
+    def test_decks(self):
+        for keys, sentence in (
+                ("[adapter]\ntargets = ['q', 'x']\n", "adapter.targets[1]"),
+                ("[adapter]\ntargets = ['all', 'q']\n", "'adapter.targets' names \"all\" and others; \"all\" stands alone"),
+                ("[adapter]\nrank = 0\n", "adapter.rank"),
+                ("[adapter]\ntargets = ['q']\n[adapter.ranks]\nv = 2\n",
+                 "'adapter.ranks.v' is set, but 'adapter.targets' lacks \"v\""),
+                (f"[adapter]\npath = '{ADAPTER_CASE}'\nrank = 2\n",
+                 "'adapter.rank' is for a new adapter, but 'adapter.path' names one; remove it")):
+            self.assertIn(sentence, self.fault(keys))
+        self.assertIn("'output.adapter' needs [adapter]", self.fault("", "output.adapter=out"))
+
+    def test_an_adapter_of_another_model(self):
+        folder = self.folder / "other"
+        folder.mkdir()
+        for file in ADAPTER_CASE.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+        text = (folder / "adapter_config.json").read_text()
+        (folder / "adapter_config.json").write_text(text.replace('"use_dora": false', '"use_dora": true'))
+        self.assertIn("use_dora is not supported; only false is", self.fault("[adapter]\npath = 'other'\n", expect=4))
+        self.assertIn("No such file", self.fault("[adapter]\npath = 'nothing'\n", expect=4))
+
+    def test_a_folder_that_is_in_use(self):
+        (self.folder / "out").mkdir()
+        (self.folder / "out/notes.txt").write_text("mine")
+        self.deck("[adapter]\n")
+        done = self.run_driver("deck.toml", "--set", "output.adapter=out", expect=4)
+        self.assertIn("output.adapter '", done.stderr)
+        self.assertIn("exists and is not empty; output.overwrite = true replaces an adapter there", done.stderr)
+        self.train("[adapter]\n", "output.adapter=out")
+        self.assertEqual((self.folder / "out/notes.txt").read_text(), "mine")
+
+
+if __name__ == "__main__":
+    unittest.main()
