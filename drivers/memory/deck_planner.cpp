@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kformer/io/adapter.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
@@ -26,6 +27,7 @@ class DeckPlanner final : public MemoryPlanner {
   explicit DeckPlanner(const MemoryPlanDeck& deck) : m_deck(deck) {
     if (deck.weights) m_checkpoint = open_checkpoint(*deck.weights);
     m_config = llama_config(model());
+    if (deck.adapter) m_lora = adapters(*deck.adapter);
   }
 
   const LanguageModelTable& model() const override {
@@ -38,6 +40,13 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
  private:
+  LoraConfig adapters(const AdapterTable& table) const {
+    if (table.path.empty()) return lora_config(table);
+    const auto adapter = AdapterCheckpoint::open(table.path);
+    adapter.check_against(m_config);
+    return adapter.lora();
+  }
+
   static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
     MemoryForecast forecast;
     for (int c = 0; c < memory_classes; ++c)
@@ -59,6 +68,7 @@ class DeckPlanner final : public MemoryPlanner {
     task.trainer.layer.packed = t.packing == Packing::best_fit;
     task.trainer.layer.compute = t.compute;
     task.trainer.layer.accumulate = t.accumulate;
+    task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
@@ -100,6 +110,7 @@ class DeckPlanner final : public MemoryPlanner {
   const MemoryPlanDeck& m_deck;
   std::optional<Checkpoint> m_checkpoint;
   LlamaConfig m_config;
+  LoraConfig m_lora;
 };
 
 }  // namespace

@@ -81,6 +81,12 @@ class Case:
         lengths = [random.randint(1, 90) for _ in range(8)] + [self.seq_len + 1]
         starts = [random.randrange(len(TEXT) - length) for length in lengths]
         self.documents = [TEXT[start:start + length] for start, length in zip(starts, lengths)]
+        # Last, so that the other decks of a seed stay what they were.
+        self.adapter = {}
+        if not large and random.random() < 0.5:
+            maps = ["q", "k", "v", "o", "gate", "up", "down"]
+            self.adapter = {"adapter": {"targets": random.choice((["all"], random.sample(maps, random.randint(1, 7)))),
+                                        "rank": random.randint(1, 20)}}
 
     def memory(self):
         return {} if self.budget is None else {"budget": str(self.budget)}
@@ -89,7 +95,7 @@ class Case:
         axes = toml({"sweep": {"execution_space": "default", "purpose": "train", "dtype": self.storage,
                                "batch": self.micro_batch, "context": self.seq_len}})
         return toml({"": {"schema": 1, "kind": "memory_plan"}, "run": self.run, "output": {"overwrite": True}, **self.model,
-                     "optimizer": self.optimizer, "training": self.training, "memory": self.memory()}) \
+                     "optimizer": self.optimizer, "training": self.training, "memory": self.memory(), **self.adapter}) \
             + axes + f"recompute = {list(policies)}\n"
 
     def train(self):
@@ -100,7 +106,7 @@ class Case:
                   "batch": {"seq_len": self.seq_len, "micro_batch": self.micro_batch, "sequences": self.sequences},
                   "precision": {"storage": self.storage, "compute": self.training["compute"]},
                   "optimizer": self.optimizer, "schedule": {"steps": self.steps},
-                  "memory": {"recompute": self.policy} | self.memory()}
+                  "memory": {"recompute": self.policy} | self.memory(), **self.adapter}
         files = [f"{i}.txt" for i in range(len(self.documents))]
         tables["data"]["train"] = tables["data"]["validation"] = files
         if not self.evaluation:

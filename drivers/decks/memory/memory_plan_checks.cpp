@@ -42,6 +42,7 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
   for (const KvCacheKind kind : deck.sweep.axes.kv_cache)
     check_cache(kind, deck.plan.cache, "plan", {"sweep", "kv_cache"}, loaded, diagnostics);
   check_budget(deck.memory.budget, loaded, diagnostics);
+  if (deck.adapter) check_adapter(*deck.adapter, loaded, diagnostics);
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
   check_number_of_cases(deck.sweep, loaded, diagnostics);
   check_zip(deck.sweep, loaded, diagnostics);

@@ -4,6 +4,7 @@
 #include <compare>
 #include <optional>
 
+#include "decks/adapter_table.hpp"
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
 #include "decks/sweep/sweep.hpp"
@@ -118,6 +119,7 @@ struct MemoryPlanDeck {
   PlanTable plan;                           ///< [plan]
   PlanOptimizerTable optimizer;             ///< [optimizer]
   PlanTrainingTable training;               ///< [training]
+  std::optional<AdapterTable> adapter;      ///< [adapter], which learns in place of the weights
   PlanMemoryTable memory;                   ///< [memory]
   DeckRecord record;                        ///< how the deck was read
 };

@@ -122,6 +122,9 @@ void describe(V& v, MemoryPlanDeck& d) {
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
   v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
   v.table({.name = "training", .help = "Other settings of `train` decks that need memory."}, d.training);
+  v.table({.name = "adapter",
+           .help = "Optional, in training: low-rank adapters (LoRA) learn, as in decks of kind `train`."},
+          d.adapter);
   v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
 }
 
