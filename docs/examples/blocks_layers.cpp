@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The calls on the pages of linear, linear_epilogues, rms_norm, rope, swiglu and embedding. Checks what must hold
+// The calls on the pages of linear, linear_epilogues, lora, rms_norm, rope, swiglu and embedding. Checks what must hold
 // whatever the numbers are.
 #include <Kokkos_Core.hpp>
 #include <Kokkos_Random.hpp>
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -39,6 +40,26 @@ bool linear(const Exec& exec) {
   // [linear]
   return check("linear, dx", 2 * dot(dx, x), dot(dy, y)) &&
          check("linear, dweight", 2 * dot(dweight, weight), dot(dy, y));
+}
+
+// y is linear in x too, whatever the adapter.
+bool lora(const Exec& exec) {
+  const int rank = 4;
+  const Matrix x = random(Matrix("x", rows, hidden)), weight = random(Matrix("weight", out, hidden));
+  const Matrix a = random(Matrix("a", rank, hidden)), b = random(Matrix("b", out, rank));
+  const Matrix y("y", rows, out), dy = random(Matrix("dy", rows, out)), dx("dx", rows, hidden);
+  const Matrix xa("xa", rows, rank), dxa("dxa", rows, rank), da("da", rank, hidden), db("db", out, rank);
+  // [lora]
+  const std::array parts{kformer::LoraPart{.b = b, .column = 0, .scale = 2.0}};
+  kformer::lora_forward(
+      exec, kformer::LoraForwardOperands{.x = x, .weight = weight, .a = a, .parts = parts, .xa = xa, .y = y});
+  kformer::lora_backward_input(exec,
+                               kformer::LoraBackwardInputOperands{
+                                   .weight = weight, .a = a, .parts = parts, .dy = dy, .dxa = dxa, .dx = dx});
+  kformer::linear_backward_weight(exec, x, dxa, da);  // dA += dxaᵀ x
+  kformer::linear_backward_weight(exec, xa, dy, db);  // dB += dyᵀ xa
+  // [lora]
+  return check("lora, dx", dot(dx, x), dot(dy, y)) && check("lora, dA and dB", dot(da, a), dot(db, b));
 }
 
 // Rows of any scale have the same norm: the gradient is orthogonal to the row.
@@ -108,7 +129,7 @@ bool embedding(const Exec& exec) {
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
   const Exec exec;
-  const bool good[] = {linear(exec), rms_norm(exec), rope(exec), swiglu(exec), embedding(exec)};
+  const bool good[] = {linear(exec), lora(exec), rms_norm(exec), rope(exec), swiglu(exec), embedding(exec)};
   for (const bool one : good)
     if (!one) return 1;
   return 0;
