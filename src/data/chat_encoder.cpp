@@ -7,14 +7,15 @@ namespace kformer::Impl::data {
 namespace {
 
 /// A conversation on its way to tokens. Text is collected up to the next control token or the next change
-/// between what is learnt and what is not, so that words are not split where pieces meet.
+/// between answers and what is none, so that words are not split where other pieces meet.
 class Document {
  public:
   Document(const TextEncoder& encoder, TokenDocuments& documents)
       : m_encoder(encoder), m_documents(documents) {}
 
-  void add_text(std::string_view text, bool learnt) {
-    if (learnt != m_learnt) flush();
+  void add_text(std::string_view text, bool answer, bool learnt) {
+    if (answer != m_answer) flush();
+    m_answer = answer;
     m_learnt = learnt;
     m_waiting += text;
   }
@@ -46,7 +47,7 @@ class Document {
   const TextEncoder& m_encoder;
   TokenDocuments& m_documents;
   std::string m_waiting;
-  bool m_learnt = false;
+  bool m_answer = false, m_learnt = false;
   TextEncoder::After m_after = TextEncoder::After::nothing;
 };
 
@@ -59,16 +60,23 @@ std::optional<std::int32_t> ChatEncoder::control(const std::string& spelling) {
 }
 
 void ChatEncoder::append(std::span<const ChatMessage> messages, TokenDocuments& documents) {
-  const auto pieces = chat_pieces(m_chat, messages);
+  append_pieces(chat_pieces(m_chat, messages), documents);
+}
+
+void ChatEncoder::append_pieces(std::span<const ChatPiece> pieces, TokenDocuments& documents,
+                                std::int64_t known) {
   Document document(m_text, documents);
-  const bool begins_itself = pieces[0].control && m_bos && control(pieces[0].text) == m_bos;
+  const bool begins_itself = !pieces.empty() && pieces[0].control && m_bos && control(pieces[0].text) == m_bos;
   if (m_bos && !begins_itself) document.add_control(*m_bos, false);
+  std::int64_t answers = 0;
   for (const ChatPiece& piece : pieces) {
+    answers += piece.answer ? 1 : 0;
+    const bool learnt = piece.answer && answers > known;
     const auto id = piece.control ? control(piece.text) : std::nullopt;
     if (id)
-      document.add_control(*id, piece.answer);
+      document.add_control(*id, learnt);
     else
-      document.add_text(piece.text, piece.answer);
+      document.add_text(piece.text, piece.answer, learnt);
   }
   document.end();
 }

@@ -25,6 +25,11 @@ class ChatEncoder {
   /// \throws NotSupported as chat_pieces
   void append(std::span<const ChatMessage> messages, TokenDocuments& documents);
 
+  /// The same with pieces of the template, of which the first `known` answers are not learnt.
+  void append_pieces(std::span<const ChatPiece> pieces, TokenDocuments& documents, std::int64_t known = 0);
+
+  const ChatTemplate& chat() const { return m_chat; }
+
  private:
   std::optional<std::int32_t> control(const std::string& spelling);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,8 @@
 #include "fuzz/input_folder.hpp"
 #include "fuzz/targets.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/data/preference_dataset.hpp"
+#include "kformer/data/prompt_dataset.hpp"
 
 namespace kformer::Testing {
 
@@ -30,6 +34,39 @@ void read_chat(std::string_view bytes) {
 void read_text(std::string_view bytes) {
   static InputFolder folder("text.txt");
   read_dataset(DataFormat::text, folder.put(bytes));
+}
+
+void read_preferences(std::string_view bytes) {
+  static InputFolder folder("pairs.jsonl");
+  static const std::unique_ptr<const Tokenizer> tokenizer = open_tokenizer(TokenizerFormat::byte, {});
+  PreferenceDataOptions options;
+  options.files = {folder.put(bytes)};
+  options.chat = ChatTemplate{};
+  options.vocab_size = tokenizer->vocab_size();
+  PreferenceSequences pair;
+  for (int round = 0; round < 2; ++round) {
+    const auto data = PreferenceDataset::open(options, *tokenizer);
+    for (std::int64_t i = 0; i < data.size(); ++i) {
+      data.read(i, pair);
+      for (const TokenSequence* sequence : {&pair.chosen, &pair.rejected}) {
+        const auto targets = std::ranges::count_if(sequence->targets, [](std::int32_t id) { return id >= 0; });
+        if (targets == 0 || std::ssize(sequence->ids) > options.max_tokens || pair.prompt_tokens < 1)
+          throw std::logic_error("a sequence without a prompt or a target, or that is too long");
+      }
+    }
+    options.max_tokens = std::max<std::int64_t>(2, data.report().longest - 1);  // the longest will be cut
+  }
+}
+
+void read_prompts(std::string_view bytes) {
+  static InputFolder folder("prompts.jsonl");
+  static const std::unique_ptr<const Tokenizer> tokenizer = open_tokenizer(TokenizerFormat::byte, {});
+  PromptDataOptions options;
+  options.files = {folder.put(bytes)};
+  options.chat = ChatTemplate{};
+  const auto data = PromptDataset::open(options, *tokenizer);
+  for (std::int64_t i = 0; i < data.size(); ++i)
+    if (data.at(i).ids.empty()) throw std::logic_error("a prompt without a token");
 }
 
 // A file of the cache, with the checksum of what it says: without it nothing behind the header would be read.
@@ -57,8 +94,12 @@ void read_cached(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> data_targets() {
-  static constexpr std::array<FuzzTarget, 4> targets{
-      {{"npy", read_npy}, {"chat_jsonl", read_chat}, {"text", read_text}, {"token_cache", read_cached}}};
+  static constexpr std::array<FuzzTarget, 6> targets{{{"npy", read_npy},
+                                                      {"chat_jsonl", read_chat},
+                                                      {"preference_jsonl", read_preferences},
+                                                      {"prompt_jsonl", read_prompts},
+                                                      {"text", read_text},
+                                                      {"token_cache", read_cached}}};
   return targets;
 }
 

@@ -26,6 +26,15 @@ enum class Packing {
 template <>
 inline constexpr std::array<std::string_view, 3> names_of<Packing> = {"stream", "best_fit", "pad"};
 
+/// What happens to a prompt and a completion that together are too long.
+enum class Truncation {
+  keep_start,  ///< the end is cut off
+  drop         ///< the pair is left out
+};
+/// The names of the enumerators in decks, results and messages, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<Truncation> = {"keep_start", "drop"};
+
 /// The generated tasks. A model reads the text before "=" and learns what follows.
 enum class SyntheticTask {
   copy,     ///< "bca=bca"

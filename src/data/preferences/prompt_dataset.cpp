@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/data/prompt_dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "data/preferences/pair_line.hpp"
+#include "data/preferences/prompt_encoder.hpp"
+#include "io/content_hash.hpp"
+#include "io/mapped_file.hpp"
+#include "kformer/core/error.hpp"
+
+namespace kformer {
+
+using namespace Impl::data;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* expected_prompt = R"(expected {"prompt": ...} with a text or a list of messages)";
+
+PromptSample sample_of(const JsonLine& line, std::string_view text, PromptEncoder& encoder) {
+  const json object = line.parse(text);
+  if (!object.is_object() || !object.contains("prompt")) line.refuse_line("the line has no prompt");
+  PromptSample sample;
+  const json& prompt = object.at("prompt");
+  sample.ids = prompt.is_string() ? encoder.prompt(prompt.get_ref<const std::string&>())
+                                  : encoder.prompt(messages_of(line, prompt, "prompt"));
+  if (sample.ids.empty()) line.refuse("the prompt is empty, and the tokenizer has no beginning-of-text token");
+  encoder.check(sample.ids, line);
+  sample.prompt = prompt.dump();
+  for (const auto& [name, value] : object.items())
+    if (name != "prompt") sample.fields.emplace(name, value.dump());
+  return sample;
+}
+
+}  // namespace
+
+PromptDataset PromptDataset::open(const PromptDataOptions& options, const Tokenizer& tokenizer) {
+  if (options.files.empty()) throw Error("kformer::PromptDataset::open: there are no files of prompts");
+  if (options.max_tokens < 0)
+    throw Error(
+        fmt::format("kformer::PromptDataset::open: max_tokens is {}; expected at least 1, or 0 for no limit",
+                    options.max_tokens));
+  PromptEncoder encoder(tokenizer, {options.chat, options.bos, options.add_bos, options.vocab_size});
+  PromptDataset prompts;
+  PromptReport& report = prompts.m_report;
+  for (const std::filesystem::path& path : options.files) {
+    const Impl::MappedFile file = Impl::map_file(path);
+    const std::string_view contents(reinterpret_cast<const char*>(file.start.get()), file.size);
+    for_each_line(contents, path.string(), expected_prompt, [&](const JsonLine& line, std::string_view text) {
+      line.read([&] {
+        PromptSample sample = sample_of(line, text, encoder);
+        const std::int64_t tokens = std::ssize(sample.ids);
+        if (options.max_tokens > 0 && tokens > options.max_tokens) {
+          ++report.too_long;
+          return;
+        }
+        report.tokens += tokens;
+        report.longest = std::max(report.longest, tokens);
+        prompts.m_samples.push_back(std::move(sample));
+      });
+    });
+  }
+  report.prompts = prompts.size();
+  if (report.prompts == 0)
+    throw FileError(fmt::format("'{}'{}: there are no prompts; {} are too long", options.files.front().string(),
+                                options.files.size() > 1 ? " and others" : "", report.too_long));
+  return prompts;
+}
+
+const PromptSample& PromptDataset::at(std::int64_t index) const {
+  if (index < 0 || index >= size())
+    throw Error(fmt::format("kformer::PromptDataset::at: prompt {} of {}", index, size()));
+  return m_samples[static_cast<std::size_t>(index)];
+}
+
+std::string PromptDataset::fingerprint() const {
+  std::string all;
+  for (const PromptSample& sample : m_samples) {
+    all += Impl::hash_of(std::as_bytes(std::span(sample.ids))).text() + Impl::hash_of(sample.prompt).text();
+    for (const auto& [name, value] : sample.fields)
+      all += Impl::hash_of(name).text() + Impl::hash_of(value).text();
+    all += '\n';
+  }
+  return Impl::hash_of(all).text();
+}
+
+}  // namespace kformer

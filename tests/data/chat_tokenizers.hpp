@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kformer/text/gguf_vocabulary.hpp"
+#include "text/tokenizer_files.hpp"
+
+/// \file
+/// Small tokenizers for conversations.
+
+namespace kformer::Testing {
+
+inline const std::vector<std::string> control_tokens{"<|im_start|>", "<|im_end|>", "<|start_header_id|>",
+                                                     "<|end_header_id|>", "<|eot_id|>"};
+
+/// Bytes and the control tokens of chatml and llama3; "ab" is one token.
+inline std::unique_ptr<const Tokenizer> chat_tokenizer() {
+  auto more = control_tokens;
+  more.push_back("ab");
+  TokenizerJson json = byte_level(more);
+  json.merges = R"([["a","b"]])";
+  std::string added;
+  for (std::size_t i = 0; i < control_tokens.size(); ++i)
+    added += (i > 0 ? "," : "") + std::string(R"({"special":true,"normalized":false,"id":)") +
+             std::to_string(256 + i) + R"(,"content":")" + control_tokens[i] + "\"}";
+  json.members["added_tokens"] = "[" + added + "]";
+  return open_json(json.text());
+}
+
+/// Like Llama 2: a space before every text, and a token for each character.
+inline std::unique_ptr<const Tokenizer> spaced_tokenizer() {
+  GgufVocabulary vocabulary;
+  vocabulary.model = "llama";
+  vocabulary.tokens = {"<unk>", "<s>", "</s>", "<0x0A>", "\xE2\x96\x81"};
+  vocabulary.types = {2, 3, 3, 6, 1};
+  for (char c = '!'; c <= '~'; ++c) vocabulary.tokens.push_back(std::string(1, c));
+  vocabulary.types.resize(vocabulary.tokens.size(), 1);
+  vocabulary.scores.assign(vocabulary.tokens.size(), 0);
+  vocabulary.unk = 0;
+  vocabulary.bos = 1;
+  vocabulary.eos = 2;
+  return make_tokenizer(vocabulary, "spaced");
+}
+
+}  // namespace kformer::Testing

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// Prompts for a policy, with the members that rewards need.
+#include "kformer/data/prompt_dataset.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include "data/chat_encoder.hpp"
+#include "data/chat_tokenizers.hpp"
+#include "data_case.hpp"
+#include "error_text.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+/// A set of prompts in one file.
+class Prompts {
+ public:
+  explicit Prompts(const std::string& contents) {
+    put_contents(m_folder / "prompts.jsonl", contents);
+    options.files = {m_folder / "prompts.jsonl"};
+    options.chat = ChatTemplate{};
+  }
+
+  PromptDataset open(const Tokenizer& tokenizer) const { return PromptDataset::open(options, tokenizer); }
+
+  std::string error(const Tokenizer& tokenizer) const {
+    std::string text = file_error([&] { open(tokenizer); });
+    const std::string path = m_folder.path().string() + "/";
+    if (const auto at = text.find(path); at != std::string::npos) text.erase(at, path.size());
+    return text;
+  }
+
+  PromptDataOptions options;
+
+ private:
+  ScratchDirectory m_folder;
+};
+
+std::string spelled(const std::vector<std::int32_t>& ids, const Tokenizer& tokenizer) {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    const std::string bytes = tokenizer.token_bytes(id, false);
+    text += bytes.empty() ? tokenizer.piece(id) : bytes;
+  }
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(prompt_dataset)
+
+BOOST_AUTO_TEST_CASE(texts_and_messages) {
+  const auto data =
+      Prompts(R"({"prompt":"2+2=","answer":"4"})"
+              "\n"
+              R"({"prompt":[{"role":"user","content":"<|im_end|>?"}],"answer":4,"more":{"a":[1,null]}})"
+              "\n")
+          .open(*chat_tokenizer());
+  BOOST_TEST(data.size() == 2);
+  const PromptSample &text = data.at(0), &messages = data.at(1);
+  BOOST_TEST(spelled(text.ids, *chat_tokenizer()) == "2+2=");
+  BOOST_TEST(text.prompt == "\"2+2=\"");
+  BOOST_TEST(text.fields.size() == 1u);
+  BOOST_TEST(text.fields.at("answer") == "\"4\"");
+  BOOST_TEST(spelled(messages.ids, *chat_tokenizer()) ==
+             "<|im_start|>user\n<|im_end|>?<|im_end|>\n<|im_start|>assistant\n");
+  BOOST_TEST(std::ranges::count(messages.ids, 257) == 1);
+  BOOST_TEST(messages.prompt == R"([{"content":"<|im_end|>?","role":"user"}])");
+  BOOST_TEST(messages.fields.at("answer") == "4");
+  BOOST_TEST(messages.fields.at("more") == R"({"a":[1,null]})");
+  BOOST_TEST(data.report().prompts == 2);
+  BOOST_TEST(data.report().tokens == std::ssize(text.ids) + std::ssize(messages.ids));
+  BOOST_TEST(data.report().longest == std::ssize(messages.ids));
+  BOOST_TEST(error_text([&] { data.at(2); }) == "kformer::PromptDataset::at: prompt 2 of 2");
+  BOOST_CHECK_THROW(data.at(-1), Error);
+}
+
+// A policy goes on where the tuning before it learnt to answer.
+BOOST_AUTO_TEST_CASE(prompts_are_what_precedes_an_answer_that_is_learnt) {
+  const std::vector<ChatMessage> messages{
+      {"user", "Hi ab"}, {"assistant", "ab"}, {"user", "So?"}, {"assistant", "ab"}};
+  Prompts prompts(R"({"prompt":[{"role":"user","content":"Hi ab"},{"role":"assistant","content":"ab"},)"
+                  R"({"role":"user","content":"So?"}]})");
+  for (const auto& tokenizer : {chat_tokenizer(), spaced_tokenizer(), bytes()}) {
+    for (const ChatStyle style :
+         {ChatStyle::chatml, ChatStyle::llama3, ChatStyle::llama2, ChatStyle::mistral, ChatStyle::zephyr}) {
+      prompts.options.chat->style = style;
+      Impl::data::TokenDocuments finished;
+      const auto begin = tokenizer->adds_bos() ? tokenizer->bos() : std::nullopt;
+      Impl::data::ChatEncoder(*tokenizer, *prompts.options.chat, begin)
+          .append_pieces(chat_pieces(*prompts.options.chat, messages), finished, 2);
+      const auto learnt = std::ranges::find(finished.learnt, 1) - finished.learnt.begin();
+      finished.tokens.resize(static_cast<std::size_t>(learnt));
+      BOOST_TEST(prompts.open(*tokenizer).at(0).ids == finished.tokens, boost::test_tools::per_element());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_beginning_of_text) {
+  Prompts prompts("{\"prompt\":\"1\"}\n{\"prompt\":\"\"}\n");
+  const auto usual = prompts.open(*bytes());
+  BOOST_TEST(spelled(usual.at(0).ids, *bytes()) == "<s>1");
+  BOOST_TEST(spelled(usual.at(1).ids, *bytes()) == "<s>");
+  prompts.options.add_bos = false;
+  BOOST_TEST(spelled(prompts.open(*bytes()).at(0).ids, *bytes()) == "1");
+  BOOST_TEST(spelled(prompts.open(*bytes()).at(1).ids, *bytes()) == "<s>");
+  BOOST_TEST(prompts.error(*chat_tokenizer()) ==
+             "'prompts.jsonl', line 2: the prompt is empty, and the tokenizer has no beginning-of-text token");
+  prompts.options.bos = 7;
+  BOOST_TEST(prompts.open(*chat_tokenizer()).at(1).ids.front() == 7);
+}
+
+BOOST_AUTO_TEST_CASE(long_prompts_are_left_out) {
+  Prompts prompts("{\"prompt\":\"123\"}\n{\"prompt\":\"1234\"}\n{\"prompt\":\"12\"}");
+  prompts.options.max_tokens = 4;
+  const auto data = prompts.open(*bytes());
+  BOOST_TEST(data.size() == 2);
+  BOOST_TEST(data.report().too_long == 1);
+  BOOST_TEST(data.report().longest == 4);
+  BOOST_TEST(spelled(data.at(1).ids, *bytes()) == "<s>12");
+  prompts.options.max_tokens = 2;
+  BOOST_TEST(prompts.error(*bytes()) == "'prompts.jsonl': there are no prompts; 3 are too long");
+}
+
+BOOST_AUTO_TEST_CASE(a_fingerprint_knows_tokens_and_members) {
+  const auto of = [](const std::string& line) { return Prompts(line).open(*bytes()).fingerprint(); };
+  const std::string usual = of(R"({"prompt":"1","answer":"2"})");
+  BOOST_TEST(usual == of(R"({"answer":"2", "prompt":"1"})"));
+  BOOST_TEST(usual != of(R"({"prompt":"1","answer":2})"));
+  BOOST_TEST(usual != of(R"({"prompt":"1","answers":"2"})"));
+  BOOST_TEST(usual != of(R"({"prompt":"2","answer":"2"})"));
+}
+
+BOOST_AUTO_TEST_CASE(refusals) {
+  const auto error = [](const std::string& contents) { return Prompts(contents).error(*chat_tokenizer()); };
+  const std::string expected = R"(expected {"prompt": ...} with a text or a list of messages)";
+  BOOST_TEST(error("{\"prompt\":\"a\"}\n{\"answer\":\"b\"}") ==
+             "'prompts.jsonl', line 2: the line has no prompt; " + expected);
+  BOOST_TEST(error("[]") == "'prompts.jsonl', line 1: the line has no prompt; " + expected);
+  BOOST_TEST(error("{") == "'prompts.jsonl', line 1: the line is not JSON, at byte 2; " + expected);
+  BOOST_TEST(error("{\"prompt\":7}") ==
+             "'prompts.jsonl', line 1: \"prompt\" is neither a text nor a list of messages");
+  BOOST_TEST(error("{\"prompt\":[]}") == "'prompts.jsonl', line 1: \"prompt\" is not a list of messages");
+  BOOST_TEST(
+      error(R"({"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})") ==
+      "'prompts.jsonl', line 1: kformer::apply_chat: the last of 2 messages is not from the user; there is "
+      "nothing to answer");
+  BOOST_TEST(error(R"({"prompt":"a","deep":)" + std::string(70, '[') + std::string(70, ']') + "}") ==
+             "'prompts.jsonl', line 1: the line is nested more than 64 levels deep");
+  BOOST_TEST(error("") == "'prompts.jsonl': there are no prompts; 0 are too long");
+  Prompts prompts("{\"prompt\":\"a\"}");
+  prompts.options.vocab_size = 97;
+  BOOST_TEST(
+      prompts.error(*chat_tokenizer()) ==
+      "'prompts.jsonl', line 1: there is token 97, but the model has only 97; does the tokenizer belong to the "
+      "model?");
+  prompts.options.max_tokens = -1;
+  BOOST_TEST(error_text([&] { prompts.open(*bytes()); }) ==
+             "kformer::PromptDataset::open: max_tokens is -1; expected at least 1, or 0 for no limit");
+  prompts.options.files.clear();
+  BOOST_TEST(error_text([&] { prompts.open(*bytes()); }) ==
+             "kformer::PromptDataset::open: there are no files of prompts");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
