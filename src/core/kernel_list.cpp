@@ -43,8 +43,8 @@ constexpr const char* library_names =
     "kv_append_int8 kv_gather_int8 linear linear_forward linear_backward_input "
     "linear_backward_weight linear_backward_bias linear_rope linear_rope_forward linear_swiglu "
     "linear_swiglu_forward lora lora_forward lora_backward_input quantized dequantize quantize "
-    "quantized_linear_forward "
-    "quantized_embedding_forward rms_norm rms_norm_forward qk_norm_forward rms_norm_backward rope rope_tables "
+    "quantized_linear_forward quantized_linear_backward_input quantized_embedding_forward rms_norm "
+    "rms_norm_forward qk_norm_forward rms_norm_backward rope rope_tables "
     "rope_forward rope_backward sampling sample token_log_probabilities standard_attention "
     "standard_attention_forward standard_attention_backward swiglu swiglu_forward swiglu_backward "
     "ternary ternary_quantize ternary_activations";

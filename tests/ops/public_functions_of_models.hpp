@@ -50,6 +50,9 @@ void add_quantized(std::vector<PublicFunction>& table, const Extents& e) {
   table.push_back(row<Impl::QuantizedLinearForward>(
       "quantized_linear_residual_forward",
       [=](const auto&... exec) { quantized_linear_residual_forward(exec..., x, matrix(), y, y); }));
+  table.push_back(row<Impl::QuantizedLinearBackwardInput>(
+      "quantized_linear_backward_input",
+      [=](const auto&... exec) { quantized_linear_backward_input(exec..., matrix(), y, x); }));
   table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const auto&... exec) {
     quantized_embedding_forward(exec..., ids, matrix(), rows);
   }));

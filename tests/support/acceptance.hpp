@@ -93,7 +93,7 @@ std::int64_t rows_of_a_key_head(const Problem& p) {
 template <class Problem>
 bool operands_allow(std::string_view kernel, std::string_view isa, const Problem& p) {
   if (isa == "avx512_bf16" && storage_of(p) != DType::bf16) return false;
-  if constexpr (requires { p.options.activations; })
+  if constexpr (requires { p.weight.format; })
     if (storage_of(p) == DType::f64) return false;
   if constexpr (requires { p.extras.cu_seqlens_q; }) {
     if (isa == "avx512_bf16" && p.options.compute == Precision::full) return false;

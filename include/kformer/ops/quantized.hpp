@@ -8,10 +8,11 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/core/quantized_format.hpp"
 #include "kformer/core/types/activations.hpp"
+#include "kformer/ops/linear.hpp"
 
 /// \file
-/// Weight matrices that stay quantised in memory: conversions, the linear map `y = x Wᵀ`, and rows of a table
-/// by their ids. The formats are those of kformer/core/quantized_format.hpp.
+/// Weight matrices that stay quantised in memory: conversions, the linear map `y = x Wᵀ` and its gradient with
+/// respect to x, and rows of a table by their ids. The formats are those of kformer/core/quantized_format.hpp.
 
 namespace kformer {
 
@@ -77,6 +78,16 @@ struct QuantizedLinearForward {
   void check() const;
 };
 
+struct QuantizedLinearBackwardInput {
+  static constexpr const char* op = "quantized";
+  static constexpr const char* function = "quantized_linear_backward_input";
+  QuantizedMatrix weight;
+  TensorRef dy, dx;
+  LinearOptions options{};
+  Operands operands() const;
+  void check() const;
+};
+
 struct QuantizedEmbeddingForward {
   static constexpr const char* op = "quantized";
   static constexpr const char* function = "quantized_embedding_forward";
@@ -137,22 +148,31 @@ void quantize(const X& x, const QuantizedOutput& matrix) {
   quantize(Kokkos::DefaultExecutionSpace(), x, matrix);
 }
 
+namespace Impl {
+/// A matrix without memory, packed, for questions about its extents.
+template <Scalar T>
+TensorRef matrix_of_extents(std::int64_t rows, std::int64_t cols) {
+  TensorRef ref;
+  ref.dtype = dtype_of<T>;
+  ref.rank = 2;
+  ref.extent = {rows, cols};
+  ref.stride = {cols, 1};
+  return ref;
+}
+}  // namespace Impl
+
 /// Bytes of workspace `quantized_linear_forward` needs for storage type `T`, `rows` rows of x and a weight of
 /// this format and these extents (`weight.data` is not read).
 template <Scalar T, ExecutionSpace Exec>
 std::size_t quantized_linear_forward_workspace_bytes(const Exec&, std::int64_t rows,
                                                      const QuantizedMatrix& weight,
                                                      const QuantizedLinearOptions& options = {}) {
-  const auto matrix = [](std::int64_t r, std::int64_t c) {
-    TensorRef ref;
-    ref.dtype = dtype_of<T>;
-    ref.rank = 2;
-    ref.extent = {r, c};
-    ref.stride = {c, 1};
-    return ref;
-  };
   return Impl::best_workspace_bytes<Exec>(
-      Impl::QuantizedLinearForward{matrix(rows, weight.cols), weight, {}, matrix(rows, weight.rows), options});
+      Impl::QuantizedLinearForward{Impl::matrix_of_extents<T>(rows, weight.cols),
+                                   weight,
+                                   {},
+                                   Impl::matrix_of_extents<T>(rows, weight.rows),
+                                   options});
 }
 
 /// The same on the default instance.
@@ -241,6 +261,56 @@ template <Scalar T>
 std::size_t quantized_linear_residual_forward_workspace_bytes(std::int64_t rows, const QuantizedMatrix& weight,
                                                               const QuantizedLinearOptions& options = {}) {
   return quantized_linear_forward_workspace_bytes<T>(rows, weight, options);
+}
+
+/// Bytes of workspace `quantized_linear_backward_input` needs for storage type `T`, `rows` rows of dy and a
+/// weight of this format and these extents (`weight.data` is not read).
+template <Scalar T, ExecutionSpace Exec>
+std::size_t quantized_linear_backward_input_workspace_bytes(const Exec&, std::int64_t rows,
+                                                            const QuantizedMatrix& weight,
+                                                            const LinearOptions& options = {}) {
+  return Impl::best_workspace_bytes<Exec>(
+      Impl::QuantizedLinearBackwardInput{weight, Impl::matrix_of_extents<T>(rows, weight.rows),
+                                         Impl::matrix_of_extents<T>(rows, weight.cols), options});
+}
+
+/// The same on the default instance.
+template <Scalar T>
+std::size_t quantized_linear_backward_input_workspace_bytes(std::int64_t rows, const QuantizedMatrix& weight,
+                                                            const LinearOptions& options = {}) {
+  return quantized_linear_backward_input_workspace_bytes<T>(Kokkos::DefaultExecutionSpace(), rows, weight,
+                                                            options);
+}
+
+/// Gradient of `quantized_linear_forward` with `Activations::full`, and of its variant with a residual, with
+/// respect to `x`: `dx = scale · dy W`, rounded once (overwritten). The gradient with respect to `residual` is
+/// `dy` itself; the weights are constants. So gradients pass through frozen weights to adapters beside them and
+/// to the layers below (QLoRA, Dettmers et al., arXiv:2305.14314, §3).
+///
+/// \param exec      the instance everything is launched on; nothing is fenced or allocated
+/// \param weight    (out, in)
+/// \param dy        (rows, out), T
+/// \param dx        (rows, in), T, overwritten; shares no memory with `dy` or `weight`
+/// \param options   `scale`; `allow_tf32` changes nothing today
+/// \param workspace at least `quantized_linear_backward_input_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
+///         workspace is too small
+/// \throws NotSupported if `scale` is not finite
+template <ExecutionSpace Exec, AnyView DY, AnyView DX>
+void quantized_linear_backward_input(const Exec& exec, const QuantizedMatrix& weight, const DY& dy,
+                                     const DX& dx, const LinearOptions& options = {},
+                                     const Workspace& workspace = {}) {
+  using T = Impl::scalar_t<DY>;
+  const Impl::QuantizedLinearBackwardInput problem{weight, Impl::input<Exec, T, 2>(dy),
+                                                   Impl::output<Exec, T, 2>(dx), options};
+  Impl::call(exec, problem, workspace);
+}
+
+/// The same on the default instance.
+template <AnyView DY, AnyView DX>
+void quantized_linear_backward_input(const QuantizedMatrix& weight, const DY& dy, const DX& dx,
+                                     const LinearOptions& options = {}, const Workspace& workspace = {}) {
+  quantized_linear_backward_input(Kokkos::DefaultExecutionSpace(), weight, dy, dx, options, workspace);
 }
 
 /// Token embedding by a quantised table: `y[row] = weight[ids[row]]`, each weight rounded once, to T. A row

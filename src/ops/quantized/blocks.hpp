@@ -75,12 +75,6 @@ struct QuantizedBlock {
     }
   }
 
-  /// Weight number i in the type of arithmetic.
-  template <class C>
-  KOKKOS_FUNCTION static C weight(const std::uint8_t* block, int i) {
-    return static_cast<C>(scale(block)) * static_cast<C>(code(block, i)) + static_cast<C>(offset(block));
-  }
-
   /// Writes a block of these codes, each as `code` returns it; `offset` only where the format has one.
   KOKKOS_FUNCTION static void store(std::uint8_t* block, const int* codes, float scale, float offset) {
     for (int i = 0; i < bytes; ++i) block[i] = 0;
@@ -124,17 +118,42 @@ struct QuantizedBlock {
   }
 };
 
-/// The block of a row that holds weight `i`, and the weight's place in it.
+/// The weights of a block in the type of arithmetic.
 template <QuantizedFormat format, class C>
-KOKKOS_FUNCTION C weight_of_row(const std::uint8_t* row, std::int64_t i) {
-  using Block = QuantizedBlock<format>;
-  return Block::template weight<C>(row + i / Block::weights * Block::bytes,
-                                   static_cast<int>(i % Block::weights));
-}
+struct BlockWeights {
+  const std::uint8_t* block;
+  C scale, offset;
 
-/// The rows of a matrix as bytes.
-inline const std::uint8_t* bytes_of_rows(const QuantizedMatrix& matrix) {
-  return reinterpret_cast<const std::uint8_t*>(matrix.data);
-}
+  /// Weight number i.
+  KOKKOS_FUNCTION C operator()(int i) const {
+    return scale * static_cast<C>(QuantizedBlock<format>::code(block, i)) + offset;
+  }
+};
+
+/// The blocks of a matrix.
+template <QuantizedFormat format>
+struct MatrixBlocks {
+  using Block = QuantizedBlock<format>;
+  const std::uint8_t* data;
+  std::int64_t row_bytes;
+
+  explicit MatrixBlocks(const QuantizedMatrix& matrix)
+      : data(reinterpret_cast<const std::uint8_t*>(matrix.data)),
+        row_bytes(quantized_row_bytes(format, matrix.cols)) {}
+
+  KOKKOS_FUNCTION const std::uint8_t* block(std::int64_t row, std::int64_t number) const {
+    return data + row * row_bytes + number * Block::bytes;
+  }
+  /// Those of block `number` of a row.
+  template <class C>
+  KOKKOS_FUNCTION BlockWeights<format, C> weights(std::int64_t row, std::int64_t number) const {
+    const std::uint8_t* at = block(row, number);
+    return {at, static_cast<C>(Block::scale(at)), static_cast<C>(Block::offset(at))};
+  }
+  template <class C>
+  KOKKOS_FUNCTION C weight(std::int64_t row, std::int64_t col) const {
+    return weights<C>(row, col / Block::weights)(static_cast<int>(col % Block::weights));
+  }
+};
 
 }  // namespace kformer::Impl

@@ -15,17 +15,15 @@ void dequantize_rows_kokkos(const char* label, const Exec& exec, const Quantized
                             const std::int32_t* ids, const TensorRef& result) {
   using C = compute_t<T>;
   const auto y = result.as<T, 2>();
-  const std::uint8_t* data = bytes_of_rows(matrix);
-  const std::int64_t row_bytes = quantized_row_bytes(format, matrix.cols), rows = matrix.rows,
-                     cols = matrix.cols;
+  const MatrixBlocks<format> blocks(matrix);
+  const std::int64_t rows = matrix.rows, cols = matrix.cols;
   Kokkos::parallel_for(
       label, team_policy(exec, y.extent[0], cols), KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
         const std::int64_t row = team.league_rank(), id = ids ? ids[row] : row;
         const bool valid = id >= 0 && id < rows;
-        const std::uint8_t* from = data + (valid ? id * row_bytes : 0);
         T* to = y.data + row * y.stride[0];
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, cols), [&](std::int64_t i) {
-          to[i] = T(valid ? weight_of_row<format, C>(from, i) : Kokkos::Experimental::quiet_NaN_v<C>);
+          to[i] = T(valid ? blocks.template weight<C>(id, i) : Kokkos::Experimental::quiet_NaN_v<C>);
         });
       });
 }

@@ -38,7 +38,7 @@ template <QuantizedFormat format, class T>
 struct QuantizedUnit {
   using C = compute_t<T>;
   using Block = QuantizedBlock<format>;
-  const std::uint8_t* block;
+  BlockWeights<format, C> block;
   int first, count;  ///< in the block
 
   template <class A>
@@ -46,7 +46,7 @@ struct QuantizedUnit {
                                 RowSums<A>& sums) const {
     C part[quantized_rows] = {};
     for (int i = 0; i < count; ++i) {
-      const C weight = Block::template weight<C>(block, first + i);
+      const C weight = block(first + i);
       for (int r = 0; r < rows; ++r) part[r] += weight * static_cast<C>(x(row + r, column + i));
     }
     for (int r = 0; r < rows; ++r) sums.of[r] += part[r];
@@ -66,12 +66,11 @@ struct QuantizedUnit {
       int products = 0, codes = 0;
       for (int i = 0; i < count; ++i) {
         const int code = scale.code(static_cast<C>(from[i]));
-        products += code * Block::code(block, first + i);
+        products += code * Block::code(block.block, first + i);
         codes += code;
       }
-      sums.of[r] +=
-          static_cast<A>(scale.scale) * (static_cast<A>(Block::scale(block)) * static_cast<A>(products) +
-                                         static_cast<A>(Block::offset(block)) * static_cast<A>(codes));
+      sums.of[r] += static_cast<A>(scale.scale) * (static_cast<A>(block.scale) * static_cast<A>(products) +
+                                                   static_cast<A>(block.offset) * static_cast<A>(codes));
     }
   }
 };
@@ -87,8 +86,8 @@ void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) 
   const auto x = p.x.as<const T, 2>();
   const auto y = p.y.as<T, 2>();
   const auto residual = p.residual.present() ? p.residual.as<const T, 2>() : Strided<const T, 2>{};
-  const std::uint8_t* data = bytes_of_rows(p.weight);
-  const std::int64_t in = p.weight.cols, out = p.weight.rows, row_bytes = quantized_row_bytes(format, in);
+  const MatrixBlocks<format> blocks(p.weight);
+  const std::int64_t in = p.weight.cols, out = p.weight.rows;
   const std::int64_t units = ceil_div<std::int64_t>(in, unit);
   const C alpha = static_cast<C>(p.options.scale);
   const std::int64_t all_rows = x.extent[0], row_groups = ceil_div<std::int64_t>(all_rows, quantized_rows);
@@ -118,7 +117,7 @@ void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) 
             [&](std::int64_t u, RowSums<A>& partial) {
               const std::int64_t first = u * unit;
               const QuantizedUnit<format, T> weights{
-                  data + o * row_bytes + first / Block::weights * Block::bytes,
+                  blocks.template weights<C>(o, first / Block::weights),
                   static_cast<int>(first % Block::weights),
                   static_cast<int>(Kokkos::min<std::int64_t>(unit, in - first))};
               if constexpr (activations == Activations::full)

@@ -6,6 +6,7 @@
 #include "ops/linear/reference.hpp"
 #include "ops/quantized/host/entries.hpp"
 #include "ops/quantized/kokkos.hpp"
+#include "ops/quantized/kokkos_backward.hpp"
 #include "ops/quantized/kokkos_linear.hpp"
 #include "ops/quantized/reference.hpp"
 
@@ -67,6 +68,23 @@ struct List<QuantizedLinearForward, Exec>
         reference::linear_forward<double, double>(x, reference::dequantize<double, double>(p.weight), {},
                                                   read_tensor<double>(p.residual), p.options.scale),
         p.y);
+  }
+};
+
+template <class Exec>
+struct List<QuantizedLinearBackwardInput, Exec>
+    : UsualList<QuantizedLinearBackwardInput, Exec,
+                Simd<host::QuantizedBackwardInputEntry, host::Isa::avx512_vnni>> {
+  static void kokkos(const Exec& exec, const QuantizedLinearBackwardInput& p, const Workspace&) {
+    with_format_and_dtype(p.weight.format, p.dy.dtype, [&]<class T>(auto format, std::type_identity<T>) {
+      quantized_linear_backward_input_kokkos<format(), T>(exec, p);
+    });
+  }
+  static void reference(const QuantizedLinearBackwardInput& p) {
+    write_tensor(
+        reference::linear_backward_input<double, double>(reference::dequantize<double, double>(p.weight),
+                                                         read_tensor<double>(p.dy), p.options.scale),
+        p.dx);
   }
 };
 

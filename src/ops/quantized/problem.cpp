@@ -74,6 +74,22 @@ void QuantizedLinearForward::check() const {
   all.with("weight", memory_of(weight)).require_disjoint("y", {"residual"});
 }
 
+Operands QuantizedLinearBackwardInput::operands() const {
+  return Operands(function, {{"weight", operand(weight)}, {"dy", dy}, {"dx", dx}});
+}
+
+void QuantizedLinearBackwardInput::check() const {
+  const Operands all = operands();
+  all.require_floating("dy").require_dtype("dx", dy.dtype);
+  check_data(all, "weight", weight)
+      .require_extents(weight.rows == dy.extent[1], "weight to have one row per column of dy")
+      .require_extents(dx.has_extents({dy.extent[0], weight.cols}),
+                       "dx to have the rows of dy and the columns of weight")
+      .require_unit_stride()
+      .require_option(std::isfinite(options.scale), "scale must be finite");
+  all.with("weight", memory_of(weight)).require_disjoint("dx");
+}
+
 Operands QuantizedEmbeddingForward::operands() const {
   return Operands(function, {{"ids", ids}, {"weight", operand(weight)}, {"y", y}});
 }

@@ -15,11 +15,11 @@ namespace kformer::Impl::reference {
 template <class Real, class Store>
 HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
   HostTensor<Real> y({matrix.rows, matrix.cols});
-  const std::int64_t row_bytes = quantized_row_bytes(matrix.format, matrix.cols);
   with_format(matrix.format, [&](auto format) {
+    const MatrixBlocks<format()> blocks(matrix);
     for (std::int64_t r = 0; r < matrix.rows; ++r)
       for (std::int64_t i = 0; i < matrix.cols; ++i)
-        y(r, i) = stored<Store>(weight_of_row<format(), Real>(bytes_of_rows(matrix) + r * row_bytes, i));
+        y(r, i) = stored<Store>(blocks.template weight<Real>(r, i));
   });
   return y;
 }

@@ -20,6 +20,7 @@ struct QuantizedKernels {
   QuantizedDots dots;    ///< weights as numbers, few rows
   LinearKernels panels;  ///< weights as numbers, packed into panels, many rows; `run_summed` is null
   QuantizedDots int8;    ///< activations of 8 bits
+  LinearKernels across;  ///< weights as numbers, summed along their columns; `run_summed` is null
 };
 
 template <Isa isa>

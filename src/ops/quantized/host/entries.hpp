@@ -6,7 +6,7 @@
 #include "ops/quantized/host/arguments.hpp"
 
 /// \file
-/// The linear map by quantised weights on the host by SIMD kernels.
+/// The linear map by quantised weights, and its gradient, on the host by SIMD kernels.
 
 namespace kformer::Impl::host {
 
@@ -81,6 +81,35 @@ struct QuantizedLinearEntry {
             p.residual.data,
             p.residual.present() ? p.residual.stride[0] : 0,
             p.options.scale};
+  }
+};
+
+template <class Exec, Isa isa>
+struct QuantizedBackwardInputEntry {
+  using P = QuantizedLinearBackwardInput;
+  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (p.dy.dtype == DType::f64) return "operands are stored as f64, but it computes in float";
+    return processor_refusal<isa>();
+  }
+
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    const LinearKernels& kernel = quantized_kernels<built<isa>>(p.dy.dtype, p.weight.format).across;
+    const std::int64_t rows = p.dx.extent[0], cols = p.dx.extent[1];
+    const ProductArguments a{rows,
+                             p.weight.rows,
+                             {p.dy.data, p.dy.stride[0], 1},
+                             {p.weight.data, 1, quantized_row_bytes(p.weight.format, p.weight.cols)},
+                             p.dx.data,
+                             p.dx.stride[0],
+                             nullptr,
+                             0,
+                             p.options.scale};
+    for_each_product_tile(
+        "kformer::quantized_linear_backward_input[simd]", exec, rows, cols,
+        LinearTiles(rows, cols, kernel.panel_cols, exec.concurrency()), kernel,
+        [=, run = kernel.run](const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
   }
 };
 

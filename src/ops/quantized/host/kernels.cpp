@@ -12,7 +12,8 @@ constexpr QuantizedKernels kernels_of() {
   using namespace simd::KFORMER_ISA;
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
           {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes, panel_tile<T, kind>, nullptr},
-          {int8_scratch<kind>, int8_tile<T, kind>}};
+          {int8_scratch<kind>, int8_tile<T, kind>},
+          {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes, across_tile<T, kind>, nullptr}};
 }
 template <class T>
 struct KernelsOf {

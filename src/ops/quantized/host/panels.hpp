@@ -6,8 +6,14 @@
 
 /// \file
 /// Tiles of many rows: weights become numbers while they are packed into the panels of the plain product.
+/// Forward sums along the rows of weights, so that squares of vectors are turned; backward sums along their
+/// columns, and vectors are stored as they are.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
+
+constexpr std::int64_t blocks_of_32(std::int64_t weights) {
+  return (weights + unit_weights - 1) / unit_weights;
+}
 
 /// A quantised right factor.
 template <QuantizedFormat kind>
@@ -43,12 +49,60 @@ struct QuantizedRight {
         });
   }
 
-  static constexpr std::int64_t blocks_of_32(std::int64_t weights) {
-    return (weights + unit_weights - 1) / unit_weights;
+  const ProductFactor& factor;
+};
+
+/// The same with the roles of its rows and columns exchanged: rows are the summed index.
+template <QuantizedFormat kind>
+struct QuantizedAcross {
+  explicit QuantizedAcross(const ProductArguments& p) : factor(p.right) {}
+
+  /// Packs `cols` × `count` weights; `col` is a multiple of a panel's columns, which are whole vectors.
+  template <class To>
+  void pack(std::int64_t col, std::int64_t inner, int cols, int count, const To& to) const {
+    constexpr int block_weights = Blocks<kind>::units * unit_weights;
+    const std::int64_t first_block = col / block_weights, end = col + cols;
+    for (int k = 0; k < count; ++k) {
+      const auto* row = static_cast<const std::uint8_t*>(factor.data) + (inner + k) * factor.inner_stride;
+      for (std::int64_t b = first_block; b * block_weights < end; ++b) {
+        const std::uint8_t* block = row + b * Blocks<kind>::bytes;
+        const BlockNumbers numbers = numbers_of<kind>(block);
+        // Of the tile: the first block may begin before it.
+        const auto place = static_cast<int>(b * block_weights - col);
+        for_each_unit<kind>(blocks_of_32(cols - place), [&]<int unit>() __attribute__((always_inline)) {
+          store_unit<unit>(block, numbers, place + unit * unit_weights, cols, k, to);
+        });
+      }
+    }
   }
 
   const ProductFactor& factor;
+
+ private:
+  /// The vectors of a unit, which begins at column `first` of the tile, that are in the tile.
+  template <int unit, class To>
+  KFORMER_SIMD_INLINE static void store_unit(const std::uint8_t* block, const BlockNumbers& numbers, int first,
+                                             int cols, int k, const To& to) {
+    constexpr int W = width<float>;
+    static_assert(To::ld % W == 0 && unit_weights % W == 0);
+    if (first + unit_weights <= 0) return;
+    Vector<float> w[unit_vectors];
+    weights_of<kind, unit>(block, numbers, w);
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < unit_vectors; ++v) {
+      const int index = first + v * W;
+      if (index >= 0 && index < cols) store(to.at(index, k), w[v]);
+    }
+  }
 };
+
+template <class T, QuantizedFormat kind>
+void across_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
+  LinearTile<T, QuantizedAcross<kind>> tile{p, part};
+  tile.lay_out(scratch);
+  tile.sum_up();
+  store_result<T>(p, part, tile.sums, tile.sums_stride);
+}
 
 template <class T, QuantizedFormat kind>
 void panel_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
