@@ -134,13 +134,14 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                             "kformer::quantized_linear_backward_input: scale must be finite");
   check_error<NotSupported>([&] { backward({static_cast<QuantizedFormat>(9), nullptr, 7, 64}, dx); },
                             "kformer::quantized_linear_backward_input: format has the value 9, which its type "
-                            "does not name; choose one of: ");
+                            "does not name; choose one of: Q8_0, Q4_0, Q4_1, TQ2_0, TQ1_0");
   // A square weight, so that dx could be dy.
   const TestTensor<Exec, float> square({3, 64});
   const QuantizedWeights of_square(QuantizedFormat::q8_0, 64, 64);
   check_error<DimensionMismatch>(
       [&] { quantized_linear_backward_input(Exec(), of_square.matrix(), square.view<2>(), square.view<2>()); },
-      "kformer::quantized_linear_backward_input: dx shares memory with dy");
+      "kformer::quantized_linear_backward_input: dx shares memory with dy; pass a separate View: weight[4352] "
+      "dy[3,64] dx[3,64]");
 }
 
 BOOST_AUTO_TEST_CASE(asks_for_no_workspace) {
