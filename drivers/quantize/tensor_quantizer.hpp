@@ -27,10 +27,10 @@ class TensorQuantizer {
   /// that were stored, in double.
   ///
   /// q8_0, q4_0, q4_1: by `quantize`, in bands of rows. Ternary formats: by `ternary_quantize`, one scale for
-  /// the matrix; but where every block is −d, 0 or d already, by `quantize`, which keeps it.
+  /// the matrix; but where every block is −d, 0 or d already, by `quantize`, which keeps it. nf4: by `quantize`.
   /// \throws FileError naming the tensor and a row with weights that are not finite, or too large for the
   /// format
-  /// \throws OutOfMemory if a band does not fit; for ternary formats a band is the matrix
+  /// \throws OutOfMemory if a band does not fit; for ternary formats and nf4 a band is the matrix
   virtual QuantizedTensor run(const std::string& name, const CheckpointTensor& tensor,
                               std::optional<QuantizedFormat> format) = 0;
 };

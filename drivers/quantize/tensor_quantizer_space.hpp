@@ -27,7 +27,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
     QuantizedTensor result;
     if (format) result.blocks.resize(quantized_bytes(*format, rows, cols));
     const std::int64_t most =
-        format && is_ternary(*format) ? rows : std::clamp<std::int64_t>(weights_in_a_band / cols, 1, rows);
+        is_one_band(tensor.type, format) ? rows : std::clamp<std::int64_t>(weights_in_a_band / cols, 1, rows);
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t count = std::min(most, rows - first);
       const Band band(m_exec, *m_ledger, rows_of(tensor, first, count), count, cols, format);
@@ -75,8 +75,16 @@ class TensorQuantizerOn final : public TensorQuantizer {
     }
   };
 
+  // Whether numbers of a matrix depend on all of its rows, before or after.
+  static bool is_one_band(const StoredType& source, std::optional<QuantizedFormat> format) {
+    const auto before = quantized_format_of(source);
+    return (format && (is_ternary(*format) || !has_separate_rows(*format))) ||
+           (before && !has_separate_rows(*before));
+  }
+
   static CheckpointTensor rows_of(const CheckpointTensor& tensor, std::int64_t first, std::int64_t count) {
     const auto [rows, cols] = extents_of(tensor);
+    if (count == rows) return tensor;
     const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(rows);
     const auto n = static_cast<std::size_t>(count);
     return {tensor.type,
@@ -105,7 +113,12 @@ class TensorQuantizerOn final : public TensorQuantizer {
                                     to_string(format), first + (row - rows.begin()), otherwise));
     };
     require(&RowErrors::finite_before, "not finite");
-    require(&RowErrors::finite_after, "too large for a scale in binary16");
+    // One weight of NF4 that is not finite spoils the offset of all rows.
+    if (has_separate_rows(format))
+      require(&RowErrors::finite_after, "too large for a scale in binary16");
+    else if (!rows.empty() && !rows.front().finite_after)
+      throw FileError(fmt::format("'{}' cannot be quantised to {}: it has a weight that is too large for float",
+                                  name, to_string(format)));
   }
 
   Exec m_exec;

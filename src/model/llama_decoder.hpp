@@ -51,10 +51,14 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOpti
   positive("max_positions", options.max_positions);
   // Before anything is booked: a weight that a misspelt name leaves dense may be too large.
   const auto names = Impl::matrix_names(config);
-  for (const auto& [name, format] : options.formats)
+  for (const auto& [name, format] : options.formats) {
+    if (options.activations == Activations::int8 && !has_integer_codes(format))
+      throw NotSupported("kformer::DecoderOptions: activations are int8, but " + name + " is in " +
+                         to_string(format) + ", whose weights are values of a table; use Activations::full");
     if (!names.contains(name))
       throw NotSupported("kformer::DecoderOptions: formats: no matrix of the model is called " + name +
                          "; use published names, such as model.layers.0.self_attn.q_proj.weight");
+  }
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) place_layer(l, ledger);
   place_ends(ledger);
   place_arrays(ledger);

@@ -109,6 +109,8 @@ class Refusals(QuantizeTest):
         weights[17, 5] = 1e30
         self.model(**{Q_PROJ: weights})
         for kind in FORMATS:
+            if kind == "nf4":  # its scales are floats
+                continue
             text = self.refused("model", "packed", "-f", kind)
             self.assertIn(f"'{Q_PROJ}' cannot be quantised to {kind.upper()}: row ", text)
             self.assertIn("too large for a scale in binary16", text)

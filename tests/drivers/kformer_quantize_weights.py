@@ -16,7 +16,7 @@ from quantize_case import FORMATS, Q_PROJ, QuantizeTest
 
 if h5py is not None:
     import numpy as np
-    from packed_weights import random_model, read_packed, scales, write_gguf, write_model
+    from packed_weights import NF4, random_model, read_packed, scales, write_gguf, write_model
 
 MODEL = Path(os.environ.get("KFORMER_DATA", "")) / "stories260K"
 needs_model = unittest.skipUnless(MODEL.is_dir(), "KFORMER_DATA names no folder with stories260K")
@@ -84,20 +84,40 @@ class Weights(QuantizeTest):
             write_model(self.folder / "model", tensors, vocab_size=rows, tie_word_embeddings=True)
             if last == 1:
                 self.convert(self.folder / "model", "packed", "-f", "q8_0", "-e", "q4_1")
+                self.convert(self.folder / "model", "as-one", "-f", "nf4", "-e", "nf4")
+                self.convert(self.folder / "as-one", "from-one", "-f", "q8_0", "-e", "q8_0")
         self.assertIn(f"row {rows - 1} has", self.run_driver("model", "other", "-f", "q8_0", "-e", "q4_1", expect=4).stderr)
 
     def test_from_one_format_to_another(self):
         self.run_driver(self.model(), "packed", "-f", "q8_0")
         self.convert(self.folder / "packed", "smaller", "-f", "q4_1")
+        self.convert(self.folder / "smaller", "tables", "-f", "nf4")
+        self.convert(self.folder / "tables", "larger", "-f", "q8_0")
 
     def test_threads_and_spaces_do_not_change_a_bit(self):
         source = self.model()
-        written = set()
-        for i, arguments in enumerate((("--threads", "1"), ("--kokkos-num-threads=3",), ("--space", "serial"))):
-            if "serial" not in arguments or "Serial" in self.run_driver("--version").stdout:
-                self.convert(source, f"packed{i}", "-f", "tq2_0", *arguments)
-                written.add((self.folder / f"packed{i}/model.safetensors").read_bytes())
-        self.assertEqual(len(written), 1)
+        for kind in ("tq2_0", "nf4"):
+            written = set()
+            for i, arguments in enumerate((("--threads", "1"), ("--kokkos-num-threads=3",), ("--space", "serial"))):
+                if "serial" not in arguments or "Serial" in self.run_driver("--version").stdout:
+                    self.convert(source, f"{kind}-{i}", "-f", kind, *arguments)
+                    written.add((self.folder / f"{kind}-{i}/model.safetensors").read_bytes())
+            self.assertEqual(len(written), 1)
+
+    def test_weights_in_nf4_are_those_of_the_publication(self):
+        # A block whose weights are the table: it comes back as it is, but for its scale.
+        weights = np.zeros((48, 48), "<f4")
+        weights[:, :16] = NF4 * np.float32(0.5)
+        _, after = self.convert(self.model(**{Q_PROJ: weights}), "packed", "-f", "nf4")
+        np.testing.assert_array_equal(after[Q_PROJ].weights(), weights)
+        self.assertEqual(len(after[Q_PROJ].data), 48 * 33 + 4 + 4)
+
+    def test_a_weight_that_is_too_large_for_nf4_is_refused(self):
+        weights = np.zeros((48, 48), "<f8")
+        weights[3, 4] = 1e300
+        source = self.model(kind="F64", **{Q_PROJ: weights})
+        self.assertIn(f"'{Q_PROJ}' cannot be quantised to NF4: it has a weight that is too large for float",
+                      self.run_driver(source, "packed", "-f", "nf4", expect=4).stderr)
 
     def test_weights_that_are_all_zero(self):
         source = self.model(**{Q_PROJ: np.zeros((48, 48), "<f4")})
@@ -130,7 +150,7 @@ class Weights(QuantizeTest):
 class Story(QuantizeTest):
     TOKENS = 60
     # How many characters of the published text come back, by what is left of the weights.
-    KNOWN = {"q8_0": 170, "q4_0": 50, "q4_1": 50}
+    KNOWN = {"q8_0": 170, "q4_0": 50, "q4_1": 50, "nf4": 50}
 
     def text_of(self, folder):
         (self.folder / "deck.toml").write_text(f'''schema = 1

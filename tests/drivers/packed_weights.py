@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 
-BLOCKS = {"Q8_0": (32, 34), "Q4_0": (32, 18), "Q4_1": (32, 20), "TQ2_0": (256, 66), "TQ1_0": (256, 54)}  # weights, bytes
+BLOCKS = {"Q8_0": (32, 34), "Q4_0": (32, 18), "Q4_1": (32, 20), "TQ2_0": (256, 66), "TQ1_0": (256, 54),
+          "NF4": (64, 33)}  # weights, bytes
 STORED = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -32,6 +33,32 @@ def _tq1_0(blocks):
         for n in range(digits):
             codes[:, first + count * n:][:, :count] = (part * 3**n % 256) * 3 // 256
     return codes - 1
+
+
+# bitsandbytes, get_4bit_type("nf4")
+NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+                -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+                0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0], np.float32)
+
+
+def _dynamic_map():
+    """bitsandbytes, create_dynamic_map(): in float, and each boundary rounded once."""
+    positive = []
+    for decade in range(7):
+        parts = 2**decade
+        step = float((np.float32(1) - np.float32(0.1)) / np.float32(parts))
+        bounds = np.float32([float(np.float32(0.1)) + step * i if i < (parts + 1) // 2 else 1 - step * (parts - i)
+                             for i in range(parts + 1)])
+        positive += list(np.float32(10.0**(decade - 6)) * ((bounds[:-1] + bounds[1:]) / np.float32(2)))
+    return np.sort(np.float32(positive + [-value for value in positive] + [0, 1]))
+
+
+def _nf4(blocks, tail):
+    numbers = tail.view("<f4")
+    nested = np.repeat(numbers[1:], 256)[:len(blocks)]
+    scale = _dynamic_map()[blocks[:, 0]] * nested + numbers[0]
+    codes = np.stack([blocks[:, 1:] >> 4, blocks[:, 1:] & 15], axis=2).reshape(-1, 64)
+    return NF4[codes].astype(np.float64) * scale[:, None].astype(np.float64)
 
 
 def scales(kind, blocks):
@@ -61,12 +88,16 @@ class Packed:
         if quantized:
             self.kind, *extents = quantized.split()
             self.shape = [int(extent) for extent in extents]
-            self.blocks = np.frombuffer(data, np.uint8).reshape(-1, BLOCKS[self.kind][1])
+            weights, size = BLOCKS[self.kind]
+            end = self.shape[0] * -(-self.shape[1] // weights) * size
+            self.blocks = np.frombuffer(data[:end], np.uint8).reshape(-1, size)
+            self.tail = np.frombuffer(data[end:], np.uint8)
 
     def weights(self):
         """Their exact values."""
         if self.kind in BLOCKS:
-            return _weights(self.kind, self.blocks).reshape(self.shape[0], -1)[:, :self.shape[1]]
+            weights = _nf4(self.blocks, self.tail) if self.kind == "NF4" else _weights(self.kind, self.blocks)
+            return weights.reshape(self.shape[0], -1)[:, :self.shape[1]]
         stored = np.frombuffer(self.data, STORED[self.kind]).reshape(self.shape)
         if self.kind == "BF16":
             return (stored.astype("<u4") << 16).view("<f4").astype(np.float64)

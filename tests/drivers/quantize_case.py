@@ -9,7 +9,7 @@ if h5py is not None:
     import numpy as np
     from packed_weights import random_model, read_packed, write_model
 
-FORMATS = ("q8_0", "q4_0", "q4_1", "tq2_0", "tq1_0")
+FORMATS = ("q8_0", "q4_0", "q4_1", "tq2_0", "tq1_0", "nf4")
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 
 

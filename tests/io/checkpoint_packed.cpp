@@ -111,6 +111,11 @@ BOOST_AUTO_TEST_CASE(lying_metadata_are_refused) {
   BOOST_TEST(refusal("TQ2_0 48 256") == "no error");
   BOOST_TEST(refusal("TQ2_0 48 257") == "the tensor has 3168 bytes, expected 6336");
   BOOST_TEST(refusal("TQ1_0 48 32") == "the tensor has 3168 bytes, expected 2592");
+  // 48 blocks of 66 bytes are 3168; 96 blocks of NF4 have a nested scale and an offset behind them.
+  BOOST_TEST(refusal("NF4 48 128") == "the tensor has 3168 bytes, expected 3176");
+  BOOST_TEST(refusal("NF4 1 32640") == "the tensor has 3168 bytes, expected 16842");
+  BOOST_TEST(refusal("NF4 18446744073709551615 64") ==
+             "the tensor has 3168 bytes, expected more than can be addressed");
   BOOST_TEST(refusal("TQ2_0 18446744073709551615 18446744073709551615") ==
              "the tensor has 3168 bytes, expected more than can be addressed");
   for (const std::string text :

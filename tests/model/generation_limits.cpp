@@ -84,6 +84,17 @@ BOOST_AUTO_TEST_CASE(a_format_names_a_matrix_of_the_model) {
           },
           "kformer::DecoderOptions: formats: no matrix of the model is called " + name +
               "; use published names, such as model.layers.0.self_attn.q_proj.weight");
+    // Values of a table cannot be multiplied with integers.
+    const std::string name = "model.layers.0.mlp.down_proj.weight";
+    check_error<NotSupported>(
+        [&] {
+          DecoderOptions options;
+          options.formats[name] = QuantizedFormat::nf4;
+          options.activations = Activations::int8;
+          LlamaDecoder<Exec, float>(c.config, options, *ledger);
+        },
+        "kformer::DecoderOptions: activations are int8, but " + name +
+            " is in NF4, whose weights are values of a table; use Activations::full");
     // The matrices of the model are all known.
     DecoderOptions options;
     for (const WeightSlot& slot : LlamaDecoder<Exec, float>(c.config, {}, *ledger).weights())

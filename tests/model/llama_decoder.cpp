@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_weights_count_as_dequantized, T, Scalars
   for (const ModelCase& c : model_cases()) {
     const ModelInputs inputs = ModelInputs::random(c.config, c.shape).template rounded<T>();
     std::vector<WeightFormats> mixtures;
-    for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::q4_1})
+    for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::q4_1, QuantizedFormat::nf4})
       mixtures.push_back(all_in(inputs, format));
     mixtures.push_back(all_in(inputs, QuantizedFormat::q8_0));
     for (auto it = mixtures.back().begin(); it != mixtures.back().end();)

@@ -53,6 +53,18 @@ void add_quantized(std::vector<PublicFunction>& table, const Extents& e) {
   table.push_back(row<Impl::QuantizedLinearBackwardInput>(
       "quantized_linear_backward_input",
       [=](const auto&... exec) { quantized_linear_backward_input(exec..., matrix(), y, x); }));
+  // NF4 is quantised in several launches.
+  const Kokkos::View<std::byte*, Memory> nf4_bytes("nf4_bytes",
+                                                   quantized_bytes(QuantizedFormat::nf4, e.out, e.quantized));
+  const auto nf4 = [=] { return QuantizedOutput{QuantizedFormat::nf4, nf4_bytes.data(), e.out, e.quantized}; };
+  table.push_back(
+      row<Impl::Quantize>("quantize to NF4", [=](const auto&... exec) { quantize(exec..., weight, nf4()); }));
+  table.push_back(row<Impl::QuantizedLinearForward>(
+      "quantized_linear_forward by NF4",
+      [=](const auto&... exec) { quantized_linear_forward(exec..., x, nf4(), y); }));
+  table.push_back(row<Impl::QuantizedLinearBackwardInput>(
+      "quantized_linear_backward_input by NF4",
+      [=](const auto&... exec) { quantized_linear_backward_input(exec..., nf4(), y, x); }));
   table.push_back(row<Impl::QuantizedEmbeddingForward>("quantized_embedding_forward", [=](const auto&... exec) {
     quantized_embedding_forward(exec..., ids, matrix(), rows);
   }));

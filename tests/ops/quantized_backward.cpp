@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                             "kformer::quantized_linear_backward_input: scale must be finite");
   check_error<NotSupported>([&] { backward({static_cast<QuantizedFormat>(9), nullptr, 7, 64}, dx); },
                             "kformer::quantized_linear_backward_input: format has the value 9, which its type "
-                            "does not name; choose one of: Q8_0, Q4_0, Q4_1, TQ2_0, TQ1_0");
+                            "does not name; choose one of: Q8_0, Q4_0, Q4_1, TQ2_0, TQ1_0, NF4");
   // A square weight, so that dx could be dy.
   const TestTensor<Exec, float> square({3, 64});
   const QuantizedWeights of_square(QuantizedFormat::q8_0, 64, 64);

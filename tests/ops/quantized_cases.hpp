@@ -9,6 +9,12 @@
 
 namespace kformer::Testing {
 
+/// The kinds of activations that a linear map by weights of a format takes.
+inline std::vector<Activations> activations_with(QuantizedFormat format) {
+  if (format == QuantizedFormat::nf4) return {Activations::full};
+  return {Activations::full, Activations::int8};
+}
+
 /// A quantised matrix with guard zones.
 struct QuantizedWeights {
   QuantizedFormat format;
@@ -25,9 +31,11 @@ struct QuantizedWeights {
   QuantizedOutput output() const { return {format, static_cast<std::byte*>(bytes.ref().data), rows, cols}; }
   std::int64_t scale_at() const { return is_ternary(format) ? bytes_per_block(format) - 2 : 0; }
 
-  /// Any bytes for codes; `half(block)` are the bits of the scale, and of the offset, of each block.
+  /// Any bytes for codes; `half(block)` are the bits of the scale, and of the offset, of each block, or of each
+  /// float behind a matrix of NF4.
   template <class F>
   QuantizedWeights& random(std::mt19937& generator, F half) {
+    if (format == QuantizedFormat::nf4) return random_nf4(generator, half);
     const auto block = static_cast<std::size_t>(bytes_per_block(format));
     const auto offset_bytes = format == QuantizedFormat::q4_1 ? 4u : 2u;
     const auto at = static_cast<std::size_t>(scale_at());
@@ -47,6 +55,22 @@ struct QuantizedWeights {
       constexpr unsigned bits[] = {0x211f, 0x2300, 0xa0aa, 0x0011, 0x24cd};
       return bits[block * 7 % 5];
     });
+  }
+
+ private:
+  template <class F>
+  QuantizedWeights& random_nf4(std::mt19937& generator, F half) {
+    const std::size_t blocks = static_cast<std::size_t>(rows * quantized_row_bytes(format, cols));
+    std::uniform_int_distribution<int> any(0, 255);
+    bytes.fill([&](std::size_t i) {
+      const int code = any(generator);
+      if (i < blocks) return code;
+      f16 number;
+      number.bits = static_cast<std::uint16_t>(half((i - blocks) / 4));
+      const auto bits = Kokkos::bit_cast<std::uint32_t>(static_cast<float>(number));
+      return static_cast<int>(bits >> (i - blocks) % 4 * 8 & 255);
+    });
+    return *this;
   }
 };
 

@@ -30,11 +30,11 @@ inline constexpr std::array<std::string_view, 2> names_of<PlanPurpose> = {"gener
 
 /// How matrices of weights are stored; same: as the checkpoint has them or, without one, in `dtype`; then
 /// `quantized_formats` in order.
-enum class WeightStorage { same, q8_0, q4_0, q4_1, tq2_0, tq1_0 };
+enum class WeightStorage { same, q8_0, q4_0, q4_1, tq2_0, tq1_0, nf4 };
 /// The names of the enumerators in decks and results, in order.
 template <>
-inline constexpr std::array<std::string_view, 6> names_of<WeightStorage> = {"same", "q8_0",  "q4_0",
-                                                                            "q4_1", "tq2_0", "tq1_0"};
+inline constexpr std::array<std::string_view, 7> names_of<WeightStorage> = {"same",  "q8_0",  "q4_0", "q4_1",
+                                                                            "tq2_0", "tq1_0", "nf4"};
 
 /// The axes of a plan: `Slot<T>` is a list of values in a sweep or an exclusion, one value in a case.
 template <template <class> class Slot>

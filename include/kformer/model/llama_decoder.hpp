@@ -43,7 +43,7 @@ class LlamaDecoder {
 
   /// Books and allocates everything; weights are undefined until they are written.
   /// \throws DimensionMismatch if the configuration or an option is out of range
-  /// \throws NotSupported if `formats` has a name that no matrix of the model has
+  /// \throws NotSupported if `formats` has a name that no matrix of the model has, or NF4 and `activations` are int8
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
 

@@ -29,7 +29,8 @@ struct WeightSlot {
 };
 
 /// The weight of a linear map, (out, in): some published matrices one below the other, in as few pieces as
-/// their formats allow. Neighbours of one format are one piece, and one product.
+/// their formats allow. Neighbours of one format are one piece, and one product. In NF4 each is a piece of its own,
+/// because its scales depend on all of its rows.
 template <class MemorySpace, Scalar T>
 class WeightMatrix {
  public:
@@ -56,7 +57,9 @@ class WeightMatrix {
       part.name = prefix + part.name;
       const auto found = formats.find(part.name);
       const auto format = found == formats.end() ? std::nullopt : std::optional(found->second);
-      if (m_pieces.empty() || m_pieces.back().format != format) m_pieces.push_back({part.first, 0, format});
+      const bool joins =
+          !m_pieces.empty() && m_pieces.back().format == format && (!format || has_separate_rows(*format));
+      if (!joins) m_pieces.push_back({part.first, 0, format});
       m_pieces.back().rows += part.count;
     }
     for (Piece& piece : m_pieces)

@@ -128,8 +128,14 @@ void dequantize(const QuantizedMatrix& matrix, const Y& y) {
 /// * tq2_0, tq1_0: `d = max|x|`, `q = rint(x/d) + 1`: exact for weights that are −d, 0 or d already.
 ///   BitNet's rule, one scale for all, is `ternary_quantize`.
 ///
+/// nf4 follows bitsandbytes, in float: the code of x is the number of middles between neighbouring values of the
+/// table that are below `x·(1/max(a, 10⁻³⁸))`, `a = max|x|` of the block. The offset `m` is the mean of all `a`,
+/// summed in double; `n` is `max|a − m|` of 256 blocks, and the code of a block the same number for
+/// `(a − m)·(1/max(n, 10⁻³⁸))` in the dynamic map. docs/blocks/quantized.md says what bitsandbytes itself computes.
+///
 /// Where the columns do not fill the last block, the rest of it is stored as zeros of x. A block with a NaN or
-/// an infinity gets NaN for `d`; a `d` beyond binary16 becomes infinity.
+/// an infinity gets NaN for `d`; a `d` beyond binary16 becomes infinity. A matrix of NF4 with a NaN or an infinity gets
+/// NaN for `m`, which makes all its weights NaN.
 ///
 /// \param exec   the instance
 /// \param x      (rows, cols), T
@@ -198,7 +204,7 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 ///         workspace is too small
-/// \throws NotSupported if `scale` is not finite
+/// \throws NotSupported if `scale` is not finite, or `activations` are int8 and the weight is NF4
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
                               const QuantizedLinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -226,7 +232,7 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 ///         workspace is too small
-/// \throws NotSupported if `scale` is not finite
+/// \throws NotSupported if `scale` is not finite, or `activations` are int8 and the weight is NF4
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,
                                        const R& residual, const Y& y,

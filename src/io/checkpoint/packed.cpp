@@ -62,7 +62,7 @@ std::map<std::string, CheckpointTensor> packed_tensors(const SafetensorsFile& fi
     const TensorEntry* entry = file.find(name);
     if (entry == nullptr) refuse("the file has no such tensor");
     if (entry->dtype != "U8") refuse("the tensor is of type " + entry->dtype + ", expected U8");
-    const auto bytes = block_tensor_bytes(*tensor_block(tensor->type), tensor->shape);
+    const auto bytes = tensor_bytes(tensor->type, tensor->shape);
     if (!bytes || entry->bytes.size() != *bytes)
       refuse("the tensor has " + std::to_string(entry->bytes.size()) + " bytes, expected " +
              (bytes ? std::to_string(*bytes) : "more than can be addressed"));

@@ -9,7 +9,7 @@
 
 /// \file
 /// Quantised weights in safetensors files: a tensor of type U8, and beside it the metadata
-/// "kformer.quantized.<name>" = "TQ2_0 <out> <in>". Rows are padded to whole blocks.
+/// "kformer.quantized.<name>" = "TQ2_0 <out> <in>". Rows are padded to whole blocks; NF4 has floats behind them.
 
 namespace kformer::Impl {
 

@@ -36,14 +36,13 @@ PackedCheckpointWriter::PackedCheckpointWriter(Checkpoint source) : m_source(std
 
 void PackedCheckpointWriter::add(const std::string& name, const CheckpointTensor& tensor) {
   const std::string what = "kformer::PackedCheckpointWriter::add: tensor '" + name + "' ";
-  const auto block = Impl::tensor_block(tensor.type);
-  if (!block)
+  if (!Impl::tensor_block(tensor.type))
     throw Error(what + "is of type '" + to_string(tensor.type) +
                 "', expected F64, F32, F16, BF16 or a quantised type");
   if (quantized_format_of(tensor.type) && tensor.shape.size() != 2)
     throw Error(what + "is quantised and has " + std::to_string(tensor.shape.size()) +
                 " extents, expected 2: (out, in)");
-  const auto bytes = Impl::block_tensor_bytes(*block, tensor.shape);
+  const auto bytes = Impl::tensor_bytes(tensor.type, tensor.shape);
   if (!bytes || *bytes != tensor.bytes.size())
     throw Error(what + "has " + std::to_string(tensor.bytes.size()) + " bytes, expected " +
                 (bytes ? std::to_string(*bytes) : "more than can be addressed"));

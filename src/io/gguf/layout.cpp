@@ -47,6 +47,16 @@ std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const
   return total;
 }
 
+std::optional<std::size_t> tensor_bytes(const StoredType& type, std::span<const std::size_t> shape) {
+  const auto block = tensor_block(type);
+  auto bytes = block ? block_tensor_bytes(*block, shape) : std::nullopt;
+  const auto format = quantized_format_of(type);
+  if (bytes && format &&
+      __builtin_add_overflow(*bytes, quantized_tail_bytes(*format, *bytes / block->bytes), &*bytes))
+    return std::nullopt;
+  return bytes;
+}
+
 std::string gguf_type_text(std::uint32_t type) {
   const std::string_view name = name_of_type(type);
   return (name.empty() ? "unknown" : std::string(name)) + " (type " + std::to_string(type) + ")";

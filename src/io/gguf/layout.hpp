@@ -31,6 +31,9 @@ std::optional<TensorBlock> tensor_block(const StoredType& type);
 /// \param shape slowest extent first
 std::optional<std::size_t> block_tensor_bytes(TensorBlock block, std::span<const std::size_t> shape);
 
+/// The same of a tensor of a supported type, with what is behind the rows of a matrix of NF4.
+std::optional<std::size_t> tensor_bytes(const StoredType& type, std::span<const std::size_t> shape);
+
 /// The name that ggml gives a tensor type, with its number: "Q4_K (type 12)".
 std::string gguf_type_text(std::uint32_t type);
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kformer/ops/quantized.hpp"
+#include "ops/quantized/nf4.hpp"
 
 /// \file
 /// Blocks of quantised weights, byte by byte, for every backend: what the formats mean, not how to be fast.
@@ -24,12 +25,14 @@ decltype(auto) with_format(QuantizedFormat format, F&& f) {
       return f(std::integral_constant<QuantizedFormat, q4_1>{});
     case tq2_0:
       return f(std::integral_constant<QuantizedFormat, tq2_0>{});
+    case nf4:
+      return f(std::integral_constant<QuantizedFormat, nf4>{});
     default:
       return f(std::integral_constant<QuantizedFormat, tq1_0>{});
   }
 }
 
-/// One block: its numbers and codes. A weight is `scale·code + offset`.
+/// One block: its numbers and codes. A weight is `scale·code + offset`; that of NF4 has a specialisation below.
 template <QuantizedFormat format>
 struct QuantizedBlock {
   static constexpr int weights = static_cast<int>(weights_per_block(format));
@@ -118,6 +121,18 @@ struct QuantizedBlock {
   }
 };
 
+/// A block of NF4. Its weights are `s·v(code)`, and `s` takes more than the block.
+template <>
+struct QuantizedBlock<QuantizedFormat::nf4> {
+  static constexpr int weights = static_cast<int>(weights_per_block(QuantizedFormat::nf4));
+  static constexpr int bytes = static_cast<int>(bytes_per_block(QuantizedFormat::nf4));
+  static constexpr bool ternary = false;
+
+  KOKKOS_FUNCTION static int code(const std::uint8_t* block, int i) {
+    return i % 2 ? block[1 + i / 2] & 15 : block[1 + i / 2] >> 4;
+  }
+};
+
 /// The weights of a block in the type of arithmetic.
 template <QuantizedFormat format, class C>
 struct BlockWeights {
@@ -126,7 +141,11 @@ struct BlockWeights {
 
   /// Weight number i.
   KOKKOS_FUNCTION C operator()(int i) const {
-    return scale * static_cast<C>(QuantizedBlock<format>::code(block, i)) + offset;
+    const int code = QuantizedBlock<format>::code(block, i);
+    if constexpr (format == QuantizedFormat::nf4)
+      return scale * static_cast<C>(nf4_value(code));
+    else
+      return scale * static_cast<C>(code) + offset;
   }
 };
 
@@ -136,10 +155,12 @@ struct MatrixBlocks {
   using Block = QuantizedBlock<format>;
   const std::uint8_t* data;
   std::int64_t row_bytes;
+  const std::uint8_t* tail;  ///< behind the rows
 
   explicit MatrixBlocks(const QuantizedMatrix& matrix)
       : data(reinterpret_cast<const std::uint8_t*>(matrix.data)),
-        row_bytes(quantized_row_bytes(format, matrix.cols)) {}
+        row_bytes(quantized_row_bytes(format, matrix.cols)),
+        tail(matrix.data ? data + matrix.rows * row_bytes : nullptr) {}
 
   KOKKOS_FUNCTION const std::uint8_t* block(std::int64_t row, std::int64_t number) const {
     return data + row * row_bytes + number * Block::bytes;
@@ -148,7 +169,10 @@ struct MatrixBlocks {
   template <class C>
   KOKKOS_FUNCTION BlockWeights<format, C> weights(std::int64_t row, std::int64_t number) const {
     const std::uint8_t* at = block(row, number);
-    return {at, static_cast<C>(Block::scale(at)), static_cast<C>(Block::offset(at))};
+    if constexpr (format == QuantizedFormat::nf4)
+      return {at, static_cast<C>(nf4_scale(*at, tail, row * (row_bytes / Block::bytes) + number)), C(0)};
+    else
+      return {at, static_cast<C>(Block::scale(at)), static_cast<C>(Block::offset(at))};
   }
   template <class C>
   KOKKOS_FUNCTION C weight(std::int64_t row, std::int64_t col) const {

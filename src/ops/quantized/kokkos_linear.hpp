@@ -37,7 +37,6 @@ namespace kformer::Impl {
 template <QuantizedFormat format, class T>
 struct QuantizedUnit {
   using C = compute_t<T>;
-  using Block = QuantizedBlock<format>;
   BlockWeights<format, C> block;
   int first, count;  ///< in the block
 
@@ -66,7 +65,7 @@ struct QuantizedUnit {
       int products = 0, codes = 0;
       for (int i = 0; i < count; ++i) {
         const int code = scale.code(static_cast<C>(from[i]));
-        products += code * Block::code(block.block, first + i);
+        products += code * QuantizedBlock<format>::code(block.block, first + i);
         codes += code;
       }
       sums.of[r] += static_cast<A>(scale.scale) * (static_cast<A>(block.scale) * static_cast<A>(products) +

@@ -8,6 +8,7 @@
 #include "ops/quantized/kokkos.hpp"
 #include "ops/quantized/kokkos_backward.hpp"
 #include "ops/quantized/kokkos_linear.hpp"
+#include "ops/quantized/kokkos_nf4.hpp"
 #include "ops/quantized/reference.hpp"
 
 namespace kformer::Impl {
@@ -42,7 +43,10 @@ struct List<Quantize, Exec> {
   }
   static void kokkos_entry(const Exec& exec, const P& p, const Workspace&) {
     with_format_and_dtype(p.matrix.format, p.x.dtype, [&]<class T>(auto format, std::type_identity<T>) {
-      quantize_kokkos<format(), T>(exec, p);
+      if constexpr (format() == QuantizedFormat::nf4)
+        quantize_nf4_kokkos<T>(exec, p);
+      else
+        quantize_kokkos<format(), T>(exec, p);
     });
   }
 };
@@ -54,7 +58,7 @@ struct List<QuantizedLinearForward, Exec>
     with_format_and_dtype(p.weight.format, p.x.dtype, [&]<class T>(auto format, std::type_identity<T>) {
       if (p.options.activations == Activations::full)
         quantized_linear_kokkos<format(), Activations::full, T>(exec, p);
-      else
+      else if constexpr (has_integer_codes(format()))
         quantized_linear_kokkos<format(), Activations::int8, T>(exec, p);
     });
   }

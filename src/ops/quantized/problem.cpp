@@ -71,6 +71,10 @@ void QuantizedLinearForward::check() const {
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
   require_enumerator(all, "activations", options.activations);
+  all.require_option(
+      options.activations == Activations::full || has_integer_codes(weight.format),
+      "weights in NF4 are values of a table, which 8-bit activations cannot be multiplied with as "
+      "integers; use Activations::full");
   all.with("weight", memory_of(weight)).require_disjoint("y", {"residual"});
 }
 

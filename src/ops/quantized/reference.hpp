@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/common/host_tensor.hpp"
+#include "ops/quantized/reference_nf4.hpp"
 #include "ops/quantized/rules.hpp"
 
 /// \file
@@ -14,6 +15,9 @@ namespace kformer::Impl::reference {
 /// The weights, each as it would be stored as `Store`.
 template <class Real, class Store>
 HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
+  if (matrix.format == QuantizedFormat::nf4)
+    return dequantize_nf4<Real, Store>(reinterpret_cast<const std::uint8_t*>(matrix.data), matrix.rows,
+                                       matrix.cols);
   HostTensor<Real> y({matrix.rows, matrix.cols});
   with_format(matrix.format, [&](auto format) {
     const MatrixBlocks<format()> blocks(matrix);

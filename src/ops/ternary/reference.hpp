@@ -17,7 +17,7 @@ inline void ternary_quantize(const HostTensor<double>& weight, const QuantizedOu
   const auto mean =
       static_cast<float>(weight.values().empty() ? 0 : sum / static_cast<double>(weight.values().size()));
   const float by_mean = std::isfinite(1 / mean) ? 1 / mean : 0;
-  with_format(matrix.format, [&](auto format) {
+  const auto store = [&](auto format) {
     using Block = QuantizedBlock<format()>;
     auto* block = reinterpret_cast<std::uint8_t*>(matrix.data);
     for (std::int64_t row = 0; row < matrix.rows; ++row)
@@ -29,7 +29,11 @@ inline void ternary_quantize(const HostTensor<double>& weight, const QuantizedOu
         }
         Block::store(block, codes, isfinite(mean) ? mean : std::nanf(""), 0);
       }
-  });
+  };
+  if (matrix.format == QuantizedFormat::tq2_0)
+    store(std::integral_constant<QuantizedFormat, QuantizedFormat::tq2_0>{});
+  else
+    store(std::integral_constant<QuantizedFormat, QuantizedFormat::tq1_0>{});
 }
 
 }  // namespace kformer::Impl::reference

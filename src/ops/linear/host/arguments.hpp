@@ -32,6 +32,7 @@ struct ProductArguments {
   const void* addend;  ///< null for none; may be `result`
   std::int64_t addend_row_stride;
   double alpha;
+  const void* tail = nullptr;  ///< of a quantised right factor: what is behind its rows
   ProductTerms more{};
 };
 

@@ -19,7 +19,7 @@ struct QuantizedDots {
 struct QuantizedKernels {
   QuantizedDots dots;    ///< weights as numbers, few rows
   LinearKernels panels;  ///< weights as numbers, packed into panels, many rows; `run_summed` is null
-  QuantizedDots int8;    ///< activations of 8 bits
+  QuantizedDots int8;    ///< activations of 8 bits; null for NF4, which refuses them
   LinearKernels across;  ///< weights as numbers, summed along their columns; `run_summed` is null
 };
 

@@ -3,6 +3,7 @@
 
 #include "ops/common/simd/storage.hpp"
 #include "ops/quantized/host/arguments.hpp"
+#include "ops/quantized/nf4_tables.hpp"
 
 /// \file
 /// Quantised weights in registers, 32 at a time: a unit, which is a block or the eighth of a ternary one.
@@ -12,19 +13,22 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 inline constexpr int unit_weights = 32;
 inline constexpr int unit_vectors = unit_weights / width<float>;
 
-/// A weight is `scale·(code − shift) + offset`.
+/// A weight is `scale·(code − shift) + offset`, and of NF4 `scale·value(code)`.
 template <QuantizedFormat kind>
 struct Blocks {
   static constexpr bool ternary = kind == QuantizedFormat::tq2_0 || kind == QuantizedFormat::tq1_0;
   static constexpr bool nibbles = kind == QuantizedFormat::q4_0 || kind == QuantizedFormat::q4_1;
+  static constexpr bool table = kind == QuantizedFormat::nf4;
   static constexpr bool has_offset = kind == QuantizedFormat::q4_1;
-  static constexpr int units = ternary ? 8 : 1;
+  static constexpr int units = ternary ? 8 : table ? 2 : 1;
   static constexpr int bytes = kind == QuantizedFormat::q8_0    ? 34
                                : kind == QuantizedFormat::q4_0  ? 18
                                : kind == QuantizedFormat::q4_1  ? 20
                                : kind == QuantizedFormat::tq2_0 ? 66
+                               : kind == QuantizedFormat::nf4   ? 33
                                                                 : 54;
-  static constexpr int scale_at = ternary ? bytes - 2 : 0, codes_at = ternary ? 0 : has_offset ? 4 : 2;
+  static constexpr int scale_at = ternary ? bytes - 2 : 0;
+  static constexpr int codes_at = ternary ? 0 : table ? 1 : has_offset ? 4 : 2;
   static constexpr int shift = kind == QuantizedFormat::q4_0 ? 8 : ternary ? 1 : 0;
 };
 
@@ -96,6 +100,10 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
   } else if constexpr (Blocks<kind>::nibbles) {
     const __m128i both = load_16(q);
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(both, 4), both), _mm256_set1_epi8(15));
+  } else if constexpr (Blocks<kind>::table) {
+    const __m128i pairs = load_16(q + unit * 16), low = _mm_set1_epi8(15);
+    const __m128i first = _mm_and_si128(_mm_srli_epi16(pairs, 4), low), second = _mm_and_si128(pairs, low);
+    return _mm256_set_m128i(_mm_unpackhi_epi8(first, second), _mm_unpacklo_epi8(first, second));
   } else if constexpr (kind == QuantizedFormat::tq2_0) {
     return _mm256_and_si256(_mm256_srli_epi16(load_32(q + unit / 4 * 32), unit % 4 * 2), _mm256_set1_epi8(3));
   } else if constexpr (unit < 5) {
@@ -132,7 +140,8 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
   } else {
     for (int i = 0; i < unit_weights; ++i)
       codes.at[i] =
-          static_cast<std::int8_t>(kind == QuantizedFormat::q8_0    ? q[i]
+          static_cast<std::int8_t>(kind == QuantizedFormat::q8_0 ? q[i]
+                                   : Blocks<kind>::table         ? q[unit * 16 + i / 2] >> (i % 2 ? 0 : 4) & 15
                                    : kind == QuantizedFormat::tq2_0 ? q[unit / 4 * 32 + i] >> unit % 4 * 2 & 3
                                    : i < 16                         ? q[i] & 15
                                                                     : q[i % 16] >> 4);
@@ -142,12 +151,35 @@ KFORMER_SIMD_INLINE Codes codes_of(const std::uint8_t* block) {
 
 #endif
 
-/// What turns the codes of a block into weights: `scale·code + offset`, `offset` with the shift in it.
+/// What turns the codes of a block into weights: `scale·code + offset`, `offset` with the shift in it; of NF4 the
+/// scale alone.
 struct BlockNumbers {
   Vector<float> scale, offset;
 };
+
+/// Where the numbers of a matrix' blocks are.
+struct MatrixNumbers {
+  explicit MatrixNumbers(const ProductArguments& p)
+      : begin(static_cast<const std::uint8_t*>(p.right.data)), tail(static_cast<const float*>(p.tail)) {}
+  const std::uint8_t* begin;  ///< of the matrix
+  const float* tail;          ///< at any address
+};
+
+/// The scale of a block of NF4: the value of the code of its absmax times the nested scale, plus the offset.
+KFORMER_SIMD_INLINE float nf4_scale(const MatrixNumbers& matrix, const std::uint8_t* block) {
+  constexpr std::int64_t blocks_per_scale = 256;
+  const std::int64_t number = (block - matrix.begin) / Blocks<QuantizedFormat::nf4>::bytes;
+  float offset, nested;
+  std::memcpy(&offset, matrix.tail, sizeof(offset));
+  std::memcpy(&nested, matrix.tail + 1 + number / blocks_per_scale, sizeof(nested));
+  const double value = *block < 127 ? -nf4_absmax_values.of[127 - *block] : nf4_absmax_values.of[*block - 127];
+  const auto product = static_cast<float>(value * static_cast<double>(nested));
+  return product + offset;
+}
+
 template <QuantizedFormat kind>
-KFORMER_SIMD_INLINE BlockNumbers numbers_of(const std::uint8_t* block) {
+KFORMER_SIMD_INLINE BlockNumbers numbers_of(const MatrixNumbers& matrix, const std::uint8_t* block) {
+  if constexpr (Blocks<kind>::table) return {splat(nf4_scale(matrix, block)), Vector<float>{}};
   const Vector<float> scale = splat_half(block + Blocks<kind>::scale_at);
   if constexpr (Blocks<kind>::has_offset)
     return {scale, splat_half(block + 2)};
@@ -155,10 +187,36 @@ KFORMER_SIMD_INLINE BlockNumbers numbers_of(const std::uint8_t* block) {
     return {scale, scale * splat(static_cast<float>(-Blocks<kind>::shift))};
 }
 
+/// Values of the table of NF4, times the scale: one rounding.
+template <int unit>
+KFORMER_SIMD_INLINE void table_weights(const std::uint8_t* block, Vector<float> scale,
+                                       Vector<float> (&w)[unit_vectors]) {
+  const Codes codes = codes_of<QuantizedFormat::nf4, unit>(block);
+#if defined(__AVX512F__)
+  const Vector<float> table = load(nf4_values.of) * scale;
+  w[0] = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes)), table);
+  w[1] = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(codes, 1)), table);
+#elif defined(__AVX2__)
+  const Vector<float> low = load(nf4_values.of) * scale, high = load(nf4_values.of + 8) * scale;
+  KFORMER_SIMD_UNROLL
+  for (int v = 0; v < unit_vectors; ++v) {
+    const __m128i half = v < 2 ? _mm256_castsi256_si128(codes) : _mm256_extracti128_si256(codes, 1);
+    // Lookups use the lowest three bits; the fourth one, as a sign, chooses between them.
+    const __m256i code = _mm256_cvtepu8_epi32(v % 2 ? _mm_srli_si128(half, 8) : half);
+    w[v] = _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
+  }
+#else
+  for (int v = 0; v < unit_vectors; ++v)
+    for (int i = 0; i < width<float>; ++i) w[v][i] = nf4_values.of[codes.at[v * width<float> + i]] * scale[i];
+#endif
+}
+
 /// The weights of a unit. `scale·code` has at most 19 bits, so that there is at most one rounding.
 template <QuantizedFormat kind, int unit>
 KFORMER_SIMD_INLINE void weights_of(const std::uint8_t* block, const BlockNumbers& numbers,
                                     Vector<float> (&w)[unit_vectors]) {
+  if constexpr (Blocks<kind>::table) return table_weights<unit>(block, numbers.scale, w);
 #if defined(__AVX512F__)
   if constexpr (Blocks<kind>::nibbles) {
     // A table of the values of the 16 codes; the lookup uses the lowest four bits.

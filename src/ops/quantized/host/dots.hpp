@@ -28,14 +28,14 @@ void load_inputs(const ProductArguments& p, const ProductTile& tile, float* to, 
 
 /// `to[r·ld] = Σ row r of x · the row of weights`, `x_ld` a multiple of the unit.
 template <QuantizedFormat kind, int rows>
-KFORMER_SIMD_INLINE void dot_weights(const std::uint8_t* weights, const float* x, std::int64_t x_ld, float* to,
-                                     std::int64_t ld) {
+KFORMER_SIMD_INLINE void dot_weights(const MatrixNumbers& matrix, const std::uint8_t* weights, const float* x,
+                                     std::int64_t x_ld, float* to, std::int64_t ld) {
   constexpr int chains = unit_vectors < 2 ? unit_vectors : 2;
   Vector<float> sum[rows][chains] = {};
   std::int64_t left = x_ld / unit_weights;
   for (const std::uint8_t* block = weights; left > 0;
        block += Blocks<kind>::bytes, left -= Blocks<kind>::units) {
-    const BlockNumbers numbers = numbers_of<kind>(block);
+    const BlockNumbers numbers = numbers_of<kind>(matrix, block);
     for_each_unit<kind>(left, [&]<int unit>() __attribute__((always_inline)) {
       Vector<float> w[unit_vectors];
       weights_of<kind, unit>(block, numbers, w);
@@ -88,8 +88,8 @@ void dot_tile(const ProductArguments& p, const ProductTile& tile, void* scratch)
   for (int row = 0; row < tile.rows; row += pass_rows)
     with_block<pass_rows>(tile.rows - row, [&]<int rows>() {
       for (int col = 0; col < tile.cols; ++col)
-        dot_weights<kind, rows>(weights + col * p.right.index_stride, all.x + row * all.x_ld, all.x_ld,
-                                all.sums + row * all.sums_ld + col, all.sums_ld);
+        dot_weights<kind, rows>(MatrixNumbers(p), weights + col * p.right.index_stride, all.x + row * all.x_ld,
+                                all.x_ld, all.sums + row * all.sums_ld + col, all.sums_ld);
     });
   store_result<T>(p, tile, all.sums, all.sums_ld);
 }

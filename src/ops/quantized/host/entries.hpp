@@ -14,6 +14,12 @@ namespace kformer::Impl::host {
 /// are packed.
 inline constexpr std::int64_t most_dot_rows = 8;
 
+/// What is behind the rows of a matrix.
+inline const void* tail_of(const QuantizedMatrix& weight) {
+  if (has_separate_rows(weight.format) || !weight.data) return nullptr;
+  return weight.data + weight.rows * quantized_row_bytes(weight.format, weight.cols);
+}
+
 template <class Exec, Isa isa>
 struct QuantizedLinearEntry {
   using P = QuantizedLinearForward;
@@ -21,6 +27,8 @@ struct QuantizedLinearEntry {
 
   static std::string reject(const P& p) {
     if (p.x.dtype == DType::f64) return "operands are stored as f64, but it computes in float";
+    if (p.options.activations == Activations::int8 && !has_integer_codes(p.weight.format))
+      return "it multiplies 8-bit activations with integers, but the weights are values of a table";
     const std::string refused = processor_refusal<isa>();
     if (!refused.empty() || packs(p)) return refused;
     return too_big<Exec>(dots(p).scratch(p.weight.cols, static_cast<int>(tile_rows(p)), most_tile_cols));
@@ -80,7 +88,8 @@ struct QuantizedLinearEntry {
             p.y.stride[0],
             p.residual.data,
             p.residual.present() ? p.residual.stride[0] : 0,
-            p.options.scale};
+            p.options.scale,
+            tail_of(p.weight)};
   }
 };
 
@@ -105,7 +114,8 @@ struct QuantizedBackwardInputEntry {
                              p.dx.stride[0],
                              nullptr,
                              0,
-                             p.options.scale};
+                             p.options.scale,
+                             tail_of(p.weight)};
     for_each_product_tile(
         "kformer::quantized_linear_backward_input[simd]", exec, rows, cols,
         LinearTiles(rows, cols, kernel.panel_cols, exec.concurrency()), kernel,

@@ -10,16 +10,18 @@ namespace {
 template <class T, QuantizedFormat kind>
 constexpr QuantizedKernels kernels_of() {
   using namespace simd::KFORMER_ISA;
+  QuantizedDots int8{};
+  if constexpr (!Blocks<kind>::table) int8 = {int8_scratch<kind>, int8_tile<T, kind>};
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
           {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes, panel_tile<T, kind>, nullptr},
-          {int8_scratch<kind>, int8_tile<T, kind>},
+          int8,
           {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes, across_tile<T, kind>, nullptr}};
 }
 template <class T>
 struct KernelsOf {
-  QuantizedKernels of[5] = {kernels_of<T, QuantizedFormat::q8_0>(), kernels_of<T, QuantizedFormat::q4_0>(),
-                            kernels_of<T, QuantizedFormat::q4_1>(), kernels_of<T, QuantizedFormat::tq2_0>(),
-                            kernels_of<T, QuantizedFormat::tq1_0>()};
+  QuantizedKernels of[6] = {kernels_of<T, QuantizedFormat::q8_0>(),  kernels_of<T, QuantizedFormat::q4_0>(),
+                            kernels_of<T, QuantizedFormat::q4_1>(),  kernels_of<T, QuantizedFormat::tq2_0>(),
+                            kernels_of<T, QuantizedFormat::tq1_0>(), kernels_of<T, QuantizedFormat::nf4>()};
 };
 }  // namespace
 

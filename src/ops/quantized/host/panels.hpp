@@ -18,7 +18,7 @@ constexpr std::int64_t blocks_of_32(std::int64_t weights) {
 /// A quantised right factor.
 template <QuantizedFormat kind>
 struct QuantizedRight {
-  explicit QuantizedRight(const ProductArguments& p) : factor(p.right) {}
+  explicit QuantizedRight(const ProductArguments& p) : factor(p.right), matrix(p) {}
 
   /// Packs `cols` × `count` weights; `inner` is a multiple of the weights of a block.
   void pack(std::int64_t col, std::int64_t inner, int cols, int count, const auto& to) const {
@@ -36,7 +36,7 @@ struct QuantizedRight {
             const std::uint8_t* block =
                 from + index * factor.index_stride + k / block_weights * Blocks<kind>::bytes;
             Vector<float> w[unit_vectors];
-            weights_of<kind, unit>(block, numbers_of<kind>(block), w);
+            weights_of<kind, unit>(block, numbers_of<kind>(matrix, block), w);
             KFORMER_SIMD_UNROLL
             for (int v = 0; v < unit_vectors; ++v) x[v][i] = w[v];
           }
@@ -50,12 +50,13 @@ struct QuantizedRight {
   }
 
   const ProductFactor& factor;
+  const MatrixNumbers matrix;
 };
 
 /// The same with the roles of its rows and columns exchanged: rows are the summed index.
 template <QuantizedFormat kind>
 struct QuantizedAcross {
-  explicit QuantizedAcross(const ProductArguments& p) : factor(p.right) {}
+  explicit QuantizedAcross(const ProductArguments& p) : factor(p.right), matrix(p) {}
 
   /// Packs `cols` × `count` weights; `col` is a multiple of a panel's columns, which are whole vectors.
   template <class To>
@@ -66,7 +67,7 @@ struct QuantizedAcross {
       const auto* row = static_cast<const std::uint8_t*>(factor.data) + (inner + k) * factor.inner_stride;
       for (std::int64_t b = first_block; b * block_weights < end; ++b) {
         const std::uint8_t* block = row + b * Blocks<kind>::bytes;
-        const BlockNumbers numbers = numbers_of<kind>(block);
+        const BlockNumbers numbers = numbers_of<kind>(matrix, block);
         // Of the tile: the first block may begin before it.
         const auto place = static_cast<int>(b * block_weights - col);
         for_each_unit<kind>(blocks_of_32(cols - place), [&]<int unit>() __attribute__((always_inline)) {
@@ -77,6 +78,7 @@ struct QuantizedAcross {
   }
 
   const ProductFactor& factor;
+  const MatrixNumbers matrix;
 
  private:
   /// The vectors of a unit, which begins at column `first` of the tile, that are in the tile.
