@@ -34,11 +34,17 @@ struct LinearTiles {
 template <class T, class O>
 ProductArguments product_arguments(const MatrixProduct<T, O>& q) {
   const auto factor = [](const Factor<T>& f) { return ProductFactor{f.data, f.index_stride, f.inner_stride}; };
-  return {q.rows,         q.inner,
-          factor(q.left), factor(q.right),
-          q.result,       q.row_stride,
-          q.addend,       q.addend_row_stride,
-          q.alpha,        {q.more_inner, factor(q.more_left), factor(q.more_right)}};
+  return {q.rows,
+          q.inner,
+          factor(q.left),
+          factor(q.right),
+          q.result,
+          q.row_stride,
+          q.addend,
+          q.addend_row_stride,
+          q.alpha,
+          nullptr,
+          {q.more_inner, factor(q.more_left), factor(q.more_right)}};
 }
 
 /// `f(matrix, tile, scratch)` for the tiles of results of `rows` × `cols`.
