@@ -114,8 +114,8 @@ def read_config(folder):
 
 def parameter_groups(model, weight_decay):
     """Matrices decay, vectors do not."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim == 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 

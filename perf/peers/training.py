@@ -7,6 +7,7 @@
 
 CHECKPOINT is a folder with config.json and model.safetensors, or a config.json alone: weights are then drawn here.
 Tokens are random, or with --text the bytes of a file, from its beginning again where it is too short.
+--adapter-rank trains adapters of all linear maps, on the other side by PEFT, which `speed` alone compares.
 Needs the environment of perf/peers/make_environment.
 """
 
@@ -72,7 +73,7 @@ threads = {options.threads}
 [output]
 file = "peer.h5"
 overwrite = true
-model = "trained"
+{'adapter' if options.adapter_rank else 'model'} = "trained"
 [weights]
 path = "."
 [data]
@@ -99,6 +100,7 @@ min_lr = {SCHEDULE["min_lr"]}
 [memory]
 recompute = "{options.recompute}"
 {f'budget = "{options.budget}"' if options.budget else ""}
+{f'[adapter]{chr(10)}rank = {options.adapter_rank}{chr(10)}alpha = {2 * options.adapter_rank}' if options.adapter_rank else ""}
 """
     (pathlib.Path(folder) / "deck.toml").write_text(text)
 
@@ -119,6 +121,19 @@ def run_kformer(folder, options):
     return steps, usage.ru_maxrss * 1024
 
 
+def adapted(model, dtype, rank):
+    """The model with adapters that learn in its place: float ones, on weights of the type of the run."""
+    import peft
+    import torch
+    model.to(torch.bfloat16 if dtype == "bf16" else torch.float32)
+    maps = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    model = peft.inject_adapter_in_model(peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=maps), model)
+    for p in model.parameters():
+        if p.requires_grad:
+            p.data = p.data.float()
+    return model
+
+
 def torch_steps(folder, dtype, options, compiled):
     """The same in this process."""
     import torch
@@ -130,6 +145,8 @@ def torch_steps(folder, dtype, options, compiled):
     model.load_state_dict(load_file(pathlib.Path(folder) / "model.safetensors"), strict=False)
     # 16-bit training as users run it: float weights, products in 16 bits.
     model.to(torch.float32 if dtype == "bf16" else real)
+    if options.adapter_rank:
+        model = adapted(model, dtype, options.adapter_rank)
     optimizer = torch.optim.AdamW(parameter_groups(model, DECAY), lr=SCHEDULE["lr"], **ADAMW)
     loss_of = torch.compile(model) if compiled else model
     tokens = torch.from_numpy(np.load(pathlib.Path(folder) / "tokens.npy").astype(np.int64))
@@ -150,7 +167,7 @@ def torch_steps(folder, dtype, options, compiled):
                 loss = loss_of(ids, targets) * (batch / options.sequences)
             loss.backward()
             total += loss.item()
-        norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters()))
+        norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters() if p.requires_grad))
         if options.max_norm > 0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), options.max_norm)
         optimizer.step()
@@ -164,7 +181,8 @@ def torch_process(folder, dtype, options, compiled):
     """Times and peak memory of a process that does nothing else."""
     command = [sys.executable, __file__, "worker", str(folder), "--dtype", dtype, "--steps", str(options.steps),
                "--seq-len", str(options.seq_len), "--micro-batch", str(options.micro_batch), "--sequences",
-               str(options.sequences), "--threads", str(options.threads), "--max-norm", str(options.max_norm)] + (["--compiled"] if compiled else [])
+               str(options.sequences), "--threads", str(options.threads), "--max-norm", str(options.max_norm),
+               "--adapter-rank", str(options.adapter_rank)] + (["--compiled"] if compiled else [])
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -237,6 +255,7 @@ def main():
     parser.add_argument("--sequences", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--max-norm", type=float, default=0.0, help="clip to this norm on both sides; 0: never")
+    parser.add_argument("--adapter-rank", type=int, default=0, help="rank of adapters that learn; 0: the weights learn")
     parser.add_argument("--recompute", default="none")
     parser.add_argument("--budget", help="memory.budget of kformer-train, for --recompute auto")
     parser.add_argument("--dtypes", default="f32,bf16")
