@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/rewards/last_number.hpp"
+#include "data/rewards/search.hpp"
 #include "data/token_cache.hpp"
 #include "data/token_store.hpp"
 #include "fuzz/dataset.hpp"
@@ -69,6 +71,21 @@ void read_prompts(std::string_view bytes) {
     if (data.at(i).ids.empty()) throw std::logic_error("a prompt without a token");
 }
 
+// Completions are foreign bytes, too.
+void read_completion(std::string_view bytes) {
+  static const auto pattern = data::Search::pattern("(?s)^<think>.*?</think>\\s*\\w+$", true);
+  static const auto text = data::Search::text("\xC3\x89t\xC3\xA9", false);
+  pattern.is_in(bytes);
+  text.is_in(bytes);
+  const auto number = data::last_number(bytes);
+  if (!number) return;
+  const std::string& digits = number->digits;
+  const std::string again =
+      (number->negative ? "-" : "") + (digits.empty() ? "0" : digits) + "e" + std::to_string(number->exponent);
+  if (data::last_number(again) != number)
+    throw std::logic_error("a number that is another one when it is written");
+}
+
 // A file of the cache, with the checksum of what it says: without it nothing behind the header would be read.
 void read_cached(std::string_view bytes) {
   constexpr std::size_t checksum = 24, summed = 40;  // where a file has its checksum, and what it is of
@@ -94,10 +111,11 @@ void read_cached(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> data_targets() {
-  static constexpr std::array<FuzzTarget, 6> targets{{{"npy", read_npy},
+  static constexpr std::array<FuzzTarget, 7> targets{{{"npy", read_npy},
                                                       {"chat_jsonl", read_chat},
                                                       {"preference_jsonl", read_preferences},
                                                       {"prompt_jsonl", read_prompts},
+                                                      {"completion", read_completion},
                                                       {"text", read_text},
                                                       {"token_cache", read_cached}}};
   return targets;
