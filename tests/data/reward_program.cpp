@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -142,7 +143,6 @@ BOOST_AUTO_TEST_CASE(a_program_that_ends) {
   BOOST_TEST(failure_of(by_a_signal) == failed + "it was ended by signal 9 (Killed)");
   Rewards later = shell(R"(read -r line; echo '{"reward": 1}')");
   BOOST_TEST(reward_of(later) == 1);
-  std::this_thread::sleep_for(200ms);
   BOOST_TEST(failure_of(later) == failed + "it ended with exit code 0");
   // More than a pipe holds: to write is what fails.
   Rewards during_a_long_line = shell("head -c 10 > /dev/null; exit 5");
@@ -154,14 +154,14 @@ BOOST_AUTO_TEST_CASE(a_program_that_closes_its_streams) {
   Rewards output = shell("exec >&-; sleep 100");
   BOOST_TEST(failure_of(output) == failed + "it closed its output");
   Rewards input = shell("exec <&-; sleep 100");
-  std::this_thread::sleep_for(200ms);
-  BOOST_TEST(failure_of(input) == failed + "it closed its input");
+  // More than a pipe holds, so that some of it is left when the input is closed.
+  BOOST_TEST(failure_of(input, std::string(1 << 20, 'x')) == failed + "it closed its input");
 }
 
 BOOST_AUTO_TEST_CASE(a_program_that_does_not_answer_in_time) {
   Rewards rewards = shell("read -r line; sleep 100", 0.2);
   std::string text;
-  BOOST_TEST(seconds([&] { text = failure_of(rewards); }) < 5);
+  BOOST_TEST(seconds([&] { text = failure_of(rewards); }) < 30);
   BOOST_TEST(text == failed + "it did not answer within 0.2 s");
   // It is not asked for what it would answer too late.
   BOOST_TEST(failure_of(rewards) ==
@@ -190,9 +190,12 @@ BOOST_AUTO_TEST_CASE(malformed_answers) {
 }
 
 BOOST_AUTO_TEST_CASE(answers_to_nothing) {
-  Rewards late = shell(R"(read -r line; echo '{"reward": 1}'; sleep 0.05; echo '{"reward": 2}'; sleep 100)");
+  const ScratchDirectory folder;
+  const std::string file = folder / "said";
+  Rewards late = shell(R"(read -r line; echo '{"reward": 1}'; sleep 0.05; echo '{"reward": 2}'; : > ')" + file +
+                       "'; sleep 100");
   BOOST_TEST(reward_of(late) == 1);
-  std::this_thread::sleep_for(400ms);
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(10ms);
   BOOST_TEST(failure_of(late) == failed + "it said something before it was asked, or more than one line");
   Rewards early = shell(R"(head -c 10 > /dev/null; echo '{"reward": 1}'; sleep 100)");
   BOOST_TEST(failure_of(early, std::string(1 << 20, 'x')) == failed + "it answered before it read the line");
@@ -216,9 +219,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_program) {
 BOOST_AUTO_TEST_CASE(its_end_is_awaited_but_not_long) {
   const ScratchDirectory folder;
   const std::string file = folder / "done";
-  const double polite = seconds([&] { shell("while read -r line; do :; done; echo end > '" + file + "'"); });
+  shell("while read -r line; do :; done; echo end > '" + file + "'");
   BOOST_TEST(contents_of(file) == "end\n");
-  BOOST_TEST(polite < 0.9);
   int program = 0;
   const double stubborn = seconds([&] {
     Rewards rewards =
@@ -226,7 +228,7 @@ BOOST_AUTO_TEST_CASE(its_end_is_awaited_but_not_long) {
     program = static_cast<int>(reward_of(rewards));
   });
   BOOST_TEST(stubborn > 0.9);
-  BOOST_TEST(stubborn < 5);
+  BOOST_TEST(stubborn < 30);
   BOOST_TEST(!is_running(program));
   BOOST_TEST(!has_children());
 }
@@ -242,7 +244,6 @@ BOOST_AUTO_TEST_CASE(what_it_inherits) {
       kill -PIPE $$
     done)");
   BOOST_TEST(reward_of(rewards) == 0);
-  std::this_thread::sleep_for(100ms);
   BOOST_TEST(failure_of(rewards) == failed + "it was ended by signal 13 (Broken pipe)");
   std::signal(SIGPIPE, before);
   ::close(77);
