@@ -112,6 +112,20 @@ class Weights(QuantizeTest):
         np.testing.assert_array_equal(after[Q_PROJ].weights(), weights)
         self.assertEqual(len(after[Q_PROJ].data), 48 * 33 + 4 + 4)
 
+    def test_a_checkpoint_of_bitsandbytes_is_packed_as_it_is(self):
+        llama = Path(os.environ["KFORMER_SOURCE"]) / "tests/data/nf4_case/llama"
+        done = self.run_driver(llama, "packed", "-f", "nf4")
+        self.assertIn("0 of 11 tensors quantised", done.stdout)
+        packed, stored = read_packed(self.folder / "packed"), read_packed(llama)
+        for name, tensor in packed.items():
+            if tensor.kind == "NF4":
+                self.assertEqual(tensor.blocks[:, 0].tobytes(), stored[f"{name}.absmax"].data)
+                self.assertEqual(tensor.blocks[:, 1:].tobytes(), stored[name].data)
+                self.assertEqual(tensor.tail[4:].tobytes(), stored[f"{name}.nested_absmax"].data)
+            else:
+                self.assertEqual(tensor.data, stored[name].data)
+        self.convert(self.folder / "packed", "other", "-f", "q8_0")
+
     def test_a_weight_that_is_too_large_for_nf4_is_refused(self):
         weights = np.zeros((48, 48), "<f8")
         weights[3, 4] = 1e300

@@ -28,15 +28,23 @@ void read_packed(std::string_view bytes) {
   for (const auto& [name, tensor] : Impl::packed_tensors(file, "input")) touch(tensor.bytes);
 }
 
+constexpr std::string_view sound_config =
+    R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 1, "vocab_size": 4, "max_position_embeddings": 16,
+        "tie_word_embeddings": true})";
+
 // The weights of a whole checkpoint, as they are or packed; the configuration beside them is sound.
 void read_weights(std::string_view bytes) {
-  constexpr std::string_view config =
-      R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
-          "num_attention_heads": 1, "vocab_size": 4, "max_position_embeddings": 16,
-          "tie_word_embeddings": true})";
-  static const InputFolder folder("model.safetensors", {{"config.json", config}});
+  static const InputFolder folder("model.safetensors", {{"config.json", sound_config}});
   const auto checkpoint = Checkpoint::open(folder.put(bytes));
   checkpoint.check_against(checkpoint.model());
+  for (const std::string& name : checkpoint.names()) touch(checkpoint.at(name).bytes);
+}
+
+// Any tensors in groups, whether or not a model has them.
+void read_bitsandbytes(std::string_view bytes) {
+  static const InputFolder folder("model.safetensors", {{"config.json", sound_config}});
+  const auto checkpoint = Checkpoint::open(folder.put(bytes));
   for (const std::string& name : checkpoint.names()) touch(checkpoint.at(name).bytes);
 }
 
@@ -63,9 +71,10 @@ void read_config(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> checkpoint_targets() {
-  static constexpr std::array<FuzzTarget, 7> targets{{{"safetensors", read_safetensors},
+  static constexpr std::array<FuzzTarget, 8> targets{{{"safetensors", read_safetensors},
                                                       {"packed", read_packed},
                                                       {"safetensors_checkpoint", read_weights},
+                                                      {"bitsandbytes", read_bitsandbytes},
                                                       {"gguf", read_gguf},
                                                       {"gguf_checkpoint", read_gguf_checkpoint},
                                                       {"shard_index", read_index},

@@ -129,8 +129,15 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
   BOOST_TEST(fault(llama + R"(, "partial_rotary_factor": 0.5)") ==
              "'partial_rotary_factor' must be 1, got 0.5: RoPE on part of a head is not supported");
   BOOST_TEST(fault(llama + R"(, "rope_interleaved": true)").starts_with("'rope_interleaved' must be false"));
-  BOOST_TEST(fault(llama + R"(, "quantization_config": {"bits": 4})")
-                 .starts_with("'quantization_config' must be null"));
+  BOOST_TEST(
+      fault(llama + R"(, "quantization_config": {"bits": 4})")
+          .starts_with("'quantization_config' must be null or that of bitsandbytes, got {\"bits\":4}: "));
+  BOOST_TEST(fault(llama +
+                   R"(, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true,)" +
+                   R"( "bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": true})") ==
+             "'quantization_config.bnb_4bit_quant_type' must be \"nf4\", got \"fp4\": of bitsandbytes, NF4 "
+             "with double "
+             "quantisation is supported");
   BOOST_TEST(fault(llama + R"(, "attention_bias": true)")
                  .starts_with("'attention_bias' = true needs model_type = \"qwen2\", got \"llama\""));
   BOOST_TEST(

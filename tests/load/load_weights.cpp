@@ -13,6 +13,7 @@
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
+#include "kformer/model/llama_decoder.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
 
@@ -157,6 +158,37 @@ BOOST_AUTO_TEST_CASE(blocks_on_their_way_to_a_dense_array_are_counted) {
   BOOST_TEST(counts[0].transfers == 1u);
   BOOST_TEST(counts[0].bytes == bytes.size());
   BOOST_TEST(other->transfers().empty());
+}
+
+// As transformers and bitsandbytes saved it: matrices of layers in NF4, others in bfloat16.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_bitsandbytes_is_kept_or_made_dense) {
+  const std::filesystem::path folder = KFORMER_TEST_DATA "/nf4_case/llama";
+  const Checkpoint checkpoint = Checkpoint::open(folder);
+  checkpoint.check_against(checkpoint.model());
+  const auto formats = quantized_weights(checkpoint);
+  BOOST_TEST(formats.size() == 7u);
+  const auto ledger = Ledger::create();
+  const LlamaConfig config = llama_config(checkpoint.model());
+  LlamaDecoder<Exec, float> decoder(config, {.formats = formats}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, decoder, *ledger);
+  for (const WeightSlot& slot : decoder.weights()) {
+    BOOST_TEST(slot.is_quantized() == formats.contains(slot.name), slot.name);
+    if (!slot.is_quantized()) continue;
+    const auto& bytes = checkpoint.at(slot.name).bytes;
+    std::vector<std::byte> loaded(bytes.size());
+    Kokkos::deep_copy(Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                          loaded.data(), loaded.size()),
+                      Kokkos::View<std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                          slot.quantized.data, loaded.size()));
+    BOOST_TEST(std::equal(loaded.begin(), loaded.end(), bytes.begin()), slot.name);
+  }
+  const auto expected = SafetensorsFile::open(folder / "expected.safetensors");
+  const auto staging = ledger->allocate<Space>(MemoryClass::io, "staging", staging_bytes(checkpoint, {}));
+  for (const std::string& name : expected.names()) {
+    const TestTensor<Exec, float> dense({16, 64}, Rows::packed);
+    load_dense(Exec(), checkpoint.at(name), dense.ref(), staging, *ledger);
+    BOOST_TEST(dense.read<double>().values() == expected.read_f64(name), name);
+  }
 }
 
 // The host reads and writes what it reaches.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "kformer/io/checkpoint.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "ops/nf4_cases.hpp"
 
@@ -84,6 +85,23 @@ BOOST_AUTO_TEST_CASE(the_weights_are_those_of_bitsandbytes) {
     weights += static_cast<std::size_t>(rows * cols);
   }
   BOOST_TEST(weights > 2000u);
+}
+
+// A folder that transformers and bitsandbytes wrote.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_bitsandbytes_has_its_weights) {
+  const std::string folder = KFORMER_TEST_DATA "/nf4_case/llama";
+  const Checkpoint checkpoint = Checkpoint::open(folder);
+  checkpoint.check_against(checkpoint.model());
+  const auto expected = SafetensorsFile::open(folder + "/expected.safetensors");
+  BOOST_TEST(expected.names().size() == 2u);
+  for (const std::string& name : expected.names()) {
+    const CheckpointTensor& tensor = checkpoint.at(name);
+    BOOST_REQUIRE((tensor.type == StoredType(QuantizedFormat::nf4)));
+    QuantizedWeights w(QuantizedFormat::nf4, static_cast<std::int64_t>(tensor.shape.at(0)),
+                       static_cast<std::int64_t>(tensor.shape.at(1)));
+    w.bytes.fill([&](std::size_t i) { return static_cast<int>(tensor.bytes[i]); });
+    BOOST_TEST(dequantized(w) == expected.read_f64(name), boost::test_tools::per_element());
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -30,7 +30,7 @@ class CheckpointContents;
 /// In every file format, tensors have the names and the layout of the hubs: `model.embed_tokens.weight`,
 /// `model.layers.0.self_attn.q_proj.weight`, …, `model.norm.weight`, `lm_head.weight`; matrices are (out, in),
 /// and the rows of q and k are ordered for half-split RoPE. The bytes are those of the mapped files; only rows
-/// that a GGUF file has in another order are copied, on first access. Copies of the object share
+/// that a GGUF file has in another order, and matrices that bitsandbytes wrote, are copied, on first access. Copies of the object share
 /// everything. Reading is safe from several threads.
 class Checkpoint {
  public:

@@ -30,9 +30,19 @@ std::vector<std::byte> half_split_rows(std::span<const std::byte> bytes, std::si
 bool CheckpointContents::add(const std::string& name, CheckpointTensor tensor, std::size_t interleaved_heads) {
   const auto [place, fresh] = m_slots.try_emplace(name);
   if (!fresh) return false;
+  if (interleaved_heads > 0)
+    place->second.arranged = [bytes = tensor.bytes, rows = tensor.shape.front(), interleaved_heads] {
+      return half_split_rows(bytes, rows, interleaved_heads);
+    };
   place->second.tensor = std::move(tensor);
-  place->second.interleaved_heads = interleaved_heads;
   return true;
+}
+
+void CheckpointContents::replace(const std::string& name, CheckpointTensor tensor,
+                                 std::function<std::vector<std::byte>()> arranged) {
+  Slot& slot = m_slots.at(name);
+  slot.tensor = std::move(tensor);
+  slot.arranged = std::move(arranged);
 }
 
 std::vector<std::string> CheckpointContents::names() const { return key_names(m_slots); }
@@ -41,10 +51,10 @@ const CheckpointTensor* CheckpointContents::find(std::string_view name) const {
   const auto place = m_slots.find(name);
   if (place == m_slots.end()) return nullptr;
   Slot& slot = place->second;
-  if (slot.interleaved_heads > 0) {
-    std::call_once(slot.reordered, [&] {
-      slot.rows = half_split_rows(slot.tensor.bytes, slot.tensor.shape.front(), slot.interleaved_heads);
-      slot.tensor.bytes = slot.rows;
+  if (slot.arranged) {
+    std::call_once(slot.made, [&] {
+      slot.bytes = slot.arranged();
+      slot.tensor.bytes = slot.bytes;
     });
   }
   return &slot.tensor;

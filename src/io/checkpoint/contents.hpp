@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -30,22 +31,27 @@ class CheckpointContents {
   /// \param interleaved_heads heads whose rows are in the order of interleaved RoPE, 0 if they are not
   /// \returns false if the name is taken
   bool add(const std::string& name, CheckpointTensor tensor, std::size_t interleaved_heads = 0);
+  /// Replaces a tensor by one whose bytes `arranged` makes on first access.
+  void replace(const std::string& name, CheckpointTensor tensor,
+               std::function<std::vector<std::byte>()> arranged);
+  /// Takes a tensor out.
+  void remove(const std::string& name) { m_slots.erase(name); }
 
   std::vector<std::string> names() const;
-  /// The tensor `name` with its rows in published order, or null.
+  /// The tensor `name` with its bytes in published order, or null.
   const CheckpointTensor* find(std::string_view name) const;
-  /// The same without touching the rows: for shapes and types.
+  /// The same without touching the bytes: for shapes and types.
   const CheckpointTensor* find_layout(std::string_view name) const;
 
  private:
   struct Slot {
     CheckpointTensor tensor;
-    std::size_t interleaved_heads = 0;
-    std::once_flag reordered;
-    std::vector<std::byte> rows;  ///< in published order, on first access
+    std::function<std::vector<std::byte>()> arranged;  ///< its bytes, where the file has them in another order
+    std::once_flag made;
+    std::vector<std::byte> bytes;  ///< what `arranged` returned, on first access
   };
 
-  // Access may reorder the rows of a tensor; no caller has seen them before.
+  // Access may rearrange the bytes of a tensor; no caller has seen them before.
   mutable std::map<std::string, Slot, std::less<>> m_slots;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <map>
 
+#include "io/checkpoint/bitsandbytes.hpp"
 #include "io/checkpoint/packed.hpp"
 #include "io/checkpoint/shards.hpp"
 #include "io/checkpoint/sources.hpp"
@@ -72,6 +73,7 @@ std::shared_ptr<CheckpointContents> read_safetensors_checkpoint(const fs::path& 
     add_shards(*contents, weights);
   else
     add_file(*contents, weights);
+  if (join_bitsandbytes(*contents)) contents->format = CheckpointFormat::packed;
   return contents;
 }
 

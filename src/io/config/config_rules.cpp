@@ -64,6 +64,26 @@ auto find_name(const Names& names, const json& value) {
   return text ? std::find(names.begin(), names.end(), *text) : names.end();
 }
 
+/// NF4 with double quantisation is what the tensors can be read as.
+void check_quantization(const json& quantization, const ReportFault& report) {
+  if (quantization.is_null()) return;
+  if (!quantization.is_object() || value_of(quantization, "quant_method") != "bitsandbytes") {
+    report(fmt::format(
+        "'quantization_config' must be null or that of bitsandbytes, got {}: this quantisation is not "
+        "supported",
+        quoted(quantization)));
+    return;
+  }
+  for (const auto& [key, expected] : {std::pair<const char*, json>{"load_in_4bit", true},
+                                      {"bnb_4bit_quant_type", "nf4"},
+                                      {"bnb_4bit_use_double_quant", true}})
+    if (const json value = value_of(quantization, key); value != expected)
+      report(fmt::format(
+          "'quantization_config.{}' must be {}, got {}: of bitsandbytes, NF4 with double quantisation is "
+          "supported",
+          key, quoted(expected), quoted(value)));
+}
+
 }  // namespace
 
 void settle_family(json& config, const ReportFault& report) {
@@ -133,7 +153,7 @@ void refuse_other_models(const json& config, const ReportFault& report) {
   require("rope_interleaved", false, "weights must be in half-split order");
   require("partial_rotary_factor", 1, "RoPE on part of a head is not supported");
   require("use_qk_norm", value_of(config, "model_type") == "qwen3", "only qwen3 normalises q and k");
-  require("quantization_config", nullptr, "this quantisation is not supported");
+  check_quantization(value_of(config, "quantization_config"), report);
   const json scaling = value_of(config, "rope_scaling");
   if (!scaling.is_object()) return;
   const json type = value_of(scaling, scaling.contains("rope_type") ? "rope_type" : "type");

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "core/nf4_tables.hpp"
 #include "kformer/core/quantized_format.hpp"
-#include "ops/quantized/nf4_tables.hpp"
 
 /// \file
 /// What the bytes of NF4 mean, on every backend. Functions of devices index copies of the tables, because those of the

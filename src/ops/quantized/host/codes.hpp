@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "core/nf4_tables.hpp"
 #include "ops/common/simd/storage.hpp"
 #include "ops/quantized/host/arguments.hpp"
-#include "ops/quantized/nf4_tables.hpp"
 
 /// \file
 /// Quantised weights in registers, 32 at a time: a unit, which is a block or the eighth of a ternary one.

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The numbers of NF4, as bitsandbytes has them. Free of Kokkos and of functions, for SIMD kernels.
+/// The numbers of NF4, as bitsandbytes has them. Free of Kokkos and of functions, for SIMD kernels and readers of files.
 
 namespace kformer::Impl {
 
