@@ -46,6 +46,18 @@ int main(int argc, char* argv[]) {
   // [quantized]
   const double eight_bits = error(y, expected);
 
+  const Matrix dy("dy", rows, out), dx("dx", rows, in), expected_dx("expected_dx", rows, in);
+  Kokkos::fill_random(dy, random, -1.0f, 1.0f);
+  kformer::linear_backward_input(exec, weight, dy, expected_dx);
+  // [nf4]
+  const auto nf4 = kformer::QuantizedFormat::nf4;
+  const Bytes nf4_bytes("nf4", kformer::quantized_bytes(nf4, out, in));
+  const kformer::QuantizedOutput frozen{nf4, nf4_bytes.data(), out, in};
+  kformer::quantize(exec, weight, frozen);
+  kformer::quantized_linear_backward_input(exec, frozen, dy, dx);
+  // [nf4]
+  const double four_bits = error(dx, expected_dx);
+
   // [ternary]
   const Bytes ternary_bytes("ternary", kformer::quantized_bytes(kformer::QuantizedFormat::tq2_0, out, in));
   const kformer::QuantizedOutput ternary{kformer::QuantizedFormat::tq2_0, ternary_bytes.data(), out, in};
@@ -58,8 +70,7 @@ int main(int argc, char* argv[]) {
   kformer::linear_forward(exec, x, numbers, expected);
   const double packed_product = error(y, expected);
 
-  const Matrix dy("dy", rows, out), dx("dx", rows, in), dweight("dweight", out, in);
-  Kokkos::fill_random(dy, random, -1.0f, 1.0f);
+  const Matrix dweight("dweight", out, in);
   // [training]
   const Bytes scratch("scratch", kformer::ternary_linear_backward_workspace_bytes<float>(exec, rows, in, out));
   kformer::ternary_linear_forward(exec, x, weight, y, {}, scratch);
@@ -67,7 +78,9 @@ int main(int argc, char* argv[]) {
   // [training]
   const double activations = error(y, expected);  // x is rounded to 8 bits as well
 
-  std::printf("error of 8 bits %.4f; of the packed product %.1e; of 8-bit inputs %.4f\n", eight_bits,
-              packed_product, activations);
-  return eight_bits < 0.01 && packed_product < 1e-5 && activations < 0.02 ? 0 : 1;
+  std::printf(
+      "error of 8 bits %.4f; of a gradient through NF4 %.3f; of the packed product %.1e; of 8-bit inputs "
+      "%.4f\n",
+      eight_bits, four_bits, packed_product, activations);
+  return eight_bits < 0.01 && four_bits < 0.2 && packed_product < 1e-5 && activations < 0.02 ? 0 : 1;
 }
