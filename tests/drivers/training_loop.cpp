@@ -98,6 +98,11 @@ class Diary final : public Learner {
   std::int64_t steps_done() const override { return steps; }
   TrainerState state() const override { return {.steps = steps}; }
   void load(const Checkpoint&) override { throw std::logic_error("load"); }
+  void load(const AdapterCheckpoint&) override { throw std::logic_error("load"); }
+  void initialise_adapters(std::int64_t) override { throw std::logic_error("initialise_adapters"); }
+  void save_adapter(const std::filesystem::path&, const AdapterDescription&) override {
+    throw std::logic_error("save_adapter");
+  }
   void initialise(const InitTable&) override { throw std::logic_error("initialise"); }
   void prepare() override { throw std::logic_error("prepare"); }
   void restore(const TrainingCheckpoint&, const TrainerState&) override { throw std::logic_error("restore"); }
