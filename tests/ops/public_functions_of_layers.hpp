@@ -134,8 +134,8 @@ void add_lora(std::vector<PublicFunction>& table, const Extents& e) {
                                          [=](const auto&... exec) { lora_bias_forward(exec..., biased); }));
   const LoraResidualForwardOperands added{
       .x = x, .weight = weight, .residual = residual, .a = a, .parts = parts, .xa = xa, .y = y};
-  table.push_back(row<Impl::LoraForward>(
-      "lora_residual_forward", [=](const auto&... exec) { lora_residual_forward(exec..., added); }));
+  table.push_back(row<Impl::LoraForward>("lora_residual_forward",
+                                         [=](const auto&... exec) { lora_residual_forward(exec..., added); }));
   const LoraBackwardInputOperands backward{
       .weight = weight, .a = a, .parts = parts, .dy = y, .dxa = xa, .dx = dx};
   table.push_back(row<Impl::LoraBackwardInput>(
