@@ -92,6 +92,12 @@ class Adapters(AdapterTest):
         self.assertLess(self.steps("loss")[0], first - 0.1)
         self.assertEqual(self.config("second")["r"], 2)
 
+    def test_the_smoke_deck(self):
+        self.run_driver(driver_case.SMOKE / "adapter.toml", "-o", "smoke.h5")
+        self.assertEqual(self.config("adapter")["rank_pattern"], {"down_proj": 8})
+        loss = self.steps("loss", "smoke.h5")
+        self.assertLess(loss[-1], loss[0])
+
     def test_an_adapter_of_peft(self):
         done = self.train(f"[adapter]\npath = '{ADAPTER_CASE}'\n", "output.adapter=out", arguments=[])
         self.assertIn("q_proj 2 x 3.536", done.stdout)
