@@ -61,8 +61,10 @@ std::string adapter_config_json(const LoraConfig& lora, const AdapterDescription
 /// What PEFT puts before the name of a tensor in the model.
 inline constexpr const char* adapter_prefix = "base_model.model.";
 
-/// The names of the two files.
-inline constexpr const char *adapter_config_name = "adapter_config.json",
-                            *adapter_weights_name = "adapter_model.safetensors";
+/// The name of the configuration.
+inline constexpr const char* adapter_config_name = "adapter_config.json";
+
+/// The name of the file of tensors.
+inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
 }  // namespace kformer

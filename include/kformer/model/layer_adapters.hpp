@@ -68,6 +68,8 @@ struct LayerAdapters {
 /// The adapters of a layer with their gradients, absent where `gradients` is null:
 /// "self_attn.q_proj.lora_A.weight", (rank, in), and "self_attn.q_proj.lora_B.weight", (out, rank), and so on for
 /// each projection that has one.
+/// \param weights    the adapters
+/// \param gradients  theirs, or null
 /// \param rate_ratio of the learning rate of B over that of A
 template <class MemorySpace, class T, class C>
 std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& weights,
