@@ -106,6 +106,12 @@ struct GenerateCheckTable {
   bool operator==(const GenerateCheckTable&) const = default;  ///< all keys equal
 };
 
+/// The table [adapter] of a generation.
+struct AdapterPathTable {
+  std::filesystem::path path;                                ///< folder in PEFT's layout, absolute; empty: none
+  bool operator==(const AdapterPathTable&) const = default;  ///< all keys equal
+};
+
 /// A deck of kind "generate".
 struct GenerateDeck {
   RunTable run;                      ///< [run]
@@ -113,6 +119,7 @@ struct GenerateDeck {
   ProfileTable profile;              ///< [profile]
   OutputTable output;                ///< [output]
   WeightsTable weights;              ///< [weights]
+  AdapterPathTable adapter;          ///< [adapter]
   TokenizerTable tokenizer;          ///< [tokenizer]
   SamplingTable sampling;            ///< [sampling]
   GenerateTable generate;            ///< [generate]

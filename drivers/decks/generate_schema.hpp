@@ -218,6 +218,17 @@ void describe(V& v, GenerateCheckTable& t) {
 constexpr std::string_view generate_kind = "generate";
 
 template <class V>
+void describe(V& v, AdapterPathTable& t) {
+  v.key(
+      {.name = "path",
+       .help =
+           "folder of an adapter in PEFT's layout, relative to the deck; weights that it changes must not stay "
+           "quantised (`weights.keep_quantized = false`)",
+       .default_text = "none"},
+      t.path);
+}
+
+template <class V>
 void describe(V& v, GenerateDeck& d) {
   DeckHeader header{.kind = std::string(generate_kind)};
   describe_header(v, header, {generate_kind});
@@ -226,6 +237,9 @@ void describe(V& v, GenerateDeck& d) {
   v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
   v.table({.name = "output", .help = "The result file."}, d.output);
   v.table({.name = "weights", .help = "The checkpoint."}, d.weights);
+  v.table(
+      {.name = "adapter", .help = "Optional: an adapter that is added to the weights when they are loaded."},
+      d.adapter);
   v.table({.name = "tokenizer", .help = "The tokenizer."}, d.tokenizer);
   v.table({.name = "sampling", .help = "How to choose the next token; by default the most likely one."},
           d.sampling);

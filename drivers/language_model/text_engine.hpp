@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/generator.hpp"
@@ -18,13 +20,14 @@ namespace kformer::drivers {
 
 /// The description of an engine, which also determines its memory.
 struct EngineTask {
-  LlamaConfig config;             ///< of the model
-  DType dtype = DType::f32;       ///< activations and dense weights
-  DecoderOptions decoder;         ///< sizes of a step, formats of weights
-  KvCacheOptions cache;           ///< what is kept of the tokens
-  GeneratorOptions generator;     ///< batch, chunks, sampling
-  std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded when it is loaded
-  bool logits_after = false;      ///< whether `TextEngine::logits_after` is wanted: a cache more
+  LlamaConfig config;                          ///< of the model
+  DType dtype = DType::f32;                    ///< activations and dense weights
+  DecoderOptions decoder;                      ///< sizes of a step, formats of weights
+  KvCacheOptions cache;                        ///< what is kept of the tokens
+  GeneratorOptions generator;                  ///< batch, chunks, sampling
+  std::size_t staging_bytes = 0;               ///< of the largest weight that is expanded when it is loaded
+  std::optional<AdapterCheckpoint> adapter{};  ///< to be added to the weights
+  bool logits_after = false;                   ///< whether `TextEngine::logits_after` is wanted: a cache more
 };
 
 /// A model that generates text.

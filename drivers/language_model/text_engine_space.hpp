@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -21,12 +22,15 @@ class TextEngineOn final : public TextEngine {
         m_decoder(task.config, task.decoder, ledger),
         m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
         m_generator(m_decoder, *m_cache, task.generator, ledger),
-        m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", task.staging_bytes)) {
+        m_adapter(task.adapter),
+        m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", staging_of(task))) {
     if (task.logits_after) m_anew.emplace(task, m_decoder, ledger);
   }
 
   void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) override {
     load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, *m_ledger, stop);
+    if (m_adapter) merge_adapter(m_exec, *m_adapter, m_decoder.weights(), m_staging, *m_ledger);
+    m_adapter.reset();
     m_staging = {};
     m_decoder.prepare(m_exec);
     m_exec.fence("kformer-generate::load");
@@ -63,6 +67,12 @@ class TextEngineOn final : public TextEngine {
  private:
   using memory_space = typename Exec::memory_space;
 
+  static std::size_t staging_of(const EngineTask& task) {
+    const std::size_t of_adapter =
+        task.adapter ? merge_staging_bytes(*task.adapter, task.config, task.dtype) : 0;
+    return std::max(task.staging_bytes, of_adapter);
+  }
+
   // One sequence with its own cache, always from its beginning.
   struct Anew {
     std::unique_ptr<KvCache<Exec, T>> cache;
@@ -84,7 +94,8 @@ class TextEngineOn final : public TextEngine {
   std::unique_ptr<KvCache<Exec, T>> m_cache;
   Generator<Exec, T> m_generator;
   std::optional<Anew> m_anew;
-  MemoryBlock<memory_space> m_staging;  // until the weights are loaded
+  std::optional<AdapterCheckpoint> m_adapter;  // until it is part of the weights
+  MemoryBlock<memory_space> m_staging;         // until the weights are loaded
 };
 
 template <class Exec>

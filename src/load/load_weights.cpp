@@ -27,4 +27,13 @@ std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kep
   return most;
 }
 
+std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaConfig& model, DType dtype) {
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < adapter.lora().targets.size(); ++i) {
+    const auto [out, in] = projection_extents(model, static_cast<Projection>(i));
+    most = std::max(most, static_cast<std::size_t>(adapter.lora().targets[i].rank * (out + in)));
+  }
+  return most * size_of(dtype);
+}
+
 }  // namespace kformer

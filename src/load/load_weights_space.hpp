@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
+#include "kformer/core/enum_names.hpp"
 #include "kformer/core/operands.hpp"
 #include "kformer/core/stored_type.hpp"
 #include "kformer/io/safetensors.hpp"
@@ -14,6 +15,7 @@
 #include "kformer/memory/transfer.hpp"
 #include "load/convert.hpp"
 #include "load/safetensors_array.hpp"
+#include "model/low_rank.hpp"
 
 /// \file
 /// Definitions of the functions that know an execution space.
@@ -115,6 +117,35 @@ void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<
     Impl::require_shape({p.name, p.weight, {}}, tensor);
     load_dense(exec, tensor, p.weight, {}, ledger);
   }
+}
+
+template <class Exec>
+void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std::vector<WeightSlot>& slots,
+                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger) {
+  for (const WeightSlot& slot : slots)
+    for (std::size_t i = 0; i < adapter.lora().targets.size(); ++i) {
+      const auto p = static_cast<Projection>(i);
+      if (adapter.lora()[p].rank == 0 || !slot.name.ends_with(std::string(name_of(p)) + ".weight")) continue;
+      if (slot.is_quantized())
+        throw NotSupported("kformer::merge_adapter: '" + slot.name +
+                           "' stays quantised, so that its adapter cannot be added; expand the weights");
+      const std::string map = slot.name.substr(0, slot.name.rfind('.'));
+      const std::int64_t out = slot.dense.extent[0], in = slot.dense.extent[1], rank = adapter.lora()[p].rank;
+      dispatch_dtype(slot.dense.dtype, [&]<class T>(std::type_identity<T>) {
+        using Matrix = BlockMatrix<typename Exec::memory_space, T>;
+        const auto matrix = [](T* data, std::int64_t rows, std::int64_t columns) {
+          const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(columns);
+          return Matrix(data, Kokkos::LayoutStride(m, n, n, 1));
+        };
+        T* data = staging.template at<T>(0);
+        const Matrix a = matrix(data, rank, in), b = matrix(data + rank * in, out, rank);
+        load_dense(exec, adapter.at(map + ".lora_A.weight"), tensor_ref(a), {}, ledger);
+        load_dense(exec, adapter.at(map + ".lora_B.weight"), tensor_ref(b), {}, ledger);
+        Impl::add_low_rank("kformer::merge_adapter", exec, matrix(static_cast<T*>(slot.dense.data), out, in), b,
+                           a, adapter.lora().scale(p));
+        exec.fence("kformer::merge_adapter");  // the next one takes the same memory
+      });
+    }
 }
 
 template <class Exec>

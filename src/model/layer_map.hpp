@@ -4,6 +4,7 @@
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
+#include "model/low_rank.hpp"
 
 /// \file
 /// A linear map of a layer that learns itself, or whose adapters do.
@@ -107,23 +108,15 @@ struct LayerMap {
     }
   }
 
-  // Once for a model, so it need not be fast. `first`: the part's first row of A.
+  // `first`: the part's first row of A.
   void merge_part(const Exec& exec, const LoraPart<Matrix>& part, std::size_t first) const {
-    const Matrix w = weight, a = adapter.a, b = part.b;
-    const std::size_t rank = b.extent(1), columns = w.extent(1), top = static_cast<std::size_t>(part.column);
-    const C scale = static_cast<C>(part.scale);
-    Kokkos::parallel_for(
-        "kformer::DecoderLayer::merge_adapters", Kokkos::RangePolicy<Exec>(exec, 0, b.extent(0) * columns),
-        KOKKOS_LAMBDA(std::size_t index) {
-          const std::size_t o = index / columns, i = index % columns;
-          C sum = 0;
-          for (std::size_t k = 0; k < rank; ++k)
-            sum += static_cast<C>(b(o, k)) * static_cast<C>(a(first + k, i));
-          w(top + o, i) = T(static_cast<C>(w(top + o, i)) + scale * sum);
-        });
-    Kokkos::parallel_for(
-        "kformer::DecoderLayer::merge_adapters", Kokkos::RangePolicy<Exec>(exec, 0, b.extent(0) * rank),
-        KOKKOS_LAMBDA(std::size_t index) { b(index / rank, index % rank) = T(C(0)); });
+    const auto rows = [](const Matrix& m, std::size_t begin, std::size_t length) {
+      return Matrix(Kokkos::subview(m, std::pair(begin, begin + length), Kokkos::ALL));
+    };
+    add_low_rank("kformer::DecoderLayer::merge_adapters", exec,
+                 rows(weight, static_cast<std::size_t>(part.column), part.b.extent(0)), part.b,
+                 rows(adapter.a, first, part.b.extent(1)), part.scale);
+    Kokkos::deep_copy(exec, part.b, T(C(0)));
   }
 };
 

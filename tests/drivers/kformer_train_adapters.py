@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Adapters that kformer-train trains: what they contain, how they go on, and what is merged into a model.
 
-ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE.
+ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the sources in KFORMER_SOURCE.
 """
 
 import json
+import os
+import subprocess
 import unittest
 
 import driver_case
@@ -91,6 +93,30 @@ class Adapters(AdapterTest):
         # Of the same sequence.
         self.assertLess(self.steps("loss")[0], first - 0.1)
         self.assertEqual(self.config("second")["r"], 2)
+
+    def generate(self, weights, adapter="", expect=0):
+        path = f"[adapter]\npath = '{adapter}'\n" if adapter else ""
+        (self.folder / "generate.toml").write_text(
+            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{weights}'\n{path}"
+            "[tokenizer]\nformat = 'byte'\n[generate]\nmax_new_tokens = 8\nlast_logits = true\nstop_at_eos = false\n"
+            "[check]\nreference = 'recompute'\n[[prompt]]\ntext = 'The software'\n")
+        done = subprocess.run([os.environ["KFORMER_GENERATE"], "generate.toml"], cwd=self.folder, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        if expect:
+            return done.stderr
+        with h5py.File(self.folder / "generate.h5") as file:
+            self.assertEqual(file["cases"]["peak_bytes"][()].tolist(), file["cases"]["predicted_bytes"][()].tolist())
+            return file["tokens"]["id"][()] if "id" in file["tokens"] else None, file["logits"]["last_logits"][()]
+
+    def test_generation_with_an_adapter_is_that_of_the_merged_model(self):
+        self.train("[adapter]\nrank = 4\n", "output.adapter=out", "output.model=merged")
+        tokens, logits = self.generate(TINY, self.folder / "out")
+        merged_tokens, merged_logits = self.generate(self.folder / "merged")
+        np.testing.assert_array_equal(tokens, merged_tokens)
+        np.testing.assert_array_equal(logits, merged_logits)
+        self.assertGreater(np.abs(logits - self.generate(TINY)[1]).max(), 0.1)
+        self.assertIn("No such file", self.generate(TINY, self.folder / "nothing", expect=4))
 
     def test_the_smoke_deck(self):
         self.run_driver(driver_case.SMOKE / "adapter.toml", "-o", "smoke.h5")

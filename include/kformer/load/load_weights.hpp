@@ -99,6 +99,20 @@ template <class Exec>
 void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<const Parameter> adapters,
                   Ledger& ledger);
 
+/// Bytes of the matrices A and B of a projection, the largest of an adapter, as elements of this type.
+std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaConfig& model, DType dtype);
+
+/// Adds `s B A` of every adapter to the dense weight that it belongs to, rounded once.
+/// \param exec    the instance
+/// \param adapter has been checked against the model: `adapter.check_against(config)`
+/// \param slots   the weights of the model, loaded; none that an adapter belongs to stays quantised
+/// \param staging as many bytes as `merge_staging_bytes` says
+/// \param ledger  counts transfers
+/// \throws NotSupported naming a weight that has an adapter and stays quantised
+template <class Exec>
+void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std::vector<WeightSlot>& slots,
+                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger);
+
 /// Writes adapters in the layout of PEFT: `adapter_config.json`, and `adapter_model.safetensors` in their storage types.
 /// Each file is written completely or not at all, the configuration last.
 /// \param exec        the function waits for its work before it reads the adapters
