@@ -111,7 +111,8 @@ PolicyLoss policy_loss(const PolicyLossOperands& operands, const PolicyOptions& 
 /// The same if these completions are the whole batch of a step.
 /// \param operands log-probabilities, mask, completions, advantages
 /// \param options  kind, ε, δ, β
-/// \throws NotSupported, DimensionMismatch as above
+/// \throws NotSupported as above
+/// \throws DimensionMismatch as above
 PolicyLoss policy_loss(const PolicyLossOperands& operands, const PolicyOptions& options = {});
 
 }  // namespace kformer
