@@ -67,9 +67,8 @@ void describe(V& v, AdapterRanksTable& t) {
   key("down", t.down);
 }
 
-/// The keys that say which adapters there are.
 template <class V>
-void describe_adapter_extents(V& v, AdapterTable& t) {
+void describe(V& v, AdapterTable& t) {
   v.key({.name = "path",
          .help = "folder of an adapter in PEFT's layout to continue from, relative to the deck; it says what "
                  "the keys `targets`, `rank`, `ranks`, `alpha` and `rank_stabilized` say otherwise",
@@ -79,11 +78,6 @@ void describe_adapter_extents(V& v, AdapterTable& t) {
   v.key({.name = "rank", .help = "rank of the adapters", .range = {.min = 1, .max = largest_adapter_rank}},
         t.rank);
   v.table({.name = "ranks", .help = "Other ranks, by map."}, t.ranks);
-}
-
-template <class V>
-void describe(V& v, AdapterTable& t) {
-  describe_adapter_extents(v, t);
   v.key({.name = "alpha", .help = "α: what an adapter computes is multiplied by α/rank"}, t.alpha);
   v.key({.name = "rank_stabilized", .help = "rsLoRA: by α/√rank"}, t.rank_stabilized);
   v.key({.name = "learning_rate_ratio",

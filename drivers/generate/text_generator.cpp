@@ -55,10 +55,7 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                   .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
                   .activations = g.activations};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
-  if (!deck.adapter.path.empty()) {
-    task.adapter = AdapterCheckpoint::open(deck.adapter.path);
-    task.adapter->check_against(task.config);
-  }
+  if (!deck.adapter.path.empty()) task.adapter = open_adapter(deck.adapter.path, task.config);
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
   return task;

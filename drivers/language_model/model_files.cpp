@@ -29,6 +29,12 @@ Checkpoint open_checkpoint(const WeightsTable& weights) {
   return checkpoint;
 }
 
+AdapterCheckpoint open_adapter(const std::filesystem::path& folder, const LlamaConfig& model) {
+  AdapterCheckpoint adapter = AdapterCheckpoint::open(folder);
+  adapter.check_against(model);
+  return adapter;
+}
+
 std::unique_ptr<const Tokenizer> open_tokenizer(const TokenizerTable& table, const Checkpoint& checkpoint) {
   if (table.format == TokenizerFormat::byte) return kformer::open_tokenizer(TokenizerFormat::byte, {});
   const auto path = table.path.empty() ? beside(checkpoint, table.format) : table.path;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "kformer/io/adapter.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
@@ -27,7 +26,9 @@ class DeckPlanner final : public MemoryPlanner {
   explicit DeckPlanner(const MemoryPlanDeck& deck) : m_deck(deck) {
     if (deck.weights) m_checkpoint = open_checkpoint(*deck.weights);
     m_config = llama_config(model());
-    if (deck.adapter) m_lora = adapters(*deck.adapter);
+    if (deck.adapter)
+      m_lora = deck.adapter->path.empty() ? lora_config(*deck.adapter)
+                                          : open_adapter(deck.adapter->path, m_config).lora();
   }
 
   const LanguageModelTable& model() const override {
@@ -40,13 +41,6 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
  private:
-  LoraConfig adapters(const AdapterTable& table) const {
-    if (table.path.empty()) return lora_config(table);
-    const auto adapter = AdapterCheckpoint::open(table.path);
-    adapter.check_against(m_config);
-    return adapter.lora();
-  }
-
   static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
     MemoryForecast forecast;
     for (int c = 0; c < memory_classes; ++c)

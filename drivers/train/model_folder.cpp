@@ -126,8 +126,6 @@ void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& desc
     fs::create_directories(m_path);
     fs::remove(m_path / adapter_config_name);
     learner.save_adapter(m_path, description);
-    std::error_code ignored;
-    fs::remove_all(staging(), ignored);
   } catch (const fs::filesystem_error& error) {
     refuse(m_key, m_path, "cannot be written: " + error.code().message());
   }

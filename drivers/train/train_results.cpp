@@ -35,8 +35,7 @@ Table& declare_cases(ResultFile& file) {
   declare_outcome_columns(t, "training");
   t.attribute("flops_formula",
               "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
-              "4*parameters "
-              "for frozen ones; "
+              "4*parameters for frozen ones; "
               "recomputation does not count");
   return t;
 }

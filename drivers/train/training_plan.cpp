@@ -90,7 +90,6 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
   if (!plan.adapter) return lora_config(*deck.adapter);
-  plan.adapter->check_against(plan.task.config);
   LoraConfig lora = plan.adapter->lora();
   lora.learning_rate_ratio = deck.adapter->learning_rate_ratio;
   return lora;
@@ -131,9 +130,11 @@ std::string model_text(const LanguageModelTable& model) {
 
 TrainingPlan plan_training(const TrainDeck& deck) {
   TrainingPlan plan;
-  if (deck.adapter && !deck.adapter->path.empty()) plan.adapter = AdapterCheckpoint::open(deck.adapter->path);
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
+  plan.task.config = llama_config(plan.model);
+  if (deck.adapter && !deck.adapter->path.empty())
+    plan.adapter = open_adapter(deck.adapter->path, plan.task.config);
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
   plan.data = open_training_data(deck, plan.model, tokenizer.get());
   plan.tokenizer_files = tokenizer_files(deck.tokenizer, plan.checkpoint ? &*plan.checkpoint : nullptr);
@@ -141,7 +142,6 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (tokenizer)
     plan.encoder = std::make_unique<PromptEncoder>(std::move(tokenizer), deck.tokenizer, plan.model);
   plan.steps = steps_of(deck, *plan.data.train);
-  plan.task.config = llama_config(plan.model);
   plan.task.dtype = deck.precision.storage;
   plan.task.trainer = trainer_options(deck, plan.steps);
   plan.task.trainer.layer.lora = adapters_of(deck, plan);

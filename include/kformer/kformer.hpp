@@ -22,6 +22,7 @@
 #include "kformer/core/scalar.hpp"
 #include "kformer/core/scratch.hpp"
 #include "kformer/core/stored_type.hpp"
+#include "kformer/core/tensor_parts.hpp"
 #include "kformer/core/tensor_ref.hpp"
 #include "kformer/core/tolerance.hpp"
 #include "kformer/core/types/activations.hpp"

@@ -5,6 +5,7 @@
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
 #include "model/low_rank.hpp"
+#include "model/module_tools.hpp"
 
 /// \file
 /// A linear map of a layer that learns itself, or whose adapters do.
@@ -30,12 +31,9 @@ struct LayerMap {
   /// y = x Wᵀ [+ bias].
   void forward(const Exec& exec, const ConstMatrix& x, const BlockVector<Memory, T>& bias,
                const Matrix& y) const {
-    const bool biased = bias.extent(0) > 0;
-    if (!adapted && biased)
-      linear_bias_forward(exec, x, weight, bias, y, {}, workspace);
-    else if (!adapted)
-      linear_forward(exec, x, weight, y, {}, workspace);
-    else if (biased)
+    if (!adapted)
+      affine(exec, x, weight, bias, y, workspace);
+    else if (is_given(bias))
       lora_bias_forward(exec, LoraBiasForwardOperands{.x = x,
                                                       .weight = weight,
                                                       .bias = bias,

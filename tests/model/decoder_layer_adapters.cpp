@@ -83,17 +83,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
     const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 3, c.lora).template rounded<T>();
     const auto expected = inputs.template reference<naive_t<T>, T>();
     for (const AttentionAlgorithm algorithm : algorithms)
-      BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm)) {
-        LayerUnderTest<T> run(inputs, algorithm);
-        run.forward();
-        run.backward();
-        check_close("y", run.y(), expected.y);
-        check_close("dx", run.dx(), expected.dx);
-        for (const Parameter& p : run.layer().adapters())
-          check_close<compute_t<T>>(p.name, run.template gradient<oracle_t<T>>(p),
-                                    expected.gradients.at(p.name));
-        BOOST_TEST(run.guards_intact());
-      }
+      BOOST_TEST_CONTEXT(c.name << ", " << name_of(algorithm)) { check_layer<T>(inputs, algorithm, expected); }
   }
 }
 

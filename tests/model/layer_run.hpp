@@ -219,4 +219,18 @@ class LayerUnderTest {
   TestTensor<Exec, T> m_x, m_y, m_dy, m_dx;
 };
 
+/// Runs a layer forward and backward, and judges its results and the gradients of what learns.
+template <class T>
+void check_layer(const LayerInputs& inputs, AttentionAlgorithm algorithm,
+                 const LayerResult<naive_t<T>>& expected) {
+  LayerUnderTest<T> run(inputs, algorithm);
+  run.forward();
+  run.backward();
+  check_close("y", run.y(), expected.y);
+  check_close("dx", run.dx(), expected.dx);
+  for (const Parameter& p : inputs.lora.any() ? run.layer().adapters() : run.layer().parameters())
+    check_close<compute_t<T>>(p.name, run.template gradient<oracle_t<T>>(p), expected.gradients.at(p.name));
+  BOOST_TEST(run.guards_intact());
+}
+
 }  // namespace kformer::Testing

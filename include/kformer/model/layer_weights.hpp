@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kformer/core/tensor_parts.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/model/parameter.hpp"
@@ -41,15 +42,6 @@ template <class U, class MemorySpace>
 BlockVector<MemorySpace, U> vector_in(const MemoryBlock<MemorySpace>& block, std::size_t offset,
                                       std::int64_t size) {
   return BlockVector<MemorySpace, U>(block.template at<U>(offset), static_cast<std::size_t>(size));
-}
-
-/// Rows [first, first + count) of a matrix, or elements of a vector.
-inline TensorRef rows_of(TensorRef ref, std::int64_t first, std::int64_t count) {
-  if (ref.data)
-    ref.data = static_cast<std::byte*>(ref.data) +
-               first * ref.stride[0] * static_cast<std::int64_t>(size_of(ref.dtype));
-  ref.extent[0] = count;
-  return ref;
 }
 
 /// One published parameter as rows of the array it is stored in.

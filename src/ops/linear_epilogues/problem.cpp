@@ -2,6 +2,7 @@
 #include "kformer/ops/linear_epilogues.hpp"
 
 #include "kformer/core/option_checks.hpp"
+#include "kformer/core/tensor_parts.hpp"
 
 namespace kformer::Impl {
 
@@ -31,12 +32,8 @@ void LinearSwigluForward::check() const {
 }
 
 SwigluForward LinearSwigluForward::swiglu() const {
-  TensorRef gate = gate_up, up = gate_up;
-  gate.extent[1] = up.extent[1] = product.extent[1];
-  if (up.data != nullptr)
-    up.data =
-        static_cast<std::byte*>(up.data) + product.extent[1] * static_cast<std::int64_t>(size_of(up.dtype));
-  return {gate, up, product};
+  const std::int64_t intermediate = product.extent[1];
+  return {columns_of(gate_up, 0, intermediate), columns_of(gate_up, intermediate, intermediate), product};
 }
 
 Operands LinearRopeForward::operands() const {

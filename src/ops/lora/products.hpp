@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "kformer/core/tensor_parts.hpp"
 #include "kformer/ops/lora.hpp"
 #include "ops/linear/product.hpp"
 
@@ -20,24 +21,10 @@ struct LoraProducts {
   std::int64_t rows = 0;  // of all
 };
 
-/// Some columns of a matrix, or rows.
-inline TensorRef columns_of(TensorRef t, std::int64_t first, std::int64_t count) {
-  if (t.data) t.data = static_cast<std::byte*>(t.data) + first * static_cast<std::int64_t>(size_of(t.dtype));
-  t.extent[static_cast<std::size_t>(t.rank - 1)] = count;
-  return t;
-}
-inline TensorRef rows_from(TensorRef t, std::int64_t first, std::int64_t count) {
-  if (t.data)
-    t.data =
-        static_cast<std::byte*>(t.data) + first * t.stride[0] * static_cast<std::int64_t>(size_of(t.dtype));
-  t.extent[0] = count;
-  return t;
-}
-
 /// Columns [first, first + count) of the linear map alone.
 inline LinearForward columns_of(const LoraForward& p, std::int64_t first, std::int64_t count) {
   const auto part = [&](const TensorRef& t) { return t.present() ? columns_of(t, first, count) : t; };
-  return {p.x, rows_from(p.weight, first, count), part(p.bias), part(p.residual), part(p.y)};
+  return {p.x, rows_of(p.weight, first, count), part(p.bias), part(p.residual), part(p.y)};
 }
 
 template <class T>
@@ -54,7 +41,7 @@ LoraProducts<T> lora_products(const LoraForward& p) {
     column = part.column + part.columns();
     const TensorRef xa = columns_of(p.xa, row, part.rank());
     all.low[all.low_count++] =
-        product<T>(LinearForward{p.x, rows_from(p.a, row, part.rank()), {}, {}, xa, {part.scale}});
+        product<T>(LinearForward{p.x, rows_of(p.a, row, part.rank()), {}, {}, xa, {part.scale}});
     row += part.rank();
     if (part.columns() == 0) continue;
     MatrixProduct<T, T>& full = all.full[all.full_count - 1];
