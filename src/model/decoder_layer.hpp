@@ -210,7 +210,8 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::activate(const Exec& exec) {
   if (!adapts()) {
-    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product, {}, m_product_workspace);
+    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product,
+                          {.batch_invariant = m_options.batch_invariant}, m_product_workspace);
     return;
   }
   gate_up_map().forward(exec, m_normed2, {}, m_gate_up);
@@ -223,7 +224,10 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
   if (!m_config.qk_norm && !m_options.packed && !adapts()) {
-    const LinearRopeOptions rotated{q_heads + kv_heads, m_shape.seq_len, 0, m_config.rope.layout};
+    const LinearRopeOptions rotated{.heads = q_heads + kv_heads,
+                                    .seq_len = m_shape.seq_len,
+                                    .layout = m_config.rope.layout,
+                                    .linear = {.batch_invariant = m_options.batch_invariant}};
     if (m_config.attention_bias) {
       const LinearBiasRopeForwardOperands operands{.x = m_normed1,
                                                    .weight = m_weight.qkv,

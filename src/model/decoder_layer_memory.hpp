@@ -22,7 +22,10 @@ namespace kformer {
 namespace Impl {
 
 inline AttentionOptions attention_options(const LlamaConfig& config, const LayerOptions& options) {
-  return {.causal = options.causal, .window = config.sliding_window, .compute = options.compute};
+  return {.causal = options.causal,
+          .window = config.sliding_window,
+          .compute = options.compute,
+          .batch_invariant = options.batch_invariant};
 }
 
 }  // namespace Impl
@@ -193,7 +196,8 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
   const Matrix dxa = trains()
                          ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
                          : Matrix();
-  return {adapts(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace};
+  return {
+      adapts(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace, m_options.batch_invariant};
 }
 
 }  // namespace kformer

@@ -8,6 +8,7 @@
 #include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/generator.hpp"
+#include "kformer/ops/cross_entropy.hpp"
 
 /// \file
 /// Definitions of Generator's members.
@@ -63,6 +64,7 @@ void Generator<Exec, T>::place(Ledger& ledger) {
   arena.add(m_history_lengths, batch);
   arena.add(m_history, batch, width);
   arena.add(m_log_probabilities, scored);
+  arena.add(m_lse, invariant() ? scored : 0);
   arena.add(m_workspace, workspace_bytes);
   m_block = arena.allocate(ledger, MemoryClass::workspace, "Generator");
 }
@@ -229,10 +231,14 @@ void Generator<Exec, T>::score_prompt(const Exec& exec, GeneratedSequence& seque
     const auto logits = m_decoder.logits(exec, first(m_rows, rows));
     upload(exec, m_rows, std::vector<std::int32_t>(next, next + static_cast<std::ptrdiff_t>(rows)));
     const auto scores = first(m_log_probabilities, rows);
-    token_log_probabilities(exec, logits, first(m_rows, rows), scores);
+    if (invariant())
+      take_losses(exec, logits, first(m_rows, rows));
+    else
+      token_log_probabilities(exec, logits, first(m_rows, rows), scores);
     const auto host = download(exec, scores);
     fence(exec, "kformer::Generator::score_prompt");
-    for (std::size_t i = 0; i < rows; ++i) sequence.log_probabilities[from + begin + 1 + i] = host(i);
+    for (std::size_t i = 0; i < rows; ++i)
+      sequence.log_probabilities[from + begin + 1 + i] = log_probability(host(i));
   }
 }
 
@@ -294,7 +300,7 @@ void Generator<Exec, T>::step(const Exec& exec) {
       continue;
     }
     s.tokens.push_back(host_tokens(i));
-    s.log_probabilities.push_back(host_log_probabilities(i));
+    s.log_probabilities.push_back(log_probability(host_log_probabilities(i)));
     if (std::ranges::count(m_options.end_of_text, host_tokens(i)) > 0)
       s.stopped = StopReason::end_of_text;
     else if (s.new_tokens() >= m_options.max_new_tokens || is_full(s))
@@ -331,6 +337,14 @@ void Generator<Exec, T>::sample_tokens(const Exec& exec) {
     else
       sample(exec, rows, at, to, scores, options, m_workspace);
   }
+  if (invariant()) take_losses(exec, m_logits, first(m_tokens, m_live.size()));
+}
+
+// The losses of tokens, by the kernel that training computes them with, in place of log-probabilities.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::take_losses(const Exec& exec, const Matrix& logits, const Integers& tokens) {
+  const std::size_t rows = tokens.extent(0);
+  cross_entropy_forward(exec, logits, tokens, first(m_log_probabilities, rows), first(m_lse, rows));
 }
 
 // Each token of the window once.

@@ -27,39 +27,41 @@ struct LayerMap {
   const AdapterMatrices<Memory, C, count>& gradient;
   Matrix xa, dxa;  ///< (rows, Σ ranks)
   Workspace workspace;
+  bool batch_invariant;
 
   /// y = x Wᵀ [+ bias].
   void forward(const Exec& exec, const ConstMatrix& x, const BlockVector<Memory, T>& bias,
                const Matrix& y) const {
     if (!adapted)
-      affine(exec, x, weight, bias, y, workspace);
+      affine(exec, x, weight, bias, y, workspace, {.batch_invariant = batch_invariant});
     else if (is_given(bias))
-      lora_bias_forward(exec, LoraBiasForwardOperands{.x = x,
-                                                      .weight = weight,
-                                                      .bias = bias,
-                                                      .a = adapter.a,
-                                                      .parts = adapter.parts,
-                                                      .xa = xa,
-                                                      .y = y});
+      lora_bias_forward(
+          exec,
+          LoraBiasForwardOperands{
+              .x = x, .weight = weight, .bias = bias, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
+          {batch_invariant});
     else
       lora_forward(exec,
                    LoraForwardOperands{
-                       .x = x, .weight = weight, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y});
+                       .x = x, .weight = weight, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
+                   {batch_invariant});
   }
 
   /// y = residual + x Wᵀ.
   void residual_forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& residual,
                         const Matrix& y) const {
     if (adapted)
-      lora_residual_forward(exec, LoraResidualForwardOperands{.x = x,
-                                                              .weight = weight,
-                                                              .residual = residual,
-                                                              .a = adapter.a,
-                                                              .parts = adapter.parts,
-                                                              .xa = xa,
-                                                              .y = y});
+      lora_residual_forward(exec,
+                            LoraResidualForwardOperands{.x = x,
+                                                        .weight = weight,
+                                                        .residual = residual,
+                                                        .a = adapter.a,
+                                                        .parts = adapter.parts,
+                                                        .xa = xa,
+                                                        .y = y},
+                            {batch_invariant});
     else
-      linear_residual_forward(exec, x, weight, residual, y, {}, workspace);
+      linear_residual_forward(exec, x, weight, residual, y, {.batch_invariant = batch_invariant}, workspace);
   }
 
   /// xa alone, with the bits of `forward`.
@@ -68,12 +70,14 @@ struct LayerMap {
     const std::pair none(std::size_t(0), std::size_t(0));
     auto parts = adapter.parts;
     for (auto& part : parts) part = {Kokkos::subview(part.b, none, Kokkos::ALL), 0, part.scale};
-    lora_forward(exec, LoraForwardOperands{.x = x,
-                                           .weight = Matrix(Kokkos::subview(weight, none, Kokkos::ALL)),
-                                           .a = adapter.a,
-                                           .parts = parts,
-                                           .xa = xa,
-                                           .y = Matrix(Kokkos::subview(xa, Kokkos::ALL, none))});
+    lora_forward(exec,
+                 LoraForwardOperands{.x = x,
+                                     .weight = Matrix(Kokkos::subview(weight, none, Kokkos::ALL)),
+                                     .a = adapter.a,
+                                     .parts = parts,
+                                     .xa = xa,
+                                     .y = Matrix(Kokkos::subview(xa, Kokkos::ALL, none))},
+                 {batch_invariant});
   }
 
   /// W += s B A and B = 0 for every adapter.

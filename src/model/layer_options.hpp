@@ -26,6 +26,11 @@ inline void check_layer_options(const LayerOptions& options) {
     throw NotSupported(
         "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "
         "AttentionAlgorithm::flash");
+  if (options.batch_invariant && options.attention == AttentionAlgorithm::standard)
+    throw NotSupported(
+        "kformer::DecoderLayer: standard attention is not batch-invariant: its products choose the order of a "
+        "sum "
+        "by their extents; choose AttentionAlgorithm::flash");
 }
 
 }  // namespace kformer::Impl

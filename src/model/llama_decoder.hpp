@@ -197,6 +197,16 @@ void LlamaDecoder<Exec, T>::require_rows(const char* function, std::size_t rows,
                             " rows, the decoder was made for at most " + std::to_string(most));
 }
 
+// Other caches drop or round what a query of the model sees, or count its keys from another place.
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::require_invariant(KvCacheKind kind) {
+  if (kind != KvCacheKind::contiguous && kind != KvCacheKind::paged)
+    throw NotSupported(
+        "kformer::LlamaDecoder::step: a cache of kind " + std::string(name_of(kind)) +
+        " is not batch-invariant, but DecoderOptions::batch_invariant was requested; choose contiguous "
+        "or paged");
+}
+
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
   m_guard.require("LlamaDecoder", "prepare");
@@ -215,6 +225,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
   require_rows("step", ids.extent(0), m_options.max_rows);
   const std::size_t rows = ids.extent(0);
   Impl::require_view("LlamaDecoder::step", "positions", positions, {static_cast<std::int64_t>(rows)});
+  if (m_options.batch_invariant) require_invariant(cache.options().kind);
   m_step_rows = -1;
   const Matrix x = Impl::first_rows(m_x, rows), normed = Impl::first_rows(m_normed, rows),
                qkv = Impl::first_rows(m_qkv, rows), attended = Impl::first_rows(m_attention, rows);
@@ -249,7 +260,10 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
       Region region("attention");
       cache.attend(exec, static_cast<std::int64_t>(l), heads(qkv, 0, q_heads), heads(qkv, q_heads, kv_heads),
                    heads(qkv, q_heads + kv_heads, kv_heads), heads(attended, 0, q_heads),
-                   {.causal = true, .window = m_config.sliding_window, .compute = m_options.compute});
+                   {.causal = true,
+                    .window = m_config.sliding_window,
+                    .compute = m_options.compute,
+                    .batch_invariant = m_options.batch_invariant});
     }
     {
       Region region("out_projection");
@@ -268,7 +282,8 @@ void LlamaDecoder<Exec, T>::project(const Exec& exec, const Layer& layer, const 
     return;
   }
   if (layer.qkv.is_dense()) {
-    linear_bias_forward(exec, normed, layer.qkv.dense(), layer.bias, qkv, {}, m_workspace);
+    linear_bias_forward(exec, normed, layer.qkv.dense(), layer.bias, qkv,
+                        {.batch_invariant = m_options.batch_invariant}, m_workspace);
     return;
   }
   // The bias is a residual that is the same for all rows.
@@ -323,7 +338,8 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
   {
     Region region("gate_up");
     if (layer.gate_up.is_dense()) {
-      linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product, {}, m_workspace);
+      linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product,
+                            {.batch_invariant = m_options.batch_invariant}, m_workspace);
     } else {
       layer.gate_up.forward(exec, normed, gate_up, product_options(), m_workspace);
       swiglu_forward(exec, product, Impl::up_half(gate_up), product);

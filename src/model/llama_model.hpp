@@ -284,7 +284,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
   require_forward("logits");
   Impl::require_view("LlamaModel::logits", "logits", logits, {m_shape.rows(), m_config.vocab_size});
-  linear_forward(exec, m_hidden, head(), logits);
+  linear_forward(exec, m_hidden, head(), logits, {.batch_invariant = m_options.batch_invariant});
 }
 
 template <class Exec, Scalar T>
@@ -297,7 +297,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Mat
   Impl::require_view("LlamaModel::logits", "logits", logits, {1, m_config.vocab_size});
   const auto row = static_cast<std::size_t>(token);
   const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
-  linear_forward(exec, hidden, head(), logits);
+  linear_forward(exec, hidden, head(), logits, {.batch_invariant = m_options.batch_invariant});
 }
 
 template <class Exec, Scalar T>
@@ -306,7 +306,9 @@ void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const To
   require_forward("loss");
   Impl::require_views("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
                       {m_shape.rows()});
-  linear_cross_entropy(exec, m_hidden, head(), targets, loss, {.cross_entropy = options}, m_loss_workspace);
+  linear_cross_entropy(exec, m_hidden, head(), targets, loss,
+                       {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
+                       m_loss_workspace);
 }
 
 template <class Exec, Scalar T>
@@ -355,7 +357,8 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                                                     .loss = loss,
                                                     .dx = m_dy,
                                                     .dweight = head_gradient()},
-                         {.cross_entropy = options}, m_loss_workspace);
+                         {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
+                         m_loss_workspace);
   }
   m_saved = Saved::nothing;
   {

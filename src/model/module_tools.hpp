@@ -68,11 +68,11 @@ bool is_given(const V& bias) {
 /// y = x Wᵀ, plus the bias if it was given.
 template <class Exec, class X, class W, class B, class Y>
 void affine(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
-            const Workspace& workspace) {
+            const Workspace& workspace, const LinearOptions& options = {}) {
   if (is_given(bias))
-    linear_bias_forward(exec, x, weight, bias, y, {}, workspace);
+    linear_bias_forward(exec, x, weight, bias, y, options, workspace);
   else
-    linear_forward(exec, x, weight, y, {}, workspace);
+    linear_forward(exec, x, weight, y, options, workspace);
 }
 
 /// The gradients of `affine` with respect to weight and bias.

@@ -37,8 +37,10 @@ struct GeneratorOptions {
 
 /// A sequence that is generated.
 struct GeneratedSequence {
-  std::vector<std::int32_t> tokens;       ///< prompt and continuation
-  std::vector<double> log_probabilities;  ///< of each token given those before it; NaN where it is not known
+  std::vector<std::int32_t> tokens;  ///< prompt and continuation
+  /// Of each token given those before it; NaN where it is not known. With a batch-invariant decoder they have the bits
+  /// of the loss of `LlamaModel` with `LayerOptions::batch_invariant`.
+  std::vector<double> log_probabilities;
   std::int64_t prompt_tokens = 0;         ///< of the tokens
   StopReason stopped = StopReason::none;  ///< why the sequence ended
 
@@ -100,6 +102,7 @@ class Generator {
  private:
   using memory_space = typename Exec::memory_space;
   using C = compute_t<T>;
+  using Matrix = BlockMatrix<memory_space, T>;
   using Integers = BlockVector<memory_space, std::int32_t>;
   using History =
       Kokkos::View<std::int32_t**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -114,6 +117,8 @@ class Generator {
   void end_where_full();
   void feed_last(const Exec& exec);
   void sample_tokens(const Exec& exec);
+  void take_losses(const Exec& exec, const Matrix& logits, const Integers& tokens);
+  double log_probability(C score) const { return invariant() ? -static_cast<double>(score) : score; }
   void upload_history(const Exec& exec);
   void upload(const Exec& exec, const Integers& to, std::vector<std::int32_t> from);
   template <class V>
@@ -127,6 +132,8 @@ class Generator {
   bool is_full(const GeneratedSequence& s) const {
     return static_cast<std::int64_t>(s.tokens.size()) >= m_decoder.options().max_positions;
   }
+  // Whether scores are the losses that training computes.
+  bool invariant() const { return m_decoder.options().batch_invariant; }
   bool penalised() const { return m_options.sampling.repetition_penalty != 1; }
 
   LlamaDecoder<Exec, T>& m_decoder;
@@ -137,11 +144,11 @@ class Generator {
   std::int64_t m_computed_tokens = 0;
   std::vector<std::size_t> m_live;                  // sequences of the last step
   std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
-  BlockMatrix<memory_space, T> m_logits;            // behind their last tokens, in memory of the decoder
+  Matrix m_logits;                                  // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
   History m_history;
-  BlockVector<memory_space, C> m_log_probabilities;
+  BlockVector<memory_space, C> m_log_probabilities, m_lse;
   BlockVector<memory_space, std::byte> m_workspace;
 };
 

@@ -39,6 +39,9 @@ struct LayerOptions {
   bool causal = true;  ///< a query sees no later keys; false: it sees all keys, as in an encoder
   Recompute recompute = Recompute::pointwise;  ///< what a layer keeps for backward: none, pointwise or layer. A
                                                ///< model has a schedule instead, which says it for each layer
+  bool batch_invariant =
+      false;            ///< forward: a token has the same bits whatever the other sequences are and however
+                        ///< many, in `LlamaDecoder`, too (docs/batch_invariance.md)
   bool packed = false;  ///< whether `forward` gets packed sequences: documents of any length, one after another
   bool accumulate =
       true;           ///< whether backward adds to the gradients; false: it overwrites them, and in a model

@@ -20,6 +20,7 @@ struct DecoderOptions {
   WeightFormats formats{};                      ///< weights that stay quantised
   Activations activations = Activations::full;  ///< what quantised weights are multiplied with
   Precision compute = Precision::storage;       ///< as of `DecoderLayer`
+  bool batch_invariant = false;                 ///< as of `DecoderLayer`: the same bits as `LlamaModel`
 };
 
 /// A causal language model for generation: the function of `LlamaModel`, computed step by step. The model owns
@@ -59,7 +60,8 @@ class LlamaDecoder {
   /// \param ids       (rows), int32: the new tokens of all sequences, consecutively
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
-  /// \throws NotSupported if `prepare` was not called
+  /// \throws NotSupported if `prepare` was not called, or the decoder is batch-invariant and the cache neither
+  ///                      contiguous nor paged
   /// \throws DimensionMismatch if there are more rows than the decoder was made for, or other numbers of ids and
   ///                           positions
   void step(const Exec& exec, const Integers& ids, const Integers& positions, KvCache<Exec, T>& cache);
@@ -94,12 +96,15 @@ class LlamaDecoder {
   void place_arrays(Ledger& ledger);
   std::size_t product_workspace_bytes() const;
   void require_rows(const char* function, std::size_t rows, std::int64_t most) const;
+  static void require_invariant(KvCacheKind kind);
   void project(const Exec& exec, const Layer& layer, const Matrix& normed, const Matrix& qkv);
   void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
   void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
 
   const Weight& head() const { return m_config.tie_word_embeddings ? m_embedding : m_head; }
-  QuantizedLinearOptions product_options() const { return {.activations = m_options.activations}; }
+  QuantizedLinearOptions product_options() const {
+    return {.activations = m_options.activations, .batch_invariant = m_options.batch_invariant};
+  }
 
   LlamaConfig m_config;
   DecoderOptions m_options;

@@ -125,7 +125,7 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_forward(exec, x, piece.quantized, part, options, workspace);
       else
-        linear_forward(exec, x, piece.dense, part, {}, workspace);
+        linear_forward(exec, x, piece.dense, part, {.batch_invariant = options.batch_invariant}, workspace);
     }
   }
 
@@ -138,7 +138,8 @@ class WeightMatrix {
       if (piece.format)
         quantized_linear_residual_forward(exec, x, piece.quantized, added, part, options, workspace);
       else
-        linear_residual_forward(exec, x, piece.dense, added, part, {}, workspace);
+        linear_residual_forward(exec, x, piece.dense, added, part, {.batch_invariant = options.batch_invariant},
+                                workspace);
     }
   }
 

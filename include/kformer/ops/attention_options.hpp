@@ -19,6 +19,9 @@ struct AttentionOptions {
   std::int64_t window = 0;  ///< hide keys with `|p − j| ≥ window`; 0 means no window
   double softcap = 0;       ///< c > 0 replaces a scaled score s by `c·tanh(s/c)`; flash attention only
   Precision compute = Precision::storage;  ///< whether flash attention may round weights to the storage type
+  bool batch_invariant =
+      false;  ///< forward: a query has the same bits whatever the other queries and sequences
+              ///< are, and however many; few queries then take longer. Flash attention only
 };
 
 namespace Impl {

@@ -19,6 +19,8 @@ struct LinearOptions {
   double scale = 1;         ///< factor on the product, before anything is added
   bool allow_tf32 = false;  ///< float factors may be rounded to 10 bits of fraction (TF32), where tensor cores
                             ///< then multiply them; hosts never do
+  bool batch_invariant = false;  ///< forward: a row of y has the same bits whatever the other rows are, and
+                                 ///< however many; few rows then take longer
 };
 
 namespace Impl {

@@ -19,7 +19,8 @@ namespace kformer {
 /// Options of `linear_cross_entropy`.
 struct LinearCrossEntropyOptions {
   CrossEntropyOptions cross_entropy = {};  ///< options of the loss
-  std::int64_t chunk_rows = 0;  ///< rows whose logits exist at once; 0: at most 512 on hosts, 1024 on devices
+  std::int64_t chunk_rows = 0;   ///< rows whose logits exist at once; 0: at most 512 on hosts, 1024 on devices
+  bool batch_invariant = false;  ///< the loss of a row has the same bits whatever the other rows are
 };
 
 namespace Impl {
@@ -73,7 +74,8 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
     const Kokkos::View<compute_t<T>*, Kokkos::LayoutRight, Memory, Unmanaged> lse(
         reinterpret_cast<compute_t<T>*>(begin_of_lse), count);
     const Workspace product = chunks.product_workspace(workspace);
-    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits, {}, product);
+    linear_forward(exec, Kokkos::subview(x, rows, Kokkos::ALL), weight, logits,
+                   {.batch_invariant = options.batch_invariant}, product);
     cross_entropy_forward(exec, logits, Kokkos::subview(targets, rows), Kokkos::subview(loss, rows), lse,
                           options.cross_entropy);
     gradients(rows, logits, lse, product);

@@ -33,6 +33,11 @@ struct LoraPart {
   double scale = 1;  ///< s, such as α/rank of LoRA or α/√rank of rsLoRA (Kalajdzievski, arXiv:2312.03732)
 };
 
+/// Options of the forward functions.
+struct LoraOptions {
+  bool batch_invariant = false;  ///< as in `LinearOptions`
+};
+
 namespace Impl {
 
 /// A LoraPart as a kernel sees it.
@@ -62,6 +67,7 @@ struct LoraForward {
   TensorRef x, weight, bias, residual, a;
   LoraFactors parts;
   TensorRef xa, y;
+  LoraOptions options{};
   Operands operands() const;
   void check() const;
 };
@@ -105,10 +111,12 @@ struct LoraForwardOperands {
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param operands  the Views, as `LoraForwardOperands` names them
+/// \param options   of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
 /// \throws NotSupported      if a scale is not finite
 template <ExecutionSpace Exec, class X, class W, class A, class B, class U, class Y, std::size_t count>
-void lora_forward(const Exec& exec, const LoraForwardOperands<X, W, A, B, U, Y, count>& operands) {
+void lora_forward(const Exec& exec, const LoraForwardOperands<X, W, A, B, U, Y, count>& operands,
+                  const LoraOptions& options = {}) {
   using T = Impl::scalar_t<X>;
   const Impl::LoraForward problem{Impl::input<Exec, T, 2>(operands.x),
                                   Impl::input<Exec, T, 2>(operands.weight),
@@ -117,14 +125,16 @@ void lora_forward(const Exec& exec, const LoraForwardOperands<X, W, A, B, U, Y, 
                                   Impl::input<Exec, T, 2>(operands.a),
                                   Impl::lora_factors<Exec, T>(operands.parts),
                                   Impl::output<Exec, T, 2>(operands.xa),
-                                  Impl::output<Exec, T, 2>(operands.y)};
+                                  Impl::output<Exec, T, 2>(operands.y),
+                                  options};
   Impl::call(exec, problem);
 }
 
 /// The same on the default instance.
 template <class X, class W, class A, class B, class U, class Y, std::size_t count>
-void lora_forward(const LoraForwardOperands<X, W, A, B, U, Y, count>& operands) {
-  lora_forward(Kokkos::DefaultExecutionSpace(), operands);
+void lora_forward(const LoraForwardOperands<X, W, A, B, U, Y, count>& operands,
+                  const LoraOptions& options = {}) {
+  lora_forward(Kokkos::DefaultExecutionSpace(), operands, options);
 }
 
 /// The operands of `lora_bias_forward`.
@@ -143,23 +153,30 @@ struct LoraBiasForwardOperands {
 ///
 /// \param exec     the instance
 /// \param operands the Views, as `LoraBiasForwardOperands` names them
+/// \param options  of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
 /// \throws NotSupported      if a scale is not finite
 template <ExecutionSpace Exec, class X, class W, class V, class A, class B, class U, class Y, std::size_t count>
-void lora_bias_forward(const Exec& exec, const LoraBiasForwardOperands<X, W, V, A, B, U, Y, count>& operands) {
+void lora_bias_forward(const Exec& exec, const LoraBiasForwardOperands<X, W, V, A, B, U, Y, count>& operands,
+                       const LoraOptions& options = {}) {
   using T = Impl::scalar_t<X>;
-  const Impl::LoraForward problem{
-      Impl::input<Exec, T, 2>(operands.x),    Impl::input<Exec, T, 2>(operands.weight),
-      Impl::input<Exec, T, 1>(operands.bias), {},
-      Impl::input<Exec, T, 2>(operands.a),    Impl::lora_factors<Exec, T>(operands.parts),
-      Impl::output<Exec, T, 2>(operands.xa),  Impl::output<Exec, T, 2>(operands.y)};
+  const Impl::LoraForward problem{Impl::input<Exec, T, 2>(operands.x),
+                                  Impl::input<Exec, T, 2>(operands.weight),
+                                  Impl::input<Exec, T, 1>(operands.bias),
+                                  {},
+                                  Impl::input<Exec, T, 2>(operands.a),
+                                  Impl::lora_factors<Exec, T>(operands.parts),
+                                  Impl::output<Exec, T, 2>(operands.xa),
+                                  Impl::output<Exec, T, 2>(operands.y),
+                                  options};
   Impl::call(exec, problem);
 }
 
 /// The same on the default instance.
 template <class X, class W, class V, class A, class B, class U, class Y, std::size_t count>
-void lora_bias_forward(const LoraBiasForwardOperands<X, W, V, A, B, U, Y, count>& operands) {
-  lora_bias_forward(Kokkos::DefaultExecutionSpace(), operands);
+void lora_bias_forward(const LoraBiasForwardOperands<X, W, V, A, B, U, Y, count>& operands,
+                       const LoraOptions& options = {}) {
+  lora_bias_forward(Kokkos::DefaultExecutionSpace(), operands, options);
 }
 
 /// The operands of `lora_residual_forward`.
@@ -178,11 +195,13 @@ struct LoraResidualForwardOperands {
 ///
 /// \param exec     the instance
 /// \param operands the Views, as `LoraResidualForwardOperands` names them
+/// \param options  of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
 /// \throws NotSupported      if a scale is not finite
 template <ExecutionSpace Exec, class X, class W, class R, class A, class B, class U, class Y, std::size_t count>
 void lora_residual_forward(const Exec& exec,
-                           const LoraResidualForwardOperands<X, W, R, A, B, U, Y, count>& operands) {
+                           const LoraResidualForwardOperands<X, W, R, A, B, U, Y, count>& operands,
+                           const LoraOptions& options = {}) {
   using T = Impl::scalar_t<X>;
   const Impl::LoraForward problem{Impl::input<Exec, T, 2>(operands.x),
                                   Impl::input<Exec, T, 2>(operands.weight),
@@ -191,14 +210,16 @@ void lora_residual_forward(const Exec& exec,
                                   Impl::input<Exec, T, 2>(operands.a),
                                   Impl::lora_factors<Exec, T>(operands.parts),
                                   Impl::output<Exec, T, 2>(operands.xa),
-                                  Impl::output<Exec, T, 2>(operands.y)};
+                                  Impl::output<Exec, T, 2>(operands.y),
+                                  options};
   Impl::call(exec, problem);
 }
 
 /// The same on the default instance.
 template <class X, class W, class R, class A, class B, class U, class Y, std::size_t count>
-void lora_residual_forward(const LoraResidualForwardOperands<X, W, R, A, B, U, Y, count>& operands) {
-  lora_residual_forward(Kokkos::DefaultExecutionSpace(), operands);
+void lora_residual_forward(const LoraResidualForwardOperands<X, W, R, A, B, U, Y, count>& operands,
+                           const LoraOptions& options = {}) {
+  lora_residual_forward(Kokkos::DefaultExecutionSpace(), operands, options);
 }
 
 /// The operands of `lora_backward_input`.

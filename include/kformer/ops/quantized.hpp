@@ -39,6 +39,7 @@ struct QuantizedOutput {
 struct QuantizedLinearOptions {
   Activations activations = Activations::full;  ///< see `quantized_linear_forward`
   double scale = 1;                             ///< factor on the product, before anything is added
+  bool batch_invariant = false;                 ///< as in `LinearOptions`
 };
 
 namespace Impl {

@@ -88,6 +88,7 @@ struct BlasTiles {
 /// Why BLAS cannot do this, or nothing.
 template <class T, class O>
 std::string blas_refusal(const MatrixProduct<T, O>& p) {
+  if (p.batch_invariant) return not_batch_invariant;
   // A named array: nvcc 13 garbles a range-for over a braced list in a template.
   const std::int64_t sizes[] = {p.rows,
                                 p.cols,

@@ -16,6 +16,7 @@ namespace kformer::Impl {
 /// Why KokkosBlas cannot do this, or nothing.
 template <class T, class O>
 std::string kokkos_blas_refusal(const MatrixProduct<T, O>& p) {
+  if (p.batch_invariant) return not_batch_invariant;
   if (sizeof(T) == 2) return "Kokkos Kernels has no fast product of 16-bit numbers";
   if (p.addend && p.addend != static_cast<const void*>(p.result))
     return "gemm adds only to its result; it cannot add a bias or a separate residual";

@@ -10,6 +10,10 @@
 
 namespace kformer::Impl {
 
+/// The refusal of libraries, which choose the order of a sum by the extents of the product.
+inline constexpr const char* not_batch_invariant =
+    "it may sum a row in another order where there are more rows, but batch_invariant was requested";
+
 /// Matrix 0 of a batch and the way to the next; one matrix alone is a batch of one.
 template <class T>
 struct Batch {
@@ -46,7 +50,8 @@ MatrixProduct<T, O> product_of(std::int64_t inner, const Factor<T>& left, const 
           .result = result.data,
           .row_stride = result.row_stride,
           .batch_stride = result.batch_stride,
-          .alpha = static_cast<compute_t<T>>(options.scale)};
+          .alpha = static_cast<compute_t<T>>(options.scale),
+          .batch_invariant = options.batch_invariant};
 }
 
 template <class T, class O>

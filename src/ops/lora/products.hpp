@@ -24,7 +24,9 @@ struct LoraProducts {
 /// Columns [first, first + count) of the linear map alone.
 inline LinearForward columns_of(const LoraForward& p, std::int64_t first, std::int64_t count) {
   const auto part = [&](const TensorRef& t) { return t.present() ? columns_of(t, first, count) : t; };
-  return {p.x, rows_of(p.weight, first, count), part(p.bias), part(p.residual), part(p.y)};
+  return {p.x,          rows_of(p.weight, first, count),
+          part(p.bias), part(p.residual),
+          part(p.y),    {.batch_invariant = p.options.batch_invariant}};
 }
 
 template <class T>
@@ -41,7 +43,12 @@ LoraProducts<T> lora_products(const LoraForward& p) {
     column = part.column + part.columns();
     const TensorRef xa = columns_of(p.xa, row, part.rank());
     all.low[all.low_count++] =
-        product<T>(LinearForward{p.x, rows_of(p.a, row, part.rank()), {}, {}, xa, {part.scale}});
+        product<T>(LinearForward{p.x,
+                                 rows_of(p.a, row, part.rank()),
+                                 {},
+                                 {},
+                                 xa,
+                                 {.scale = part.scale, .batch_invariant = p.options.batch_invariant}});
     row += part.rank();
     if (part.columns() == 0) continue;
     MatrixProduct<T, T>& full = all.full[all.full_count - 1];

@@ -48,7 +48,8 @@ struct MatrixProduct {
   std::int64_t addend_row_stride = 0;  ///< 0 adds the same row everywhere
   std::int64_t addend_batch_stride = 0;
   compute_t<T> alpha = 1;
-  std::int64_t more_inner = 0;  ///< terms of a second product; the same factors for all batches and heads
+  bool batch_invariant = false;  ///< rows are summed alike, however many there are
+  std::int64_t more_inner = 0;   ///< terms of a second product; the same factors for all batches and heads
   Factor<T> more_left{}, more_right{};
 };
 

@@ -57,6 +57,14 @@ std::string tensor_core_refusal(const Problem& p) {
   return {};
 }
 
+/// The common refusals of forward kernels.
+inline std::string forward_refusal(const AttentionForward& p) {
+  if (p.options.batch_invariant)
+    return "whether a query has the same bits in every batch has not been tested, but batch_invariant was "
+           "requested";
+  return tensor_core_refusal(p);
+}
+
 inline HalfHeads half_heads(const TensorRef& x) {
   return {static_cast<std::uint16_t*>(x.data), x.stride[0], static_cast<int>(x.stride[1]),
           static_cast<int>(x.stride[2])};
@@ -96,7 +104,7 @@ struct ForwardEntry {
   static constexpr Kernel<P, Exec> entry() { return {"cuda_mma", reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    if (std::string why = forward_refusal(p); !why.empty()) return why;
     return capability_refusal(80, Device<Exec>::capability());
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
@@ -115,7 +123,7 @@ struct DecodeEntry {
   static constexpr Kernel<P, Exec> entry() { return {"cuda_decode", reject, workspace_bytes, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    if (std::string why = forward_refusal(p); !why.empty()) return why;
     if (const std::int64_t rows = rows_of(p); rows > most_rows)
       return std::to_string(rows) + " queries share a key head, but it supports at most " +
              std::to_string(most_rows);
@@ -227,7 +235,7 @@ struct WarpgroupForwardEntry {
   static constexpr Kernel<P, Exec> entry() { return {"cuda_wgmma", reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+    if (std::string why = forward_refusal(p); !why.empty()) return why;
     if (p.extras.cu_seqlens_q.present()) return "sequences are packed, but it supports only batches";
     const std::int64_t d = p.q.extent[3];
     if ((d != 64 && d != 128) || p.v.extent[3] != d)

@@ -51,6 +51,7 @@ struct DecodeEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = attention_refusal<isa>(p); !why.empty()) return why;
+    if (p.options.batch_invariant) return "it sums parts of the keys, but batch_invariant was requested";
     if (p.functor) return "it does not call functors";
     const Arguments a = arguments_of(p);
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);

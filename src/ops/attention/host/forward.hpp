@@ -73,6 +73,8 @@ struct ForwardTile {
       begin = smaller(begin, panel[n].least_first);
       end = larger(end, panel[n].greatest_end);
     }
+    // Steps begin at the same keys whatever the rows of the tile see.
+    begin = begin / forward_keys * forward_keys;
     for (std::int64_t first = begin; first < end; first += forward_keys)
       step(first, static_cast<int>(smaller(forward_keys, end - first)), end);
     finish();

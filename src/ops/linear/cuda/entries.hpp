@@ -43,6 +43,7 @@ struct MatmulEntry {
   static constexpr Kernel<P, Exec> entry() { return {Library::name, reject, no_workspace<P>, run}; }
 
   static std::string reject(const P& p) {
+    if (p.options.batch_invariant) return not_batch_invariant;
     const MatmulPlan plan = plan_of(p);
     const std::string why = matmul_refusal(plan);
     return why.empty() ? Library::refusal(plan) : why;

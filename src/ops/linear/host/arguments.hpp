@@ -34,6 +34,7 @@ struct ProductArguments {
   double alpha;
   const void* tail = nullptr;  ///< of a quantised right factor: what is behind its rows
   ProductTerms more{};
+  bool batch_invariant = false;  ///< rows are summed alike, however many there are
 };
 
 /// A part of the result.

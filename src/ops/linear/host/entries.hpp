@@ -44,7 +44,8 @@ ProductArguments product_arguments(const MatrixProduct<T, O>& q) {
           q.addend_row_stride,
           q.alpha,
           nullptr,
-          {q.more_inner, factor(q.more_left), factor(q.more_right)}};
+          {q.more_inner, factor(q.more_left), factor(q.more_right)},
+          q.batch_invariant};
 }
 
 /// `f(matrix, tile, scratch)` for the tiles of results of `rows` × `cols`.

@@ -171,7 +171,7 @@ template <class T, class O>
 void linear_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   LinearTile<T> tile{p, part};
   tile.lay_out(scratch);
-  if (p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
+  if (!p.batch_invariant && p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
     sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
   else
     tile.sum_up();

@@ -69,7 +69,8 @@ struct QuantizedLinearEntry {
     return quantized_kernels<built<isa>>(p.x.dtype, p.weight.format);
   }
   static bool packs(const P& p) {
-    return p.options.activations == Activations::full && p.x.extent[0] > most_dot_rows;
+    return p.options.activations == Activations::full &&
+           (p.options.batch_invariant || p.x.extent[0] > most_dot_rows);
   }
   static const QuantizedDots& dots(const P& p) {
     return p.options.activations == Activations::full ? kernels(p).dots : kernels(p).int8;

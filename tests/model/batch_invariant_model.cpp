@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// The log-probabilities of training and of generation have the same bits, whatever is computed beside a sequence.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "model/generation.hpp"
+#include "support/errors.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+constexpr std::int64_t length = 70;
+
+/// A model whose tokens make several tiles of rows, and whose sums several steps.
+std::vector<LlamaConfig> configurations() {
+  const LlamaConfig base{.hidden_size = 264,
+                         .intermediate_size = 300,
+                         .num_attention_heads = 6,
+                         .num_key_value_heads = 2,
+                         .head_dim = 32,
+                         .num_hidden_layers = 2,
+                         .vocab_size = 101};
+  LlamaConfig window = base, biased = base, normed = base;
+  window.sliding_window = 20;
+  biased.attention_bias = biased.tie_word_embeddings = true;
+  normed.qk_norm = true;
+  return {base, window, biased, normed};
+}
+
+/// A model in training, as a program would use it.
+template <class T>
+struct Training {
+  using C = compute_t<T>;
+  std::shared_ptr<Ledger> ledger = Ledger::create();
+  LayerShape shape;
+  LlamaModel<Exec, T> model;
+
+  Training(const ModelInputs& weights, LayerShape shape, bool packed = false)
+      : shape(shape), model(weights.config, shape, {.batch_invariant = true, .packed = packed}, *ledger) {
+    for (const Parameter& p : model.parameters()) write_parameter<T>(p.weight, weights.weights.at(p.name));
+    model.prepare(Exec());
+  }
+
+  /// Minus the losses of all rows but the last of each sequence, where each token has the next one as target.
+  std::vector<double> log_probabilities(const std::vector<std::int32_t>& ids,
+                                        const std::vector<std::int32_t>& lengths = {}) {
+    TestTensor<Exec, std::int32_t> tokens({shape.rows()}), targets({shape.rows()});
+    tokens.fill([&](std::size_t i) { return ids[i]; });
+    targets.fill([&](std::size_t i) { return i + 1 < ids.size() ? ids[i + 1] : 0; });
+    PackedTokens<typename Exec::memory_space> packed;
+    TestTensor<Exec, std::int32_t> starts({std::ssize(lengths) + 1}), positions({shape.rows()});
+    if (!lengths.empty()) {
+      std::vector<std::int32_t> begins{0}, places;
+      for (const std::int32_t n : lengths) {
+        begins.push_back(begins.back() + n);
+        for (std::int32_t i = 0; i < n; ++i) places.push_back(i);
+      }
+      starts.fill([&](std::size_t i) { return begins[i]; });
+      positions.fill([&](std::size_t i) { return places[i]; });
+      packed = {starts.template view<1>(), positions.template view<1>()};
+    }
+    TestTensor<Exec, C> loss({shape.rows()});
+    model.forward(Exec(), tokens.template view<1>(), packed);
+    model.loss(Exec(), targets.template view<1>(), loss.template view<1>());
+    Exec().fence("kformer::Testing::batch_invariant_model");
+    std::vector<double> all = loss.template read<double>().values();
+    for (double& x : all) x = -x;
+    return all;
+  }
+};
+
+/// The log-probabilities of a text but for its first token, as `Generator` scores it.
+template <class T>
+std::vector<GeneratedSequence> scored(const ModelInputs& weights, const Prompts& texts, std::int64_t chunk,
+                                      KvCacheKind kind, bool share_prefix) {
+  Decoding<T> run(weights,
+                  {.max_rows = std::max<std::int64_t>(chunk, std::ssize(texts)),
+                   .max_logit_rows = 9,
+                   .max_positions = length + 1,
+                   .batch_invariant = true},
+                  {.kind = kind, .batch = std::ssize(texts), .page_tokens = 7});
+  Generator<Exec, T> generator(run.decoder, *run.cache,
+                               {.batch = std::ssize(texts),
+                                .max_new_tokens = 1,
+                                .prefill_chunk = chunk,
+                                .share_prefix = share_prefix,
+                                .score_prompt = true,
+                                .sampling = {.temperature = 0}},
+                               *run.ledger);
+  generator.start(Exec(), texts);
+  while (generator.running()) generator.step(Exec());
+  return generator.sequences();
+}
+
+void check_bits(const std::vector<double>& found, std::size_t at, const std::vector<double>& expected,
+                const std::string& what) {
+  std::int64_t different = 0;
+  for (std::size_t i = 1; i < expected.size(); ++i) different += found[at + i] != expected[i];
+  BOOST_TEST(different == 0,
+             what << ": " << different << " of " << expected.size() << " log-probabilities differ");
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(batch_invariant_model)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(training_and_generation_have_the_same_bits, T, Scalars) {
+  for (const LlamaConfig& config : configurations()) {
+    const ModelInputs weights = ModelInputs::random(config, {8, length}).template rounded<T>();
+    const auto text = [&](std::size_t s) {
+      return std::vector<std::int32_t>(weights.ids.begin() + static_cast<std::ptrdiff_t>(s * length),
+                                       weights.ids.begin() + static_cast<std::ptrdiff_t>((s + 1) * length));
+    };
+    const std::vector<std::int32_t> chosen = text(0);
+    // With a value for the first token, which has none.
+    std::vector<double> expected = Training<T>(weights, {1, length}).log_probabilities(chosen);
+    expected.insert(expected.begin(), 0);
+    expected.pop_back();
+
+    for (const auto& [batch, place] : {std::pair{3, 0}, {3, 2}, {8, 5}}) {
+      std::vector<std::int32_t> ids;
+      for (int s = 0; s < batch; ++s) {
+        const auto one = s == place ? chosen : text(static_cast<std::size_t>(s % 7 + 1));
+        ids.insert(ids.end(), one.begin(), one.end());
+      }
+      std::vector<double> found = Training<T>(weights, {batch, length}).log_probabilities(ids);
+      found.insert(found.begin(), 0);
+      check_bits(found, static_cast<std::size_t>(place) * length, expected,
+                 "a batch of " + std::to_string(batch) + " in training");
+    }
+    // Behind another document, and in front of padding.
+    std::vector<std::int32_t> row = text(1);
+    row.resize(13);
+    row.insert(row.end(), chosen.begin(), chosen.end());
+    row.resize(length + 40, 0);
+    std::vector<double> found = Training<T>(weights, {1, length + 40}, true)
+                                    .log_probabilities(row, {13, static_cast<std::int32_t>(length), 27});
+    found.insert(found.begin(), 0);
+    check_bits(found, 13, expected, "a packed document");
+
+    for (const std::size_t batch : {1, 3, 8})
+      for (const std::int64_t chunk : {1, 64, 70})
+        for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged}) {
+          Prompts texts(batch);
+          for (std::size_t s = 0; s < batch; ++s) texts[s] = text(s % 7 + 1);
+          texts[batch / 2] = chosen;
+          const auto sequences = scored<T>(weights, texts, chunk, kind, batch == 3);
+          check_bits(sequences[batch / 2].log_probabilities, 0, expected,
+                     "a batch of " + std::to_string(batch) + " in generation, chunks of " +
+                         std::to_string(chunk) + ", " + std::string(name_of(kind)));
+        }
+  }
+}
+
+// Tokens and their scores are the same in any batch; training scores them alike.
+BOOST_AUTO_TEST_CASE_TEMPLATE(sampled_tokens, T, Scalars) {
+  const ModelInputs weights = ModelInputs::random(configurations()[0], {4, length}).template rounded<T>();
+  const auto generate = [&](std::int64_t batch, std::int64_t first) {
+    Decoding<T> run(weights,
+                    {.max_rows = 16, .max_logit_rows = batch, .max_positions = length, .batch_invariant = true},
+                    {.batch = batch});
+    Generator<Exec, T> generator(run.decoder, *run.cache,
+                                 {.batch = batch,
+                                  .max_new_tokens = 40,
+                                  .prefill_chunk = 16,
+                                  .sampling = {.temperature = 1.5, .seed = 5, .first_stream = first}},
+                                 *run.ledger);
+    Prompts prompts;
+    for (std::int64_t s = 0; s < batch; ++s)
+      prompts.push_back(
+          {weights.ids.begin(), weights.ids.begin() + 5 + static_cast<std::ptrdiff_t>(first + s)});
+    generator.start(Exec(), prompts);
+    while (generator.running()) generator.step(Exec());
+    return generator.sequences();
+  };
+  const auto together = generate(8, 0);
+  std::set<std::vector<std::int32_t>> texts;
+  for (std::int64_t s = 0; s < 8; ++s) {
+    const GeneratedSequence &one = together[static_cast<std::size_t>(s)], alone = generate(1, s)[0];
+    texts.insert(one.tokens);
+    BOOST_TEST(alone.tokens == one.tokens, boost::test_tools::per_element());
+    const auto tokens = std::ssize(one.tokens);
+    const auto trained = Training<T>(weights, {1, tokens}).log_probabilities(one.tokens);
+    std::int64_t different = 0;
+    for (auto i = static_cast<std::size_t>(one.prompt_tokens); i < one.tokens.size(); ++i)
+      different +=
+          one.log_probabilities[i] != alone.log_probabilities[i] || one.log_probabilities[i] != trained[i - 1];
+    BOOST_TEST(different == 0, "sequence " << s << ": " << different << " scores differ");
+  }
+  BOOST_TEST(texts.size() == 8, "all sequences differ");
+}
+
+BOOST_AUTO_TEST_CASE(refusals) {
+  const ModelInputs weights = some_inputs();
+  for (const KvCacheKind kind : {KvCacheKind::int8, KvCacheKind::window, KvCacheKind::heavy_hitters}) {
+    Decoding<float> run(weights, {.max_rows = 4, .max_positions = 30, .batch_invariant = true},
+                        {.kind = kind, .window = 8, .budget = 8});
+    Generator<Exec, float> generator(run.decoder, *run.cache, {.prefill_chunk = 4}, *run.ledger);
+    check_error<NotSupported>(
+        [&] {
+          generator.start(Exec(), {{1, 2, 3}});
+          generator.step(Exec());
+        },
+        "kformer::LlamaDecoder::step: a cache of kind " + std::string(name_of(kind)) +
+            " is not batch-invariant, but DecoderOptions::batch_invariant was requested; choose contiguous or "
+            "paged");
+  }
+  const auto ledger = Ledger::create();
+  check_error<NotSupported>(
+      [&] {
+        LlamaModel<Exec, float>(small_model(), {1, 4},
+                                {.attention = AttentionAlgorithm::standard, .batch_invariant = true}, *ledger);
+      },
+      "kformer::LlamaModel: standard attention is not batch-invariant: its products choose the order of a sum "
+      "by "
+      "their extents; choose AttentionAlgorithm::flash");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
