@@ -66,6 +66,22 @@ void check_cache(KvCacheKind kind, const KvCacheTable& cache, const char* table,
         fmt::format("'{0}.recent' = {1} is more than '{0}.budget' = {2}", table, cache.recent, cache.budget));
 }
 
+namespace {
+
+void check_batch_invariance(const GenerateTable& generate, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const KvCacheKind kind = generate.kv_cache;
+  if (!generate.batch_invariant || kind == KvCacheKind::contiguous || kind == KvCacheKind::paged ||
+      kind == KvCacheKind::none)
+    return;
+  diagnostics.error(
+      place_of(loaded, {"generate", "batch_invariant"}),
+      fmt::format("'generate.batch_invariant' = true needs a cache that keeps what a query sees in its "
+                  "place and unrounded: 'generate.kv_cache' = \"contiguous\" or \"paged\", not \"{}\"",
+                  name_of(kind)));
+}
+
+}  // namespace
+
 void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_run_and_output(deck.run, deck.output, loaded, diagnostics);
   if (!has(loaded, {"weights"}))
@@ -74,6 +90,7 @@ void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Dia
   check_tokenizer(deck.tokenizer, deck.weights, loaded, diagnostics);
   check_cache(deck.generate.kv_cache, deck.generate.cache, "generate", {"generate", "kv_cache"}, loaded,
               diagnostics);
+  check_batch_invariance(deck.generate, loaded, diagnostics);
   check_stop(deck, loaded, diagnostics);
   check_prompts(deck, loaded, diagnostics);
 }

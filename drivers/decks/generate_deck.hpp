@@ -59,6 +59,7 @@ struct GenerateTable {
   std::string execution_space = "default";      ///< lower-case name of a Kokkos execution space, or "default"
   DType dtype = DType::f32;                     ///< activations and dense weights: f32, bf16, f16, f64
   Activations activations = Activations::full;  ///< activations in products with quantised weights
+  bool batch_invariant = false;                 ///< the bits of a sequence do not depend on the others
   std::int64_t max_new_tokens = 256;            ///< of a sequence
   std::int64_t batch = 1;                       ///< sequences that start with each prompt
   KvCacheKind kv_cache = KvCacheKind::contiguous;  ///< what is kept between tokens

@@ -106,6 +106,14 @@ void describe(V& v, KvCacheTable& t) {
         t.recent);
 }
 
+inline Key batch_invariant_key() {
+  return {.name = "batch_invariant",
+          .help =
+              "the results of a sequence have the same bits whatever is computed beside it, in training and in "
+              "generation: in any batch, at any place, behind any chunks, in `contiguous` and `paged` caches; "
+              "few rows then take longer"};
+}
+
 inline Key prefill_chunk_key() {
   return {.name = "prefill_chunk",
           .help = "prompt tokens per step, 0 = the whole prompt",
@@ -126,6 +134,7 @@ void describe(V& v, GenerateTable& t) {
   v.key({.name = "activations",
          .help = "activations in products with quantised weights: as `dtype`, or rounded to 8 bits"},
         t.activations);
+  v.key(batch_invariant_key(), t.batch_invariant);
   v.key({.name = "max_new_tokens",
          .help = "end a sequence after this many new tokens; 0 = the prompt only",
          .range = {.min = 0, .max = most_tokens},

@@ -53,7 +53,8 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                                         ? std::max(g.batch, std::min(task.generator.prefill_chunk, most_scored))
                                         : g.batch,
                   .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
-                  .activations = g.activations};
+                  .activations = g.activations,
+                  .batch_invariant = g.batch_invariant};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
   if (!deck.adapter.path.empty()) task.adapter = open_adapter(deck.adapter.path, task.config);
   task.cache = cache_options(g.kv_cache, g.cache, task);

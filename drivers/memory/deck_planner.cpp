@@ -61,6 +61,7 @@ class DeckPlanner final : public MemoryPlanner {
     const PlanTrainingTable& t = m_deck.training;
     task.trainer.layer.packed = t.packing == Packing::best_fit;
     task.trainer.layer.compute = t.compute;
+    task.trainer.layer.batch_invariant = m_deck.plan.batch_invariant;
     task.trainer.layer.accumulate = t.accumulate;
     task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
@@ -85,7 +86,8 @@ class DeckPlanner final : public MemoryPlanner {
                     .max_logit_rows = point.batch,
                     .max_positions = point.context,
                     .formats = formats(point.weights),
-                    .activations = m_deck.plan.activations};
+                    .activations = m_deck.plan.activations,
+                    .batch_invariant = m_deck.plan.batch_invariant};
     task.cache = cache_options(point.kv_cache, m_deck.plan.cache, task);
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, task.decoder.formats);
     return forecast_of(point.execution_space, task);

@@ -63,6 +63,7 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   TrainerOptions options;
   options.shape = {deck.batch.micro_batch, deck.batch.seq_len};
   options.layer.compute = deck.precision.compute;
+  options.layer.batch_invariant = deck.precision.batch_invariant;
   options.layer.packed = deck.data.packing == Packing::best_fit;
   options.layer.accumulate = deck.batch.sequences > deck.batch.micro_batch;
   options.optimizer = {.beta1 = o.betas[0],
@@ -203,7 +204,8 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
       {"precision.growth_interval", std::to_string(p.growth_interval)},
       {"precision.least_loss_scale", fmt::format("{}", p.least_loss_scale)},
       {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
-      {"precision.compute", std::string(name_of(p.compute))}};
+      {"precision.compute", std::string(name_of(p.compute))},
+      {"precision.batch_invariant", p.batch_invariant ? "true" : "false"}};
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {

@@ -78,6 +78,7 @@ struct MemorySweepTable {
 struct PlanTable {
   std::int64_t device_bytes = 0;                      ///< what there is, 0 = what is free now
   Activations activations = Activations::full;        ///< activations in products with quantised weights
+  bool batch_invariant = false;                       ///< as of [generate]
   KvCacheTable cache;                                 ///< sizes of the cache; its keys are in [plan]
   bool operator==(const PlanTable&) const = default;  ///< all keys equal
 };

@@ -71,6 +71,7 @@ void describe(V& v, PlanTable& t) {
   v.key({.name = "activations",
          .help = "activations in products with quantised weights: as `dtype`, or rounded to 8 bits"},
         t.activations);
+  v.key(batch_invariant_key(), t.batch_invariant);
   describe(v, t.cache);
 }
 

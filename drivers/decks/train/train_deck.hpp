@@ -75,8 +75,9 @@ struct BatchTable {
 
 /// The table [precision] of a training.
 struct TrainPrecisionTable : LossScaleTable {
-  DType storage = DType::f32;                                   ///< weights and activations
-  Precision compute = Precision::storage;                       ///< operands of products that are never stored
+  DType storage = DType::f32;              ///< weights and activations
+  Precision compute = Precision::storage;  ///< operands of products that are never stored
+  bool batch_invariant = false;            ///< the bits of a sequence do not depend on the others
   bool operator==(const TrainPrecisionTable&) const = default;  ///< all keys equal
 };
 

@@ -140,6 +140,7 @@ void describe(V& v, TrainPrecisionTable& t) {
       {.name = "storage", .help = "type of weights and activations", .choices = {"f32", "bf16", "f16", "f64"}},
       t.storage);
   v.key(compute_key(), t.compute);
+  v.key(batch_invariant_key(), t.batch_invariant);
   v.key({.name = "loss_scale",
          .help = "factor on the loss before backward: none, constant, or adapted to the gradients",
          .default_text = "`dynamic` for `f16`, otherwise `none`"},
