@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <random>
 
 #include "kformer/model/llama_decoder.hpp"
 #include "model/model_run.hpp"
@@ -40,5 +42,45 @@ struct Decoding {
     Exec().fence("kformer::Testing::quantize");
   }
 };
+
+/// The logits of every token of a batch whose sequences are cut into steps at random.
+template <class T>
+HostTensor<oracle_t<T>> stepwise_logits(const ModelInputs& inputs, LlamaDecoder<Exec, T>& decoder,
+                                        KvCache<Exec, T>& cache, std::mt19937& generator) {
+  const std::int64_t batch = inputs.shape.batch, seq = inputs.shape.seq_len;
+  HostTensor<oracle_t<T>> all({batch * seq, inputs.config.vocab_size});
+  std::vector<std::int64_t> done(static_cast<std::size_t>(batch), 0), fresh(done);
+  while (std::ranges::any_of(done, [&](std::int64_t n) { return n < seq; })) {
+    std::vector<std::int32_t> ids, positions, rows;
+    std::vector<std::int64_t> at;
+    for (std::size_t b = 0; b < done.size(); ++b) {
+      fresh[b] = std::min<std::int64_t>(seq - done[b], generator() % 4);
+      for (std::int64_t i = 0; i < fresh[b]; ++i) {
+        at.push_back(static_cast<std::int64_t>(b) * seq + done[b] + i);
+        ids.push_back(inputs.ids[static_cast<std::size_t>(at.back())]);
+        positions.push_back(static_cast<std::int32_t>(done[b] + i));
+        rows.push_back(static_cast<std::int32_t>(rows.size()));
+      }
+      done[b] += fresh[b];
+    }
+    if (ids.empty()) continue;
+    const auto upload = [](const std::vector<std::int32_t>& values) {
+      TestTensor<Exec, std::int32_t> t({static_cast<std::int64_t>(values.size())}, Rows::packed);
+      t.fill([&](std::size_t i) { return values[i]; });
+      return t;
+    };
+    const auto id = upload(ids), position = upload(positions), row = upload(rows);
+    cache.begin_step(Exec(), fresh);
+    decoder.step(Exec(), id.template view<1>(), position.template view<1>(), cache);
+    cache.end_step(Exec());
+    const auto logits = decoder.logits(Exec(), row.template view<1>());
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), logits);
+    for (std::size_t r = 0; r < at.size(); ++r)
+      for (std::int64_t v = 0; v < inputs.config.vocab_size; ++v)
+        all(at[r], v) =
+            static_cast<oracle_t<T>>(static_cast<compute_t<T>>(host(r, static_cast<std::size_t>(v))));
+  }
+  return all;
+}
 
 }  // namespace kformer::Testing

@@ -17,45 +17,6 @@
 namespace kformer::Testing {
 namespace {
 
-/// The logits of every token of a batch whose sequences are cut into steps at random.
-template <class T>
-HostTensor<oracle_t<T>> stepwise_logits(const ModelInputs& inputs, Decoding<T>& run, std::mt19937& generator) {
-  const std::int64_t batch = inputs.shape.batch, seq = inputs.shape.seq_len;
-  HostTensor<oracle_t<T>> all({batch * seq, inputs.config.vocab_size});
-  std::vector<std::int64_t> done(static_cast<std::size_t>(batch), 0), fresh(done);
-  while (std::ranges::any_of(done, [&](std::int64_t n) { return n < seq; })) {
-    std::vector<std::int32_t> ids, positions, rows;
-    std::vector<std::int64_t> at;
-    for (std::size_t b = 0; b < done.size(); ++b) {
-      fresh[b] = std::min<std::int64_t>(seq - done[b], generator() % 4);
-      for (std::int64_t i = 0; i < fresh[b]; ++i) {
-        at.push_back(static_cast<std::int64_t>(b) * seq + done[b] + i);
-        ids.push_back(inputs.ids[static_cast<std::size_t>(at.back())]);
-        positions.push_back(static_cast<std::int32_t>(done[b] + i));
-        rows.push_back(static_cast<std::int32_t>(rows.size()));
-      }
-      done[b] += fresh[b];
-    }
-    if (ids.empty()) continue;
-    const auto upload = [](const std::vector<std::int32_t>& values) {
-      TestTensor<Exec, std::int32_t> t({static_cast<std::int64_t>(values.size())}, Rows::packed);
-      t.fill([&](std::size_t i) { return values[i]; });
-      return t;
-    };
-    const auto id = upload(ids), position = upload(positions), row = upload(rows);
-    run.cache->begin_step(Exec(), fresh);
-    run.decoder.step(Exec(), id.template view<1>(), position.template view<1>(), *run.cache);
-    run.cache->end_step(Exec());
-    const auto logits = run.decoder.logits(Exec(), row.template view<1>());
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), logits);
-    for (std::size_t r = 0; r < at.size(); ++r)
-      for (std::int64_t v = 0; v < inputs.config.vocab_size; ++v)
-        all(at[r], v) =
-            static_cast<oracle_t<T>>(static_cast<compute_t<T>>(host(r, static_cast<std::size_t>(v))));
-  }
-  return all;
-}
-
 DecoderOptions options_for(const ModelInputs& inputs) {
   return {.max_rows = inputs.shape.rows(),
           .max_logit_rows = inputs.shape.rows(),
@@ -124,7 +85,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(steps_agree_with_the_references, T, Scalars) {
         const ModelInputs inputs = ModelInputs::random(c.config, c.shape, seed).template rounded<T>();
         Decoding<T> run(inputs, options_for(inputs), {.kind = kind, .batch = c.shape.batch, .page_tokens = 3});
         check_close<T>(std::string(c.name) + ", " + std::string(name_of(kind)),
-                       stepwise_logits<T>(inputs, run, generator),
+                       stepwise_logits<T>(inputs, run.decoder, *run.cache, generator),
                        model_reference<naive_t<T>, T>(inputs).logits);
       }
     }
@@ -149,7 +110,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_weights_count_as_dequantized, T, Scalars
       Decoding<T> run(inputs, options, {.batch = c.shape.batch});
       const ModelInputs as_stored = dequantized(inputs, formats);
       check_close<T>(std::string(c.name) + ", " + std::to_string(formats.size()) + " quantised",
-                     stepwise_logits<T>(inputs, run, generator),
+                     stepwise_logits<T>(inputs, run.decoder, *run.cache, generator),
                      model_reference<naive_t<T>, T>(as_stored).logits);
     }
   }

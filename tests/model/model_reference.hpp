@@ -18,12 +18,14 @@ struct ModelInputs {
   LayerShape shape;
   NamedTensors<double> weights;
   std::vector<std::int32_t> ids, targets;
+  LoraConfig lora{};  // of all layers
 
   /// Random values of the sizes that a trained model has.
-  static ModelInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101) {
+  static ModelInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101,
+                            const LoraConfig& lora = {}) {
     std::mt19937 generator(seed);
     std::normal_distribution<double> normal;
-    ModelInputs all{config, shape, {}, {}, {}};
+    ModelInputs all{config, shape, {}, {}, {}, lora};
     const auto matrix = [&](std::int64_t rows, std::int64_t cols, double scale) {
       HostTensor<double> t({rows, cols});
       for (double& v : t.values()) v = scale * normal(generator);
@@ -37,7 +39,7 @@ struct ModelInputs {
     all.weights["model.norm.weight"] = norm;
     for (std::int64_t l = 0; l < config.num_hidden_layers; ++l)
       for (const auto& [name, t] :
-           LayerInputs::random(config, shape, seed + 1 + static_cast<unsigned>(l)).weights)
+           LayerInputs::random(config, shape, seed + 1 + static_cast<unsigned>(l), lora).weights)
         all.weights["model.layers." + std::to_string(l) + "." + name] = t;
     for (std::int64_t i = 0; i < shape.rows(); ++i) {
       all.ids.push_back(static_cast<std::int32_t>(generator() % static_cast<unsigned>(config.vocab_size)));
@@ -87,7 +89,7 @@ ModelResult<Real> model_reference(const ModelInputs& in) {
     NamedTensors<Real> weights;
     for (const auto& [name, t] : w)
       if (name.starts_with(layer_name(l))) weights[name.substr(layer_name(l).size())] = t;
-    return layer_reference<Real, Store>(c, in.shape.batch, in.shape.seq_len, weights, x, dy);
+    return layer_reference<Real, Store>(c, in.shape.batch, in.shape.seq_len, weights, x, dy, in.lora);
   };
 
   const auto ids = as_tensor<Real>(in.ids), targets = as_tensor<Real>(in.targets);

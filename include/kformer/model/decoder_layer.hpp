@@ -21,6 +21,9 @@ template <class Exec, class T, std::size_t count>
 struct LayerMap;
 }
 
+template <class Exec, Scalar T>
+class LlamaDecoder;
+
 /// Documents that follow each other in one row of tokens. Attention does not cross their borders, and positions
 /// count from the first token of each.
 template <class MemorySpace>
@@ -138,6 +141,9 @@ class DecoderLayer {
                 const PackedTokens<memory_space>& = {}) {}
 
  private:
+  // A decoder may borrow the weights.
+  friend class LlamaDecoder<Exec, T>;
+
   using C = compute_t<T>;
   using Vector = BlockVector<memory_space, C>;
   using Bytes = BlockVector<memory_space, std::byte>;

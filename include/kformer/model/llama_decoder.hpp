@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
 #include "kformer/model/kv_cache.hpp"
+#include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
 
 /// \file
 /// The language model of the Llama family on a few tokens at a time, against a cache of keys and values.
 
 namespace kformer {
+
+template <class Exec, Scalar T>
+class LlamaModel;
+
+namespace Impl {
+template <class Exec, Scalar T, std::size_t count>
+struct DecoderMap;
+}
 
 /// What a decoder must be able to do.
 struct DecoderOptions {
@@ -23,9 +33,9 @@ struct DecoderOptions {
   bool batch_invariant = false;                 ///< as of `DecoderLayer`: the same bits as `LlamaModel`
 };
 
-/// A causal language model for generation: the function of `LlamaModel`, computed step by step. The model owns
-/// its weights, which may be quantised, and the arrays of one step, which all layers share; what was seen is in
-/// a `KvCache`. Allocates only in its constructor.
+/// A causal language model for generation: the function of `LlamaModel`, computed step by step. The decoder owns
+/// its weights, which may be quantised, or borrows those of a `LlamaModel`; it owns the arrays of one step, which
+/// all layers share. What was seen is in a `KvCache`. Allocates only in its constructor.
 ///
 /// Regions for Kokkos Tools are those of `DecoderLayer` and `embedding`, `head`.
 ///
@@ -47,6 +57,16 @@ class LlamaDecoder {
   /// \throws NotSupported if `formats` has a name that no matrix of the model has, or NF4 and `activations` are int8
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
+
+  /// The same function with the weights and adapters of a model, of which nothing is copied: a step computes with what
+  /// the model holds at that time, such as after a step of training. Cached keys and values stay those of their time.
+  /// \param model   a causal one; it, or the one it is moved to, must exist whenever the decoder computes
+  /// \param options without `formats`: the weights are the model's
+  /// \param ledger  where rotary tables, arrays of a step and workspace are booked
+  /// \throws DimensionMismatch if an option is out of range
+  /// \throws NotSupported if the model was moved from or is not causal, or an option does not fit
+  /// \throws OutOfMemory with the ledger
+  LlamaDecoder(const LlamaModel<Exec, T>& model, const DecoderOptions& options, Ledger& ledger);
 
   /// The slots of the weights, by published name. The embedding is also the head, if they are
   /// tied.
@@ -78,7 +98,7 @@ class LlamaDecoder {
   const LlamaConfig& config() const { return m_config; }
   /// What it was made for.
   const DecoderOptions& options() const { return m_options; }
-  /// Bytes of the weights that every step reads: all except the embedding, unless it is the
+  /// Bytes of the weights that every step reads, adapters included: all except the embedding, unless it is the
   /// head.
   std::size_t weight_bytes() const { return m_weight_bytes; }
 
@@ -89,15 +109,23 @@ class LlamaDecoder {
     BlockVector<memory_space, T> norm1, norm2, q_norm, k_norm, bias;
     Weight qkv, out, gate_up, down;
     MemoryBlock<memory_space> block;
+    LayerAdapters<memory_space, T> adapter;
   };
+  template <std::size_t count>
+  using Map = Impl::DecoderMap<Exec, T, count>;
 
+  void check_options() const;
+  void borrow(const LlamaModel<Exec, T>& model);
   void place_layer(std::int64_t number, Ledger& ledger);
   void place_ends(Ledger& ledger);
   void place_arrays(Ledger& ledger);
   std::size_t product_workspace_bytes() const;
   void require_rows(const char* function, std::size_t rows, std::int64_t most) const;
   static void require_invariant(KvCacheKind kind);
-  void project(const Exec& exec, const Layer& layer, const Matrix& normed, const Matrix& qkv);
+  void require_memory(const char* function) const;
+  template <std::size_t count>
+  Map<count> map(const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
+                 std::size_t rows) const;
   void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
   void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
 
@@ -112,12 +140,15 @@ class LlamaDecoder {
   bool m_prepared = false;
   std::int64_t m_step_rows = -1;  // tokens of the last step, once it is done
   std::size_t m_weight_bytes = 0;
+  std::weak_ptr<const int> m_owner;  // of the arrays, if they are borrowed
+  bool m_borrows = false;
   std::vector<Layer> m_layers;
   Weight m_embedding, m_head;
   BlockVector<memory_space, T> m_norm;
   MemoryBlock<memory_space> m_ends_block, m_table_block, m_block, m_workspace_block;
   BlockMatrix<memory_space, C> m_cos, m_sin;
   Matrix m_x, m_normed, m_qkv, m_attention, m_gate_up, m_chosen, m_logits;
+  BlockVector<memory_space, T> m_xa;  // of one product at a time
   BlockVector<memory_space, C> m_rstd, m_head_rstd;
   BlockVector<memory_space, std::byte> m_workspace;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
@@ -15,6 +16,9 @@
 /// generation, which is `LlamaDecoder`.
 
 namespace kformer {
+
+template <class Exec, Scalar T>
+class LlamaDecoder;
 
 /// A causal language model (Touvron et al., arXiv:2302.13971):
 ///
@@ -246,10 +250,14 @@ class LlamaModel {
     return m_config.tie_word_embeddings ? m_gradient.embedding : m_gradient.head;
   }
 
+  // A decoder may borrow the weights.
+  friend class LlamaDecoder<Exec, T>;
+
   LlamaConfig m_config;
   LayerShape m_shape;
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
+  std::shared_ptr<const int> m_memory = std::make_shared<const int>();  // goes where the arrays go
   bool m_prepared = false, m_has_hidden = false;
   Saved m_saved = Saved::nothing;
   std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved

@@ -68,6 +68,17 @@ class WeightMatrix {
                                   : layout.reserve<T>(piece.rows * columns);
   }
 
+  /// A dense matrix that something else owns.
+  /// \param parts  the published matrices in order
+  /// \param prefix of their names
+  /// \param dense  (out, in), all of them
+  WeightMatrix(std::vector<Impl::ParameterRows> parts, const std::string& prefix,
+               const BlockMatrix<MemorySpace, T>& dense)
+      : m_parts(std::move(parts)), m_columns(static_cast<std::int64_t>(dense.extent(1))) {
+    for (Impl::ParameterRows& part : m_parts) part.name = prefix + part.name;
+    m_pieces.push_back({0, static_cast<std::int64_t>(dense.extent(0)), std::nullopt, 0, dense, {}});
+  }
+
   /// Takes its place in the block.
   void place(const MemoryBlock<MemorySpace>& block) {
     for (Piece& piece : m_pieces)
