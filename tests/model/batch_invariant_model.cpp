@@ -36,8 +36,9 @@ struct Training {
   LayerShape shape;
   LlamaModel<Exec, T> model;
 
-  Training(const ModelInputs& weights, LayerShape shape, bool packed = false)
-      : shape(shape), model(weights.config, shape, {.batch_invariant = true, .packed = packed}, *ledger) {
+  Training(const ModelInputs& weights, LayerShape shape, bool packed = false, const LoraConfig& lora = {})
+      : shape(shape),
+        model(weights.config, shape, {.batch_invariant = true, .packed = packed, .lora = lora}, *ledger) {
     for (const Parameter& p : model.parameters()) write_parameter<T>(p.weight, weights.weights.at(p.name));
     model.prepare(Exec());
   }
@@ -189,6 +190,57 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sampled_tokens, T, Scalars) {
     BOOST_TEST(different == 0, "sequence " << s << ": " << different << " scores differ");
   }
   BOOST_TEST(texts.size() == 8, "all sequences differ");
+}
+
+// A model that trains with adapters, and a decoder that borrows them: what a policy samples with.
+BOOST_AUTO_TEST_CASE_TEMPLATE(adapters, T, Scalars) {
+  LoraConfig lora = LoraConfig::all(5, 8);
+  lora[Projection::k].rank = lora[Projection::up].rank = 0;
+  LoraConfig attention_alone;
+  attention_alone[Projection::q] = attention_alone[Projection::v] = {.rank = 8, .alpha = 16};
+  for (const LoraConfig& config : {lora, attention_alone}) {
+    const ModelInputs weights = ModelInputs::random(configurations()[2], {4, length}).template rounded<T>();
+    Training<T> training(weights, {3, length}, false, config);
+    std::mt19937 generator(9);
+    std::normal_distribution<double> normal;
+    for (const Parameter& p : training.model.adapters()) {
+      HostTensor<double> values({p.weight.extent[0], p.weight.extent[1]});
+      for (double& x : values.values()) x = stored<T>(0.2 * normal(generator));
+      write_parameter<T>(p.weight, values);
+    }
+    LlamaDecoder<Exec, T> decoder(
+        training.model, {.max_rows = 16, .max_logit_rows = 3, .max_positions = length, .batch_invariant = true},
+        *training.ledger);
+    decoder.prepare(Exec());
+    const auto cache = KvCache<Exec, T>::create(
+        weights.config, {.num_layers = 2, .batch = 3, .capacity = length, .max_step_tokens = 16},
+        *training.ledger);
+    Generator<Exec, T> sampler(decoder, *cache,
+                               {.batch = 3,
+                                .max_new_tokens = length,
+                                .prefill_chunk = 16,
+                                .sampling = {.temperature = 1.2, .seed = 5}},
+                               *training.ledger);
+    std::vector<std::vector<std::int32_t>> texts;
+    for (const std::int64_t stream : {0, 3}) {
+      sampler.draw_from(stream);
+      sampler.start(Exec(), Prompts(3, {1, 2, 3, 4}));
+      while (sampler.running()) sampler.step(Exec());
+      std::vector<std::int32_t> ids;
+      for (const GeneratedSequence& s : sampler.sequences()) {
+        texts.push_back(s.tokens);
+        ids.insert(ids.end(), s.tokens.begin(), s.tokens.end());
+      }
+      const std::vector<double> trained = training.log_probabilities(ids);
+      std::int64_t different = 0;
+      for (std::size_t s = 0; s < 3; ++s)
+        for (std::size_t i = 4; i < static_cast<std::size_t>(length); ++i)
+          different += sampler.sequences()[s].log_probabilities[i] !=
+                       trained[s * static_cast<std::size_t>(length) + i - 1];
+      BOOST_TEST(different == 0, different << " log-probabilities differ");
+    }
+    BOOST_TEST((std::set(texts.begin(), texts.end()).size() == 6), "all texts differ");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {

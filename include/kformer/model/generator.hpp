@@ -76,6 +76,10 @@ class Generator {
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
              const std::function<bool()>& stop = {});
 
+  /// From the next token on, sequence i draws from stream first_stream + i of the random numbers, in place of what the
+  /// options say: texts of one seed that shall differ.
+  void draw_from(std::int64_t first_stream) { m_options.sampling.first_stream = first_stream; }
+
   /// Whether a sequence goes on.
   bool running() const;
 
