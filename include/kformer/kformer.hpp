@@ -102,6 +102,7 @@
 #include "kformer/train/loss_scaler.hpp"
 #include "kformer/train/loss_scaling.hpp"
 #include "kformer/train/loss_spikes.hpp"
+#include "kformer/train/objective.hpp"
 #include "kformer/train/optimizer.hpp"
 #include "kformer/train/policy_loss.hpp"
 #include "kformer/train/preference_loss.hpp"

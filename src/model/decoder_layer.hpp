@@ -52,6 +52,14 @@ void DecoderLayer<Exec, T>::merge_adapters(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::use_adapters(AdapterUse use) {
+  m_guard.require("DecoderLayer", "use_adapters");
+  if (!adapts() || use == m_adapter_use) return;
+  m_adapter_use = use;
+  m_ran_forward = false;
+}
+
+template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("DecoderLayer", "zero_gradients");
   if (m_options.accumulate) clear_gradients(exec);
@@ -118,6 +126,10 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     throw NotSupported(
         "kformer::DecoderLayer::backward: the layer was made for inference and keeps nothing for backward; "
         "construct it with LayerMode::training");
+  if (adapts() && !uses_adapters())
+    throw NotSupported(
+        "kformer::DecoderLayer::backward: the adapters are switched off, and nothing else has a gradient; call "
+        "use_adapters(AdapterUse::on) and forward(exec, x, y) first");
   if (!m_ran_forward)
     throw NotSupported("kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
   Impl::require_views("DecoderLayer::backward",
@@ -209,7 +221,7 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
 // Gate and up, and their product. Without adapters the activation follows the product tile by tile.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::activate(const Exec& exec) {
-  if (!adapts()) {
+  if (!uses_adapters()) {
     linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product,
                           {.batch_invariant = m_options.batch_invariant}, m_product_workspace);
     return;
@@ -223,7 +235,7 @@ void DecoderLayer<Exec, T>::activate(const Exec& exec) {
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  if (!m_config.qk_norm && !m_options.packed && !adapts()) {
+  if (!m_config.qk_norm && !m_options.packed && !uses_adapters()) {
     const LinearRopeOptions rotated{.heads = q_heads + kv_heads,
                                     .seq_len = m_shape.seq_len,
                                     .layout = m_config.rope.layout,

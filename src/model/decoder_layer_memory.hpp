@@ -197,7 +197,7 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
                          ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
                          : Matrix();
   return {
-      adapts(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace, m_options.batch_invariant};
+      uses_adapters(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace, m_options.batch_invariant};
 }
 
 }  // namespace kformer

@@ -169,6 +169,16 @@ void LlamaModel<Exec, T>::merge_adapters(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::use_adapters(AdapterUse use) {
+  m_guard.require("LlamaModel", "use_adapters");
+  if (!adapts() || use == m_adapter_use) return;
+  for (auto& layer : m_layers) layer.use_adapters(use);
+  m_adapter_use = use;
+  m_saved = Saved::nothing;
+  m_has_hidden = false;
+}
+
+template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel", "zero_gradients");
   if (!m_options.accumulate) return;
@@ -206,6 +216,11 @@ void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": the model was made for inference and keeps nothing for backward; "
                        "construct it with LayerMode::training");
+  if (adapts() && !uses_adapters())
+    throw NotSupported(std::string("kformer::LlamaModel::") + function +
+                       ": the adapters are switched off, and nothing else has a gradient; call "
+                       "use_adapters(AdapterUse::on) and " +
+                       forward + " first");
   if (m_saved != saved)
     throw NotSupported(std::string("kformer::LlamaModel::") + function + ": each " + forward + " allows one " +
                        function + "; call " + forward + " first");

@@ -103,4 +103,38 @@ PreferenceLoss preference_loss(std::span<const PreferencePair> pairs, const Pref
   return result;
 }
 
+PreferenceObjective::PreferenceObjective(std::vector<double> references, const PreferenceOptions& options)
+    : m_references(std::move(references)), m_options(options) {
+  if (m_references.size() % 2 != 0)
+    throw DimensionMismatch("kformer::PreferenceObjective: got references of " +
+                            std::to_string(m_references.size()) +
+                            " sequences; expected an even number, a chosen and a rejected one of each pair");
+}
+
+ObjectiveShare PreferenceObjective::operator()(std::size_t first, const LogProbabilities& logp) {
+  const std::size_t sequences = logp.sequences(), all = m_references.size();
+  if (first % 2 != 0 || sequences % 2 != 0 || first > all || sequences > all - first)
+    throw DimensionMismatch("kformer::PreferenceObjective: got a micro-batch of " + std::to_string(sequences) +
+                            " sequences from number " + std::to_string(first) + " on, of " +
+                            std::to_string(all) + "; expected whole pairs, so make the micro-batch even");
+  const auto completion = [&](std::size_t i) {
+    return CompletionLogp{logp.sum(i), m_references[first + i], std::ssize(logp.of(i))};
+  };
+  std::vector<PreferencePair> pairs;
+  for (std::size_t i = 0; i < sequences; i += 2) pairs.push_back({completion(i), completion(i + 1)});
+  const PreferenceLoss part = preference_loss(pairs, m_options, static_cast<std::int64_t>(all / 2));
+  ObjectiveShare share{.loss = part.loss, .dlogp = {}};
+  for (std::size_t i = 0; i < sequences; ++i) {
+    const PreferenceTerm& term = part.pairs[i / 2];
+    share.dlogp.insert(share.dlogp.end(), logp.of(i).size(), i % 2 == 0 ? term.dchosen : term.drejected);
+  }
+  m_result.loss += part.loss;
+  m_result.accuracy += part.accuracy;
+  m_result.margin += part.margin;
+  m_result.chosen_reward += part.chosen_reward;
+  m_result.rejected_reward += part.rejected_reward;
+  m_result.pairs.insert(m_result.pairs.end(), part.pairs.begin(), part.pairs.end());
+  return share;
+}
+
 }  // namespace kformer

@@ -160,25 +160,78 @@ void Trainer<Exec, T>::launch(const Exec& exec, Pass pass) {
     m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
 }
 
+// `f(first, part)`: the number of the first sequence, and the sequences.
+template <class Exec, Scalar T>
+template <class F>
+void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequences, F f) const {
+  const auto batch = static_cast<std::size_t>(m_options.shape.batch);
+  for (std::size_t first = 0; first < sequences.size(); first += batch)
+    f(first, sequences.subspan(first, std::min(batch, sequences.size() - first)));
+}
+
+// Leaves the losses of a micro-batch in m_host.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass) {
+  upload(exec, part);
+  launch(exec, pass);
+  transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
+  exec.fence("kformer::Trainer: losses of a micro-batch");
+}
+
 // Over all tokens, in their order.
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass) {
-  const auto batch = static_cast<std::size_t>(m_options.shape.batch);
   double sum = 0;
-  for (std::size_t first = 0; first < sequences.size(); first += batch) {
-    const auto part = sequences.subspan(first, std::min(batch, sequences.size() - first));
-    upload(exec, part);
-    launch(exec, pass);
-    transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
-    exec.fence("kformer::Trainer: losses of a micro-batch");
+  for_micro_batches(sequences, [&](std::size_t, std::span<const TokenSequence> part) {
+    compute_losses(exec, part, pass);
     const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
     for (std::size_t i = 0; i < tokens; ++i) sum += static_cast<double>(m_host.loss(i));
-  }
+  });
   return sum;
 }
 
+// Of the losses that compute_losses left.
 template <class Exec, Scalar T>
-StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequence> sequences) {
+void Trainer<Exec, T>::append_log_probabilities(std::span<const TokenSequence> part,
+                                                LogProbabilities& logp) const {
+  std::size_t i = 0;
+  for (const TokenSequence& s : part) {
+    for (const std::int32_t target : s.targets) {
+      if (target != m_options.loss.ignore_index) logp.values.push_back(-static_cast<double>(m_host.loss(i)));
+      ++i;
+    }
+    logp.offsets.push_back(std::ssize(logp.values));
+  }
+}
+
+// Backward of a micro-batch after its losses, whose places take the derivatives: by a loss it is minus that by its
+// log-probability. Targets without a loss have none.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::learn(const Exec& exec, std::span<const TokenSequence> part,
+                             const std::vector<double>& dlogp, double scale) {
+  std::size_t i = 0, target_with_loss = 0;
+  for (const TokenSequence& s : part)
+    for (const std::int32_t target : s.targets) {
+      if (target != m_options.loss.ignore_index)
+        m_host.loss(i) = static_cast<C>(-scale * dlogp[target_with_loss++]);
+      ++i;
+    }
+  transfer(exec, *m_ledger, m_dloss, m_host.loss);
+  m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::require_log_probabilities(const char* function) const {
+  if (m_options.loss.label_smoothing != 0 || m_options.loss.z_loss != 0)
+    throw NotSupported(
+        std::string("kformer::Trainer::") + function +
+        ": with label smoothing or z-loss a loss is no log-probability; set loss.label_smoothing and "
+        "loss.z_loss to 0");
+}
+
+// A step without targets ends here: its report says that it was skipped.
+template <class Exec, Scalar T>
+StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenSequence> sequences) {
   StepReport report{.step = m_steps,
                     .loss = std::numeric_limits<double>::quiet_NaN(),
                     .learning_rate = m_options.schedule.at(m_steps),
@@ -188,15 +241,18 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
                        " sequences for a micro-batch of " + std::to_string(m_options.shape.batch) +
                        " (shape.batch), but backward overwrites the gradients; set layer.accumulate");
-  ++m_steps;
   if (report.tokens == 0) {
+    ++m_steps;
     report.skipped = true;
     return report;
   }
   m_model.zero_gradients(exec);
-  const double count = static_cast<double>(report.tokens);
-  Kokkos::deep_copy(exec, m_dloss, static_cast<C>(report.loss_scale / count));
-  report.loss = loss_sum(exec, sequences, Pass::forward_and_backward) / count;
+  return report;
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report) {
+  ++m_steps;
   report.gradient_norm = m_optimizer.measure(exec);
   if (std::isfinite(report.gradient_norm) && !m_spikes.accept(report.loss, report.gradient_norm)) {
     m_optimizer.skip();
@@ -204,7 +260,58 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
   } else {
     report.skipped = !m_optimizer.update(exec, report.learning_rate);
   }
+}
+
+template <class Exec, Scalar T>
+StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequence> sequences) {
+  StepReport report = begin_step(exec, sequences);
+  if (report.skipped) return report;
+  const double count = static_cast<double>(report.tokens);
+  Kokkos::deep_copy(exec, m_dloss, static_cast<C>(report.loss_scale / count));
+  report.loss = loss_sum(exec, sequences, Pass::forward_and_backward) / count;
+  finish_step(exec, report);
   return report;
+}
+
+template <class Exec, Scalar T>
+StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequence> sequences,
+                                  const Objective& objective) {
+  require_log_probabilities("step");
+  StepReport report = begin_step(exec, sequences);
+  if (report.skipped) return report;
+  report.loss = 0;
+  for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
+    compute_losses(exec, part, Pass::forward);
+    LogProbabilities logp;
+    append_log_probabilities(part, logp);
+    const ObjectiveShare share = objective(first, logp);
+    if (share.dlogp.size() != logp.values.size())
+      throw DimensionMismatch("kformer::Trainer::step: the objective returned " +
+                              std::to_string(share.dlogp.size()) + " derivatives; expected " +
+                              std::to_string(logp.values.size()) + ", one for each target of the micro-batch");
+    report.loss += share.loss;
+    learn(exec, part, share.dlogp, report.loss_scale);
+  });
+  finish_step(exec, report);
+  return report;
+}
+
+template <class Exec, Scalar T>
+LogProbabilities Trainer<Exec, T>::log_probabilities(const Exec& exec, std::span<const TokenSequence> sequences,
+                                                     AdapterUse adapters) {
+  checked_targets("log_probabilities", sequences);
+  require_log_probabilities("log_probabilities");
+  struct Switch {
+    LlamaModel<Exec, T>& model;
+    ~Switch() { model.use_adapters(AdapterUse::on); }
+  } const switched{m_model};
+  m_model.use_adapters(adapters);
+  LogProbabilities logp;
+  for_micro_batches(sequences, [&](std::size_t, std::span<const TokenSequence> part) {
+    compute_losses(exec, part, Pass::forward);
+    append_log_probabilities(part, logp);
+  });
+  return logp;
 }
 
 template <class Exec, Scalar T>

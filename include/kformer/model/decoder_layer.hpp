@@ -99,6 +99,10 @@ class DecoderLayer {
   /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0.
   void merge_adapters(const Exec& exec);
 
+  /// Switches the adapters on or off. Off, the layer computes as one without adapters does, to the bit, and has no
+  /// backward. A change forgets what `forward` saved. Without effect if there are no adapters.
+  void use_adapters(AdapterUse use);
+
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
   const BlockVector<memory_space, std::byte>& scratch() const { return m_scratch; }
@@ -129,7 +133,7 @@ class DecoderLayer {
   /// \param dy     (batch · seq, hidden), T
   /// \param dx     (batch · seq, hidden), T, overwritten; not `x` or `dy`
   /// \param packed as passed to `forward`
-  /// \throws NotSupported in inference, or if there was no `forward`
+  /// \throws NotSupported in inference, with adapters that are switched off, or if there was no `forward`
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const PackedTokens<memory_space>& packed = {});
@@ -193,6 +197,7 @@ class DecoderLayer {
   Heads keys(const Matrix& qkv) const;
   Heads values(const Matrix& qkv) const;
   bool adapts() const { return m_options.lora.any(); }
+  bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   template <std::size_t count>
   using Map = Impl::LayerMap<Exec, T, count>;
   template <std::size_t count>
@@ -216,6 +221,7 @@ class DecoderLayer {
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
   bool m_prepared = false, m_ran_forward = false;
+  AdapterUse m_adapter_use = AdapterUse::on;
 
   LayerWeights<memory_space, T> m_weight;
   LayerWeights<memory_space, C> m_gradient;

@@ -97,6 +97,10 @@ class LlamaModel {
   /// that rounding. Without effect if there are no adapters.
   void merge_adapters(const Exec& exec);
 
+  /// Switches the adapters of all layers on or off: `AdapterUse`. Off, the model computes as one without adapters does,
+  /// to the bit, and has no backward. A change forgets the last forward. Without effect if there are no adapters.
+  void use_adapters(AdapterUse use);
+
   /// What a training changes: the adapters if there are any, else all weights.
   std::vector<Parameter> trained() const { return adapts() ? adapters() : parameters(); }
 
@@ -179,8 +183,8 @@ class LlamaModel {
   /// \param dloss   (batch · seq), compute_t<T>; 1/n for the mean over n tokens, times a loss scale
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
   /// \param options label smoothing, z-loss, …
-  /// \throws NotSupported in inference, if the last call was not `forward` but another `backward` or
-  ///                      `forward_embedded`, or if an option is out of range
+  /// \throws NotSupported in inference, with adapters that are switched off, if the last call was not `forward` but
+  ///                      another `backward` or `forward_embedded`, or if an option is out of range
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const Tokens& ids, const Tokens& targets, const ConstTokenNumbers& dloss,
                 const TokenNumbers& loss, const CrossEntropyOptions& options = {});
@@ -199,8 +203,8 @@ class LlamaModel {
   /// \param loss    (batch · seq), compute_t<T>, overwritten, in nats
   /// \param dx      (batch · seq, hidden), T, overwritten
   /// \param options label smoothing, z-loss, …
-  /// \throws NotSupported in inference, if the last call was not `forward_embedded`, or if an option is out of
-  ///                      range
+  /// \throws NotSupported in inference, with adapters that are switched off, if the last call was not
+  ///                      `forward_embedded`, or if an option is out of range
   /// \throws DimensionMismatch if extents do not match
   void backward_embedded(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
                          const TokenNumbers& loss, const Matrix& dx, const CrossEntropyOptions& options = {});
@@ -237,6 +241,7 @@ class LlamaModel {
   void require_states(const char* function, const char* role, const TensorRef& states) const;
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool adapts() const { return m_options.lora.any(); }
+  bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   bool trains_ends() const { return trains() && !adapts(); }
   void check_schedule() const;
   void add_layers(Ledger& ledger);
@@ -259,6 +264,7 @@ class LlamaModel {
   Impl::MoveGuard m_guard;
   std::shared_ptr<const int> m_memory = std::make_shared<const int>();  // goes where the arrays go
   bool m_prepared = false, m_has_hidden = false;
+  AdapterUse m_adapter_use = AdapterUse::on;
   Saved m_saved = Saved::nothing;
   std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved
   Ends<T> m_weight;

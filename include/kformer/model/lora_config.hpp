@@ -66,6 +66,10 @@ struct LoraConfig {
   bool operator==(const LoraConfig&) const = default;
 };
 
+/// Whether a model computes with its adapters. Without them it is the model that training began with, the reference of
+/// preferences and policies, of which nothing has to be stored twice.
+enum class AdapterUse { on, off };
+
 /// The numbers in all matrices A and B of a model.
 inline std::int64_t adapter_parameter_count(const LlamaConfig& model, const LoraConfig& lora) {
   std::int64_t of_layer = 0;

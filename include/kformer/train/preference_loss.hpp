@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kformer/core/types/preference_kind.hpp"
+#include "kformer/train/objective.hpp"
 
 /// \file
 /// Learning from pairs of completions, of which people chose one (docs/preferences.md). Free of Kokkos.
@@ -75,5 +76,35 @@ struct PreferenceLoss {
 /// \throws DimensionMismatch if the batch has fewer pairs than the micro-batch, or a completion less than 0 tokens
 PreferenceLoss preference_loss(std::span<const PreferencePair> pairs, const PreferenceOptions& options = {},
                                std::int64_t batch_pairs = 0);
+
+/// `preference_loss` as the objective of one step. The sequences of the step are chosen, rejected, chosen, …
+///
+///     PreferenceObjective objective(references, {.beta = 0.1});
+///     trainer.step(exec, sequences, std::ref(objective));
+///     report(objective.result());
+///
+/// Micro-batches of any even number of sequences give the same.
+class PreferenceObjective {
+ public:
+  /// \param references (sequences of the step) Σ log π_ref of each completion
+  /// \param options    kind, β, ε
+  /// \throws DimensionMismatch if the number of sequences is odd
+  explicit PreferenceObjective(std::vector<double> references, const PreferenceOptions& options = {});
+
+  /// The share of a micro-batch: an `Objective`.
+  /// \param first number of its first sequence in the step
+  /// \param logp  of its targets
+  /// \throws DimensionMismatch if it does not consist of whole pairs of the step
+  /// \throws NotSupported as preference_loss
+  ObjectiveShare operator()(std::size_t first, const LogProbabilities& logp);
+
+  /// Of the micro-batches so far: after the step, of the step.
+  const PreferenceLoss& result() const { return m_result; }
+
+ private:
+  std::vector<double> m_references;
+  PreferenceOptions m_options;
+  PreferenceLoss m_result;
+};
 
 }  // namespace kformer

@@ -10,6 +10,7 @@
 #include "kformer/memory/transfer.hpp"
 #include "kformer/model/llama_model.hpp"
 #include "kformer/train/loss_spikes.hpp"
+#include "kformer/train/objective.hpp"
 #include "kformer/train/optimizer.hpp"
 #include "kformer/train/schedule.hpp"
 #include "kformer/train/token_sequence.hpp"
@@ -94,6 +95,33 @@ class Trainer {
   /// \returns the result of the step; a skipped step changes no weight
   [[nodiscard]] StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
 
+  /// The same with another loss: a function on the host of the log-probabilities of the targets. Each micro-batch goes
+  /// through the layers once; then come the objective, and backward with what it returned. Only the last product of
+  /// the model, which gives the logits, is computed again for backward, because they never exist all at once.
+  /// \param exec      the instance everything is launched on
+  /// \param sequences of `shape.seq_len` tokens each; micro-batches are cut as above, so that with an even
+  ///                  `shape.batch` pairs stay together
+  /// \param objective returns the share of each micro-batch in the loss of the step, and its derivatives
+  /// \throws NotSupported if `prepare` was not called, a sequence has several documents without `layer.packed`, or
+  ///                      `loss` has label smoothing or z-loss, which belong to no log-probability
+  /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0, or if the
+  ///                           objective returns another number of derivatives than there are targets
+  /// \throws whatever the objective throws; then the step was not made
+  /// \returns the result of the step, with the sum of what the objective returned as its loss
+  [[nodiscard]] StepReport step(const Exec& exec, std::span<const TokenSequence> sequences,
+                                const Objective& objective);
+
+  /// Log-probabilities of the targets of some sequences. Leaves the trainer as it is. Waits for the result.
+  /// \param exec      the instance everything is launched on
+  /// \param sequences of `shape.seq_len` tokens each
+  /// \param adapters  off: those of the model without its adapters, the reference model of a training that began with
+  ///                  B = 0. A model without adapters gives the same either way
+  /// \throws NotSupported if `prepare` was not called, a sequence has several documents without `layer.packed`, or
+  ///                      `loss` has label smoothing or z-loss
+  /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
+  LogProbabilities log_probabilities(const Exec& exec, std::span<const TokenSequence> sequences,
+                                     AdapterUse adapters = AdapterUse::on);
+
   /// The mean loss over the targets of some sequences, in nats; NaN if there is none. Leaves the trainer as it is.
   /// Waits for the result.
   /// \param exec      the instance everything is launched on
@@ -143,6 +171,15 @@ class Trainer {
   void place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
              Batch<Space>& batch);
   std::int64_t checked_targets(const char* function, std::span<const TokenSequence> sequences) const;
+  void require_log_probabilities(const char* function) const;
+  StepReport begin_step(const Exec& exec, std::span<const TokenSequence> sequences);
+  void finish_step(const Exec& exec, StepReport& report);
+  template <class F>
+  void for_micro_batches(std::span<const TokenSequence> sequences, F f) const;
+  void compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass);
+  void append_log_probabilities(std::span<const TokenSequence> part, LogProbabilities& logp) const;
+  void learn(const Exec& exec, std::span<const TokenSequence> part, const std::vector<double>& dlogp,
+             double scale);
   double loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
   void check_starts(const std::string& sequence, const std::vector<std::int32_t>& starts) const;
   void upload(const Exec& exec, std::span<const TokenSequence> sequences);
