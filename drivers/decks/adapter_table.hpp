@@ -37,12 +37,15 @@ struct AdapterTable {
   double alpha = 32;                                       ///< α; the adapter is multiplied by α/rank
   bool rank_stabilized = false;                            ///< by α/√rank
   double learning_rate_ratio = 1;                          ///< of B over A
-  std::int64_t seed = 1;                                   ///< of A; `run.seed` if not given
-  bool operator==(const AdapterTable&) const = default;    ///< all keys equal
+  std::optional<double> dropout;                         ///< probability; none: of the adapter of `path`, or 0
+  std::int64_t seed = 1;                                 ///< of A and dropout; `run.seed` if not given
+  bool operator==(const AdapterTable&) const = default;  ///< all keys equal
 };
 
-/// The adapters that a table describes; not of one with a path, whose folder says it.
-LoraConfig lora_config(const AdapterTable& table);
+/// The adapters that a table describes.
+/// \param table  [adapter]
+/// \param stored what the folder of `path` says; null without
+LoraConfig lora_config(const AdapterTable& table, const LoraConfig* stored = nullptr);
 
 namespace Impl::schema {
 
@@ -84,7 +87,15 @@ void describe(V& v, AdapterTable& t) {
          .help = "LoRA+: the learning rate of B over that of A, which is `optimizer.lr`",
          .range = {.min = 0}},
         t.learning_rate_ratio);
-  v.key({.name = "seed", .help = "seed of A; B starts as 0", .range = {.min = 0}, .default_text = "`run.seed`"},
+  v.key({.name = "dropout",
+         .help = "probability, below 1, that an adapter loses an element of its input in a step of training",
+         .range = {.min = 0},
+         .default_text = "0, or that of the adapter in `path`"},
+        t.dropout);
+  v.key({.name = "seed",
+         .help = "seed of A and of dropout; B starts as 0",
+         .range = {.min = 0},
+         .default_text = "`run.seed`"},
         t.seed);
 }
 

@@ -26,9 +26,10 @@ class DeckPlanner final : public MemoryPlanner {
   explicit DeckPlanner(const MemoryPlanDeck& deck) : m_deck(deck) {
     if (deck.weights) m_checkpoint = open_checkpoint(*deck.weights);
     m_config = llama_config(model());
-    if (deck.adapter)
-      m_lora = deck.adapter->path.empty() ? lora_config(*deck.adapter)
-                                          : open_adapter(deck.adapter->path, m_config).lora();
+    if (!deck.adapter) return;
+    std::optional<LoraConfig> stored;
+    if (!deck.adapter->path.empty()) stored = open_adapter(deck.adapter->path, m_config).lora();
+    m_lora = lora_config(*deck.adapter, stored ? &*stored : nullptr);
   }
 
   const LanguageModelTable& model() const override {

@@ -90,10 +90,7 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
 
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
-  if (!plan.adapter) return lora_config(*deck.adapter);
-  LoraConfig lora = plan.adapter->lora();
-  lora.learning_rate_ratio = deck.adapter->learning_rate_ratio;
-  return lora;
+  return lora_config(*deck.adapter, plan.adapter ? &plan.adapter->lora() : nullptr);
 }
 
 // Ranks and scales by map: "q_proj 16 x 2".
@@ -146,6 +143,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.dtype = deck.precision.storage;
   plan.task.trainer = trainer_options(deck, plan.steps);
   plan.task.trainer.layer.lora = adapters_of(deck, plan);
+  if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
   plan.task.logits = deck.samples.has_value();
   if (plan.checkpoint) plan.task.staging_bytes = staging_bytes(*plan.checkpoint, {});
   if (deck.checkpoint)
@@ -183,6 +181,9 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   return {
       {"optimizer.lr", fmt::format("{}", o.lr)},
       {"adapter.learning_rate_ratio", fmt::format("{}", deck.adapter ? deck.adapter->learning_rate_ratio : 1)},
+      {"adapter.dropout",
+       deck.adapter && deck.adapter->dropout ? fmt::format("{}", *deck.adapter->dropout) : "none"},
+      {"adapter.seed", deck.adapter ? std::to_string(deck.adapter->seed) : "none"},
       {"optimizer.betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
       {"optimizer.eps", fmt::format("{}", o.eps)},
       {"optimizer.weight_decay", fmt::format("{}", o.weight_decay)},
@@ -219,8 +220,9 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                                               : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
                                                             deck.init->std, deck.init->seed));
   if (const LoraConfig& lora = plan.task.trainer.layer.lora; lora.any())
-    text += fmt::format("adapter     {} parameters, rank x scale: {}\n",
-                        adapter_parameter_count(plan.task.config, lora), adapter_text(lora));
+    text += fmt::format("adapter     {} parameters, rank x scale: {}{}\n",
+                        adapter_parameter_count(plan.task.config, lora), adapter_text(lora),
+                        lora.dropout > 0 ? fmt::format(", dropout {}", lora.dropout) : "");
   text += fmt::format("data        {}\n", plan.data.train->description());
   for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());

@@ -60,6 +60,18 @@ void DecoderLayer<Exec, T>::use_adapters(AdapterUse use) {
 }
 
 template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::set_dropout(const std::optional<DropoutDraw>& draw, std::int64_t layer) {
+  m_guard.require("DecoderLayer", "set_dropout");
+  if (draw && !trains())
+    throw NotSupported(
+        "kformer::DecoderLayer::set_dropout: the layer was made for inference, which has no dropout; construct "
+        "it "
+        "with LayerMode::training");
+  m_draw = draw;
+  m_layer = layer;
+}
+
+template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("DecoderLayer", "zero_gradients");
   if (m_options.accumulate) clear_gradients(exec);

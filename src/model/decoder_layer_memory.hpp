@@ -136,6 +136,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
     arena.add(m_dxa, rows,
               std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
                         m_adapter.down.a.extent(0)}));
+    if (may_drop()) arena.add(m_dropped, array_bytes<T>({rows, widest_input()}));
     arena.add(m_norm_workspace, norm_workspace_bytes());
     arena.add(m_attention_workspace, attention_workspace_bytes());
   };
@@ -158,6 +159,16 @@ std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
                    head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
 }
 
+// Columns of x of the maps that have adapters.
+template <class Exec, Scalar T>
+std::int64_t DecoderLayer<Exec, T>::widest_input() const {
+  std::int64_t widest = 0;
+  for (std::size_t i = 0; i < m_options.lora.targets.size(); ++i)
+    if (m_options.lora.targets[i].rank > 0)
+      widest = std::max(widest, projection_extents(m_config, static_cast<Projection>(i))[1]);
+  return widest;
+}
+
 template <class Exec, Scalar T>
 std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
   const std::int64_t heads = m_config.num_attention_heads;
@@ -172,19 +183,21 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
 // The maps with their adapters. In backward they share one array for the gradients of xa.
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<3> DecoderLayer<Exec, T>::qkv_map() const {
-  return map(m_weight.qkv, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa);
+  return map(m_weight.qkv, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa, Projection::q);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::out_map() const {
-  return map(m_weight.out, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa);
+  return map(m_weight.out, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa, Projection::o);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<2> DecoderLayer<Exec, T>::gate_up_map() const {
-  return map(m_weight.gate_up, m_gradient.gate_up, m_adapter.gate_up, m_adapter_gradient.gate_up, m_gate_up_xa);
+  return map(m_weight.gate_up, m_gradient.gate_up, m_adapter.gate_up, m_adapter_gradient.gate_up, m_gate_up_xa,
+             Projection::gate);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::down_map() const {
-  return map(m_weight.down, m_gradient.down, m_adapter.down, m_adapter_gradient.down, m_down_xa);
+  return map(m_weight.down, m_gradient.down, m_adapter.down, m_adapter_gradient.down, m_down_xa,
+             Projection::down);
 }
 
 template <class Exec, Scalar T>
@@ -192,12 +205,18 @@ template <std::size_t count>
 typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
     const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
     const AdapterMatrices<memory_space, T, count>& adapter,
-    const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa) const {
+    const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, Projection first) const {
   const Matrix dxa = trains()
                          ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
                          : Matrix();
-  return {
-      uses_adapters(), weight, dweight, adapter, gradient, xa, dxa, m_product_workspace, m_options.batch_invariant};
+  Impl::MapDropout<Exec, T> dropout;
+  if (m_draw && may_drop()) {
+    const auto rows = static_cast<std::size_t>(m_shape.rows()), in = adapter.a.extent(1);
+    dropout = {m_options.lora.dropout, *m_draw, m_layer, first,
+               Matrix(reinterpret_cast<T*>(m_dropped.data()), Kokkos::LayoutStride(rows, in, in, 1))};
+  }
+  return {uses_adapters(),           weight, dweight, adapter, gradient, xa, dxa, m_product_workspace,
+          m_options.batch_invariant, dropout};
 }
 
 }  // namespace kformer

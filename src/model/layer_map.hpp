@@ -4,6 +4,7 @@
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
+#include "model/adapter_dropout.hpp"
 #include "model/low_rank.hpp"
 #include "model/module_tools.hpp"
 
@@ -11,6 +12,21 @@
 /// A linear map of a layer that learns itself, or whose adapters do.
 
 namespace kformer::Impl {
+
+/// What the adapters of a map lose of x.
+template <class Exec, class T>
+struct MapDropout {
+  double probability = 0;  ///< 0: nothing
+  DropoutDraw draw;
+  std::int64_t layer = 0;
+  Projection first{};                                     ///< of the map
+  BlockMatrix<typename Exec::memory_space, T> dropped{};  ///< (rows, in), workspace
+
+  double factor() const { return 1 / (1 - probability); }
+  DropoutMask mask(std::size_t part) const {
+    return {probability, draw, layer, static_cast<Projection>(static_cast<std::size_t>(first) + part)};
+  }
+};
 
 /// `dweight` is empty where adapters learn in place of the weight, and all that belongs to them where not.
 template <class Exec, class T, std::size_t count>
@@ -28,13 +44,15 @@ struct LayerMap {
   Matrix xa, dxa;  ///< (rows, Σ ranks)
   Workspace workspace;
   bool batch_invariant;
+  MapDropout<Exec, T> dropout;
 
   /// y = x Wᵀ [+ bias].
   void forward(const Exec& exec, const ConstMatrix& x, const BlockVector<Memory, T>& bias,
                const Matrix& y) const {
-    if (!adapted)
+    if (!adapted || drops()) {
       affine(exec, x, weight, bias, y, workspace, {.batch_invariant = batch_invariant});
-    else if (is_given(bias))
+      if (adapted) add_dropped_adapters(exec, x, y);
+    } else if (is_given(bias))
       lora_bias_forward(
           exec,
           LoraBiasForwardOperands{
@@ -50,7 +68,7 @@ struct LayerMap {
   /// y = residual + x Wᵀ.
   void residual_forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& residual,
                         const Matrix& y) const {
-    if (adapted)
+    if (adapted && !drops()) {
       lora_residual_forward(exec,
                             LoraResidualForwardOperands{.x = x,
                                                         .weight = weight,
@@ -60,13 +78,16 @@ struct LayerMap {
                                                         .xa = xa,
                                                         .y = y},
                             {batch_invariant});
-    else
-      linear_residual_forward(exec, x, weight, residual, y, {.batch_invariant = batch_invariant}, workspace);
+      return;
+    }
+    linear_residual_forward(exec, x, weight, residual, y, {.batch_invariant = batch_invariant}, workspace);
+    if (adapted) add_dropped_adapters(exec, x, y);
   }
 
   /// xa alone, with the bits of `forward`.
   void restore(const Exec& exec, const ConstMatrix& x) const {
     if (!adapted) return;
+    if (drops()) return reduce_dropped(exec, x);
     const std::pair none(std::size_t(0), std::size_t(0));
     auto parts = adapter.parts;
     for (auto& part : parts) part = {Kokkos::subview(part.b, none, Kokkos::ALL), 0, part.scale};
@@ -96,6 +117,7 @@ struct LayerMap {
       linear_backward_input(exec, weight, dy, dx, {}, workspace);
       return;
     }
+    if (drops()) return dropped_backward(exec, x, dy, dx);
     lora_backward_input(
         exec, LoraBackwardInputOperands{
                   .weight = weight, .a = adapter.a, .parts = adapter.parts, .dy = dy, .dxa = dxa, .dx = dx});
@@ -108,6 +130,61 @@ struct LayerMap {
                              part.b, {}, workspace);
       rank += part.b.extent(1);
     }
+  }
+
+  bool drops() const { return dropout.probability > 0; }
+
+  // Calls f(part, index of it, its columns of xa) for every adapter.
+  template <class F>
+  void for_parts(F&& f) const {
+    std::size_t rank = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t end = rank + adapter.parts[i].b.extent(1);
+      if (end > rank) f(adapter.parts[i], i, std::pair(rank, end));
+      rank = end;
+    }
+  }
+  static std::pair<std::size_t, std::size_t> columns_of(const LoraPart<Matrix>& part) {
+    const auto column = static_cast<std::size_t>(part.column);
+    return {column, column + part.b.extent(0)};
+  }
+
+  // xa_p = s/(1 − p) (mask_p ⊙ x) A_pᵀ.
+  void reduce_dropped(const Exec& exec, const ConstMatrix& x) const {
+    for_parts([&](const auto& part, std::size_t i, const auto& ranks) {
+      drop(exec, dropout.mask(i), x, dropout.dropped);
+      linear_forward(exec, dropout.dropped, Kokkos::subview(adapter.a, ranks, Kokkos::ALL),
+                     Kokkos::subview(xa, Kokkos::ALL, ranks), {.scale = part.scale * dropout.factor()},
+                     workspace);
+    });
+  }
+
+  // y += xa Bᵀ.
+  void add_dropped_adapters(const Exec& exec, const ConstMatrix& x, const Matrix& y) const {
+    reduce_dropped(exec, x);
+    for_parts([&](const auto& part, std::size_t, const auto& ranks) {
+      const auto to = Kokkos::subview(y, Kokkos::ALL, columns_of(part));
+      linear_residual_forward(exec, Kokkos::subview(xa, Kokkos::ALL, ranks), part.b, to, to, {}, workspace);
+    });
+  }
+
+  // dxa_p = s/(1 − p) dy_p B_p and dx = dy W + mask_p ⊙ (dxa_p A_p); dA_p and dB_p.
+  void dropped_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
+    linear_backward_input(exec, weight, dy, dx, {}, workspace);
+    for_parts([&](const auto& part, std::size_t i, const auto& ranks) {
+      const auto dy_part = Kokkos::subview(dy, Kokkos::ALL, columns_of(part));
+      const auto dxa_part = Kokkos::subview(dxa, Kokkos::ALL, ranks);
+      linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, ranks), dy_part, gradient.parts[i].b, {},
+                             workspace);
+      linear_backward_input(exec, part.b, dy_part, dxa_part, {.scale = part.scale * dropout.factor()},
+                            workspace);
+      drop(exec, dropout.mask(i), x, dropout.dropped);
+      linear_backward_weight(exec, dropout.dropped, dxa_part, Kokkos::subview(gradient.a, ranks, Kokkos::ALL),
+                             {}, workspace);
+      linear_backward_input(exec, Kokkos::subview(adapter.a, ranks, Kokkos::ALL), dxa_part, dropout.dropped, {},
+                            workspace);
+      add_dropped(exec, dropout.mask(i), dropout.dropped, dx);
+    });
   }
 
   // `first`: the part's first row of A.

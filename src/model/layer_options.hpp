@@ -22,6 +22,9 @@ inline void check_layer_options(const LayerOptions& options) {
     throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
                        std::string(name_of(options.recompute)) +
                        "`; other policies need a RecomputeSchedule on the LlamaModel");
+  if (!(options.lora.dropout >= 0 && options.lora.dropout < 1))
+    throw NotSupported("kformer::DecoderLayer: lora.dropout must be in [0, 1), got " +
+                       std::to_string(options.lora.dropout));
   if (options.packed && options.attention == AttentionAlgorithm::standard)
     throw NotSupported(
         "kformer::DecoderLayer: standard attention does not separate packed sequences; choose "

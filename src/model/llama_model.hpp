@@ -179,6 +179,15 @@ void LlamaModel<Exec, T>::use_adapters(AdapterUse use) {
 }
 
 template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::set_dropout(const std::optional<DropoutDraw>& draw) {
+  m_guard.require("LlamaModel", "set_dropout");
+  Impl::on_behalf_of("LlamaModel", [&] {
+    for (std::size_t l = 0; l < m_layers.size(); ++l)
+      m_layers[l].set_dropout(draw, static_cast<std::int64_t>(l));
+  });
+}
+
+template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel", "zero_gradients");
   if (!m_options.accumulate) return;

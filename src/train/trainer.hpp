@@ -169,6 +169,14 @@ void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequence
     f(first, sequences.subspan(first, std::min(batch, sequences.size() - first)));
 }
 
+// Dropout of the adapters in a micro-batch, for as long as what it returns exists.
+template <class Exec, Scalar T>
+std::shared_ptr<void> Trainer<Exec, T>::dropout(std::size_t first) {
+  m_model.set_dropout(
+      DropoutDraw{m_options.dropout_seed, m_steps, static_cast<std::int64_t>(first) * m_options.shape.seq_len});
+  return {nullptr, [this](void*) { m_model.set_dropout({}); }};
+}
+
 // Leaves the losses of a micro-batch in m_host.
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass) {
@@ -182,7 +190,8 @@ void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSeq
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass) {
   double sum = 0;
-  for_micro_batches(sequences, [&](std::size_t, std::span<const TokenSequence> part) {
+  for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
+    const auto dropping = pass == Pass::forward ? nullptr : dropout(first);
     compute_losses(exec, part, pass);
     const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
     for (std::size_t i = 0; i < tokens; ++i) sum += static_cast<double>(m_host.loss(i));
@@ -281,6 +290,7 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
   if (report.skipped) return report;
   report.loss = 0;
   for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
+    const auto dropping = dropout(first);
     compute_losses(exec, part, Pass::forward);
     LogProbabilities logp;
     append_log_probabilities(part, logp);

@@ -86,7 +86,7 @@ class Case:
         if not large and random.random() < 0.5:
             maps = ["q", "k", "v", "o", "gate", "up", "down"]
             self.adapter = {"adapter": {"targets": random.choice((["all"], random.sample(maps, random.randint(1, 7)))),
-                                        "rank": random.randint(1, 20)}}
+                                        "rank": random.randint(1, 20), "dropout": random.choice((0.0, 0.1))}}
 
     def memory(self):
         return {} if self.budget is None else {"budget": str(self.budget)}

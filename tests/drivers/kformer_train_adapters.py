@@ -131,7 +131,7 @@ class Adapters(AdapterTest):
                                                           "down_proj": 3, "v_proj": 1})
 
     def test_a_resumed_run_gives_the_same_bits(self):
-        keys = "[adapter]\nlearning_rate_ratio = 4\n[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
+        keys = "[adapter]\nlearning_rate_ratio = 4\ndropout = 0.2\n[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
         self.train(keys, "output.adapter=out", "schedule.steps=6", "checkpoint.folder=other")
         self.train(keys, "schedule.steps=3")
         done = self.train(keys, "output.adapter=resumed", "schedule.steps=6", "checkpoint.resume=true",
@@ -140,6 +140,34 @@ class Adapters(AdapterTest):
         weights = [(self.folder / name / "adapter_model.safetensors").read_bytes() for name in ("out", "resumed")]
         self.assertEqual(*weights)
         self.train(keys + "[adapter.ranks]\nq = 3\n", "checkpoint.resume=true", "schedule.steps=6", expect=4)
+
+    def test_dropout(self):
+        keys = "[adapter]\n"
+
+        def losses(*settings):
+            self.train(keys, *settings)
+            return self.steps("loss")
+
+        plain, dropped = losses(), losses("adapter.dropout=0.5")
+        self.assertEqual(plain.tolist(), losses("adapter.dropout=0.0").tolist())
+        # B starts as 0, and then the bits matter.
+        self.assertEqual(plain[0], dropped[0])
+        self.assertNotEqual(plain[-1], dropped[-1])
+        self.assertNotEqual(dropped[-1], losses("adapter.dropout=0.5", "adapter.seed=2")[-1])
+        self.assertEqual(dropped.tolist(), losses("adapter.dropout=0.5", "memory.recompute='layer'").tolist())
+        # Each token of a step has the bits of its row, however the step is cut.
+        whole = losses("adapter.dropout=0.5", "batch.micro_batch=2", "batch.sequences=2")
+        cut = losses("adapter.dropout=0.5", "batch.micro_batch=1", "batch.sequences=2")
+        np.testing.assert_allclose(whole, cut, rtol=1e-5)
+
+    def test_dropout_of_a_folder(self):
+        self.train("[adapter]\ndropout = 0.25\n", "output.adapter=out")
+        self.assertEqual(self.config()["lora_dropout"], 0.25)
+        path = f"[adapter]\npath = '{self.folder}/out'\n"
+        self.assertIn(", dropout 0.25", self.train(path, "output.adapter=second").stdout)
+        self.assertEqual(self.config("second")["lora_dropout"], 0.25)
+        self.train(path + "dropout = 0.0\n", "output.adapter=second")
+        self.assertEqual(self.config("second")["lora_dropout"], 0)
 
     def test_frozen_weights_take_no_memory_of_training(self):
         def peak(keys):
@@ -161,6 +189,7 @@ class Faults(AdapterTest):
                 ("[adapter]\ntargets = ['q', 'x']\n", "adapter.targets[1]"),
                 ("[adapter]\ntargets = ['all', 'q']\n", "'adapter.targets' names \"all\" and others; \"all\" stands alone"),
                 ("[adapter]\nrank = 0\n", "adapter.rank"),
+                ("[adapter]\ndropout = 1\n", "'adapter.dropout' must be below 1, got 1"),
                 ("[adapter]\ntargets = ['q']\n[adapter.ranks]\nv = 2\n",
                  "'adapter.ranks.v' is set, but 'adapter.targets' lacks \"v\""),
                 (f"[adapter]\npath = '{ADAPTER_CASE}'\nrank = 2\n",

@@ -63,12 +63,13 @@ struct Training {
   LoraConfig lora = adapter.lora();
   Trainer<Exec, double> trainer;
 
-  Training()
+  explicit Training(double dropout = 0, double rate = 1e-3)
       : trainer(llama_config(base().model()),
                 {.shape = {batch, tokens},
-                 .layer = {.lora = with_ratio(lora)},
+                 .layer = {.lora = for_training(lora, dropout)},
                  .optimizer = {.weight_decay = 0.1},
-                 .schedule = {.learning_rate = 1e-3}},
+                 .schedule = {.learning_rate = rate},
+                 .dropout_seed = 11},
                 *ledger) {
     load_weights(Exec(), base(), trainer.model(), *ledger);
     adapter.check_against(trainer.model().config());
@@ -76,8 +77,9 @@ struct Training {
     load_adapter(Exec(), adapter, std::span(adapters), *ledger);
     trainer.prepare(Exec());
   }
-  static LoraConfig with_ratio(LoraConfig lora) {
+  static LoraConfig for_training(LoraConfig lora, double dropout) {
     lora.learning_rate_ratio = 4;
+    lora.dropout = dropout;
     return lora;
   }
 };
@@ -168,17 +170,29 @@ BOOST_AUTO_TEST_CASE(twenty_steps_are_those_of_peft) {
   BOOST_TEST(compared == 4);
 }
 
+// At a rate that changes no weight, so that losses differ by their masks alone.
+BOOST_AUTO_TEST_CASE(steps_have_dropout_and_evaluation_has_none) {
+  Training plain(0, 1e-300), dropped(0.5, 1e-300);
+  const auto sequences = Expected().sequences(0);
+  const double first = dropped.trainer.step(Exec(), sequences).loss;
+  BOOST_TEST(first != plain.trainer.step(Exec(), sequences).loss);
+  BOOST_TEST(dropped.trainer.evaluate(Exec(), sequences) == plain.trainer.evaluate(Exec(), sequences));
+  BOOST_TEST(first != dropped.trainer.step(Exec(), sequences).loss);
+  dropped.trainer.restore({});
+  BOOST_TEST(first == dropped.trainer.step(Exec(), sequences).loss);
+}
+
 BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {
   Training training;
   const auto adapters = training.trainer.model().adapters();
   const fs::path copy = directory / "copy";
   fs::create_directory(copy);
-  save_adapter(Exec(), std::span(adapters), training.lora, {.base_model = "a \"base\"", .dropout = 0.25}, copy,
-               *training.ledger);
+  LoraConfig lora = training.lora;
+  lora.dropout = 0.25;
+  save_adapter(Exec(), std::span(adapters), lora, {.base_model = "a \"base\""}, copy, *training.ledger);
   const auto read = AdapterCheckpoint::open(copy);
-  BOOST_TEST((read.lora() == training.lora));
+  BOOST_TEST((read.lora() == lora));
   BOOST_TEST(read.description().base_model == "a \"base\"");
-  BOOST_TEST(read.description().dropout == 0.25);
   read.check_against(training.trainer.model().config());
   for (const Parameter& p : adapters) {
     const auto a = read.at(p.name).bytes, b = training.adapter.at(p.name).bytes;

@@ -50,6 +50,7 @@ struct LayerInputs {
   NamedTensors<double> weights;
   HostTensor<double> x, dy;
   LoraConfig lora{};
+  NamedTensors<double> masks{};  ///< of dropout, by the name of the map
 
   /// Random values: norm weights around one, matrices that keep the size of what they multiply.
   static LayerInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101,
@@ -96,10 +97,11 @@ struct LayerInputs {
   /// The references' result on these inputs.
   template <class Real, class Store>
   LayerResult<Real> reference() const {
-    NamedTensors<Real> w;
+    NamedTensors<Real> w, m;
     for (const auto& [name, t] : weights) w[name] = converted<Real>(t);
+    for (const auto& [name, t] : masks) m[name] = converted<Real>(t);
     return layer_reference<Real, Store>(config, shape.batch, shape.seq_len, w, converted<Real>(x),
-                                        converted<Real>(dy), lora);
+                                        converted<Real>(dy), lora, m);
   }
 
  private:

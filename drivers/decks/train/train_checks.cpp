@@ -200,6 +200,8 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
               fmt::format("'adapter.{}' is for a new adapter, but 'adapter.path' names one; remove it", key));
   if (std::ranges::count(table.targets, AdapterTarget::all) > 0 && table.targets.size() > 1)
     error("targets", "'adapter.targets' names \"all\" and others; \"all\" stands alone");
+  if (table.dropout && *table.dropout >= 1)
+    error("dropout", fmt::format("'adapter.dropout' must be below 1, got {}", *table.dropout));
   const LoraConfig lora = lora_config(table);
   const AdapterRanksTable& r = table.ranks;
   const std::array ranks{r.q, r.k, r.v, r.o, r.gate, r.up, r.down};

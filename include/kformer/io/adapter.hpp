@@ -17,10 +17,9 @@
 
 namespace kformer {
 
-/// What the configuration of an adapter says besides ranks and scales.
+/// What the configuration of an adapter says besides `LoraConfig`.
 struct AdapterDescription {
   std::string base_model;  ///< name or folder of the model that it adapts; may be empty
-  double dropout = 0;      ///< probability of dropout in training
 };
 
 /// An adapter in a folder. Its tensors stay mapped as long as this object or a copy of it exists.
@@ -31,7 +30,7 @@ class AdapterCheckpoint {
   /// \throws FileError naming the file, and the key or tensor that is wrong or not supported
   static AdapterCheckpoint open(const std::filesystem::path& folder);
 
-  /// Ranks and scales.
+  /// Ranks, scales and dropout.
   const LoraConfig& lora() const { return m_lora; }
   /// The rest of the configuration.
   const AdapterDescription& description() const { return m_description; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
@@ -50,7 +51,8 @@ struct PackedTokens {
 /// there. The gradients have the same bits.
 ///
 /// With `LayerOptions::lora` the linear maps have adapters: `x Wᵀ` becomes `x Wᵀ + s (x Aᵀ) Bᵀ`. Then they alone
-/// learn: the weights have no gradients, and no memory for any.
+/// learn: the weights have no gradients, and no memory for any. In training they may lose elements of x:
+/// `x Wᵀ + s (drop(x) Aᵀ) Bᵀ`, see `set_dropout`.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -102,6 +104,13 @@ class DecoderLayer {
   /// Switches the adapters on or off. Off, the layer computes as one without adapters does, to the bit, and has no
   /// backward. A change forgets what `forward` saved. Without effect if there are no adapters.
   void use_adapters(AdapterUse use);
+
+  /// Turns dropout of the adapters (`LoraConfig::dropout`) on or off, for each forward that follows and its backward. A
+  /// layer starts without.
+  /// \param draw  which random numbers; none: nothing is lost
+  /// \param layer number of this layer in its model
+  /// \throws NotSupported in inference, if there is a draw
+  void set_dropout(const std::optional<DropoutDraw>& draw, std::int64_t layer = 0);
 
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
@@ -167,6 +176,7 @@ class DecoderLayer {
   void place_workspace(Ledger& ledger, std::size_t scratch);
   std::size_t norm_workspace_bytes() const;
   std::size_t attention_workspace_bytes() const;
+  std::int64_t widest_input() const;
 
   // One of the layer's two norms.
   struct Norm {
@@ -203,12 +213,14 @@ class DecoderLayer {
   template <std::size_t count>
   Map<count> map(const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
                  const AdapterMatrices<memory_space, T, count>& adapter,
-                 const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa) const;
+                 const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa,
+                 Projection first) const;
   Map<3> qkv_map() const;
   Map<1> out_map() const;
   Map<2> gate_up_map() const;
   Map<1> down_map() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
+  bool may_drop() const { return trains() && m_options.lora.any() && m_options.lora.dropout > 0; }
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
   bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }
@@ -245,8 +257,11 @@ class DecoderLayer {
   Matrix m_normed1, m_normed2, m_product;
 
   Matrix m_qkv_xa, m_out_xa, m_gate_up_xa, m_down_xa;  // of the adapters
+  std::optional<DropoutDraw> m_draw;
+  std::int64_t m_layer = 0;  // for the draw
   // Workspace: in backward the gradients on their way.
   Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh, m_dxa;
+  Bytes m_dropped;  // what the adapters of the map that runs see of x
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;
 };
 

@@ -41,6 +41,8 @@ struct LoraConfig {
   std::array<LoraTarget, names_of<Projection>.size()> targets{};  ///< by projection
   bool rank_stabilized = false;    ///< rsLoRA (Kalajdzievski, arXiv:2312.03732): α/√rank in place of α/rank
   double learning_rate_ratio = 1;  ///< of B over A, LoRA+ (Hayou et al., arXiv:2402.12354)
+  double dropout =
+      0;  ///< probability, in [0, 1), that an adapter loses an element of x while there is a `DropoutDraw`
 
   /// The adapter of a projection.
   const LoraTarget& operator[](Projection p) const { return targets[static_cast<std::size_t>(p)]; }
@@ -69,6 +71,15 @@ struct LoraConfig {
 /// Whether a model computes with its adapters. Without them it is the model that training began with, the reference of
 /// preferences and policies, of which nothing has to be stored twice.
 enum class AdapterUse { on, off };
+/// The random numbers of dropout in a forward and its backward. An element of x is lost if a word of Philox-4x32-10
+/// (Salmon et al., SC'11) is below p · 2³²: word `column mod 4` of the block whose key is `seed` and whose counter is
+/// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³². So every adapter has a mask of its
+/// own, no mask is stored, and none depends on threads or on how a step is cut into micro-batches.
+struct DropoutDraw {
+  std::uint64_t seed = 0;      ///< of the training
+  std::int64_t step = 0;       ///< of the training
+  std::int64_t first_row = 0;  ///< number of the first token among those of the step
+};
 
 /// The numbers in all matrices A and B of a model.
 inline std::int64_t adapter_parameter_count(const LlamaConfig& model, const LoraConfig& lora) {

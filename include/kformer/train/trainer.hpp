@@ -31,6 +31,7 @@ struct TrainerOptions {
   LearningRateSchedule schedule{};  ///< the learning rate of every step
   CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
+  std::uint64_t dropout_seed = 0;   ///< of `layer.lora.dropout`; evaluation has none
 };
 
 /// What a step of training did. All numbers refer to the weights before the update.
@@ -176,6 +177,7 @@ class Trainer {
   void finish_step(const Exec& exec, StepReport& report);
   template <class F>
   void for_micro_batches(std::span<const TokenSequence> sequences, F f) const;
+  std::shared_ptr<void> dropout(std::size_t first);
   void compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass);
   void append_log_probabilities(std::span<const TokenSequence> part, LogProbabilities& logp) const;
   void learn(const Exec& exec, std::span<const TokenSequence> part, const std::vector<double>& dlogp,

@@ -51,6 +51,7 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
   const SafetensorsFile& file = all.m_file.emplace_back(SafetensorsFile::open(all.m_path));
   all.m_description = config.description;
   all.m_lora.rank_stabilized = config.rank_stabilized;
+  all.m_lora.dropout = config.dropout;
   for (const std::string& name : file.names()) {
     const auto p = projection_of(name);
     if (!p || !name.starts_with(std::string(adapter_prefix) + "model.layers."))

@@ -132,9 +132,8 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
   all.alpha = config.number("lora_alpha", config.at("lora_alpha"));
   all.rank_stabilized = config.flag("use_rslora");
   const json dropout = config.at("lora_dropout");
-  all.description.dropout = dropout.is_null() ? 0 : config.number("lora_dropout", dropout);
-  if (!(all.description.dropout >= 0 && all.description.dropout < 1))
-    config.refuse_value("lora_dropout", dropout, "in [0, 1)");
+  all.dropout = dropout.is_null() ? 0 : config.number("lora_dropout", dropout);
+  if (!(all.dropout >= 0 && all.dropout < 1)) config.refuse_value("lora_dropout", dropout, "in [0, 1)");
   all.ranks =
       pattern(config, "rank_pattern", [&](const auto& key, const json& v) { return config.rank(key, v); });
   all.alphas =
@@ -166,7 +165,7 @@ std::string adapter_config_json(const LoraConfig& lora, const AdapterDescription
                                       {"inference_mode", true},
                                       {"r", first->rank},
                                       {"lora_alpha", first->alpha},
-                                      {"lora_dropout", description.dropout},
+                                      {"lora_dropout", lora.dropout},
                                       {"target_modules", targets},
                                       {"rank_pattern", ranks},
                                       {"alpha_pattern", alphas},
