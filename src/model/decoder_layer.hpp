@@ -35,6 +35,18 @@ std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
 }
 
 template <class Exec, Scalar T>
+std::vector<WeightSlot> DecoderLayer<Exec, T>::weights() const {
+  m_guard.require("DecoderLayer", "weights");
+  std::vector<WeightSlot> all;
+  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}});
+  for (const auto* split :
+       {&m_weight.qkv_split, &m_weight.out_split, &m_weight.gate_up_split, &m_weight.down_split})
+    for (const auto& w : *split)
+      if (w.format) all.push_back({w.name, {}, w.quantized()});
+  return all;
+}
+
+template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::adapters() const {
   m_guard.require("DecoderLayer", "adapters");
   return adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr,
@@ -45,6 +57,7 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::merge_adapters(const Exec& exec) {
   m_guard.require("DecoderLayer", "merge_adapters");
   if (!adapts()) return;
+  Impl::require_dense_weights(m_options);
   qkv_map().merge(exec);
   out_map().merge(exec);
   gate_up_map().merge(exec);

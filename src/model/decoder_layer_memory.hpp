@@ -40,13 +40,16 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
   LayerOptions others = options;
-  if (share_with) others.recompute = share_with->m_options.recompute;
+  if (share_with) {
+    others.recompute = share_with->m_options.recompute;
+    others.formats = share_with->m_options.formats;
+  }
   if (share_with &&
       (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != others))
     throw DimensionMismatch(
         "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
         "that share with the same ones");
-  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights);
+  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights, nullptr, 0, options.formats);
   if (adapts()) m_adapter = {config, options.lora, ledger, MemoryClass::weights};
   const DecoderLayer* dead = options.accumulate ? nullptr : behind;
   if (trains() && adapts())
@@ -183,28 +186,30 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
 // The maps with their adapters. In backward they share one array for the gradients of xa.
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<3> DecoderLayer<Exec, T>::qkv_map() const {
-  return map(m_weight.qkv, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa, Projection::q);
+  return map(m_weight.qkv, m_weight.qkv_split, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa,
+             Projection::q);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::out_map() const {
-  return map(m_weight.out, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa, Projection::o);
+  return map(m_weight.out, m_weight.out_split, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa,
+             Projection::o);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<2> DecoderLayer<Exec, T>::gate_up_map() const {
-  return map(m_weight.gate_up, m_gradient.gate_up, m_adapter.gate_up, m_adapter_gradient.gate_up, m_gate_up_xa,
-             Projection::gate);
+  return map(m_weight.gate_up, m_weight.gate_up_split, m_gradient.gate_up, m_adapter.gate_up,
+             m_adapter_gradient.gate_up, m_gate_up_xa, Projection::gate);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::down_map() const {
-  return map(m_weight.down, m_gradient.down, m_adapter.down, m_adapter_gradient.down, m_down_xa,
-             Projection::down);
+  return map(m_weight.down, m_weight.down_split, m_gradient.down, m_adapter.down, m_adapter_gradient.down,
+             m_down_xa, Projection::down);
 }
 
 template <class Exec, Scalar T>
 template <std::size_t count>
 typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
-    const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
-    const AdapterMatrices<memory_space, T, count>& adapter,
+    const Matrix& weight, const typename LayerWeights<memory_space, T>::Split& split,
+    const BlockMatrix<memory_space, C>& dweight, const AdapterMatrices<memory_space, T, count>& adapter,
     const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, Projection first) const {
   const Matrix dxa = trains()
                          ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
@@ -215,8 +220,8 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
     dropout = {m_options.lora.dropout, *m_draw, m_layer, first,
                Matrix(reinterpret_cast<T*>(m_dropped.data()), Kokkos::LayoutStride(rows, in, in, 1))};
   }
-  return {uses_adapters(),           weight, dweight, adapter, gradient, xa, dxa, m_product_workspace,
-          m_options.batch_invariant, dropout};
+  return {uses_adapters(),           weight,  dweight, adapter, gradient, xa, dxa, m_product_workspace,
+          m_options.batch_invariant, dropout, split};
 }
 
 }  // namespace kformer

@@ -7,6 +7,7 @@
 #include "model/adapter_dropout.hpp"
 #include "model/low_rank.hpp"
 #include "model/module_tools.hpp"
+#include "model/split_map.hpp"
 
 /// \file
 /// A linear map of a layer that learns itself, or whose adapters do.
@@ -45,14 +46,17 @@ struct LayerMap {
   Workspace workspace;
   bool batch_invariant;
   MapDropout<Exec, T> dropout;
+  const std::vector<ProjectionWeight<Memory, T>>&
+      split;  ///< in place of `weight`, where a matrix stays quantised
 
   /// y = x Wᵀ [+ bias].
   void forward(const Exec& exec, const ConstMatrix& x, const BlockVector<Memory, T>& bias,
                const Matrix& y) const {
-    if (!adapted || drops()) {
+    if (!split.empty())
+      matrices().forward(exec, tensor_ref(x), same_for_all(bias, y), tensor_ref(y));
+    else if (!fuses())
       affine(exec, x, weight, bias, y, workspace, {.batch_invariant = batch_invariant});
-      if (adapted) add_dropped_adapters(exec, x, y);
-    } else if (is_given(bias))
+    else if (is_given(bias))
       lora_bias_forward(
           exec,
           LoraBiasForwardOperands{
@@ -63,12 +67,15 @@ struct LayerMap {
                    LoraForwardOperands{
                        .x = x, .weight = weight, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
                    {batch_invariant});
+    if (drops()) add_dropped_adapters(exec, x, y);
   }
 
   /// y = residual + x Wᵀ.
   void residual_forward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& residual,
                         const Matrix& y) const {
-    if (adapted && !drops()) {
+    if (!split.empty())
+      matrices().forward(exec, tensor_ref(x), tensor_ref(residual), tensor_ref(y));
+    else if (fuses())
       lora_residual_forward(exec,
                             LoraResidualForwardOperands{.x = x,
                                                         .weight = weight,
@@ -78,16 +85,16 @@ struct LayerMap {
                                                         .xa = xa,
                                                         .y = y},
                             {batch_invariant});
-      return;
-    }
-    linear_residual_forward(exec, x, weight, residual, y, {.batch_invariant = batch_invariant}, workspace);
-    if (adapted) add_dropped_adapters(exec, x, y);
+    else
+      linear_residual_forward(exec, x, weight, residual, y, {.batch_invariant = batch_invariant}, workspace);
+    if (drops()) add_dropped_adapters(exec, x, y);
   }
 
   /// xa alone, with the bits of `forward`.
   void restore(const Exec& exec, const ConstMatrix& x) const {
-    if (!adapted) return;
     if (drops()) return reduce_dropped(exec, x);
+    if (!split.empty()) matrices().restore(exec, tensor_ref(x));
+    if (!split.empty() || !adapted) return;
     const std::pair none(std::size_t(0), std::size_t(0));
     auto parts = adapter.parts;
     for (auto& part : parts) part = {Kokkos::subview(part.b, none, Kokkos::ALL), 0, part.scale};
@@ -118,9 +125,12 @@ struct LayerMap {
       return;
     }
     if (drops()) return dropped_backward(exec, x, dy, dx);
-    lora_backward_input(
-        exec, LoraBackwardInputOperands{
-                  .weight = weight, .a = adapter.a, .parts = adapter.parts, .dy = dy, .dxa = dxa, .dx = dx});
+    if (split.empty())
+      lora_backward_input(
+          exec, LoraBackwardInputOperands{
+                    .weight = weight, .a = adapter.a, .parts = adapter.parts, .dy = dy, .dxa = dxa, .dx = dx});
+    else
+      matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
     linear_backward_weight(exec, x, dxa, gradient.a, {}, workspace);
     std::size_t rank = 0;
     for (const auto& part : gradient.parts) {
@@ -132,7 +142,9 @@ struct LayerMap {
     }
   }
 
-  bool drops() const { return dropout.probability > 0; }
+  bool drops() const { return adapted && dropout.probability > 0; }
+  // Whether the terms of the adapters are added inside the product.
+  bool fuses() const { return adapted && !drops(); }
 
   // Calls f(part, index of it, its columns of xa) for every adapter.
   template <class F>
@@ -170,7 +182,10 @@ struct LayerMap {
 
   // dxa_p = s/(1 − p) dy_p B_p and dx = dy W + mask_p ⊙ (dxa_p A_p); dA_p and dB_p.
   void dropped_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
-    linear_backward_input(exec, weight, dy, dx, {}, workspace);
+    if (split.empty())
+      linear_backward_input(exec, weight, dy, dx, {}, workspace);
+    else
+      matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
     for_parts([&](const auto& part, std::size_t i, const auto& ranks) {
       const auto dy_part = Kokkos::subview(dy, Kokkos::ALL, columns_of(part));
       const auto dxa_part = Kokkos::subview(dxa, Kokkos::ALL, ranks);
@@ -196,6 +211,16 @@ struct LayerMap {
                  rows(weight, static_cast<std::size_t>(part.column), part.b.extent(0)), part.b,
                  rows(adapter.a, first, part.b.extent(1)), part.scale);
     Kokkos::deep_copy(exec, part.b, T(C(0)));
+  }
+
+  SplitMap<Exec, T, count> matrices() const {
+    return {split, adapter, fuses(), tensor_ref(xa), tensor_ref(dxa), workspace, batch_invariant};
+  }
+
+  // A bias as rows of an addend.
+  static TensorRef same_for_all(const BlockVector<Memory, T>& bias, const Matrix& y) {
+    if (!is_given(bias)) return {};
+    return tensor_ref(Matrix(bias.data(), Kokkos::LayoutStride(y.extent(0), 0, y.extent(1), 1)));
   }
 };
 

@@ -4,12 +4,20 @@
 #include <string>
 
 #include "kformer/core/option_checks.hpp"
+#include "kformer/core/types/projection.hpp"
 #include "kformer/model/layer_options.hpp"
 
 /// \file
 /// The checks of a layer's options.
 
 namespace kformer::Impl {
+
+/// Whether a matrix of a layer has this name.
+inline bool is_projection_weight(std::string_view name) {
+  for (std::size_t i = 0; i < names_of<Projection>.size(); ++i)
+    if (name == projection_weight_name(static_cast<Projection>(i))) return true;
+  return false;
+}
 
 /// \throws NotSupported if an option is out of range, or two cannot be combined
 inline void check_layer_options(const LayerOptions& options) {
@@ -34,6 +42,26 @@ inline void check_layer_options(const LayerOptions& options) {
         "kformer::DecoderLayer: standard attention is not batch-invariant: its products choose the order of a "
         "sum "
         "by their extents; choose AttentionAlgorithm::flash");
+  if (!options.formats.empty() && !options.lora.any())
+    throw NotSupported(
+        "kformer::DecoderLayer: " + options.formats.begin()->first +
+        " stays quantised, but quantised weights do not learn and there are no adapters; set `lora`, "
+        "or expand the weights; LlamaDecoder generates with quantised ones");
+  for (const auto& [name, format] : options.formats) {
+    require_enumerator(layer, "formats", format);
+    if (!is_projection_weight(name))
+      throw NotSupported("kformer::DecoderLayer: formats: '" + name +
+                         "' is no matrix of a layer; use names such as self_attn.q_proj.weight");
+  }
+}
+
+/// \throws NotSupported if a weight stays quantised
+inline void require_dense_weights(const LayerOptions& options) {
+  if (options.formats.empty()) return;
+  const auto& [name, format] = *options.formats.begin();
+  throw NotSupported(
+      "kformer::DecoderLayer::merge_adapters: " + name + " stays quantised (" + to_string(format) +
+      "), so that its adapter cannot be added; keep the adapter, or load it into expanded weights");
 }
 
 }  // namespace kformer::Impl

@@ -62,9 +62,28 @@ void LlamaModel<Exec, T>::check_schedule() const {
   }
 }
 
+// Before anything is booked: a weight that a misspelt name leaves dense may be too large.
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::check_formats() const {
+  const WeightFormats known = formats_of_projections(m_options.formats, m_config.num_hidden_layers);
+  for (const auto& [name, format] : m_options.formats) {
+    if (!adapts())
+      throw NotSupported(
+          "kformer::LlamaModel: formats: " + name + " stays quantised (" + to_string(format) +
+          "), but quantised weights do not learn and there are no adapters; set `lora`, or expand the "
+          "weights; LlamaDecoder generates with quantised ones");
+    if (!known.contains(name))
+      throw NotSupported(
+          "kformer::LlamaModel: formats: '" + name +
+          "' is no projection of a layer, whose weights alone stay quantised in training; use published "
+          "names, such as model.layers.0.self_attn.q_proj.weight");
+  }
+}
+
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
   LayerOptions options = m_options;
+  check_formats();
   std::vector<Recompute> kinds(static_cast<std::size_t>(m_schedule.nested_layers), Recompute::layer);
   std::int64_t offloaded = 0;
   for (std::int64_t l = 0; l < m_schedule.nested_layers; ++l) m_offload_index.push_back(-1);
@@ -78,6 +97,8 @@ void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
   // From the last to the first, because gradients lie in the layer behind.
   for (const Recompute kind : std::views::reverse(kinds)) {
     options.recompute = kind;
+    options.formats =
+        formats_of_layer(m_options.formats, m_config.num_hidden_layers - 1 - std::ssize(m_layers));
     const bool last = m_layers.empty();
     m_layers.emplace_front(m_config, m_shape, options, ledger, last ? nullptr : &m_layers.back(),
                            last ? nullptr : &m_layers.front(), scratch);
@@ -147,6 +168,18 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
   if (!m_config.tie_word_embeddings)
     all.push_back({"lm_head.weight", tensor_ref(m_weight.head), gradient(m_gradient.head)});
+  return all;
+}
+
+template <class Exec, Scalar T>
+std::vector<WeightSlot> LlamaModel<Exec, T>::weights() const {
+  m_guard.require("LlamaModel", "weights");
+  std::vector<WeightSlot> all;
+  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}});
+  for (std::size_t l = 0; l < m_layers.size(); ++l)
+    for (const WeightSlot& slot : m_layers[l].weights())
+      if (slot.is_quantized())
+        all.push_back({"model.layers." + std::to_string(l) + "." + slot.name, {}, slot.quantized});
   return all;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <random>
 #include <string>
 
 #include "kformer/model/decoder_layer.hpp"
+#include "kformer/ops/quantized.hpp"
 #include "model/layer_reference.hpp"
 #include "support/every_kernel.hpp"
 
@@ -50,7 +52,32 @@ struct LayerInputs {
   NamedTensors<double> weights;
   HostTensor<double> x, dy;
   LoraConfig lora{};
-  NamedTensors<double> masks{};  ///< of dropout, by the name of the map
+  NamedTensors<double> masks{};                            ///< of dropout, by the name of the map
+  WeightFormats formats{};                                 ///< of weights that stay quantised
+  std::map<std::string, std::vector<std::byte>> blocks{};  ///< of those, whose values are in `weights`
+
+  /// Quantises weights, whose values become what their blocks say.
+  void quantize(const WeightFormats& which) {
+    formats = which;
+    for (const auto& [name, format] : formats) {
+      HostTensor<double>& w = weights.at(name);
+      const std::int64_t rows = w.extent(0), columns = w.extent(1);
+      // Three values, as ternary weights have them.
+      if (is_ternary(format))
+        for (double& v : w.values()) v = v > 0.07 ? 0.125 : v < -0.07 ? -0.125 : 0;
+      TestTensor<Exec, double> values({rows, columns});
+      values.fill([&](std::size_t i) { return w.values()[i]; });
+      const Kokkos::View<std::byte*, Exec::memory_space> packed("kformer::Testing::packed",
+                                                                quantized_bytes(format, rows, columns));
+      const QuantizedOutput matrix{format, packed.data(), rows, columns};
+      kformer::quantize(Exec(), values.view<2>(), matrix);
+      dequantize(Exec(), matrix, values.view<2>());
+      Exec().fence("kformer::Testing::quantize");
+      w = values.read<double>();
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, packed);
+      blocks[name].assign(host.data(), host.data() + host.size());
+    }
+  }
 
   /// Random values: norm weights around one, matrices that keep the size of what they multiply.
   static LayerInputs random(const LlamaConfig& config, LayerShape shape, unsigned seed = 20260101,
@@ -90,7 +117,8 @@ struct LayerInputs {
     };
     round(copy.x);
     round(copy.dy);
-    for (auto& [name, t] : copy.weights) round(t);
+    for (auto& [name, t] : copy.weights)
+      if (!formats.contains(name)) round(t);
     return copy;
   }
 
@@ -130,6 +158,15 @@ void write_parameter(const TensorRef& to, const HostTensor<double>& values) {
   Kokkos::deep_copy(device, host);
 }
 
+/// Writes the blocks of a weight that stays quantised.
+inline void write_blocks(const QuantizedOutput& to, const std::vector<std::byte>& blocks) {
+  BOOST_REQUIRE(blocks.size() == quantized_bytes(to.format, to.rows, to.cols));
+  using Bytes = Kokkos::View<std::byte*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  const Kokkos::View<const std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> from(
+      blocks.data(), blocks.size());
+  Kokkos::deep_copy(Bytes(to.data, blocks.size()), from);
+}
+
 /// The gradient of a parameter, stored as C.
 template <class Real, class C>
 HostTensor<Real> read_gradient(const Parameter& p) {
@@ -155,7 +192,8 @@ class LayerUnderTest {
                  .mode = mode,
                  .compute = compute,
                  .recompute = recompute,
-                 .lora = inputs.lora},
+                 .lora = inputs.lora,
+                 .formats = inputs.formats},
                 *m_ledger) {
     const std::int64_t rows = inputs.shape.rows(), hidden = inputs.config.hidden_size;
     for (auto* t : {&m_x, &m_y, &m_dy, &m_dx}) *t = TestTensor<Exec, T>({rows, hidden});
@@ -164,6 +202,8 @@ class LayerUnderTest {
     write_output_gradient(inputs.dy);
     for (const Parameter& p : m_layer.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     for (const Parameter& p : m_layer.adapters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+    for (const WeightSlot& slot : m_layer.weights())
+      if (slot.is_quantized()) write_blocks(slot.quantized, inputs.blocks.at(slot.name));
     m_layer.prepare(m_exec);
     fence();
   }

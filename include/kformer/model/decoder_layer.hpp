@@ -11,6 +11,7 @@
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/model/passed_operand.hpp"
+#include "kformer/model/weight_matrix.hpp"
 
 /// \file
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
@@ -53,6 +54,10 @@ struct PackedTokens {
 /// With `LayerOptions::lora` the linear maps have adapters: `x Wᵀ` becomes `x Wᵀ + s (x Aᵀ) Bᵀ`. Then they alone
 /// learn: the weights have no gradients, and no memory for any. In training they may lose elements of x:
 /// `x Wᵀ + s (drop(x) Aᵀ) Bᵀ`, see `set_dropout`.
+/// Then `LayerOptions::formats` says which of the seven
+/// matrices stay quantised ("self_attn.q_proj.weight", …). There is never a dense copy of one: its blocks become numbers
+/// in tiles of the products, forward and backward. Where the matrices of q, k and v, or of gate and up, are split, the
+/// gradient of their input is rounded to T behind each.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -74,8 +79,8 @@ class DecoderLayer {
   /// \param shape      the tokens it will work on
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
-  /// \param share_with a layer made with the same configuration, shape and options but for `recompute`; this one
-  ///                   uses its memory for everything but parameters and what backward needs. Such layers must
+  /// \param share_with a layer made with the same configuration, shape and options but for `recompute` and
+  ///                   `formats`; this one uses its memory for everything but parameters and what backward needs. Such layers must
   ///                   not run at the same time.
   /// \param behind     a layer whose backward has always ended when that of this one starts. Without
   ///                   `LayerOptions::accumulate`, this layer's gradients lie over what it saved, if they fit.
@@ -91,14 +96,19 @@ class DecoderLayer {
   /// layers that share need the tables only once, and `prepare` skips them then.
   void prepare(const Exec& exec);
 
-  /// The weights, and in training their gradients, by published name. Weights with adapters have no gradients.
+  /// The weights, and in training their gradients, by published name. Weights with adapters have no gradients. Those
+  /// that stay quantised are not among them.
   std::vector<Parameter> parameters() const;
+
+  /// All weights as loading sees them, by published name.
+  std::vector<WeightSlot> weights() const;
 
   /// The adapters, and in training their gradients: "self_attn.q_proj.lora_A.weight" (rank, in),
   /// "self_attn.q_proj.lora_B.weight" (out, rank), …
   std::vector<Parameter> adapters() const;
 
   /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0.
+  /// \throws NotSupported if a weight stays quantised
   void merge_adapters(const Exec& exec);
 
   /// Switches the adapters on or off. Off, the layer computes as one without adapters does, to the bit, and has no
@@ -211,7 +221,8 @@ class DecoderLayer {
   template <std::size_t count>
   using Map = Impl::LayerMap<Exec, T, count>;
   template <std::size_t count>
-  Map<count> map(const Matrix& weight, const BlockMatrix<memory_space, C>& dweight,
+  Map<count> map(const Matrix& weight, const typename LayerWeights<memory_space, T>::Split& split,
+                 const BlockMatrix<memory_space, C>& dweight,
                  const AdapterMatrices<memory_space, T, count>& adapter,
                  const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa,
                  Projection first) const;

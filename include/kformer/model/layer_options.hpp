@@ -8,6 +8,7 @@
 #include "kformer/core/types/precision.hpp"
 #include "kformer/core/types/recompute.hpp"
 #include "kformer/model/lora_config.hpp"
+#include "kformer/model/weight_formats.hpp"
 
 /// \file
 /// What layers and models are made for. Free of Kokkos.
@@ -47,6 +48,9 @@ struct LayerOptions {
       true;           ///< whether backward adds to the gradients; false: it overwrites them, and in a model
                       ///< most of them lie over what layers behind saved, until the next forward
   LoraConfig lora{};  ///< adapters; where there are any, they alone have gradients
+  WeightFormats
+      formats{};  ///< with adapters, the projections whose weights stay quantised (QLoRA: Dettmers et al.,
+                  ///< arXiv:2305.14314), by the names that `parameters()` would have
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

@@ -9,6 +9,7 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/model/parameter.hpp"
+#include "kformer/model/projection_weight.hpp"
 
 /// \file
 /// The arrays of a decoder layer's parameters, or of their gradients.
@@ -69,6 +70,8 @@ struct LayerWeights {
   using Vector = BlockVector<MemorySpace, U>;
   /// An array of two.
   using Matrix = BlockMatrix<MemorySpace, U>;
+  /// The matrices of a linear map one by one.
+  using Split = std::vector<ProjectionWeight<MemorySpace, U>>;
 
   Vector norm1;                    ///< before attention
   Vector norm2;                    ///< before the MLP
@@ -79,6 +82,10 @@ struct LayerWeights {
   Matrix out;                      ///< behind attention
   Matrix gate_up;                  ///< gate and up of the MLP
   Matrix down;                     ///< behind the MLP
+  Split qkv_split;                 ///< in place of `qkv`, where a matrix stays quantised
+  Split out_split;                 ///< in place of `out`
+  Split gate_up_split;             ///< in place of `gate_up`
+  Split down_split;                ///< in place of `down`
   std::size_t bytes = 0;           ///< from the first number of `norm1` on, where they all are
   MemoryBlock<MemorySpace> block;  ///< of their own; empty where they lie in another
 
@@ -89,9 +96,11 @@ struct LayerWeights {
   /// \param memory_class of the block
   /// \param over         a block that holds nothing else while these arrays are in use
   /// \param room         its bytes that may be used
+  /// \param formats      matrices that stay quantised
   /// \throws OutOfMemory with the ledger
   LayerWeights(const LlamaConfig& config, Ledger& ledger, MemoryClass memory_class,
-               const MemoryBlock<MemorySpace>* over = nullptr, std::size_t room = 0) {
+               const MemoryBlock<MemorySpace>* over = nullptr, std::size_t room = 0,
+               const WeightFormats& formats = {}) {
     const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
     const std::int64_t bias_size = config.attention_bias ? config.qkv_size() : 0;
     const std::int64_t head = config.qk_norm ? config.head_dim : 0;
@@ -101,10 +110,16 @@ struct LayerWeights {
     arena.add(q_norm, head);
     arena.add(k_norm, head);
     arena.add(bias, bias_size);
-    arena.add(qkv, config.qkv_size(), hidden);
-    arena.add(out, hidden, config.attention_size());
-    arena.add(gate_up, 2 * inner, hidden);
-    arena.add(down, hidden, inner);
+    const auto add = [&](Matrix& whole, Split& split, const std::vector<Impl::ParameterRows>& parts,
+                         std::int64_t columns) {
+      split = Impl::projection_weights<MemorySpace, U>(parts, columns, formats);
+      arena.add(whole, split.empty() ? parts.back().first + parts.back().count : 0, columns);
+      Impl::add_to(arena, split);
+    };
+    add(qkv, qkv_split, Impl::qkv_parameters(config, "weight"), hidden);
+    add(out, out_split, {{"self_attn.o_proj.weight", 0, hidden}}, config.attention_size());
+    add(gate_up, gate_up_split, Impl::gate_up_parameters(config), hidden);
+    add(down, down_split, {{"mlp.down_proj.weight", 0, hidden}}, inner);
     bytes = arena.bytes();
     if (over && bytes <= room)
       arena.bind(*over);
@@ -113,11 +128,17 @@ struct LayerWeights {
   }
 };
 
-/// The published parameters of a layer with their gradients, those absent where `gradients` is null.
+/// The published parameters of a layer with their gradients, those absent where `gradients` is null. Matrices that stay
+/// quantised are none.
 template <class MemorySpace, class T, class C>
 std::vector<Parameter> layer_parameters(const LlamaConfig& config, const LayerWeights<MemorySpace, T>& weights,
                                         const LayerWeights<MemorySpace, C>* gradients) {
   std::vector<Parameter> all;
+  const auto split = [&](const auto& matrices) {
+    for (const auto& w : matrices)
+      if (!w.format) all.push_back({w.name, tensor_ref(w.dense), {}});
+    return !matrices.empty();
+  };
   const auto add = [&](const std::vector<Impl::ParameterRows>& parts, auto member) {
     for (const auto& [name, first, count] : parts)
       all.push_back({name, Impl::rows_of(tensor_ref(member(weights)), first, count),
@@ -125,16 +146,20 @@ std::vector<Parameter> layer_parameters(const LlamaConfig& config, const LayerWe
   };
   const std::int64_t hidden = config.hidden_size;
   add({{"input_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm1; });
-  add(Impl::qkv_parameters(config, "weight"), [](const auto& w) { return w.qkv; });
+  if (!split(weights.qkv_split))
+    add(Impl::qkv_parameters(config, "weight"), [](const auto& w) { return w.qkv; });
   if (config.attention_bias) add(Impl::qkv_parameters(config, "bias"), [](const auto& w) { return w.bias; });
   if (config.qk_norm) {
     add({{"self_attn.q_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.q_norm; });
     add({{"self_attn.k_norm.weight", 0, config.head_dim}}, [](const auto& w) { return w.k_norm; });
   }
-  add({{"self_attn.o_proj.weight", 0, hidden}}, [](const auto& w) { return w.out; });
+  if (!split(weights.out_split))
+    add({{"self_attn.o_proj.weight", 0, hidden}}, [](const auto& w) { return w.out; });
   add({{"post_attention_layernorm.weight", 0, hidden}}, [](const auto& w) { return w.norm2; });
-  add(Impl::gate_up_parameters(config), [](const auto& w) { return w.gate_up; });
-  add({{"mlp.down_proj.weight", 0, hidden}}, [](const auto& w) { return w.down; });
+  if (!split(weights.gate_up_split))
+    add(Impl::gate_up_parameters(config), [](const auto& w) { return w.gate_up; });
+  if (!split(weights.down_split))
+    add({{"mlp.down_proj.weight", 0, hidden}}, [](const auto& w) { return w.down; });
   return all;
 }
 

@@ -36,6 +36,9 @@ class LlamaDecoder;
 ///     model.forward(exec, ids);
 ///     model.backward(exec, ids, targets, dloss, loss);
 ///
+/// With adapters (`LayerOptions::lora`) the projections that `LayerOptions::formats` names, such as
+/// "model.layers.0.self_attn.q_proj.weight", stay quantised. Embedding, head and norms are dense.
+///
 /// A `RecomputeSchedule` says what forward keeps for backward. Every schedule gives the same bits.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
@@ -87,8 +90,11 @@ class LlamaModel {
   /// The weights, and in training their gradients, by published name: "model.embed_tokens.weight",
   /// "model.layers.0.self_attn.q_proj.weight", …, "model.norm.weight", and "lm_head.weight" unless it is the
   /// embedding.
-  /// Weights of a model with adapters have no gradients.
+  /// Weights of a model with adapters have no gradients. Those that stay quantised are not among them.
   std::vector<Parameter> parameters() const;
+
+  /// All weights as loading sees them, by published name.
+  std::vector<WeightSlot> weights() const;
 
   /// The adapters of all layers (`LayerOptions::lora`), and in training their gradients:
   /// "model.layers.0.self_attn.q_proj.lora_A.weight", …
@@ -96,6 +102,7 @@ class LlamaModel {
 
   /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0: the model computes the same but for
   /// that rounding. Without effect if there are no adapters.
+  /// \throws NotSupported if a weight stays quantised
   void merge_adapters(const Exec& exec);
 
   /// Switches the adapters of all layers on or off: `AdapterUse`. Off, the model computes as one without adapters does,
@@ -250,6 +257,7 @@ class LlamaModel {
   bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   bool trains_ends() const { return trains() && !adapts(); }
   void check_schedule() const;
+  void check_formats() const;
   void add_layers(Ledger& ledger);
   void run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y);
   void reverse_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx);

@@ -41,6 +41,7 @@ double offload_seconds(std::size_t input_bytes, double forward_seconds, double b
 template <class Exec, Scalar T>
 RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, LayerOptions options,
                                const MachineRates& rates) {
+  options.formats = {};  // of weights, which every policy has
   const auto booked = [&](Recompute kind, MemoryClass memory_class) {
     options.recompute = kind;
     const auto ledger = Ledger::create(Ledger::Mode::count);

@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "kformer/model/layer_weights.hpp"
+#include "kformer/model/weight_formats.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/quantized.hpp"
 
 /// \file
-/// Weight matrices of a model that only generates: dense, or quantised.
+/// Weight matrices of a model that only generates: dense, or quantised. The weights of any model as loading sees them.
 
 namespace kformer {
 
-/// The formats of the weights that stay quantised, by published name; others are dense.
-using WeightFormats = std::map<std::string, QuantizedFormat, std::less<>>;
-
-/// A weight of a model that only generates, by the name it has in published checkpoints.
+/// A weight of a model, by the name it has in published checkpoints.
 struct WeightSlot {
   std::string name;           ///< such as "model.layers.0.self_attn.q_proj.weight"
   TensorRef dense;            ///< where its elements go, T; absent if it stays quantised

@@ -78,6 +78,7 @@ struct LoraBackwardInput {
   TensorRef weight, a;
   LoraFactors parts;
   TensorRef dy, dxa, dx;
+  TensorRef addend{};  ///< of dx, which it may be; absent in public functions
   Operands operands() const;
   void check() const;
 };

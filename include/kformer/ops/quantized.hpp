@@ -68,6 +68,16 @@ struct Quantize {
   void check() const;
 };
 
+/// The terms of an adapter, which are added to those of the matrix before a result is rounded.
+struct AdapterTerms {
+  TensorRef left;   ///< (rows, rank): xa, or dxa
+  TensorRef right;  ///< (out, rank): B, or (rank, in): A
+
+  bool present() const { return left.present(); }
+  std::int64_t rank() const { return present() ? left.extent[1] : 0; }
+};
+
+/// y = scale · (x Wᵀ + xa Bᵀ) + residual; adapter and residual may be absent.
 struct QuantizedLinearForward {
   static constexpr const char* op = "quantized";
   static constexpr const char* function = "quantized_linear_forward";
@@ -75,16 +85,20 @@ struct QuantizedLinearForward {
   QuantizedMatrix weight;
   TensorRef residual, y;
   QuantizedLinearOptions options{};
+  AdapterTerms adapter{};
   Operands operands() const;
   void check() const;
 };
 
+/// dx = scale · (dy W + dxa A) + addend; adapter and addend may be absent, and the addend may be dx itself.
 struct QuantizedLinearBackwardInput {
   static constexpr const char* op = "quantized";
   static constexpr const char* function = "quantized_linear_backward_input";
   QuantizedMatrix weight;
   TensorRef dy, dx;
   LinearOptions options{};
+  AdapterTerms adapter{};
+  TensorRef addend{};
   Operands operands() const;
   void check() const;
 };

@@ -56,8 +56,12 @@ struct List<LoraBackwardInput, Exec> : LoraList<LoraBackwardInput, Exec> {
     const auto r = reference::lora_backward_input<double, double>(
         read_tensor<double>(p.weight), read_tensor<double>(p.a), lora_tensors<double>(p.parts),
         read_tensor<double>(p.dy));
+    auto dx = r.full;
+    const auto addend = read_tensor<double>(p.addend);
+    if (addend.present())
+      for (std::size_t i = 0; i < dx.values().size(); ++i) dx.values()[i] += addend.values()[i];
     write_tensor(r.low, p.dxa);
-    write_tensor(r.full, p.dx);
+    write_tensor(dx, p.dx);
   }
 };
 

@@ -79,24 +79,26 @@ Operands LoraBackwardInput::operands() const {
                              {names_of_b[2], b_of(parts, 2)},
                              {"dy", dy},
                              {"dxa", dxa},
+                             {"addend", addend},
                              {"dx", dx}});
 }
 
 void LoraBackwardInput::check() const {
   const Operands all = operands();
   all.require_floating("weight");
-  for (const char* role : {"a", "b[0]", "b[1]", "b[2]", "dy", "dxa", "dx"})
+  for (const char* role : {"a", "b[0]", "b[1]", "b[2]", "dy", "dxa", "addend", "dx"})
     all.require_dtype(role, weight.dtype);
   const std::int64_t rows = dy.extent[0];
   all.require_extents(dy.extent[1] == weight.extent[0], "dy to have one column per row of weight")
       .require_extents(dx.has_extents({rows, weight.extent[1]}),
-                       "dx to have the rows of dy and one column per column of weight");
+                       "dx to have the rows of dy and one column per column of weight")
+      .require_extents(!addend.present() || addend.same_extents(dx), "addend to have the extents of dx");
   check_parts(all, weight, a, parts)
       .require_extents(dxa.has_extents({rows, parts.rank()}),
                        "dxa to have the rows of dy and one column per row of a")
       .require_unit_stride()
       .require_disjoint("dxa")
-      .require_disjoint("dx");
+      .require_disjoint("dx", {"addend"});
 }
 
 }  // namespace kformer::Impl

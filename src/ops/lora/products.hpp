@@ -74,6 +74,7 @@ LoraProducts<T> lora_products(const LoraBackwardInput& p) {
   }
   MatrixProduct<T, T>& full = all.full[all.full_count++];
   full = product<T>(LinearBackwardInput{p.weight, p.dy, p.dx});
+  if (p.addend.present()) add(full, Batch<T>(p.addend));
   full.more_inner = row;
   full.more_left = Batch<T>(p.dxa).along();
   full.more_right = Batch<T>(p.a).across();

@@ -35,6 +35,11 @@ void quantized_linear_backward_input_kokkos(const Exec& exec, const QuantizedLin
   static_assert(Tile::cols % 32 == 0);
   const auto dy = p.dy.as<const T, 2>();
   const auto dx = p.dx.as<T, 2>();
+  const auto optional = [](const TensorRef& t) {
+    return t.present() ? t.as<const T, 2>() : Strided<const T, 2>{};
+  };
+  const auto dxa = optional(p.adapter.left), a = optional(p.adapter.right), addend = optional(p.addend);
+  const std::int64_t rank = p.adapter.rank();
   const MatrixBlocks<format> weight(p.weight);
   const C alpha = static_cast<C>(p.options.scale);
   const std::int64_t all_rows = dx.extent[0], in = dx.extent[1], out = dy.extent[1];
@@ -58,22 +63,33 @@ void quantized_linear_backward_input_kokkos(const Exec& exec, const QuantizedLin
         const int padded_rows = padded(rows, Block::rows), padded_cols = padded(cols, Block::cols);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, padded_rows * Tile::result_stride),
                              [&](int i) { sum[i] = C(0); });
-        for (std::int64_t first = 0; first < out; first += Tile::depth) {
-          const int depth = static_cast<int>(Kokkos::min<std::int64_t>(Tile::depth, out - first));
-          team.team_barrier();
-          load_tile<Exec>(team, dy.data + row0 * dy.stride[0] + first, dy.stride[0], std::int64_t(1), rows,
-                          padded_rows, depth, dy_tile, Tile::left_stride);
-          load_weight_tile<format, Exec>(team, weight, first, col0, depth, cols, weight_tile,
-                                         Tile::right_stride);
-          team.team_barrier();
-          tile_product<Exec, true>(team, padded_rows, padded_cols, depth, dy_tile, Tile::left_stride,
-                                   weight_tile, Tile::right_stride, sum, Tile::result_stride);
+        // The terms of the matrix, then those of the adapter.
+        for (const bool adapter : {false, true}) {
+          const auto& left = adapter ? dxa : dy;
+          const std::int64_t all = adapter ? rank : out;
+          for (std::int64_t first = 0; first < all; first += Tile::depth) {
+            const int depth = static_cast<int>(Kokkos::min<std::int64_t>(Tile::depth, all - first));
+            team.team_barrier();
+            load_tile<Exec>(team, left.data + row0 * left.stride[0] + first, left.stride[0], std::int64_t(1),
+                            rows, padded_rows, depth, dy_tile, Tile::left_stride);
+            if (adapter)
+              load_tile<Exec>(team, a.data + first * a.stride[0] + col0, std::int64_t(1), a.stride[0], cols,
+                              padded_cols, depth, weight_tile, Tile::right_stride);
+            else
+              load_weight_tile<format, Exec>(team, weight, first, col0, depth, cols, weight_tile,
+                                             Tile::right_stride);
+            team.team_barrier();
+            tile_product<Exec, true>(team, padded_rows, padded_cols, depth, dy_tile, Tile::left_stride,
+                                     weight_tile, Tile::right_stride, sum, Tile::result_stride);
+          }
         }
         team.team_barrier();
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
           T* KOKKOS_RESTRICT to = dx.data + (row0 + i) * dx.stride[0] + col0;
-          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols),
-                               [&](int j) { to[j] = T(alpha * sum[i * Tile::result_stride + j]); });
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
+            const C value = alpha * sum[i * Tile::result_stride + j];
+            to[j] = T(addend.data ? static_cast<C>(addend(row0 + i, col0 + j)) + value : value);
+          });
         });
       });
 }

@@ -84,7 +84,11 @@ void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) 
   constexpr int unit = 32;
   const auto x = p.x.as<const T, 2>();
   const auto y = p.y.as<T, 2>();
-  const auto residual = p.residual.present() ? p.residual.as<const T, 2>() : Strided<const T, 2>{};
+  const auto optional = [](const TensorRef& t) {
+    return t.present() ? t.as<const T, 2>() : Strided<const T, 2>{};
+  };
+  const auto residual = optional(p.residual), xa = optional(p.adapter.left), b = optional(p.adapter.right);
+  const std::int64_t rank = p.adapter.rank();
   const MatrixBlocks<format> blocks(p.weight);
   const std::int64_t in = p.weight.cols, out = p.weight.rows;
   const std::int64_t units = ceil_div<std::int64_t>(in, unit);
@@ -126,7 +130,10 @@ void quantized_linear_kokkos(const Exec& exec, const QuantizedLinearForward& p) 
             },
             Kokkos::Sum<RowSums<A>>(sums));
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int r) {
-          const C sum = static_cast<C>(static_cast<A>(alpha) * sums.of[r]);
+          A all = sums.of[r];
+          for (std::int64_t k = 0; k < rank; ++k)
+            all += static_cast<A>(static_cast<C>(xa(row + r, k)) * static_cast<C>(b(o, k)));
+          const C sum = static_cast<C>(static_cast<A>(alpha) * all);
           y(row + r, o) = T(residual.data ? static_cast<C>(residual(row + r, o)) + sum : sum);
         });
       });

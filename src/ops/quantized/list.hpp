@@ -68,10 +68,12 @@ struct List<QuantizedLinearForward, Exec>
       dispatch_dtype(p.x.dtype, [&]<class T>(std::type_identity<T>) {
         x = reference::int8_activations<compute_t<T>, double, double>(x, activation_group(p.weight.format));
       });
-    write_tensor(
+    const auto y =
         reference::linear_forward<double, double>(x, reference::dequantize<double, double>(p.weight), {},
-                                                  read_tensor<double>(p.residual), p.options.scale),
-        p.y);
+                                                  read_tensor<double>(p.residual), p.options.scale);
+    write_tensor(reference::with_terms(y, read_tensor<double>(p.adapter.left),
+                                       read_tensor<double>(p.adapter.right), true, p.options.scale),
+                 p.y);
   }
 };
 
@@ -85,10 +87,14 @@ struct List<QuantizedLinearBackwardInput, Exec>
     });
   }
   static void reference(const QuantizedLinearBackwardInput& p) {
-    write_tensor(
-        reference::linear_backward_input<double, double>(reference::dequantize<double, double>(p.weight),
-                                                         read_tensor<double>(p.dy), p.options.scale),
-        p.dx);
+    auto dx = reference::linear_backward_input<double, double>(reference::dequantize<double, double>(p.weight),
+                                                               read_tensor<double>(p.dy), p.options.scale);
+    dx = reference::with_terms(dx, read_tensor<double>(p.adapter.left), read_tensor<double>(p.adapter.right),
+                               false, p.options.scale);
+    const auto addend = read_tensor<double>(p.addend);
+    if (addend.present())
+      for (std::size_t i = 0; i < dx.values().size(); ++i) dx.values()[i] += addend.values()[i];
+    write_tensor(dx, p.dx);
   }
 };
 

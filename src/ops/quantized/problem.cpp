@@ -56,18 +56,26 @@ void Quantize::check() const {
 
 Operands QuantizedLinearForward::operands() const {
   return Operands(residual.present() ? "quantized_linear_residual_forward" : "quantized_linear_forward",
-                  {{"x", x}, {"weight", operand(weight)}, {"residual", residual}, {"y", y}});
+                  {{"x", x},
+                   {"weight", operand(weight)},
+                   {"xa", adapter.left},
+                   {"b", adapter.right},
+                   {"residual", residual},
+                   {"y", y}});
 }
 
 void QuantizedLinearForward::check() const {
   const Operands all = operands();
   all.require_floating("x");
-  for (const char* role : {"residual", "y"}) all.require_dtype(role, x.dtype);
+  for (const char* role : {"xa", "b", "residual", "y"}) all.require_dtype(role, x.dtype);
   check_data(all, "weight", weight)
       .require_extents(weight.cols == x.extent[1], "weight to have one column per column of x")
       .require_extents(y.has_extents({x.extent[0], weight.rows}),
                        "y to have the rows of x and one column per row of weight")
       .require_extents(!residual.present() || residual.same_extents(y), "residual to have the extents of y")
+      .require_extents(!adapter.present() || (adapter.left.has_extents({x.extent[0], adapter.rank()}) &&
+                                              adapter.right.has_extents({weight.rows, adapter.rank()})),
+                       "xa to have the rows of x and b those of weight, with equal columns")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
   require_enumerator(all, "activations", options.activations);
@@ -75,23 +83,35 @@ void QuantizedLinearForward::check() const {
       options.activations == Activations::full || has_integer_codes(weight.format),
       "weights in NF4 are values of a table, which 8-bit activations cannot be multiplied with as "
       "integers; use Activations::full");
+  all.require_option(options.activations == Activations::full || !adapter.present(),
+                     "an adapter needs activations as they are; use Activations::full");
   all.with("weight", memory_of(weight)).require_disjoint("y", {"residual"});
 }
 
 Operands QuantizedLinearBackwardInput::operands() const {
-  return Operands(function, {{"weight", operand(weight)}, {"dy", dy}, {"dx", dx}});
+  return Operands(function, {{"weight", operand(weight)},
+                             {"dy", dy},
+                             {"dxa", adapter.left},
+                             {"a", adapter.right},
+                             {"addend", addend},
+                             {"dx", dx}});
 }
 
 void QuantizedLinearBackwardInput::check() const {
   const Operands all = operands();
-  all.require_floating("dy").require_dtype("dx", dy.dtype);
+  all.require_floating("dy");
+  for (const char* role : {"dxa", "a", "addend", "dx"}) all.require_dtype(role, dy.dtype);
   check_data(all, "weight", weight)
       .require_extents(weight.rows == dy.extent[1], "weight to have one row per column of dy")
       .require_extents(dx.has_extents({dy.extent[0], weight.cols}),
                        "dx to have the rows of dy and the columns of weight")
+      .require_extents(!addend.present() || addend.same_extents(dx), "addend to have the extents of dx")
+      .require_extents(!adapter.present() || (adapter.left.has_extents({dy.extent[0], adapter.rank()}) &&
+                                              adapter.right.has_extents({adapter.rank(), weight.cols})),
+                       "dxa to have the rows of dy and a the columns of weight, with one row per column of dxa")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
-  all.with("weight", memory_of(weight)).require_disjoint("dx");
+  all.with("weight", memory_of(weight)).require_disjoint("dx", {"addend"});
 }
 
 Operands QuantizedEmbeddingForward::operands() const {

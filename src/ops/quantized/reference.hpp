@@ -28,6 +28,18 @@ HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
   return y;
 }
 
+/// t += scale · left right, or with `along` left rightᵀ; both may be absent.
+template <class Real>
+HostTensor<Real> with_terms(HostTensor<Real> t, const HostTensor<Real>& left, const HostTensor<Real>& right,
+                            bool along, Real scale) {
+  if (!left.present()) return t;
+  for (std::int64_t r = 0; r < t.extent(0); ++r)
+    for (std::int64_t c = 0; c < t.extent(1); ++c)
+      for (std::int64_t k = 0; k < left.extent(1); ++k)
+        t(r, c) += scale * left(r, k) * (along ? right(c, k) : right(k, c));
+  return t;
+}
+
 /// The values of 8-bit activations: scales and codes in the arithmetic of C, their products in that of Real.
 /// `group` neighbours share a scale, 0 for whole rows.
 template <class C, class Real, class Store>

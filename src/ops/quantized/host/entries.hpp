@@ -14,6 +14,15 @@ namespace kformer::Impl::host {
 /// are packed.
 inline constexpr std::int64_t most_dot_rows = 8;
 
+/// The terms of an adapter; `right` lies along the sum in forward, and across it in backward.
+inline ProductTerms terms_of(const AdapterTerms& adapter, bool across) {
+  if (!adapter.present()) return {};
+  const std::int64_t stride = adapter.right.stride[0];
+  return {adapter.rank(),
+          {adapter.left.data, adapter.left.stride[0], 1},
+          {adapter.right.data, across ? 1 : stride, across ? stride : 1}};
+}
+
 /// What is behind the rows of a matrix.
 inline const void* tail_of(const QuantizedMatrix& weight) {
   if (has_separate_rows(weight.format) || !weight.data) return nullptr;
@@ -70,7 +79,7 @@ struct QuantizedLinearEntry {
   }
   static bool packs(const P& p) {
     return p.options.activations == Activations::full &&
-           (p.options.batch_invariant || p.x.extent[0] > most_dot_rows);
+           (p.options.batch_invariant || p.x.extent[0] > most_dot_rows || p.adapter.present());
   }
   static const QuantizedDots& dots(const P& p) {
     return p.options.activations == Activations::full ? kernels(p).dots : kernels(p).int8;
@@ -90,7 +99,8 @@ struct QuantizedLinearEntry {
             p.residual.data,
             p.residual.present() ? p.residual.stride[0] : 0,
             p.options.scale,
-            tail_of(p.weight)};
+            tail_of(p.weight),
+            terms_of(p.adapter, false)};
   }
 };
 
@@ -113,10 +123,11 @@ struct QuantizedBackwardInputEntry {
                              {p.weight.data, 1, quantized_row_bytes(p.weight.format, p.weight.cols)},
                              p.dx.data,
                              p.dx.stride[0],
-                             nullptr,
-                             0,
+                             p.addend.data,
+                             p.addend.present() ? p.addend.stride[0] : 0,
                              p.options.scale,
-                             tail_of(p.weight)};
+                             tail_of(p.weight),
+                             terms_of(p.adapter, true)};
     for_each_product_tile(
         "kformer::quantized_linear_backward_input[simd]", exec, rows, cols,
         LinearTiles(rows, cols, kernel.panel_cols, exec.concurrency()), kernel,

@@ -103,6 +103,7 @@ void across_tile(const ProductArguments& p, const ProductTile& part, void* scrat
   LinearTile<T, QuantizedAcross<kind>> tile{p, part};
   tile.lay_out(scratch);
   tile.sum_up();
+  tile.add_more();
   store_result<T>(p, part, tile.sums, tile.sums_stride);
 }
 
@@ -111,6 +112,7 @@ void panel_tile(const ProductArguments& p, const ProductTile& part, void* scratc
   LinearTile<T, QuantizedRight<kind>> tile{p, part};
   tile.lay_out(scratch);
   tile.sum_up();
+  tile.add_more();
   store_result<T>(p, part, tile.sums, tile.sums_stride);
 }
 

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/model/decoder_layer.hpp"
+
+#include <set>
+
+#include "model/booked_memory.hpp"
+#include "model/layer_run.hpp"
+#include "support/errors.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+struct Case {
+  std::string name;
+  LlamaConfig config;
+  LayerShape shape;
+  LoraConfig lora;
+  WeightFormats formats;
+};
+
+LlamaConfig small_config() {
+  return {.hidden_size = 56,
+          .intermediate_size = 75,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8};
+}
+
+/// All projections in one format.
+WeightFormats all_in(QuantizedFormat format) {
+  WeightFormats formats;
+  for (std::size_t p = 0; p < names_of<Projection>.size(); ++p)
+    formats[projection_weight_name(static_cast<Projection>(p))] = format;
+  return formats;
+}
+
+LoraConfig lora_on(std::initializer_list<Projection> targets, LoraTarget target) {
+  LoraConfig lora;
+  for (const Projection p : targets) lora[p] = target;
+  return lora;
+}
+
+std::vector<Case> cases() {
+  LlamaConfig biased = small_config(), normed = small_config();
+  biased.attention_bias = true;
+  normed.qk_norm = true;
+  LoraConfig different = LoraConfig::all(3, 5);
+  different[Projection::q] = {.rank = 7, .alpha = 2};
+  different[Projection::v] = {.rank = 1, .alpha = 30};
+  different[Projection::down] = {.rank = 0, .alpha = 4};
+  std::vector<Case> all;
+  for (const QuantizedFormat format : quantized_formats) {
+    const std::string name = to_string(format);
+    all.push_back({name + ", all", small_config(), {3, 7}, LoraConfig::all(4, 8), all_in(format)});
+    all.push_back({name + ", other ranks and biases", biased, {2, 7}, different, all_in(format)});
+  }
+  // Frozen maps without an adapter.
+  for (std::size_t p = 0; p < names_of<Projection>.size(); ++p)
+    all.push_back({"NF4, " + std::string(names_of<Projection>[p]) + " alone",
+                   small_config(),
+                   {1, 5},
+                   lora_on({static_cast<Projection>(p)}, {2, 6}),
+                   all_in(QuantizedFormat::nf4)});
+  all.push_back({"some of them, norms of heads",
+                 normed,
+                 {2, 7},
+                 LoraConfig::all(2, 4),
+                 {{"self_attn.q_proj.weight", QuantizedFormat::nf4},
+                  {"self_attn.v_proj.weight", QuantizedFormat::q8_0},
+                  {"mlp.up_proj.weight", QuantizedFormat::q4_0}}});
+  all.push_back({"the others, biases",
+                 biased,
+                 {1, 33},
+                 different,
+                 {{"self_attn.k_proj.weight", QuantizedFormat::q4_1},
+                  {"self_attn.o_proj.weight", QuantizedFormat::tq2_0},
+                  {"mlp.gate_proj.weight", QuantizedFormat::nf4},
+                  {"mlp.down_proj.weight", QuantizedFormat::q8_0}}});
+  return all;
+}
+
+LayerInputs inputs_of(const Case& c, unsigned seed) {
+  LayerInputs inputs = LayerInputs::random(c.config, c.shape, seed, c.lora);
+  inputs.quantize(c.formats);
+  return inputs;
+}
+
+/// Equal but for the order of sums in double.
+void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
+  double error = 0, size = 0;
+  BOOST_REQUIRE(found.values().size() == expected.values().size());
+  for (std::size_t i = 0; i < expected.values().size(); ++i) {
+    error = std::max(error, std::abs(found.values()[i] - expected.values()[i]));
+    size = std::max(size, std::abs(expected.values()[i]));
+  }
+  BOOST_TEST(error <= 1e-12 * size, what << ": " << error << " of " << size);
+  BOOST_TEST(size > 0);
+}
+
+double scale_of(const LoraConfig& lora, const std::string& map) {
+  for (std::size_t i = 0; i < lora.targets.size(); ++i)
+    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
+  return 0;
+}
+
+/// The dense layer whose weights are W + s B A, with W the values of the blocks.
+LayerInputs merged(const LayerInputs& inputs) {
+  LayerInputs dense{inputs.config, inputs.shape, {}, inputs.x, inputs.dy};
+  for (const auto& [name, weight] : inputs.weights) {
+    if (name.find(".lora_") != name.npos) continue;
+    auto& w = dense.weights[name] = weight;
+    const std::string map = name.substr(0, name.rfind('.'));
+    if (!name.ends_with(".weight") || !inputs.weights.contains(map + ".lora_A.weight")) continue;
+    const auto &a = inputs.weights.at(map + ".lora_A.weight"), &b = inputs.weights.at(map + ".lora_B.weight");
+    for (std::int64_t o = 0; o < w.extent(0); ++o)
+      for (std::int64_t i = 0; i < w.extent(1); ++i)
+        for (std::int64_t k = 0; k < a.extent(0); ++k)
+          w(o, i) += scale_of(inputs.lora, map) * b(o, k) * a(k, i);
+  }
+  return dense;
+}
+
+/// dA = s Bᵀ dW or dB = s dW Aᵀ.
+HostTensor<double> adapter_gradient(const LayerInputs& inputs, const std::string& name,
+                                    const HostTensor<double>& dw) {
+  const std::string map = name.substr(0, name.find(".lora_"));
+  const auto &a = inputs.weights.at(map + ".lora_A.weight"), &b = inputs.weights.at(map + ".lora_B.weight");
+  const double scale = scale_of(inputs.lora, map);
+  const bool of_a = name.ends_with("lora_A.weight");
+  HostTensor<double> d({of_a ? a.extent(0) : b.extent(0), of_a ? a.extent(1) : b.extent(1)});
+  for (std::int64_t o = 0; o < dw.extent(0); ++o)
+    for (std::int64_t i = 0; i < dw.extent(1); ++i)
+      for (std::int64_t k = 0; k < a.extent(0); ++k)
+        if (of_a)
+          d(k, i) += scale * b(o, k) * dw(o, i);
+        else
+          d(o, k) += scale * dw(o, i) * a(k, i);
+  return d;
+}
+
+constexpr Recompute policies[] = {Recompute::none, Recompute::pointwise, Recompute::layer};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(decoder_layer_quantized)
+
+BOOST_AUTO_TEST_CASE(gradients_are_those_of_the_dense_layer) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = inputs_of(c, 4);
+      LayerUnderTest<double> run(inputs, AttentionAlgorithm::flash),
+          dense(merged(inputs), AttentionAlgorithm::flash);
+      for (auto* layer : {&run, &dense}) layer->forward(), layer->backward();
+      check_equal("y", run.y().read<double>(), dense.y().read<double>());
+      check_equal("dx", run.dx().read<double>(), dense.dx().read<double>());
+      NamedTensors<double> dw;
+      for (const Parameter& p : dense.layer().parameters()) dw[p.name] = dense.gradient<double>(p);
+      for (const Parameter& p : run.layer().adapters())
+        check_equal(
+            p.name, run.gradient<double>(p),
+            adapter_gradient(inputs, p.name, dw.at(p.name.substr(0, p.name.find(".lora_")) + ".weight")));
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = inputs_of(c, 3).template rounded<T>();
+      check_layer<T>(inputs, AttentionAlgorithm::flash, inputs.template reference<naive_t<T>, T>());
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(recomputation_gives_the_same_bits, T, Scalars) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = inputs_of(c, 6);
+      std::map<Recompute, std::vector<std::vector<unsigned char>>> bits;
+      for (const Recompute policy : policies) {
+        const auto ledger = Ledger::create();
+        LayerOptions options{.recompute = policy, .lora = c.lora, .formats = c.formats};
+        // Another layer runs in between, on the memory that both share; its weights are dense.
+        DecoderLayer<Exec, T> first(c.config, c.shape, options, *ledger);
+        options.formats = {};
+        DecoderLayer<Exec, T> second(c.config, c.shape, options, *ledger, &first);
+        const std::int64_t rows = c.shape.rows(), hidden = c.config.hidden_size;
+        std::vector<TestTensor<Exec, T>> t;
+        for (int i = 0; i < 5; ++i) t.emplace_back(std::vector{rows, hidden});
+        const auto write = [](TestTensor<Exec, T>& to, const HostTensor<double>& from) {
+          to.fill([&](std::size_t i) { return static_cast<compute_t<T>>(from.values()[i]); });
+        };
+        write(t[0], inputs.x), write(t[3], inputs.dy);
+        for (auto* layer : {&first, &second}) {
+          for (const auto& all : {layer->parameters(), layer->adapters()})
+            for (const Parameter& p : all) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+          for (const WeightSlot& slot : layer->weights())
+            if (slot.is_quantized()) write_blocks(slot.quantized, inputs.blocks.at(slot.name));
+          layer->prepare(Exec());
+        }
+        const auto view = [&](int i) { return t[static_cast<std::size_t>(i)].template view<2>(); };
+        first.forward(Exec(), view(0), view(1));
+        second.forward(Exec(), view(1), view(2));
+        second.backward(Exec(), view(1), view(3), view(4));
+        first.backward(Exec(), view(0), view(4), view(3));
+        Exec().fence("kformer::Testing::quantized");
+        bits[policy] = {t[2].bits(), t[3].bits()};
+        for (auto* layer : {&first, &second})
+          for (const Parameter& p : layer->adapters()) {
+            const auto g = read_gradient<double, compute_t<T>>(p).values();
+            const auto* bytes = reinterpret_cast<const unsigned char*>(g.data());
+            bits[policy].emplace_back(bytes, bytes + g.size() * sizeof(double));
+          }
+      }
+      BOOST_TEST((bits[Recompute::none] == bits[Recompute::pointwise]));
+      BOOST_TEST((bits[Recompute::none] == bits[Recompute::layer]));
+    }
+}
+
+// Weights that stay quantised take the bytes of their blocks, and have neither a dense copy nor gradients.
+BOOST_AUTO_TEST_CASE_TEMPLATE(memory_is_that_of_the_blocks, T, Scalars) {
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
+      const LayerInputs inputs = inputs_of(c, 7);
+      LayerUnderTest<T> run(inputs, AttentionAlgorithm::flash);
+      run.forward();
+      run.backward();
+      std::size_t least = 0, arrays = 2;
+      for (const Parameter& p : run.layer().parameters()) {
+        BOOST_TEST(!p.gradient.present(), p.name);
+        BOOST_TEST(!c.formats.contains(p.name), p.name);
+        least += static_cast<std::size_t>(p.weight.size()) * sizeof(T), ++arrays;
+      }
+      for (const Parameter& p : run.layer().adapters())
+        least += static_cast<std::size_t>(p.weight.size()) * sizeof(T), ++arrays;
+      for (const WeightSlot& slot : run.layer().weights())
+        if (slot.is_quantized()) {
+          BOOST_TEST((slot.quantized.format == c.formats.at(slot.name)));
+          least += quantized_bytes(slot.quantized.format, slot.quantized.rows, slot.quantized.cols), ++arrays;
+        }
+      const auto half = static_cast<std::size_t>(c.shape.seq_len * c.config.head_dim / 2);
+      least += 2 * half * sizeof(compute_t<T>);  // rotary tables
+      const std::size_t booked = run.ledger().peak(MemoryClass::weights);
+      BOOST_TEST(booked >= least);
+      BOOST_TEST(booked <= least + 64 * (arrays + 4));
+      std::set<std::string> names;
+      for (const WeightSlot& slot : run.layer().weights()) names.insert(slot.name);
+      for (const auto& [name, extents] : parameter_extents(c.config)) BOOST_TEST(names.erase(name) == 1u, name);
+      BOOST_TEST(names.empty());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_that_of_the_forecast) {
+  for (const Case& c : cases())
+    check_booked_memory([&](const std::shared_ptr<Ledger>& ledger) {
+      for (const Recompute policy : policies)
+        DecoderLayer<Exec, float>(c.config, c.shape,
+                                  {.recompute = policy, .lora = c.lora, .formats = c.formats}, *ledger);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  const auto make = [&](const LayerOptions& options) {
+    return DecoderLayer<Exec, float>(small_config(), {1, 4}, options, *ledger);
+  };
+  const LoraConfig lora = LoraConfig::all(2, 4);
+  check_error<NotSupported>(
+      [&] { make({.formats = {{"mlp.up_proj.weight", QuantizedFormat::nf4}}}); },
+      "kformer::DecoderLayer: mlp.up_proj.weight stays quantised, but quantised weights do not learn and there "
+      "are "
+      "no adapters; set `lora`, or expand the weights; LlamaDecoder generates with quantised ones");
+  check_error<NotSupported>(
+      [&] { make({.lora = lora, .formats = {{"self_attn.up_proj.weight", QuantizedFormat::nf4}}}); },
+      "kformer::DecoderLayer: formats: 'self_attn.up_proj.weight' is no matrix of a layer; use names such as "
+      "self_attn.q_proj.weight");
+  auto layer = make({.lora = lora, .formats = {{"mlp.up_proj.weight", QuantizedFormat::nf4}}});
+  check_error<NotSupported>([&] { layer.merge_adapters(Exec()); },
+                            "kformer::DecoderLayer::merge_adapters: mlp.up_proj.weight stays quantised (NF4), "
+                            "so that its adapter cannot "
+                            "be added; keep the adapter, or load it into expanded weights");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing

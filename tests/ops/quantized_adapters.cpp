@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "ops/quantized/reference.hpp"
+#include "ops/quantized_cases.hpp"
+#include "support/errors.hpp"
+#include "support/references.hpp"
+
+namespace kformer::Testing {
+namespace ref = kformer::Impl::reference;
+
+// The terms of an adapter in products with quantised weights: layers with frozen weights use them.
+BOOST_AUTO_TEST_SUITE(quantized_adapters)
+
+struct Shape {
+  std::int64_t rows, in, out, rank;
+};
+// Few rows and many, several tiles and steps along both sums, and nothing at all.
+const std::vector<Shape> shapes{{1, 64, 49, 1},      {8, 100, 7, 5},   {33, 257, 70, 16},
+                                {70, 300, 130, 300}, {9, 32, 260, 20}, {3, 70, 9, 0},
+                                {0, 32, 3, 2},       {4, 0, 3, 2},     {4, 32, 0, 2}};
+
+/// scale · (left matrix + more_left more_right) + addend, rounded to Store; a product across or along the matrices.
+template <class Real, class Store>
+HostTensor<Real> expected_sum(const HostTensor<Real>& left, const HostTensor<Real>& matrix,
+                              const HostTensor<Real>& more_left, const HostTensor<Real>& more_right, bool along,
+                              const HostTensor<Real>& addend, double scale) {
+  HostTensor<Real> y({left.extent(0), matrix.extent(along ? 0 : 1)});
+  const auto add = [&](std::int64_t r, std::int64_t c, const auto& a, const auto& b, Real& sum) {
+    for (std::int64_t k = 0; k < a.extent(1); ++k) sum += a(r, k) * (along ? b(c, k) : b(k, c));
+  };
+  for (std::int64_t r = 0; r < y.extent(0); ++r)
+    for (std::int64_t c = 0; c < y.extent(1); ++c) {
+      Real sum = 0;
+      add(r, c, left, matrix, sum);
+      add(r, c, more_left, more_right, sum);
+      y(r, c) = stored<Store>(Real(scale) * sum);
+      if (addend.present()) y(r, c) = stored<Store>(addend(r, c) + y(r, c));
+    }
+  return y;
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_adds_the_terms, T, Scalars) {
+  using Real = naive_t<T>;
+  unsigned seed = 20261201;
+  for (const QuantizedFormat format : quantized_formats)
+    for (const Shape s : shapes)
+      for (const bool residual : {false, true}) {
+        std::mt19937 generator(seed++);
+        const auto tensor = [&](std::int64_t r, std::int64_t c) {
+          return TestTensor<Exec, T>({r, c}, residual ? Rows::packed : Rows::strided).random(generator);
+        };
+        const auto x = tensor(s.rows, s.in), xa = tensor(s.rows, s.rank), b = tensor(s.out, s.rank),
+                   added = tensor(s.rows, s.out);
+        const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
+        TestTensor<Exec, T> y({s.rows, s.out});
+        const double scale = residual ? 1 : -0.75;
+        const Impl::QuantizedLinearForward problem{x.ref(),
+                                                   weight.matrix(),
+                                                   residual ? added.ref() : TensorRef{},
+                                                   y.ref(),
+                                                   {Activations::full, scale},
+                                                   {xa.ref(), b.ref()}};
+        problem.check();
+        const auto naive = expected_sum<Real, T>(
+            x.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), xa.template read<Real>(),
+            b.template read<Real>(), true, Impl::read_tensor<Real>(problem.residual), scale);
+        BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
+        test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+      }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_adds_the_terms_and_what_was_there, T, Scalars) {
+  using Real = naive_t<T>;
+  unsigned seed = 20261202;
+  for (const QuantizedFormat format : quantized_formats)
+    for (const Shape s : shapes)
+      for (const bool more : {false, true}) {
+        std::mt19937 generator(seed++);
+        const auto tensor = [&](std::int64_t r, std::int64_t c) {
+          return TestTensor<Exec, T>({r, c}, more ? Rows::packed : Rows::strided).random(generator);
+        };
+        const auto dy = tensor(s.rows, s.out), dxa = tensor(s.rows, s.rank), a = tensor(s.rank, s.in);
+        const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
+        TestTensor<Exec, T> dx({s.rows, s.in});
+        if (more) dx.random(generator);
+        const double scale = more ? 1 : -0.75;
+        const Impl::QuantizedLinearBackwardInput problem{
+            weight.matrix(), dy.ref(), dx.ref(), {scale}, {dxa.ref(), a.ref()}, more ? dx.ref() : TensorRef{}};
+        problem.check();
+        const auto naive = expected_sum<Real, T>(
+            dy.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), dxa.template read<Real>(),
+            a.template read<Real>(), false, Impl::read_tensor<Real>(problem.addend), scale);
+        BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
+        test_every_kernel(problem, {&dx}, [&](const std::string&) { check_close("dx", dx, naive); });
+      }
+}
+
+BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
+  const TestTensor<Exec, float> x({3, 64}), y({3, 7}), xa({3, 2}), b({7, 2}), a({2, 64}), wide({7, 3});
+  const TestTensor<Exec, bf16> other({7, 2});
+  const QuantizedWeights weight(QuantizedFormat::q8_0, 7, 64);
+  const auto forward = [&](const TensorRef& right, Activations activations) {
+    Impl::QuantizedLinearForward{x.ref(), weight.matrix(), {}, y.ref(), {activations}, {xa.ref(), right}}
+        .check();
+  };
+  check_error<DimensionMismatch>(
+      [&] { forward(wide.ref(), Activations::full); },
+      "kformer::quantized_linear_forward: extents do not match: x[3,64] weight[7,64] "
+      "xa[3,2] b[7,3] y[3,7]; expected xa to have the rows of x and b those of weight, "
+      "with equal columns");
+  check_error<DimensionMismatch>(
+      [&] { forward(other.ref(), Activations::full); },
+      "kformer::quantized_linear_forward: b is stored as bf16, expected f32: x[3,64] "
+      "weight[7,64] xa[3,2] b[7,2] y[3,7]");
+  check_error<NotSupported>([&] { forward(b.ref(), Activations::int8); },
+                            "kformer::quantized_linear_forward: an adapter needs activations as they are; use "
+                            "Activations::full");
+  const auto backward = [&](const TensorRef& right, const TensorRef& addend) {
+    Impl::QuantizedLinearBackwardInput{weight.matrix(), y.ref(), x.ref(), {}, {xa.ref(), right}, addend}
+        .check();
+  };
+  backward(a.ref(), x.ref());
+  check_error<DimensionMismatch>(
+      [&] { backward(b.ref(), {}); },
+      "kformer::quantized_linear_backward_input: extents do not match: weight[7,64] "
+      "dy[3,7] dxa[3,2] a[7,2] dx[3,64]; expected dxa to have the rows of dy and a the "
+      "columns of weight, with one row per column of dxa");
+  check_error<DimensionMismatch>([&] { backward(a.ref(), y.ref()); },
+                                 "kformer::quantized_linear_backward_input: extents do not match: weight[7,64] "
+                                 "dy[3,7] dxa[3,2] a[2,64] addend[3,7] dx[3,64]; expected addend to have the "
+                                 "extents of dx");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+}  // namespace kformer::Testing
