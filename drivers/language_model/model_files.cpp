@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "kformer/load/load_weights.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -33,6 +37,33 @@ AdapterCheckpoint open_adapter(const std::filesystem::path& folder, const LlamaC
   AdapterCheckpoint adapter = AdapterCheckpoint::open(folder);
   adapter.check_against(model);
   return adapter;
+}
+
+FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& model, WeightStorage storage,
+                             bool keep, DType dtype) {
+  FrozenWeights weights;
+  const WeightFormats stored =
+      checkpoint ? formats_of_projections(quantized_weights(*checkpoint), model.num_hidden_layers)
+                 : WeightFormats();
+  const auto wanted = format_of(storage);
+  if (!wanted && keep) weights.formats = stored;
+  for (std::int64_t l = 0; wanted && l < model.num_hidden_layers; ++l)
+    for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
+      const auto p = static_cast<Projection>(i);
+      const std::string name = fmt::format("model.layers.{}.{}", l, projection_weight_name(p));
+      if (const auto found = stored.find(name); found != stored.end() && found->second != *wanted)
+        throw NotSupported(
+            fmt::format("kformer-train: precision.weights = \"{}\", but {} is quantised to {} already; set "
+                        "\"same\", or name a "
+                        "checkpoint with dense weights",
+                        name_of(storage), name, to_string(found->second)));
+      weights.formats[name] = *wanted;
+      if (const auto [rows, columns] = projection_extents(model, p); !checkpoint)
+        weights.staging_bytes =
+            std::max(weights.staging_bytes, static_cast<std::size_t>(rows * columns) * size_of(dtype));
+    }
+  if (checkpoint) weights.staging_bytes = staging_bytes(*checkpoint, weights.formats);
+  return weights;
 }
 
 std::unique_ptr<const Tokenizer> open_tokenizer(const TokenizerTable& table, const Checkpoint& checkpoint) {

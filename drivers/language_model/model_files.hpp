@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "decks/generate_deck.hpp"
+#include "decks/train/weight_storage.hpp"
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
+#include "kformer/model/weight_formats.hpp"
 #include "kformer/text/tokenizer.hpp"
 
 namespace kformer::drivers {
@@ -18,6 +20,22 @@ Checkpoint open_checkpoint(const WeightsTable& weights);
 /// An adapter, checked against the model that it is for.
 /// \throws FileError if a file cannot be read or does not match the model
 AdapterCheckpoint open_adapter(const std::filesystem::path& folder, const LlamaConfig& model);
+
+/// The weights of a training whose adapters leave them as they are.
+struct FrozenWeights {
+  WeightFormats formats;          ///< of projections that stay quantised
+  std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
+};
+
+/// Those of a checkpoint, or of random weights.
+/// \param checkpoint null for random weights
+/// \param model      the model
+/// \param storage    the format that a deck asks for
+/// \param keep       whether weights stay as the checkpoint has them; otherwise they are dense
+/// \param dtype      of random weights
+/// \throws NotSupported if the checkpoint has projections in another format
+FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& model, WeightStorage storage,
+                             bool keep, DType dtype);
 
 /// The tokenizer of a deck: the one it names, or the one beside the checkpoint.
 /// \throws FileError if a file cannot be read, or there is none

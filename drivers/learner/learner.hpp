@@ -28,7 +28,7 @@ struct LearnerTask {
   TrainerOptions trainer;                        ///< micro-batch, optimizer, schedule, recomputation
   std::optional<CheckpointOptions> checkpoints;  ///< where they go, if there are any
   bool logits = false;                           ///< whether `Learner::logits_after` is wanted
-  std::size_t staging_bytes = 0;                 ///< of the largest weight that is expanded when it is loaded
+  std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
 };
 
 /// A model that learns.

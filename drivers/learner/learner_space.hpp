@@ -39,27 +39,21 @@ class LearnerOn final : public Learner {
   }
 
   void load(const Checkpoint& checkpoint) override {
-    std::vector<WeightSlot> slots;
-    for (const Parameter& p : m_trainer.model().parameters()) slots.push_back({p.name, p.weight, {}});
-    load_weights(m_exec, checkpoint, slots, m_staging, *m_ledger);
+    load_weights(m_exec, checkpoint, m_trainer.model().weights(), m_staging, *m_ledger);
     m_staging = {};
   }
 
   void initialise(const InitTable& init) override {
-    const auto layers = static_cast<double>(m_task.config.num_hidden_layers);
-    for (const Parameter& p : m_trainer.model().parameters()) {
-      T* data = static_cast<T*>(p.weight.data);
-      if (p.weight.rank == 1) {
-        const bool bias = p.name.ends_with(".bias");
-        measure::fill_random(m_exec, data, p.weight.size(), 0, 0, bias ? 0 : 1);
-        continue;
+    for (const WeightSlot& slot : m_trainer.model().weights())
+      if (slot.is_quantized()) {
+        const auto dense = kformer::Impl::matrix_in<T>(m_staging, 0, slot.quantized.rows, slot.quantized.cols);
+        initialise(init, slot.name, tensor_ref(dense));
+        quantize(m_exec, dense, slot.quantized);
+      } else {
+        initialise(init, slot.name, slot.dense);
       }
-      const bool residual = p.name.ends_with("o_proj.weight") || p.name.ends_with("down_proj.weight");
-      const bool scaled = init.scheme == InitScheme::scaled && residual;
-      measure::fill_normal(m_exec, data, p.weight.size(),
-                           measure::mix(static_cast<std::uint64_t>(init.seed)) + stream_of(p.name),
-                           scaled ? init.std / std::sqrt(2 * layers) : init.std);
-    }
+    m_exec.fence("kformer-train::initialise");
+    m_staging = {};
   }
 
   void load(const AdapterCheckpoint& adapter) override {
@@ -138,6 +132,21 @@ class LearnerOn final : public Learner {
 
  private:
   using memory_space = typename Exec::memory_space;
+
+  void initialise(const InitTable& init, const std::string& name, const TensorRef& weight) {
+    T* data = static_cast<T*>(weight.data);
+    if (weight.rank == 1) {
+      const bool bias = name.ends_with(".bias");
+      measure::fill_random(m_exec, data, weight.size(), 0, 0, bias ? 0 : 1);
+      return;
+    }
+    const auto layers = static_cast<double>(m_task.config.num_hidden_layers);
+    const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+    const bool scaled = init.scheme == InitScheme::scaled && residual;
+    measure::fill_normal(m_exec, data, weight.size(),
+                         measure::mix(static_cast<std::uint64_t>(init.seed)) + stream_of(name),
+                         scaled ? init.std / std::sqrt(2 * layers) : init.std);
+  }
 
   LearnerTask m_task;
   std::shared_ptr<Ledger> m_ledger;

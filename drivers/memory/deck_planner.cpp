@@ -14,12 +14,6 @@ namespace kformer::drivers {
 
 namespace {
 
-std::optional<QuantizedFormat> format_of(WeightStorage storage) {
-  static_assert(names_of<WeightStorage>.size() == 1 + std::size(quantized_formats));
-  if (storage == WeightStorage::same) return {};
-  return quantized_formats[static_cast<std::size_t>(storage) - 1];
-}
-
 /// Counts with the code that runs.
 class DeckPlanner final : public MemoryPlanner {
  public:
@@ -67,7 +61,11 @@ class DeckPlanner final : public MemoryPlanner {
     task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
-    if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, {});
+    FrozenWeights frozen =
+        frozen_weights(m_checkpoint ? &*m_checkpoint : nullptr, m_config, point.weights,
+                       m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
+    task.trainer.layer.formats = std::move(frozen.formats);
+    task.staging_bytes = frozen.staging_bytes;
     const MemoryDecision decision = forecast_memory(point.execution_space, task, point.recompute, limit);
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);

@@ -88,9 +88,32 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   return options;
 }
 
+// How many matrices have which format: "14 NF4".
+std::string format_text(const WeightFormats& formats) {
+  std::map<QuantizedFormat, int> counts;
+  for (const auto& [name, format] : formats) ++counts[format];
+  std::string text;
+  for (const auto& [format, count] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, to_string(format));
+  return text;
+}
+
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
   return lora_config(*deck.adapter, plan.adapter ? &plan.adapter->lora() : nullptr);
+}
+
+// Nothing stays quantised without adapters: it would not learn.
+FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  const bool keep = deck.adapter && deck.weights && deck.weights->keep_quantized;
+  FrozenWeights frozen = frozen_weights(plan.checkpoint ? &*plan.checkpoint : nullptr, plan.task.config,
+                                        deck.precision.weights, keep, deck.precision.storage);
+  if (!frozen.formats.empty() && !deck.output.model.empty())
+    throw NotSupported(fmt::format(
+        "kformer-train: output.model merges the adapter into the weights, but these stay quantised ({}); set "
+        "output.adapter, which kformer-generate adds to expanded weights, or weights.keep_quantized = false",
+        format_text(frozen.formats)));
+  return frozen;
 }
 
 // Ranks and scales by map: "q_proj 16 x 2".
@@ -145,7 +168,9 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.trainer.layer.lora = adapters_of(deck, plan);
   if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
   plan.task.logits = deck.samples.has_value();
-  if (plan.checkpoint) plan.task.staging_bytes = staging_bytes(*plan.checkpoint, {});
+  FrozenWeights frozen = frozen_weights_of(deck, plan);
+  plan.task.trainer.layer.formats = std::move(frozen.formats);
+  plan.task.staging_bytes = frozen.staging_bytes;
   if (deck.checkpoint)
     plan.task.checkpoints = CheckpointOptions{.folder = std::filesystem::absolute(deck.checkpoint->folder),
                                               .keep = deck.checkpoint->keep,
@@ -154,6 +179,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
 }
 
 std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  const WeightFormats& formats = plan.task.trainer.layer.formats;
   std::map<std::string, std::string> identity{
       {"precision.storage", std::string(name_of(deck.precision.storage))},
       {"optimizer.states", std::string(name_of(deck.optimizer.states))},
@@ -163,7 +189,8 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
       {"data", plan.data.train->fingerprint()},
       {"data.shuffle", deck.data.shuffle ? "true" : "false"},
       {"run.seed", std::to_string(deck.run.seed)},
-      {"adapter", adapter_text(plan.task.trainer.layer.lora)}};
+      {"adapter", adapter_text(plan.task.trainer.layer.lora)},
+      {"quantised weights", formats.empty() ? "nothing" : format_text(formats)}};
   // The others do not change numbers.
   const auto config = nlohmann::json::parse(model_config_json(plan.model));
   for (const auto& [key, value] : config.items())
@@ -219,6 +246,11 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                                               ? plan.checkpoint->folder().string()
                                               : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
                                                             deck.init->std, deck.init->seed));
+  if (const WeightFormats& formats = plan.task.trainer.layer.formats; !formats.empty())
+    text +=
+        fmt::format("quantised   {} of {} projections stay so: {}\n", formats.size(),
+                    plan.task.config.num_hidden_layers * static_cast<std::int64_t>(names_of<Projection>.size()),
+                    format_text(formats));
   if (const LoraConfig& lora = plan.task.trainer.layer.lora; lora.any())
     text += fmt::format("adapter     {} parameters, rank x scale: {}{}\n",
                         adapter_parameter_count(plan.task.config, lora), adapter_text(lora),

@@ -22,7 +22,8 @@ WeightFormats quantized_weights(const Checkpoint& checkpoint) {
 std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept) {
   std::size_t most = 0;
   for (const std::string& name : checkpoint.names())
-    if (const auto& tensor = checkpoint.at(name); quantized_format_of(tensor.type) && !kept.contains(name))
+    if (const auto& tensor = checkpoint.at(name);
+        quantized_format_of(tensor.type).has_value() != kept.contains(name))
       most = std::max(most, tensor.bytes.size());
   return most;
 }

@@ -37,6 +37,35 @@ inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor
                     slot.name, tensor.shape, wanted));
 }
 
+/// Fills a quantised slot with blocks of its format, or with numbers that become such blocks.
+template <class Exec>
+void load_quantized(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot,
+                    const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger) {
+  using Space = typename Exec::memory_space;
+  const QuantizedOutput& to = slot.quantized;
+  const auto format = quantized_format_of(tensor.type);
+  if (format && *format != to.format)
+    throw FileError(
+        fmt::format("kformer::load_weights: {} is quantised to {} in the checkpoint, and to {} in the "
+                    "model; keep its format, or make it of dense weights",
+                    slot.name, to_string(*format), to_string(to.format)));
+  if (format) {
+    transfer<Space, Kokkos::HostSpace>(exec, ledger, to.data, tensor.bytes.data(), tensor.bytes.size());
+    return;
+  }
+  const auto numbers = dtype_of_numbers(tensor.type);
+  if (!numbers || *numbers == DType::i32 || *numbers == DType::u8)
+    throw FileError(fmt::format("kformer::load_weights: {} is stored as {}, which cannot be quantised",
+                                slot.name, to_string(tensor.type)));
+  // In the type of the file, so that the blocks are those of kformer-quantize.
+  dispatch_dtype(*numbers, [&]<class T>(std::type_identity<T>) {
+    const auto dense = matrix_in<T>(staging, 0, to.rows, to.cols);
+    load_dense(exec, tensor, tensor_ref(dense), staging, ledger);
+    quantize(exec, dense, to);
+  });
+  exec.fence("kformer::load_weights");  // the next one takes the same memory
+}
+
 }  // namespace Impl
 
 template <class Exec>
@@ -72,7 +101,6 @@ template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
                   const std::function<bool()>& stop) {
-  using Space = typename Exec::memory_space;
   for (const WeightSlot& slot : slots) {
     if (stop && stop()) break;
     const CheckpointTensor& tensor = checkpoint.at(slot.name);
@@ -80,8 +108,7 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
     Impl::require_allocated("load_weights", slot.name,
                             slot.is_quantized() ? slot.quantized.data : slot.dense.data, tensor.bytes.size());
     if (slot.is_quantized())
-      transfer<Space, Kokkos::HostSpace>(exec, ledger, slot.quantized.data, tensor.bytes.data(),
-                                         tensor.bytes.size());
+      Impl::load_quantized(exec, tensor, slot, staging, ledger);
     else
       load_dense(exec, tensor, slot.dense, staging, ledger);
   }

@@ -153,6 +153,13 @@ BOOST_AUTO_TEST_CASE(excluded_cases_of_quantised_training_are_legal) {
   BOOST_TEST(all.size() == 3u);
 }
 
+BOOST_AUTO_TEST_CASE(quantised_weights_are_trained_with_adapters) {
+  const std::string quantised = "[sweep]\npurpose = \"train\"\nweights = [\"same\", \"nf4\"]\n";
+  BOOST_TEST(cases(header + model + quantised + "[adapter]\n").size() == 2u);
+  BOOST_TEST(contains(faults(header + model + quantised),
+                      "'sweep.weights' = \"nf4\" cannot be trained; add [adapter]"));
+}
+
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   const auto deck =
       load(header + model +

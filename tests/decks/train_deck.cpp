@@ -218,6 +218,19 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(contains(faults(good, {"data.pack=stream"}), "unknown key 'pack' in [data]"));
 }
 
+// What they say in words: tests/drivers/kformer_train_quantized.py.
+BOOST_AUTO_TEST_CASE(quantised_weights_need_an_adapter) {
+  const std::string adapter = "[adapter]\n", nf4 = "[precision]\nweights = \"nf4\"\n",
+                    base = header + model + rest;
+  const std::string unsaved = base.substr(0, base.find("[output]"));
+  BOOST_TEST(contains(faults(base + nf4), "'precision.weights' = \"nf4\" cannot be trained"));
+  BOOST_TEST(contains(faults(base + adapter + nf4),
+                      "'output.model' merges the adapter into weights that stay quantised"));
+  const auto deck = load(unsaved + adapter + nf4);
+  BOOST_TEST((deck.precision.weights == WeightStorage::nf4));
+  BOOST_TEST((load(deck.record.resolved).precision == deck.precision));
+}
+
 BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
   const std::string text =
       faults(good, {"batch.seq_len=0", "optimizer.lr=-1", "memory.budget=x", "sampels.prompts=a"});

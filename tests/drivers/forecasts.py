@@ -87,13 +87,14 @@ class Case:
             maps = ["q", "k", "v", "o", "gate", "up", "down"]
             self.adapter = {"adapter": {"targets": random.choice((["all"], random.sample(maps, random.randint(1, 7)))),
                                         "rank": random.randint(1, 20), "dropout": random.choice((0.0, 0.1))}}
+        self.weights = random.choice(("same", "q8_0", "q4_0", "q4_1", "nf4")) if self.adapter else "same"
 
     def memory(self):
         return {} if self.budget is None else {"budget": str(self.budget)}
 
     def plan(self, policies):
         axes = toml({"sweep": {"execution_space": "default", "purpose": "train", "dtype": self.storage,
-                               "batch": self.micro_batch, "context": self.seq_len}})
+                               "weights": self.weights, "batch": self.micro_batch, "context": self.seq_len}})
         return toml({"": {"schema": 1, "kind": "memory_plan"}, "run": self.run, "output": {"overwrite": True}, **self.model,
                      "optimizer": self.optimizer, "training": self.training, "memory": self.memory(), **self.adapter}) \
             + axes + f"recompute = {list(policies)}\n"
@@ -104,7 +105,8 @@ class Case:
                   "tokenizer": {"format": "byte"},
                   "data": {"packing": self.training["packing"], "cache": ""},
                   "batch": {"seq_len": self.seq_len, "micro_batch": self.micro_batch, "sequences": self.sequences},
-                  "precision": {"storage": self.storage, "compute": self.training["compute"]},
+                  "precision": {"storage": self.storage, "compute": self.training["compute"],
+                                "weights": self.weights},
                   "optimizer": self.optimizer, "schedule": {"steps": self.steps},
                   "memory": {"recompute": self.policy} | self.memory(), **self.adapter}
         files = [f"{i}.txt" for i in range(len(self.documents))]

@@ -117,16 +117,23 @@ def read_packed(folder):
 CONFIG = {"model_type": "llama", "hidden_size": 48, "intermediate_size": 300, "num_attention_heads": 4,
           "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 40, "max_position_embeddings": 64,
           "tie_word_embeddings": False}
-LAYER = {"input_layernorm": (48,), "self_attn.q_proj": (48, 48), "self_attn.k_proj": (24, 48),
-         "self_attn.v_proj": (24, 48), "self_attn.o_proj": (48, 48), "post_attention_layernorm": (48,),
-         "mlp.gate_proj": (300, 48), "mlp.up_proj": (300, 48), "mlp.down_proj": (48, 300)}
 
 
-def random_model(seed=1):
+def layer_shapes(config):
+    """The extents of a layer's weights, by name."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    kv = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    return {"input_layernorm": (hidden,), "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden),
+            "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, hidden), "post_attention_layernorm": (hidden,),
+            "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
+
+
+def random_model(seed=1, config=CONFIG):
     """Weights of a model with two layers, whose rows do not fill their last block, by name."""
     rng = np.random.default_rng(seed)
-    shapes = {"model.embed_tokens": (40, 48), "lm_head": (40, 48), "model.norm": (48,)}
-    shapes |= {f"model.layers.{n}.{name}": shape for n in range(2) for name, shape in LAYER.items()}
+    table = (config["vocab_size"], config["hidden_size"])
+    shapes = {"model.embed_tokens": table, "lm_head": table, "model.norm": table[1:]}
+    shapes |= {f"model.layers.{n}.{name}": shape for n in range(2) for name, shape in layer_shapes(config).items()}
     return {f"{name}.weight": rng.normal(size=shape).astype("<f4") for name, shape in shapes.items()}
 
 
@@ -144,8 +151,12 @@ def write_model(folder, tensors, kind="F32", **config):
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-def write_gguf(path, tensors):
-    """The same model as a GGUF file of architecture llama, whose rows of q and k are paired neighbour by neighbour."""
+GGUF_TYPES = {"F32": 0, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "TQ1_0": 34, "TQ2_0": 35}
+
+
+def write_gguf(path, tensors, config=CONFIG):
+    """The same model as a GGUF file of architecture llama, whose rows of q and k are paired neighbour by neighbour. Tensors
+    are arrays, or those of a packed checkpoint."""
     def text(value):
         return len(value).to_bytes(8, "little") + value.encode()
 
@@ -153,21 +164,27 @@ def write_gguf(path, tensors):
         return value.to_bytes(4, "little")
 
     names = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm"}
-    parts = dict(zip(LAYER, ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up",
+    parts = dict(zip(layer_shapes(config), ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up",
                              "ffn_down")))
     names |= {f"model.layers.{n}.{part}": f"blk.{n}.{short}" for n in range(2) for part, short in parts.items()}
-    integers = {"embedding_length": 48, "feed_forward_length": 300, "block_count": 2, "attention.head_count": 4,
-                "attention.head_count_kv": 2, "context_length": 64}
+    integers = {"embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
+                "block_count": 2, "attention.head_count": config["num_attention_heads"],
+                "attention.head_count_kv": config["num_key_value_heads"], "context_length": 64}
+    pairs = config["hidden_size"] // config["num_attention_heads"] // 2
     metadata = [text("general.architecture") + u32(8) + text("llama"),
                 text("llama.attention.layer_norm_rms_epsilon") + u32(6) + np.float32(1e-6).tobytes()]
     metadata += [text("llama." + key) + u32(4) + u32(value) for key, value in integers.items()]
     head, data = b"", b""
-    for name, array in tensors.items():
+    for name, tensor in tensors.items():
+        shape, kind, array = tensor.shape, getattr(tensor, "kind", "F32"), tensor
+        if isinstance(tensor, Packed):
+            array = np.frombuffer(tensor.data, np.uint8 if kind in BLOCKS else "<f4")
+            array = array.reshape(shape if kind == "F32" else (shape[0], -1))
         if "q_proj" in name or "k_proj" in name:
-            array = array.reshape(-1, 2, 6, 48).swapaxes(1, 2).reshape(-1, 48)
-        head += text(names[name.removesuffix(".weight")] + ".weight") + u32(array.ndim)
-        head += b"".join(extent.to_bytes(8, "little") for extent in reversed(array.shape))
-        head += u32(0) + len(data).to_bytes(8, "little")
+            array = array.reshape(-1, 2, pairs, array.shape[1]).swapaxes(1, 2)
+        head += text(names[name.removesuffix(".weight")] + ".weight") + u32(len(shape))
+        head += b"".join(extent.to_bytes(8, "little") for extent in reversed(shape))
+        head += u32(GGUF_TYPES[kind]) + len(data).to_bytes(8, "little")
         data += array.tobytes()
         data += b"\0" * (-len(data) % 32)
     file = b"GGUF" + u32(3) + len(tensors).to_bytes(8, "little") + len(metadata).to_bytes(8, "little")

@@ -191,6 +191,50 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_bitsandbytes_is_kept_or_made_dense) {
   }
 }
 
+// A model whose projections stay quantised while adapters learn.
+BOOST_AUTO_TEST_CASE(dense_weights_are_quantised_on_the_way) {
+  const Checkpoint checkpoint = open_checked();
+  const LlamaConfig config = llama_config(checkpoint.model());
+  const std::string q = "model.layers.0.self_attn.q_proj.weight", down = "model.layers.1.mlp.down_proj.weight";
+  const WeightFormats formats{{q, QuantizedFormat::nf4}, {down, QuantizedFormat::q4_0}};
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> model(config, {1, 4}, {.lora = LoraConfig::all(2, 4), .formats = formats}, *ledger);
+  kformer::load_weights(Exec(), checkpoint, model, *ledger);
+  BOOST_TEST(staging_bytes(checkpoint, formats) == checkpoint.at(down).bytes.size());
+  const auto file = SafetensorsFile::open(tiny_llama() / "model.safetensors");
+  std::size_t quantised = 0;
+  for (const WeightSlot& slot : model.weights()) {
+    BOOST_TEST(slot.is_quantized() == formats.contains(slot.name), slot.name);
+    if (!slot.is_quantized()) continue;
+    ++quantised;
+    const std::int64_t rows = slot.quantized.rows, columns = slot.quantized.cols;
+    const std::vector<double> dense = file.read_f64(slot.name);
+    TestTensor<Exec, double> numbers({rows, columns}), found({rows, columns}), expected({rows, columns});
+    numbers.fill([&](std::size_t i) { return dense[i]; });
+    const Kokkos::View<std::byte*, Space> blocks("blocks",
+                                                 quantized_bytes(formats.at(slot.name), rows, columns));
+    const QuantizedOutput matrix{formats.at(slot.name), blocks.data(), rows, columns};
+    quantize(Exec(), numbers.view<2>(), matrix);
+    dequantize(Exec(), matrix, expected.view<2>());
+    dequantize(Exec(), slot.quantized, found.view<2>());
+    Exec().fence("kformer::Testing::load");
+    BOOST_TEST(found.read<double>().values() == expected.read<double>().values(), slot.name);
+  }
+  BOOST_TEST(quantised == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(blocks_of_another_format_are_refused) {
+  const Checkpoint checkpoint = Checkpoint::open(KFORMER_TEST_DATA "/nf4_case/llama");
+  const auto ledger = Ledger::create();
+  LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4},
+                                {.lora = LoraConfig::all(2, 4),
+                                 .formats = {{"model.layers.0.mlp.up_proj.weight", QuantizedFormat::q8_0}}},
+                                *ledger);
+  check_error<FileError>([&] { kformer::load_weights(Exec(), checkpoint, model, *ledger); },
+                         "kformer::load_weights: model.layers.0.mlp.up_proj.weight is quantised to NF4 in the "
+                         "checkpoint, and to Q8_0 in the model; keep its format, or make it of dense weights");
+}
+
 // The host reads and writes what it reaches.
 BOOST_AUTO_TEST_CASE(numbers_are_transferred_only_where_the_host_does_not_reach) {
   const ScratchDirectory folder;

@@ -248,6 +248,26 @@ BOOST_AUTO_TEST_CASE(extents_that_do_not_match_are_refused) {
   refused([&] { model.backward_embedded(Exec(), i, d, wrong_loss, x.view<2>()); }, "backward_embedded", "loss");
 }
 
+BOOST_AUTO_TEST_CASE(quantised_weights_are_projections_beside_adapters) {
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  const auto make = [&](const LoraConfig& lora, const std::string& name) {
+    LlamaModel<Exec, float>(model_cases().front().config, {1, 3},
+                            {.lora = lora, .formats = {{name, QuantizedFormat::nf4}}}, *ledger);
+  };
+  const std::string q = "model.layers.0.self_attn.q_proj.weight", head = "lm_head.weight";
+  make(LoraConfig::all(2, 4), q);
+  check_error<NotSupported>(
+      [&] { make({}, q); },
+      "kformer::LlamaModel: formats: " + q +
+          " stays quantised (NF4), but quantised weights do not learn and there are no adapters; "
+          "set `lora`, or expand the weights; LlamaDecoder generates with quantised ones");
+  check_error<NotSupported>(
+      [&] { make(LoraConfig::all(2, 4), head); },
+      "kformer::LlamaModel: formats: 'lm_head.weight' is no projection of a layer, whose weights "
+      "alone stay quantised in training; use published names, such as "
+      "model.layers.0.self_attn.q_proj.weight");
+}
+
 BOOST_AUTO_TEST_CASE(an_invalid_model_books_nothing) {
   LlamaConfig config = small_model();
   config.vocab_size = 0;

@@ -20,16 +20,18 @@ void check_source(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnost
                       "[model] and [weights] both define the model; remove one of them");
 }
 
-// Only for a valid sweep.
+// Only for a valid sweep. With adapters, quantised weights stay as they are.
 void check_training(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (deck.adapter) return;
   for (const auto& point : cases_of<MemoryCase>(deck.sweep.mode, deck.sweep.axes)) {
     if (point.purpose != PlanPurpose::train || point.weights == WeightStorage::same ||
         excluded(deck.sweep.exclude, point))
       continue;
-    diagnostics.error(place_of(loaded, {"sweep", "weights"}),
-                      fmt::format("'sweep.weights' = \"{}\" cannot be trained; leave such cases out with "
-                                  "[[sweep.exclude]]",
-                                  name_of(point.weights)));
+    diagnostics.error(
+        place_of(loaded, {"sweep", "weights"}),
+        fmt::format("'sweep.weights' = \"{}\" cannot be trained; add [adapter], or leave such cases out "
+                    "with [[sweep.exclude]]",
+                    name_of(point.weights)));
     return;
   }
 }

@@ -8,6 +8,7 @@
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
 #include "decks/sweep/sweep.hpp"
+#include "decks/train/weight_storage.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/names.hpp"
@@ -27,14 +28,6 @@ enum class PlanPurpose { generate, train };
 /// The names of the enumerators in decks and results, in order.
 template <>
 inline constexpr std::array<std::string_view, 2> names_of<PlanPurpose> = {"generate", "train"};
-
-/// How matrices of weights are stored; same: as the checkpoint has them or, without one, in `dtype`; then
-/// `quantized_formats` in order.
-enum class WeightStorage { same, q8_0, q4_0, q4_1, tq2_0, tq1_0, nf4 };
-/// The names of the enumerators in decks and results, in order.
-template <>
-inline constexpr std::array<std::string_view, 7> names_of<WeightStorage> = {"same",  "q8_0",  "q4_0", "q4_1",
-                                                                            "tq2_0", "tq1_0", "nf4"};
 
 /// The axes of a plan: `Slot<T>` is a list of values in a sweep or an exclusion, one value in a case.
 template <template <class> class Slot>

@@ -34,7 +34,9 @@ void for_each_axis(F&& f, Points&... points) {
         .choices = {"f32", "bf16", "f16", "f64"}},
     points.dtype...);
   f(Key{.name = "weights",
-        .help = "type of the matrices; `same` is that of the checkpoint or, with [model], `dtype`"},
+        .help = "type of the matrices; `same` is that of the checkpoint or, with [model], `dtype`. In "
+                "training, which "
+                "needs [adapter] then, those of the projections alone, and embedding and head are in `dtype`"},
     points.weights...);
   f(Key{.name = "kv_cache", .help = "keys and values to keep, as in decks of kind `generate`"},
     points.kv_cache...);

@@ -41,6 +41,7 @@ class TrainCheck {
   void adapter() {
     if (!m_deck.adapter && !m_deck.output.adapter.empty())
       error({"output", "adapter"}, "'output.adapter' needs [adapter]");
+    frozen_weights();
     if (!m_deck.adapter) return;
     check_adapter(*m_deck.adapter, m_loaded, m_diagnostics);
     if (!m_deck.weights) warn({"adapter"}, "[adapter] adapts the random weights of [init], which do not learn");
@@ -152,6 +153,34 @@ class TrainCheck {
 
  private:
   bool given(const Path& path) const { return has(m_loaded, path); }
+
+  void frozen_weights() {
+    const WeightStorage storage = m_deck.precision.weights;
+    const bool kept = given({"weights", "keep_quantized"}) && m_deck.weights && m_deck.weights->keep_quantized;
+    if (!m_deck.adapter && storage != WeightStorage::same)
+      error({"precision", "weights"},
+            fmt::format(
+                "'precision.weights' = \"{}\" cannot be trained: quantised weights do not learn; add [adapter]",
+                name_of(storage)));
+    if (storage == WeightStorage::tq2_0 || storage == WeightStorage::tq1_0)
+      error(
+          {"precision", "weights"},
+          fmt::format("'precision.weights' = \"{}\": dense weights do not become ternary when they are loaded; "
+                      "kformer-quantize makes a checkpoint of ternary ones, which \"same\" keeps",
+                      name_of(storage)));
+    if (!m_deck.adapter && kept)
+      error({"weights", "keep_quantized"},
+            "'weights.keep_quantized' = true cannot be trained: quantised weights do not learn; add [adapter], "
+            "or "
+            "remove the key, and they are expanded");
+    if (m_deck.adapter && storage != WeightStorage::same && !m_deck.output.model.empty())
+      error({"output", "model"},
+            fmt::format(
+                "'output.model' merges the adapter into weights that stay quantised, 'precision.weights' = "
+                "\"{}\"; set 'output.adapter', which kformer-generate adds to the dense weights",
+                name_of(storage)));
+  }
+
   // As the deck has them; 0 if the key is absent.
   std::size_t number_of_values(const Path& path) const {
     const Entry* entry = find_path(m_loaded.root, path);

@@ -6,6 +6,7 @@
 #include "decks/adapter_table.hpp"
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
+#include "decks/train/weight_storage.hpp"
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/core/types/precision.hpp"
@@ -75,9 +76,10 @@ struct BatchTable {
 
 /// The table [precision] of a training.
 struct TrainPrecisionTable : LossScaleTable {
-  DType storage = DType::f32;              ///< weights and activations
-  Precision compute = Precision::storage;  ///< operands of products that are never stored
-  bool batch_invariant = false;            ///< the bits of a sequence do not depend on the others
+  DType storage = DType::f32;                   ///< weights and activations
+  Precision compute = Precision::storage;       ///< operands of products that are never stored
+  WeightStorage weights = WeightStorage::same;  ///< projections that adapters leave as they are
+  bool batch_invariant = false;                 ///< the bits of a sequence do not depend on the others
   bool operator==(const TrainPrecisionTable&) const = default;  ///< all keys equal
 };
 

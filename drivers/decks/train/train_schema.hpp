@@ -141,6 +141,14 @@ void describe(V& v, TrainPrecisionTable& t) {
       t.storage);
   v.key(compute_key(), t.compute);
   v.key(batch_invariant_key(), t.batch_invariant);
+  v.key(
+      {.name = "weights",
+       .help =
+           "with [adapter]: format in which the projections of all layers stay in memory (QLoRA): `q8_0`, "
+           "`q4_0`, `q4_1` or `nf4`; dense weights are quantised when they are loaded. `same`: as the "
+           "checkpoint has them, unless `weights.keep_quantized` is `false`. Embedding, head and norms are in "
+           "`storage`"},
+      t.weights);
   v.key({.name = "loss_scale",
          .help = "factor on the loss before backward: none, constant, or adapted to the gradients",
          .default_text = "`dynamic` for `f16`, otherwise `none`"},
@@ -329,9 +337,11 @@ void describe(V& v, TrainDeck& d) {
           d.run);
   v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
   v.table({.name = "output", .help = "The result file and the trained model."}, d.output);
-  v.table({.name = "weights",
-           .help = "A checkpoint to start from; quantised weights are expanded. Alternative to [model]."},
-          d.weights);
+  v.table(
+      {.name = "weights",
+       .help = "A checkpoint to start from. Without [adapter], quantised weights are expanded. Alternative to "
+               "[model]."},
+      d.weights);
   v.table({.name = "model",
            .help = "The model; keys as in published config.json files. `max_position_embeddings` is "
                    "`batch.seq_len` unless it is set. Alternative to [weights]."},

@@ -21,7 +21,7 @@ namespace kformer {
 /// decoder that keeps them so.
 WeightFormats quantized_weights(const Checkpoint& checkpoint);
 
-/// Bytes of the largest weight that is quantised in the checkpoint and dense in the model.
+/// Bytes of the largest weight that is quantised in the checkpoint and dense in the model, or the other way round.
 std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept);
 
 /// Reads one tensor of a checkpoint into a dense array. Elements are converted to the array's storage type;
@@ -39,11 +39,13 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
 /// Copies the weights of a checkpoint to the slots of a model.
 /// \param exec       the instance
 /// \param checkpoint has been checked against its model: `checkpoint.check_against(checkpoint.model())`
-/// \param slots      `LlamaDecoder::weights()`, or a part of them
+/// \param slots      `weights()` of a model, or a part of them. A weight that is dense in the checkpoint and quantised in
+///                   the model is quantised on the way, by `quantize`
 /// \param staging    as many bytes as `staging_bytes` says
 /// \param ledger     counts transfers
 /// \param stop       called between tensors; if it returns true, the rest is not written
-/// \throws FileError naming the tensor that is missing, or whose extents do not match the model
+/// \throws FileError naming the tensor that is missing, whose extents do not match the model, or that is quantised in
+///         another format
 template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
@@ -63,7 +65,8 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<E
   load_weights(exec, checkpoint, decoder.weights(), staging, ledger);
 }
 
-/// Loads a model for whole sequences. All weights become T.
+/// Loads a model for whole sequences. Weights that `LayerOptions::formats` names stay or become quantised; the others
+/// become T.
 /// \param exec       the instance
 /// \param checkpoint where they are
 /// \param model      made with `llama_config(checkpoint.model())`
@@ -71,10 +74,12 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaDecoder<E
 /// \throws FileError naming the tensor that is missing, or whose extents do not match the model
 template <class Exec, Scalar T>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, LlamaModel<Exec, T>& model, Ledger& ledger) {
-  std::vector<WeightSlot> slots;
-  for (const Parameter& parameter : model.parameters()) slots.push_back({parameter.name, parameter.weight, {}});
+  const std::vector<WeightSlot> slots = model.weights();
+  WeightFormats kept;
+  for (const WeightSlot& slot : slots)
+    if (slot.is_quantized()) kept[slot.name] = slot.quantized.format;
   const auto staging =
-      ledger.allocate(exec, MemoryClass::io, "load_weights::staging", staging_bytes(checkpoint, {}));
+      ledger.allocate(exec, MemoryClass::io, "load_weights::staging", staging_bytes(checkpoint, kept));
   load_weights(exec, checkpoint, slots, staging, ledger);
 }
 
