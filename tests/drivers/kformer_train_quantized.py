@@ -176,9 +176,6 @@ class Faults(QuantizedTest):
         for keys, settings, sentence in (
                 ("", ("precision.weights='nf4'",),
                  "'precision.weights' = \"nf4\" cannot be trained: quantised weights do not learn; add [adapter]"),
-                ("", ("weights.keep_quantized=true",),
-                 "'weights.keep_quantized' = true cannot be trained: quantised weights do not learn; add [adapter], or remove "
-                 "the key, and they are expanded"),
                 ("[adapter]\n", ("precision.weights='nf4'", "output.model=merged"),
                  "'output.model' merges the adapter into weights that stay quantised, 'precision.weights' = \"nf4\"; set "
                  "'output.adapter', which kformer-generate adds to the dense weights"),

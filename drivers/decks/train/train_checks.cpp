@@ -156,7 +156,6 @@ class TrainCheck {
 
   void frozen_weights() {
     const WeightStorage storage = m_deck.precision.weights;
-    const bool kept = given({"weights", "keep_quantized"}) && m_deck.weights && m_deck.weights->keep_quantized;
     if (!m_deck.adapter && storage != WeightStorage::same)
       error({"precision", "weights"},
             fmt::format(
@@ -168,11 +167,6 @@ class TrainCheck {
           fmt::format("'precision.weights' = \"{}\": dense weights do not become ternary when they are loaded; "
                       "kformer-quantize makes a checkpoint of ternary ones, which \"same\" keeps",
                       name_of(storage)));
-    if (!m_deck.adapter && kept)
-      error({"weights", "keep_quantized"},
-            "'weights.keep_quantized' = true cannot be trained: quantised weights do not learn; add [adapter], "
-            "or "
-            "remove the key, and they are expanded");
     if (m_deck.adapter && storage != WeightStorage::same && !m_deck.output.model.empty())
       error({"output", "model"},
             fmt::format(
