@@ -66,6 +66,19 @@ void load_quantized(const Exec& exec, const CheckpointTensor& tensor, const Weig
   exec.fence("kformer::load_weights");  // the next one takes the same memory
 }
 
+/// The rows of an array one by one, which lie further apart than their lengths.
+template <class Exec>
+void load_rows(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to, Ledger& ledger) {
+  const auto rows = static_cast<std::size_t>(to.extent[0]);
+  for (std::size_t r = 0; r < rows; ++r) {
+    CheckpointTensor row = tensor;
+    const std::size_t bytes = tensor.bytes.size() / rows;
+    row.shape = {1, static_cast<std::size_t>(to.extent[1])};
+    row.bytes = tensor.bytes.subspan(r * bytes, bytes);
+    load_dense(exec, row, rows_of(to, static_cast<std::int64_t>(r), 1), {}, ledger);
+  }
+}
+
 }  // namespace Impl
 
 template <class Exec>
@@ -73,6 +86,10 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
                 const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger) {
   using Space = typename Exec::memory_space;
   Impl::require_allocated("load_dense", "the array", to.data, static_cast<std::size_t>(to.size()));
+  if (to.rank == 2 && to.stride[0] != to.extent[1] && to.extent[0] > 1) {
+    Impl::load_rows(exec, tensor, to, ledger);
+    return;
+  }
   if (quantized_format_of(tensor.type))
     Impl::require_allocated("load_dense", "the staging block", staging.data(), tensor.bytes.size());
   dispatch_dtype(to.dtype, [&]<class T>(std::type_identity<T>) {

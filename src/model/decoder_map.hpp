@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <limits>
+
+#include "kformer/model/impl/decoder_ranks.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
 #include "kformer/ops/linear.hpp"
@@ -18,7 +21,11 @@ struct DecoderMap {
 
   const WeightMatrix<Memory, T>& weight;
   const AdapterMatrices<Memory, T, count>& adapter;
-  Matrix xa;  ///< (rows, Σ ranks), overwritten
+  Matrix xa;                                         ///< (rows, Σ ranks), overwritten
+  const std::vector<RankRun>& scales;                ///< of the ranks
+  BlockVector<Memory, std::int32_t> of;              ///< (Σ ranks): the adapter of each
+  StridedVector<Memory, const std::int32_t> chosen;  ///< (rows): the adapter of each; empty: the only one
+  std::int32_t adapters;                             ///< how many there are
   QuantizedLinearOptions options;
   Workspace workspace;
 
@@ -29,25 +36,52 @@ struct DecoderMap {
   /// y = x Wᵀ [+ bias], with the terms of the adapters.
   template <class B>
   void forward(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
-    if (adapted() && weight.is_dense()) {
-      if (bias.extent(0) > 0)
-        lora_bias_forward(exec,
-                          LoraBiasForwardOperands{.x = x,
-                                                  .weight = weight.dense(),
-                                                  .bias = bias,
-                                                  .a = adapter.a,
-                                                  .parts = adapter.parts,
-                                                  .xa = xa,
-                                                  .y = y},
-                          lora_options());
-      else
-        lora_forward(
-            exec,
-            LoraForwardOperands{
-                .x = x, .weight = weight.dense(), .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
-            lora_options());
+    if (!fused()) {
+      base_forward(exec, x, bias, y);
+      add_terms(exec, x, y);
+    } else if (bias.extent(0) > 0) {
+      lora_bias_forward(exec,
+                        LoraBiasForwardOperands{.x = x,
+                                                .weight = weight.dense(),
+                                                .bias = bias,
+                                                .a = adapter.a,
+                                                .parts = adapter.parts,
+                                                .xa = xa,
+                                                .y = y},
+                        lora_options());
+    } else {
+      lora_forward(
+          exec,
+          LoraForwardOperands{
+              .x = x, .weight = weight.dense(), .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
+          lora_options());
+    }
+  }
+
+  /// y = residual + x Wᵀ, with the terms of the adapters; the residual may be y.
+  void residual_forward(const Exec& exec, const Matrix& x, const Matrix& residual, const Matrix& y) const {
+    if (fused()) {
+      lora_residual_forward(exec,
+                            LoraResidualForwardOperands{.x = x,
+                                                        .weight = weight.dense(),
+                                                        .residual = residual,
+                                                        .a = adapter.a,
+                                                        .parts = adapter.parts,
+                                                        .xa = xa,
+                                                        .y = y},
+                            lora_options());
       return;
     }
+    weight.residual_forward(exec, x, residual, y, options, workspace);
+    add_terms(exec, x, y);
+  }
+
+ private:
+  // Whether one product adds the terms in registers.
+  bool fused() const { return adapted() && weight.is_dense() && chosen.extent(0) == 0; }
+
+  template <class B>
+  void base_forward(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
     if (bias.extent(0) == 0)
       weight.forward(exec, x, y, options, workspace);
     else if (weight.is_dense())
@@ -59,20 +93,41 @@ struct DecoderMap {
                               options, workspace);
   }
 
-  /// y = residual + x Wᵀ, with the terms of the adapters; the residual may be y.
-  void residual_forward(const Exec& exec, const Matrix& x, const Matrix& residual, const Matrix& y) const {
-    if (adapted() && weight.is_dense())
-      lora_residual_forward(exec,
-                            LoraResidualForwardOperands{.x = x,
-                                                        .weight = weight.dense(),
-                                                        .residual = residual,
-                                                        .a = adapter.a,
-                                                        .parts = adapter.parts,
-                                                        .xa = xa,
-                                                        .y = y},
-                            lora_options());
-    else
-      weight.residual_forward(exec, x, residual, y, options, workspace);
+  // y += xa Bᵀ, with what each row has chosen in xa.
+  void add_terms(const Exec& exec, const Matrix& x, const Matrix& y) const {
+    if (!adapted()) return;
+    for (const auto& [first, ranks, scale] : scales) {
+      const std::pair run(first, first + ranks);
+      linear_forward(exec, x, Kokkos::subview(adapter.a, run, Kokkos::ALL),
+                     Kokkos::subview(xa, Kokkos::ALL, run),
+                     {.scale = scale, .batch_invariant = options.batch_invariant}, workspace);
+    }
+    if (chosen.extent(0) > 0) keep_chosen(exec);
+    std::size_t rank = 0;
+    for (const auto& part : adapter.parts) {
+      const std::size_t ranks = part.b.extent(1), column = static_cast<std::size_t>(part.column);
+      if (ranks == 0) continue;
+      const Matrix columns = Kokkos::subview(y, Kokkos::ALL, std::pair(column, column + part.b.extent(0)));
+      linear_residual_forward(exec, Kokkos::subview(xa, Kokkos::ALL, std::pair(rank, rank + ranks)), part.b,
+                              columns, columns, {.batch_invariant = options.batch_invariant}, workspace);
+      rank += ranks;
+    }
+  }
+
+  // A row without an adapter keeps nothing, and one whose adapter does not exist is NaN.
+  void keep_chosen(const Exec& exec) const {
+    using C = compute_t<T>;
+    const std::size_t columns = xa.extent(1);
+    Kokkos::parallel_for(
+        "kformer::LlamaDecoder::keep_chosen", Kokkos::RangePolicy<Exec>(exec, 0, xa.extent(0) * columns),
+        KOKKOS_LAMBDA(std::size_t i) {
+          const std::size_t row = i / columns, column = i % columns;
+          const std::int32_t own = chosen(row);
+          if (own < -1 || own >= adapters)
+            xa(row, column) = T(std::numeric_limits<C>::quiet_NaN());
+          else if (own != of(column))
+            xa(row, column) = T(C(0));
+        });
   }
 };
 

@@ -62,6 +62,7 @@ void Generator<Exec, T>::place(Ledger& ledger) {
   arena.add(m_rows, scored);
   arena.add(m_tokens, batch);
   arena.add(m_history_lengths, batch);
+  arena.add(m_adapters, m_decoder.options().adapters.empty() ? 0 : rows);
   arena.add(m_history, batch, width);
   arena.add(m_log_probabilities, scored);
   arena.add(m_lse, invariant() ? scored : 0);
@@ -95,7 +96,7 @@ void Generator<Exec, T>::fence(const Exec& exec, const char* label) {
 
 template <class Exec, Scalar T>
 void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
-                               const std::function<bool()>& stop) {
+                               const std::function<bool()>& stop, const std::vector<std::int32_t>& adapters) {
   const auto wrong = [](const std::string& sentence) {
     throw DimensionMismatch("kformer::Generator::start: " + sentence);
   };
@@ -114,12 +115,17 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     if (capacity > 0 && prompts[s].size() > static_cast<std::size_t>(capacity))
       wrong(tokens + "the capacity of the cache is " + std::to_string(capacity) + "; make the cache larger");
   }
+  require_adapters(adapters);
   m_sequences.clear();
   m_live.clear();
   m_computed_tokens = 0;
+  m_chosen = !adapters.empty();
+  const std::int32_t only = m_decoder.options().adapters.empty() ? -1 : 0;
   for (auto& prompt : prompts) {
+    const std::int32_t adapter = m_chosen ? adapters[m_sequences.size()] : only;
     GeneratedSequence& sequence = m_sequences.emplace_back();
     sequence.tokens = std::move(prompt);
+    sequence.adapter = adapter;
     sequence.prompt_tokens = static_cast<std::int64_t>(sequence.tokens.size());
     sequence.log_probabilities.assign(sequence.tokens.size(), std::numeric_limits<double>::quiet_NaN());
     if (m_options.max_new_tokens == 0 || is_full(sequence)) sequence.stopped = StopReason::length;
@@ -134,6 +140,25 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   for (std::size_t s = 0; s < m_sequences.size() && !goes_on; ++s) this->stop(static_cast<std::int64_t>(s));
   end_where_full();
   fence(exec, "kformer::Generator::start");
+}
+
+template <class Exec, Scalar T>
+void Generator<Exec, T>::require_adapters(const std::vector<std::int32_t>& adapters) const {
+  const auto count = std::ssize(m_decoder.options().adapters);
+  if (adapters.empty()) {
+    if (count > 1)
+      throw NotSupported("kformer::Generator::start: the decoder has " + std::to_string(count) +
+                         " adapters; give the number of one for each prompt, or -1 for none");
+    return;
+  }
+  if (std::ssize(adapters) != m_options.batch)
+    throw DimensionMismatch("kformer::Generator::start: " + std::to_string(adapters.size()) +
+                            " adapters, expected " + std::to_string(m_options.batch) + ", one for each prompt");
+  for (std::size_t s = 0; s < adapters.size(); ++s)
+    if (adapters[s] < -1 || adapters[s] >= count)
+      throw NotSupported("kformer::Generator::start: prompt " + std::to_string(s) + " has adapter " +
+                         std::to_string(adapters[s]) + ", the decoder has " + std::to_string(count) +
+                         "; they count from 0, and -1 is none");
 }
 
 // That all of a prompt fits, whose first tokens the cache has: sequences may share its pages.
@@ -178,6 +203,7 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
   const auto& tokens = m_sequences[sequence].tokens;
   std::size_t best = 0, from = 0;
   for (std::size_t r = 0; r < sequence; ++r) {
+    if (m_sequences[r].adapter != m_sequences[sequence].adapter) continue;
     const auto& other = m_sequences[r].tokens;
     const std::size_t most = std::min(tokens.size(), other.size()) - 1;
     std::size_t same = 0;
@@ -246,14 +272,20 @@ void Generator<Exec, T>::score_prompt(const Exec& exec, GeneratedSequence& seque
 template <class Exec, Scalar T>
 void Generator<Exec, T>::feed(const Exec& exec, std::span<const std::int64_t> new_tokens,
                               std::span<const std::int32_t> ids) {
-  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> positions, adapters;
   for (std::size_t s = 0; s < new_tokens.size(); ++s)
-    for (std::int64_t i = 0; i < new_tokens[s]; ++i)
+    for (std::int64_t i = 0; i < new_tokens[s]; ++i) {
       positions.push_back(static_cast<std::int32_t>(m_cache.length(static_cast<std::int64_t>(s)) + i));
+      adapters.push_back(m_sequences[s].adapter);
+    }
   m_cache.begin_step(exec, new_tokens);
   upload(exec, m_ids, {ids.begin(), ids.end()});
   upload(exec, m_positions, std::move(positions));
-  m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache);
+  // A decoder without adapters has no array of choices, which can only be -1.
+  const std::size_t chosen = m_chosen ? std::min(ids.size(), m_adapters.extent(0)) : 0;
+  if (chosen > 0) upload(exec, m_adapters, std::move(adapters));
+  m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache,
+                 first(m_adapters, chosen));
   m_cache.end_step(exec);
   m_computed_tokens += static_cast<std::int64_t>(ids.size());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kformer/core/region.hpp"
+#include "kformer/memory/transfer.hpp"
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
@@ -75,12 +76,55 @@ void LlamaDecoder<Exec, T>::require_memory(const char* function) const {
 }
 
 template <class Exec, Scalar T>
+std::vector<Parameter> LlamaDecoder<Exec, T>::adapters(std::int64_t adapter) const {
+  require_memory("adapters");
+  if (adapter < 0 || adapter >= std::ssize(m_options.adapters))
+    throw NotSupported("kformer::LlamaDecoder::adapters: there is no adapter " + std::to_string(adapter) +
+                       " among the " + std::to_string(m_options.adapters.size()) + " of the decoder");
+  const auto k = static_cast<std::size_t>(adapter);
+  std::vector<Parameter> all;
+  std::string prefix;
+  const auto add = [&](const auto& matrices, Projection first) {
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < matrices.parts.size(); ++i) {
+      const auto p = static_cast<Projection>(static_cast<std::size_t>(first) + i);
+      const std::int64_t before = m_ranks.before(p, k), rank = m_options.adapters[k][p].rank;
+      const std::string name = prefix + Impl::module_of(p);
+      if (rank > 0) {
+        all.push_back({name + ".lora_A.weight", Impl::rows_of(tensor_ref(matrices.a), row + before, rank), {}});
+        all.push_back(
+            {name + ".lora_B.weight", Impl::columns_of(tensor_ref(matrices.parts[i].b), before, rank), {}});
+      }
+      row += m_ranks.before(p, m_ranks.adapters());
+    }
+  };
+  for (std::size_t l = 0; l < m_layers.size(); ++l) {
+    prefix = "model.layers." + std::to_string(l) + ".";
+    add(m_layers[l].adapter.qkv, Projection::q);
+    add(m_layers[l].adapter.out, Projection::o);
+    add(m_layers[l].adapter.gate_up, Projection::gate);
+    add(m_layers[l].adapter.down, Projection::down);
+  }
+  return all;
+}
+
+template <class Exec, Scalar T>
 template <std::size_t count>
 typename LlamaDecoder<Exec, T>::template Map<count> LlamaDecoder<Exec, T>::map(
-    const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter, std::size_t rows) const {
-  const std::size_t rank = adapter.a.extent(0);
-  const Matrix xa(m_xa.data(), Kokkos::LayoutStride(rows, rank, rank, 1));
-  return {weight, adapter, xa, product_options(), m_workspace};
+    Fused which, const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
+    std::size_t rows) const {
+  const auto first = static_cast<std::size_t>(m_ranks.first(which)),
+             ranks = static_cast<std::size_t>(m_ranks.count(which));
+  const Matrix xa(m_xa.data(), Kokkos::LayoutStride(rows, ranks, ranks, 1));
+  return {weight,
+          adapter,
+          xa,
+          m_ranks.scales(which),
+          Kokkos::subview(m_of, std::pair(first, first + ranks)),
+          m_chosen_adapters,
+          static_cast<std::int32_t>(m_ranks.adapters()),
+          product_options(),
+          m_workspace};
 }
 
 template <class Exec, Scalar T>
@@ -104,12 +148,15 @@ template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
   require_memory("prepare");
   rope_tables(exec, m_cos, m_sin, m_config.rope);
+  if (const auto& of = m_ranks.of(); !of.empty())
+    transfer<memory_space, Kokkos::HostSpace>(exec, *m_ledger, m_of.data(), of.data(),
+                                              of.size() * sizeof(std::int32_t));
   m_prepared = true;
 }
 
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const Integers& positions,
-                                 KvCache<Exec, T>& cache) {
+                                 KvCache<Exec, T>& cache, const Integers& adapters) {
   require_memory("step");
   if (!m_prepared)
     throw NotSupported(
@@ -119,6 +166,12 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
   const std::size_t rows = ids.extent(0);
   Impl::require_view("LlamaDecoder::step", "positions", positions, {static_cast<std::int64_t>(rows)});
   if (m_options.batch_invariant) require_invariant(cache.options().kind);
+  if (adapters.extent(0) > 0)
+    Impl::require_view("LlamaDecoder::step", "adapters", adapters, {static_cast<std::int64_t>(rows)});
+  else if (rows > 0 && m_ranks.adapters() > 1)
+    throw NotSupported("kformer::LlamaDecoder::step: there are " + std::to_string(m_ranks.adapters()) +
+                       " adapters; say which of them each token has, or -1");
+  m_chosen_adapters = adapters;
   m_step_rows = -1;
   const Matrix x = Impl::first_rows(m_x, rows), normed = Impl::first_rows(m_normed, rows),
                qkv = Impl::first_rows(m_qkv, rows), attended = Impl::first_rows(m_attention, rows);
@@ -143,7 +196,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     {
       Region region("qkv");
-      map(layer.qkv, layer.adapter.qkv, rows).forward(exec, normed, layer.bias, qkv);
+      map(Fused::qkv, layer.qkv, layer.adapter.qkv, rows).forward(exec, normed, layer.bias, qkv);
     }
     {
       Region region("rope");
@@ -160,7 +213,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     {
       Region region("out_projection");
-      map(layer.out, layer.adapter.out, rows).residual_forward(exec, attended, x, x);
+      map(Fused::out, layer.out, layer.adapter.out, rows).residual_forward(exec, attended, x, x);
     }
     feed_forward(exec, layer, x, normed);
   }
@@ -213,7 +266,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
   }
   {
     Region region("gate_up");
-    const auto gate_up_map = map(layer.gate_up, layer.adapter.gate_up, x.extent(0));
+    const auto gate_up_map = map(Fused::gate_up, layer.gate_up, layer.adapter.gate_up, x.extent(0));
     if (layer.gate_up.is_dense() && !gate_up_map.adapted()) {
       linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product,
                             {.batch_invariant = m_options.batch_invariant}, m_workspace);
@@ -223,7 +276,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
     }
   }
   Region region("down");
-  map(layer.down, layer.adapter.down, x.extent(0)).residual_forward(exec, product, x, x);
+  map(Fused::down, layer.down, layer.adapter.down, x.extent(0)).residual_forward(exec, product, x, x);
 }
 
 template <class Exec, Scalar T>

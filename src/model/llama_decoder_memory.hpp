@@ -17,6 +17,7 @@ template <class Exec, Scalar T>
 LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger)
     : m_config(config), m_options(options) {
   check_options();
+  m_ranks = Impl::DecoderRanks(options.adapters);
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) place_layer(l, ledger);
   place_ends(ledger);
   place_arrays(ledger);
@@ -32,8 +33,11 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaModel<Exec, T>& model, const Deco
   if (!model.m_memory) refuse("was moved from and has no memory; use the one it was moved to");
   if (!model.m_options.causal)
     refuse("sees later tokens, which a decoder does not have; make it with LayerOptions::causal");
-  if (!options.formats.empty()) refuse("has dense weights, which the decoder borrows; give no formats");
+  if (!options.formats.empty() || !options.adapters.empty())
+    refuse("has weights and adapters, which the decoder borrows; give neither formats nor adapters");
+  if (model.adapts()) m_options.adapters = {model.m_options.lora};
   check_options();
+  m_ranks = Impl::DecoderRanks(m_options.adapters);
   borrow(model);
   place_arrays(ledger);
 }
@@ -62,6 +66,10 @@ void LlamaDecoder<Exec, T>::check_options() const {
       throw NotSupported("kformer::DecoderOptions: formats: no matrix of the model is called " + name +
                          "; use published names, such as model.layers.0.self_attn.q_proj.weight");
   }
+  for (std::size_t k = 0; k < m_options.adapters.size(); ++k)
+    if (!m_options.adapters[k].any())
+      throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
+                         " has no projection; tokens without an adapter have the number -1");
 }
 
 // The arrays of a model, which keep their places until it ends, even if it is moved.
@@ -121,6 +129,10 @@ void LlamaDecoder<Exec, T>::place_layer(std::int64_t number, Ledger& ledger) {
   layer.bias = Impl::vector_in<T>(layer.block, bias, bias_size);
   for (Weight* weight : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down}) weight->place(layer.block);
   m_weight_bytes += layout.bytes();
+  if (m_ranks.adapters() > 0) {
+    layer.adapter = {m_config, m_ranks.wide(), ledger, MemoryClass::weights};
+    m_weight_bytes += layer.adapter.block.bytes();
+  }
   m_layers.push_back(std::move(layer));
 }
 
@@ -143,22 +155,22 @@ void LlamaDecoder<Exec, T>::place_ends(Ledger& ledger) {
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   const std::int64_t half = m_config.head_dim / 2, positions = m_options.max_positions;
+  m_ledger = ledger.shared_from_this();
   Arena<memory_space> tables, arena;
   tables.add(m_cos, positions, half);
   tables.add(m_sin, positions, half);
   m_table_block = tables.allocate(ledger, MemoryClass::weights, "LlamaDecoder::rope_tables");
 
   const std::int64_t rows = m_options.max_rows, hidden = m_config.hidden_size, some = m_options.max_logit_rows;
-  std::size_t rank = 0;
-  for (const Layer& layer : m_layers)
-    rank = std::max({rank, layer.adapter.qkv.a.extent(0), layer.adapter.out.a.extent(0),
-                     layer.adapter.gate_up.a.extent(0), layer.adapter.down.a.extent(0)});
+  const std::int64_t rank = std::max({m_ranks.count(Fused::qkv), m_ranks.count(Fused::out),
+                                      m_ranks.count(Fused::gate_up), m_ranks.count(Fused::down)});
   const std::int64_t normed_heads =
       m_config.qk_norm ? m_config.num_attention_heads + m_config.num_key_value_heads : 0;
   arena.add(m_rstd, std::max(rows, some));
   arena.add(m_x, rows, hidden);
   arena.add(m_normed, rows, hidden);
-  arena.add(m_xa, rows * static_cast<std::int64_t>(rank));
+  arena.add(m_xa, rows * rank);
+  arena.add(m_of, std::ssize(m_ranks.of()));
   // Attention, MLP and head never need their arrays at the same time.
   arena.overlap(
       [&] {

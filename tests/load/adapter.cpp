@@ -12,6 +12,7 @@
 #include "io/scratch_directory.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
+#include "kformer/model/generator.hpp"
 #include "kformer/train/trainer.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
@@ -180,6 +181,45 @@ BOOST_AUTO_TEST_CASE(steps_have_dropout_and_evaluation_has_none) {
   BOOST_TEST(first != dropped.trainer.step(Exec(), sequences).loss);
   dropped.trainer.restore({});
   BOOST_TEST(first == dropped.trainer.step(Exec(), sequences).loss);
+}
+
+// Between two others, whose matrices lie beside its own.
+BOOST_AUTO_TEST_CASE(a_decoder_with_several_adapters_has_the_logits_of_peft) {
+  const auto ledger = Ledger::create();
+  const AdapterCheckpoint adapter = AdapterCheckpoint::open(adapter_case());
+  const LlamaConfig config = llama_config(base().model());
+  LlamaDecoder<Exec, double> decoder(
+      config,
+      {.max_rows = tokens,
+       .max_logit_rows = batch,
+       .max_positions = tokens,
+       .adapters = {LoraConfig::all(3, 4), adapter.lora(), LoraConfig::all(1, 1)}},
+      *ledger);
+  load_weights(Exec(), base(), decoder, *ledger);
+  for (const std::int64_t k : {0, 2})
+    for (const Parameter& p : decoder.adapters(k))
+      for (std::int64_t r = 0; r < p.weight.extent[0]; ++r) {
+        const TensorRef row = Impl::rows_of(p.weight, r, 1);
+        Kokkos::deep_copy(Kokkos::View<double*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                              static_cast<double*>(row.data), static_cast<std::size_t>(row.size())),
+                          0.5);
+      }
+  load_adapter(Exec(), adapter, std::span<const Parameter>(decoder.adapters(1)), *ledger);
+  decoder.prepare(Exec());
+  const auto cache = KvCache<Exec, double>::create(
+      config,
+      {.num_layers = config.num_hidden_layers, .batch = batch, .capacity = tokens, .max_step_tokens = tokens},
+      *ledger);
+  Generator<Exec, double> generator(decoder, *cache,
+                                    {.batch = batch, .max_new_tokens = 0, .prefill_chunk = tokens}, *ledger);
+  const Expected expected;
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const TokenSequence& s : expected.sequences(0)) prompts.push_back(s.ids);
+  generator.start(Exec(), prompts, {}, {1, 1});
+  std::vector<double> found;
+  for (const auto& logits : generator.final_logits(Exec()))
+    found.insert(found.end(), logits.begin(), logits.end());
+  check_near("logits", found, expected.logits);
 }
 
 BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {

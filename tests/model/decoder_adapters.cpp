@@ -1,274 +1,251 @@
 // SPDX-License-Identifier: MIT
-// Decoders with adapters, and those that borrow the weights of a model.
-#include <boost/test/unit_test.hpp>
-
-#include <optional>
+// Decoders with several adapters.
+#include <set>
 
 #include "kformer/model/generator.hpp"
-#include "kformer/model/llama_model.hpp"
 #include "model/booked_memory.hpp"
-#include "model/decoding.hpp"
-#include "model/model_cases.hpp"
+#include "model/decoder_adapters.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
 
-/// Other ranks and scales for each map, one without.
-LoraConfig mixed() {
-  LoraConfig lora = LoraConfig::all(3, 5);
-  lora[Projection::q] = {.rank = 6, .alpha = 2};
-  lora[Projection::k] = {.rank = 0, .alpha = 1};
-  lora[Projection::v] = {.rank = 1, .alpha = 3};
-  lora.rank_stabilized = true;
-  return lora;
-}
+/// Adapters of one model, which has none itself.
+struct SeveralAdapters {
+  std::vector<LoraConfig> configs{mixed(), LoraConfig::all(4, 8), only(Projection::o)};
+  ModelInputs base;
+  std::vector<ModelInputs> adapted;  // the base with each of them
 
-LoraConfig only(Projection p) {
-  LoraConfig lora;
-  lora[p] = {.rank = 2, .alpha = 3};
-  return lora;
-}
-
-std::vector<LoraConfig> adapters_of_all_kinds() {
-  return {
-      {}, LoraConfig::all(4, 8), mixed(), only(Projection::o), only(Projection::up), only(Projection::down)};
-}
-
-template <class T>
-void write(const LlamaModel<Exec, T>& model, const ModelInputs& inputs) {
-  for (const auto& all : {model.parameters(), model.adapters()})
-    for (const Parameter& p : all) write_parameter<T>(p.weight, inputs.weights.at(p.name));
-}
-
-/// A model, a decoder that borrows from it and a cache.
-template <class T>
-struct Borrowing {
-  std::shared_ptr<Ledger> ledger = Ledger::create();
-  std::optional<LlamaModel<Exec, T>> model;
-  std::optional<LlamaDecoder<Exec, T>> decoder;
-  std::unique_ptr<KvCache<Exec, T>> cache;
-
-  std::int64_t batch;
-
-  explicit Borrowing(const ModelInputs& inputs, LayerMode mode = LayerMode::inference,
-                     std::int64_t positions = 0, std::int64_t sequences = 0)
-      : batch(std::max(sequences, inputs.shape.batch)) {
-    const std::int64_t rows = inputs.shape.rows();
-    model.emplace(inputs.config, inputs.shape, LayerOptions{.mode = mode, .lora = inputs.lora}, *ledger);
-    decoder.emplace(*model,
-                    DecoderOptions{.max_rows = rows,
-                                   .max_logit_rows = rows,
-                                   .max_positions = std::max(positions, inputs.shape.seq_len + 1)},
-                    *ledger);
-    write(*model, inputs);
-    decoder->prepare(Exec());
-    forget();
+  template <class T>
+  static SeveralAdapters random(const LlamaConfig& config, LayerShape shape, unsigned seed) {
+    SeveralAdapters all;
+    all.base = ModelInputs::random(config, shape, seed).template rounded<T>();
+    for (const LoraConfig& lora : all.configs) {
+      ModelInputs& one = all.adapted.emplace_back(all.base);
+      one.lora = lora;
+      for (const auto& [name, t] :
+           ModelInputs::random(config, shape, ++seed, lora).template rounded<T>().weights)
+        if (name.find(".lora_") != name.npos) one.weights[name] = t;
+    }
+    return all;
   }
-  void forget() {
-    cache = KvCache<Exec, T>::create(decoder->config(),
-                                     {.num_layers = decoder->config().num_hidden_layers,
-                                      .batch = batch,
-                                      .capacity = decoder->options().max_positions,
-                                      .max_step_tokens = decoder->options().max_rows},
-                                     *ledger);
+
+  const ModelInputs& of(std::int32_t adapter) const {
+    return adapter < 0 ? base : adapted[static_cast<std::size_t>(adapter)];
+  }
+
+  /// Logits of a batch whose sequences have these adapters.
+  template <class T>
+  HostTensor<naive_t<T>> reference(const std::vector<std::int32_t>& adapters) const {
+    const std::int64_t seq = base.shape.seq_len;
+    HostTensor<naive_t<T>> all({base.shape.rows(), base.config.vocab_size});
+    for (std::size_t s = 0; s < adapters.size(); ++s) {
+      ModelInputs one = of(adapters[s]);
+      one.shape = {1, seq};
+      const auto first = static_cast<std::int64_t>(s) * seq;
+      one.ids = {base.ids.begin() + first, base.ids.begin() + first + seq};
+      one.targets = one.ids;
+      const auto logits = model_reference<naive_t<T>, T>(one).logits;
+      std::ranges::copy(logits.values(), all.values().begin() + first * base.config.vocab_size);
+    }
+    return all;
   }
 };
 
-/// The logits of a model itself.
+/// Values to an array whose rows may lie apart.
 template <class T>
-HostTensor<oracle_t<T>> model_logits(LlamaModel<Exec, T>& model, const ModelInputs& inputs) {
-  TestTensor<Exec, std::int32_t> ids({inputs.shape.rows()});
-  ids.fill([&](std::size_t i) { return inputs.ids[i]; });
-  TestTensor<Exec, T> logits({inputs.shape.rows(), inputs.config.vocab_size});
-  model.prepare(Exec());
-  model.forward(Exec(), ids.template view<1>());
-  model.logits(Exec(), logits.template view<2>());
-  Exec().fence("kformer::Testing::model_logits");
-  return logits.template read<oracle_t<T>>();
+void write_rows(const TensorRef& to, const HostTensor<double>& values) {
+  BOOST_REQUIRE(to.has_extents({values.extent(0), values.extent(1)}));
+  for (std::int64_t r = 0; r < values.extent(0); ++r) {
+    HostTensor<double> row({1, values.extent(1)});
+    for (std::int64_t i = 0; i < values.extent(1); ++i) row(0, i) = values(r, i);
+    write_parameter<T>(Impl::rows_of(to, r, 1), row);
+  }
 }
 
-std::vector<std::vector<std::int32_t>> some_prompts(const ModelInputs& inputs) {
-  const auto part = [&](int from, int to) {
-    return std::vector(inputs.ids.begin() + from, inputs.ids.begin() + to);
-  };
-  return {part(0, 7), part(3, 5), part(0, 4)};
-}
-
+/// A decoder that has some of the adapters, and a cache.
 template <class T>
-std::vector<GeneratedSequence> greedy(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, Ledger& ledger,
-                                      const std::vector<std::vector<std::int32_t>>& prompts) {
-  const auto batch = static_cast<std::int64_t>(prompts.size());
-  Generator<Exec, T> generator(
-      decoder, cache, {.batch = batch, .max_new_tokens = 8, .prefill_chunk = 4, .sampling = {.temperature = 0}},
-      ledger);
-  generator.start(Exec(), prompts);
-  while (generator.running()) generator.step(Exec());
-  return generator.sequences();
+Decoding<T> decoding_with(const SeveralAdapters& all, const std::vector<std::size_t>& which,
+                          const WeightFormats& formats = {}, std::int64_t positions = 0) {
+  DecoderOptions options{.max_rows = all.base.shape.rows(),
+                         .max_logit_rows = all.base.shape.rows(),
+                         .max_positions = std::max(positions, all.base.shape.seq_len + 1),
+                         .formats = formats};
+  for (const std::size_t k : which) options.adapters.push_back(all.configs[k]);
+  Decoding<T> run(all.base, options, {.batch = all.base.shape.batch});
+  for (std::size_t i = 0; i < which.size(); ++i)
+    for (const Parameter& p : run.decoder.adapters(static_cast<std::int64_t>(i)))
+      write_rows<T>(p.weight, all.adapted[which[i]].weights.at(p.name));
+  return run;
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(decoder_adapters)
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_borrowing_decoder_agrees_with_the_references, T, Scalars) {
-  std::mt19937 generator(3);
-  for (const ModelCase& c : model_cases())
-    for (const LoraConfig& lora : adapters_of_all_kinds()) {
-      const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 4, lora).template rounded<T>();
-      const auto expected = model_reference<naive_t<T>, T>(inputs).logits;
-      const std::string name = std::string(c.name) + ", ranks of q and o " +
-                               std::to_string(lora[Projection::q].rank) + " and " +
-                               std::to_string(lora[Projection::o].rank);
-      Borrowing<T> run(inputs);
-      check_close<T>(name, stepwise_logits<T>(inputs, *run.decoder, *run.cache, generator), expected);
-      check_close<T>(name + ", the model", model_logits<T>(*run.model, inputs), expected);
-    }
-}
-
-// A step of training changes the arrays of the model: the next step of the decoder reads them.
-BOOST_AUTO_TEST_CASE(a_step_computes_with_what_the_model_holds) {
-  std::mt19937 generator(4);
-  const ModelCase c = model_cases()[0];
-  const ModelInputs first = ModelInputs::random(c.config, c.shape, 5, mixed());
-  ModelInputs second = ModelInputs::random(c.config, c.shape, 6, mixed());
-  second.ids = first.ids;
-  Borrowing<double> run(first, LayerMode::training);
-  for (const ModelInputs* now : {&first, static_cast<const ModelInputs*>(&second)}) {
-    write(*run.model, *now);
-    run.forget();
-    check_close<double>("logits", stepwise_logits<double>(*now, *run.decoder, *run.cache, generator),
-                        model_reference<naive_t<double>, double>(*now).logits);
+BOOST_AUTO_TEST_CASE_TEMPLATE(sequences_of_a_batch_have_adapters_of_their_own, T, Scalars) {
+  std::mt19937 generator(6);
+  const std::vector<std::int32_t> adapters{1, -1, 0, 2, 0};
+  for (const ModelCase& c : model_cases()) {
+    const SeveralAdapters all = SeveralAdapters::random<T>(c.config, {5, 4}, 10);
+    auto run = decoding_with<T>(all, {0, 1, 2});
+    check_close<T>(c.name, stepwise_logits<T>(all.base, run.decoder, *run.cache, generator, adapters),
+                   all.reference<T>(adapters));
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_live_adapter_generates_what_the_merged_model_does) {
-  for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
-      const ModelInputs inputs = ModelInputs::random(c.config, {1, 17}, 7, LoraConfig::all(4, 8));
-      Borrowing<double> run(inputs, LayerMode::inference, 40, 3);
-      const auto prompts = some_prompts(inputs);
-      const auto live = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
-      run.model->merge_adapters(Exec());
-      run.forget();
-      const auto merged = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
-      ModelInputs base = inputs;
-      base.lora = {};
-      Borrowing<double> plain(base, LayerMode::inference, 40, 3);
-      const auto without = greedy(*plain.decoder, *plain.cache, *plain.ledger, prompts);
-      bool differ = false;
-      for (std::size_t s = 0; s < prompts.size(); ++s) {
-        BOOST_TEST(live[s].tokens == merged[s].tokens, boost::test_tools::per_element());
-        for (std::size_t i = prompts[s].size(); i < live[s].tokens.size(); ++i)
-          BOOST_TEST(std::abs(live[s].log_probabilities[i] - merged[s].log_probabilities[i]) < 1e-10);
-        differ = differ || live[s].tokens != without[s].tokens;
-      }
-      BOOST_TEST(differ);  // the adapter is large enough to be seen
+BOOST_AUTO_TEST_CASE_TEMPLATE(quantised_weights_have_adapters, T, Scalars) {
+  std::mt19937 generator(7);
+  const std::vector<std::int32_t> adapters{0, -1, 1};
+  for (const ModelCase& c : model_cases())
+    for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::nf4}) {
+      SeveralAdapters all = SeveralAdapters::random<T>(c.config, {3, 4}, 20);
+      const WeightFormats formats = all_in(all.base, format);
+      auto several = decoding_with<T>(all, {0, 1}, formats), one = decoding_with<T>(all, {1}, formats);
+      const ModelInputs as_stored = dequantized(all.base, formats);
+      for (ModelInputs* inputs : {&all.base, &all.adapted[0], &all.adapted[1]})
+        for (const auto& [name, t] : as_stored.weights) inputs->weights[name] = t;
+      const std::string name = std::string(c.name) + ", " + std::string(to_string(format));
+      check_close<T>(name, stepwise_logits<T>(all.base, several.decoder, *several.cache, generator, adapters),
+                     all.reference<T>(adapters));
+      check_close<T>(name + ", the only adapter",
+                     stepwise_logits<T>(all.base, one.decoder, *one.cache, generator),
+                     all.reference<T>({1, 1, 1}));
     }
 }
 
-// The only weights of the decoder's own are the rotary tables.
-BOOST_AUTO_TEST_CASE_TEMPLATE(nothing_is_stored_twice, T, Scalars) {
+// Steps are the same, so that products have as many rows and the same kernels.
+BOOST_AUTO_TEST_CASE_TEMPLATE(without_an_adapter_a_token_has_the_bits_of_the_base, T, Scalars) {
   for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
-      const auto ledger = Ledger::create();
-      const LlamaModel<Exec, T> model(c.config, c.shape, {.mode = LayerMode::inference, .lora = mixed()},
-                                      *ledger);
-      const auto weights = [&] { return ledger->current(MemoryClass::weights); };
-      const auto all = [&] { return ledger->current_total(); };
-      const std::size_t weights_before = weights(), before = all();
-      const DecoderOptions options{.max_rows = 8, .max_logit_rows = 2, .max_positions = 32};
-      const LlamaDecoder<Exec, T> decoder(model, options, *ledger);
-      const auto half = static_cast<std::size_t>(c.config.head_dim / 2);
-      BOOST_TEST(weights() - weights_before == 2 * 32 * half * sizeof(compute_t<T>));
-      const std::size_t borrowed = all() - before;
-      const auto other = Ledger::create();
-      const LlamaDecoder<Exec, T> owner(c.config, options, *other);
-      std::size_t parameters = 0, adapters = 0, embedding = 0;
-      for (const Parameter& p : model.parameters()) parameters += static_cast<std::size_t>(p.weight.size());
-      for (const Parameter& p : model.adapters()) adapters += static_cast<std::size_t>(p.weight.size());
-      if (!c.config.tie_word_embeddings)
-        embedding = static_cast<std::size_t>(c.config.vocab_size * c.config.hidden_size);
-      BOOST_TEST(borrowed < other->current_total() - parameters * sizeof(T) + 8 * 13 * sizeof(T) + 64);
-      const std::size_t read = (parameters + adapters - embedding) * sizeof(T);
-      BOOST_TEST(decoder.weight_bytes() >= read);
-      BOOST_TEST(decoder.weight_bytes() <=
-                 read + static_cast<std::size_t>(c.config.num_hidden_layers) * 21 * 64);
+      std::mt19937 generator(8), again(8);
+      const SeveralAdapters all = SeveralAdapters::random<T>(c.config, {3, 4}, 30);
+      auto with = decoding_with<T>(all, {0, 1, 2}), without = decoding_with<T>(all, {});
+      const auto chosen = stepwise_logits<T>(all.base, with.decoder, *with.cache, generator, {-1, -1, -1});
+      const auto base = stepwise_logits<T>(all.base, without.decoder, *without.cache, again);
+      BOOST_TEST(chosen.values() == base.values(), boost::test_tools::per_element());
     }
 }
 
-BOOST_AUTO_TEST_CASE(memory_is_that_of_the_forecast) {
-  for (const LoraConfig& lora : adapters_of_all_kinds())
-    for (const ModelCase& c : model_cases()) {
+// The base of a model that learns adapters: the reference policy of a training.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_borrowing_decoder_computes_the_base_alone, T, Scalars) {
+  std::mt19937 generator(9);
+  for (const ModelCase& c : model_cases()) {
+    const SeveralAdapters all = SeveralAdapters::random<T>(c.config, {3, 4}, 40);
+    Borrowing<T> run(all.adapted[0]);
+    const std::vector<std::int32_t> adapters{-1, 0, -1};
+    check_close<T>(c.name, stepwise_logits<T>(all.base, *run.decoder, *run.cache, generator, adapters),
+                   all.reference<T>(adapters));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_with_adapters_is_its_sequences_one_by_one) {
+  const SeveralAdapters all = SeveralAdapters::random<double>(small_model(), {5, 12}, 50);
+  // Equal beginnings, whose keys and values differ.
+  const auto part = [&](int from, int to) {
+    return std::vector(all.base.ids.begin() + from, all.base.ids.begin() + to);
+  };
+  const std::vector<std::vector<std::int32_t>> prompts{part(0, 9), part(0, 9), part(0, 9), part(0, 7),
+                                                       part(0, 8)};
+  const std::vector<std::int32_t> adapters{0, 1, -1, 0, 1};
+  auto together = decoding_with<double>(all, {0, 1}, {}, 40);
+  GeneratorOptions options{.batch = 5, .max_new_tokens = 8, .prefill_chunk = 4, .sampling = {.temperature = 0}};
+  Generator<Exec, double> generator(together.decoder, *together.cache, options, *together.ledger);
+  generator.start(Exec(), prompts, {}, adapters);
+  while (generator.running()) generator.step(Exec());
+  // Sequences 3 and 4 share what 0 and 1 have computed.
+  BOOST_TEST(generator.computed_tokens() == 3 * 8 + 5 * 8);
+  std::set<std::vector<std::int32_t>> different;
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    const std::int32_t k = adapters[s];
+    auto alone =
+        decoding_with<double>(all, k < 0 ? std::vector<std::size_t>{} : std::vector{std::size_t(k)}, {}, 40);
+    options.batch = 1;
+    Generator<Exec, double> one(alone.decoder, *alone.cache, options, *alone.ledger);
+    one.start(Exec(), {prompts[s]});
+    while (one.running()) one.step(Exec());
+    const GeneratedSequence &found = generator.sequences()[s], &expected = one.sequences()[0];
+    BOOST_TEST(found.tokens == expected.tokens, boost::test_tools::per_element());
+    for (std::size_t i = prompts[s].size(); i < found.tokens.size(); ++i)
+      BOOST_TEST(std::abs(found.log_probabilities[i] - expected.log_probabilities[i]) < 1e-10);
+    BOOST_TEST(found.adapter == k);
+    BOOST_TEST(expected.adapter == (k < 0 ? -1 : 0));
+    if (s < 3) different.insert({found.tokens.begin() + 9, found.tokens.end()});
+  }
+  BOOST_TEST(different.size() == 3u);  // the adapters are large enough to be seen
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_exist_is_refused) {
+  const SeveralAdapters all = SeveralAdapters::random<float>(small_model(), {3, 4}, 60);
+  auto run = decoding_with<float>(all, {0, 1});
+  for (const std::int32_t wrong : {2, -2, 2147483647}) {
+    run.cache = KvCache<Exec, float>::create(
+        all.base.config, {.num_layers = 3, .batch = 3, .capacity = 4, .max_step_tokens = 4}, *run.ledger);
+    std::mt19937 generator(10);
+    const auto logits = stepwise_logits<float>(all.base, run.decoder, *run.cache, generator, {0, wrong, -1});
+    for (std::int64_t r = 0; r < 12; ++r) BOOST_TEST(std::isnan(logits(r, 0)) == (r / 4 == 1));
+  }
+  Generator<Exec, float> generator(run.decoder, *run.cache, {.batch = 3, .prefill_chunk = 4}, *run.ledger);
+  const std::vector<std::vector<std::int32_t>> prompts{{1, 2}, {3}, {4}};
+  const std::string start = "kformer::Generator::start: ";
+  check_error<NotSupported>(
+      [&] { generator.start(Exec(), prompts, {}, {0, 2, -1}); },
+      start + "prompt 1 has adapter 2, the decoder has 2; they count from 0, and -1 is none");
+  check_error<NotSupported>(
+      [&] { generator.start(Exec(), prompts, {}, {0, 1, -2}); },
+      start + "prompt 2 has adapter -2, the decoder has 2; they count from 0, and -1 is none");
+  check_error<DimensionMismatch>([&] { generator.start(Exec(), prompts, {}, {0, 1}); },
+                                 start + "2 adapters, expected 3, one for each prompt");
+  check_error<NotSupported>(
+      [&] { generator.start(Exec(), prompts); },
+      start + "the decoder has 2 adapters; give the number of one for each prompt, or -1 for none");
+  const TestTensor<Exec, std::int32_t> one({1}), two({2});
+  check_error<NotSupported>(
+      [&] { run.decoder.step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
+      "kformer::LlamaDecoder::step: there are 2 adapters; say which of them each token has, "
+      "or -1");
+  check_error<DimensionMismatch>(
+      [&] { run.decoder.step(Exec(), one.view<1>(), one.view<1>(), *run.cache, two.view<1>()); },
+      "kformer::LlamaDecoder::step: extents do not match: adapters[2]; expected adapters[1]");
+  for (const std::int64_t k : {-1, 2})
+    check_error<NotSupported>([&] { run.decoder.adapters(k); },
+                              "kformer::LlamaDecoder::adapters: there is no adapter " + std::to_string(k) +
+                                  " among the 2 of the decoder");
+  check_error<NotSupported>(
+      [&] { LlamaDecoder<Exec, float>(small_model(), {.adapters = {mixed(), LoraConfig()}}, *run.ledger); },
+      "kformer::DecoderOptions: adapter 1 has no projection; tokens without an adapter have the number -1");
+  // A decoder without adapters takes the choice of none.
+  auto plain = decoding_with<float>(all, {});
+  Generator<Exec, float> base(plain.decoder, *plain.cache, {.batch = 3, .prefill_chunk = 4}, *plain.ledger);
+  base.start(Exec(), prompts, {}, {-1, -1, -1});
+  check_error<NotSupported>(
+      [&] { base.start(Exec(), prompts, {}, {-1, -1, 0}); },
+      start + "prompt 2 has adapter 0, the decoder has 0; they count from 0, and -1 is none");
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_are_booked, T, Scalars) {
+  const std::vector<LoraConfig> adapters{mixed(), LoraConfig::all(4, 8), only(Projection::o)};
+  for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
       const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
-        const LlamaModel<Exec, float> model(c.config, c.shape, {.mode = LayerMode::training, .lora = lora},
-                                            *ledger);
-        const LlamaDecoder<Exec, float> decoder(
-            model, {.max_rows = 8, .max_logit_rows = 2, .max_positions = 32}, *ledger);
+        LlamaDecoder<Exec, T> decoder(
+            c.config, {.max_rows = 8, .max_logit_rows = 2, .max_positions = 32, .adapters = adapters}, *ledger);
+        const auto cache = KvCache<Exec, T>::create(
+            c.config, {.num_layers = c.config.num_hidden_layers, .capacity = 32, .max_step_tokens = 8},
+            *ledger);
+        const Generator<Exec, T> generator(decoder, *cache, {.prefill_chunk = 8}, *ledger);
       };
       make(Ledger::create());  // the space's own scratch memory is set up now
       check_booked_memory(make);
+      const auto with = Ledger::create(Ledger::Mode::count), without = Ledger::create(Ledger::Mode::count);
+      const LlamaDecoder<Exec, T> adapted(c.config, {.adapters = adapters}, *with),
+          plain(c.config, {}, *without);
+      const std::size_t more = with->current(MemoryClass::weights) - without->current(MemoryClass::weights);
+      std::size_t numbers = 0;
+      for (const LoraConfig& lora : adapters)
+        numbers += static_cast<std::size_t>(adapter_parameter_count(c.config, lora));
+      BOOST_TEST(more >= numbers * sizeof(T));
+      BOOST_TEST(more <= numbers * sizeof(T) + static_cast<std::size_t>(c.config.num_hidden_layers) * 11 * 64);
+      BOOST_TEST(adapted.weight_bytes() - plain.weight_bytes() == more);
     }
-}
-
-BOOST_AUTO_TEST_CASE(a_model_may_be_moved_but_not_end) {
-  std::mt19937 generator(5), again(5);
-  const ModelCase c = model_cases()[0];
-  const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 8, mixed());
-  Borrowing<double> run(inputs);
-  const auto before = stepwise_logits<double>(inputs, *run.decoder, *run.cache, generator);
-  std::optional<LlamaModel<Exec, double>> there(std::move(*run.model));
-  run.forget();
-  const auto after = stepwise_logits<double>(inputs, *run.decoder, *run.cache, again);
-  BOOST_TEST(before.values() == after.values(), boost::test_tools::per_element());
-
-  const DecoderOptions options{.max_rows = 4};
-  check_error<NotSupported>(
-      [&] { LlamaDecoder<Exec, double>(*run.model, options, *run.ledger); },
-      "kformer::LlamaDecoder: the model was moved from and has no memory; use the one it was moved to");
-  there.reset();
-  const TestTensor<Exec, std::int32_t> one({1});
-  const std::string gone =
-      ": the model whose weights the decoder borrows does not exist any more; keep it as long as the decoder "
-      "is "
-      "used";
-  check_error<NotSupported>([&] { run.decoder->prepare(Exec()); }, "kformer::LlamaDecoder::prepare" + gone);
-  check_error<NotSupported>([&] { run.decoder->weights(); }, "kformer::LlamaDecoder::weights" + gone);
-  check_error<NotSupported>([&] { run.decoder->step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
-                            "kformer::LlamaDecoder::step" + gone);
-  check_error<NotSupported>([&] { run.decoder->logits(Exec(), one.view<1>()); },
-                            "kformer::LlamaDecoder::logits" + gone);
-}
-
-BOOST_AUTO_TEST_CASE(what_a_decoder_cannot_borrow_is_refused) {
-  const auto ledger = Ledger::create(Ledger::Mode::count);
-  const LlamaModel<Exec, float> encoder(small_model(), {1, 4}, {.causal = false}, *ledger),
-      model(small_model(), {1, 4}, {}, *ledger);
-  check_error<NotSupported>(
-      [&] { LlamaDecoder<Exec, float>(encoder, {}, *ledger); },
-      "kformer::LlamaDecoder: the model sees later tokens, which a decoder does not have; "
-      "make it with LayerOptions::causal");
-  DecoderOptions options;
-  options.formats["model.embed_tokens.weight"] = QuantizedFormat::q8_0;
-  check_error<NotSupported>(
-      [&] { LlamaDecoder<Exec, float>(model, options, *ledger); },
-      "kformer::LlamaDecoder: the model has dense weights, which the decoder borrows; give "
-      "no formats");
-  check_error<DimensionMismatch>([&] { LlamaDecoder<Exec, float>(model, {.max_rows = 0}, *ledger); },
-                                 "kformer::DecoderOptions: max_rows must be positive, got 0");
-}
-
-// What a program writes into the slots of the decoder is in the model.
-BOOST_AUTO_TEST_CASE(the_slots_are_the_arrays_of_the_model) {
-  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 4}, 9);
-  Borrowing<float> run(inputs);
-  const auto parameters = run.model->parameters();
-  const auto slots = run.decoder->weights();
-  BOOST_REQUIRE(slots.size() == parameters.size());
-  for (const WeightSlot& slot : slots) {
-    const auto same = std::ranges::find(parameters, slot.name, &Parameter::name);
-    BOOST_REQUIRE((same != parameters.end()));
-    BOOST_TEST(slot.dense.data == same->weight.data, slot.name);
-    BOOST_TEST(slot.dense.same_extents(same->weight), slot.name);
-  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

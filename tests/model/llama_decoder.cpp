@@ -23,34 +23,6 @@ DecoderOptions options_for(const ModelInputs& inputs) {
           .max_positions = inputs.shape.seq_len + 1};
 }
 
-/// Every matrix of a model in one format.
-WeightFormats all_in(const ModelInputs& inputs, QuantizedFormat format) {
-  WeightFormats formats;
-  for (const auto& [name, t] : inputs.weights)
-    if (t.rank() == 2) formats[name] = format;
-  return formats;
-}
-
-/// The model with its matrices as the format has them.
-ModelInputs dequantized(const ModelInputs& inputs, const WeightFormats& formats) {
-  ModelInputs copy = inputs;
-  for (auto& [name, t] : copy.weights) {
-    const auto format = formats.find(name);
-    if (format == formats.end()) continue;
-    const auto bytes = quantized_bytes(format->second, t.extent(0), t.extent(1));
-    const Kokkos::View<std::byte*, Exec::memory_space> blocks("kformer::Testing::blocks", bytes);
-    TestTensor<Exec, float> dense({t.extent(0), t.extent(1)});
-    dense.fill([&](std::size_t i) { return static_cast<float>(t.values()[i]); });
-    const QuantizedOutput matrix{format->second, blocks.data(), t.extent(0), t.extent(1)};
-    quantize(Exec(), dense.view<2>(), matrix);
-    TestTensor<Exec, double> back({t.extent(0), t.extent(1)});
-    dequantize(Exec(), matrix, back.view<2>());
-    Exec().fence("kformer::Testing::dequantize");
-    t.values() = back.read<double>().values();
-  }
-  return copy;
-}
-
 const SamplingOptions greedy{.temperature = 0};
 
 std::vector<std::int32_t> tokens_of(const ModelInputs& inputs, std::size_t first, std::size_t count) {

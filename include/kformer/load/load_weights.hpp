@@ -28,7 +28,8 @@ std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kep
 /// the device expands quantised blocks.
 /// \param exec    the instance
 /// \param tensor  what is read
-/// \param to      (rows, columns) or (size), contiguous, float, bf16, f16 or double
+/// \param to      (rows, columns) or (size), float, bf16, f16 or double; contiguous, but for the rows of a tensor that is
+///                not quantised
 /// \param staging as many bytes as the tensor has, if it is quantised
 /// \param ledger  counts transfers: of bytes that the host does not write to the array itself
 /// \throws FileError if the tensor's type cannot be converted
@@ -97,7 +98,8 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
 /// Reads an adapter into a model.
 /// \param exec     the instance
 /// \param adapter  has been checked against the model: `adapter.check_against(config)`
-/// \param adapters `LlamaModel::adapters()` of a model with `adapter.lora()`
+/// \param adapters `LlamaModel::adapters()` of a model with `adapter.lora()`, or `LlamaDecoder::adapters` of one of a
+///                 decoder's adapters
 /// \param ledger   counts transfers
 /// \throws FileError naming the tensor that is missing, has other extents, or a type that cannot be converted
 template <class Exec>

@@ -43,6 +43,7 @@ struct GeneratedSequence {
   std::vector<double> log_probabilities;
   std::int64_t prompt_tokens = 0;         ///< of the tokens
   StopReason stopped = StopReason::none;  ///< why the sequence ended
+  std::int32_t adapter = -1;              ///< of the decoder, with which it is computed; −1: none
 
   /// Tokens of the continuation.
   std::int64_t new_tokens() const { return static_cast<std::int64_t>(tokens.size()) - prompt_tokens; }
@@ -71,10 +72,14 @@ class Generator {
   /// \param prompts tokens of each sequence, at least one
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
-  /// \throws DimensionMismatch if there are not `batch` prompts, one is empty, one has more tokens than the
-  ///         decoder has positions or the cache has room for, or the generator or its cache has no memory
+  /// \param adapters of the decoder, one for each sequence, −1 for none; not given: the only adapter of the decoder for
+  ///                 all, or none if there is none
+  /// \throws DimensionMismatch if there are not `batch` prompts and as many adapters, if any; if a prompt is empty or
+  ///         has more tokens than the decoder has positions or the cache has room for; or if the generator or its
+  ///         cache has no memory
+  /// \throws NotSupported if there is no such adapter, or the decoder has several and none is given
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
-             const std::function<bool()>& stop = {});
+             const std::function<bool()>& stop = {}, const std::vector<std::int32_t>& adapters = {});
 
   /// From the next token on, sequence i draws from stream first_stream + i of the random numbers, in place of what the
   /// options say: texts of one seed that shall differ.
@@ -112,6 +117,7 @@ class Generator {
       Kokkos::View<std::int32_t**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   void check() const;
+  void require_adapters(const std::vector<std::int32_t>& adapters) const;
   void place(Ledger& ledger);
   bool prefill(const Exec& exec, std::size_t sequence, std::size_t from, const std::function<bool()>& stop);
   std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
@@ -150,7 +156,8 @@ class Generator {
   std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
   Matrix m_logits;                                  // behind their last tokens, in memory of the decoder
   MemoryBlock<memory_space> m_block;
-  Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths;
+  bool m_chosen = false;  // whether each sequence has an adapter of its own
+  Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths, m_adapters;
   History m_history;
   BlockVector<memory_space, C> m_log_probabilities, m_lse;
   BlockVector<memory_space, std::byte> m_workspace;

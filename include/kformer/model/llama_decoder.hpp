@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
+#include "kformer/model/impl/decoder_ranks.hpp"
 #include "kformer/model/kv_cache.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
@@ -31,11 +32,17 @@ struct DecoderOptions {
   Activations activations = Activations::full;  ///< what quantised weights are multiplied with
   Precision compute = Precision::storage;       ///< as of `DecoderLayer`
   bool batch_invariant = false;                 ///< as of `DecoderLayer`: the same bits as `LlamaModel`
+  std::vector<LoraConfig> adapters{};           ///< among which every token of a step has one or none
 };
 
 /// A causal language model for generation: the function of `LlamaModel`, computed step by step. The decoder owns
 /// its weights, which may be quantised, or borrows those of a `LlamaModel`; it owns the arrays of one step, which
 /// all layers share. What was seen is in a `KvCache`. Allocates only in its constructor.
+///
+/// With `DecoderOptions::adapters` tokens of one step may have different low-rank adapters (as in S-LoRA: Sheng et al.,
+/// arXiv:2311.03285). Those of a weight lie side by side as one adapter of all their ranks: `x Aᵀ` is computed for all,
+/// and set to 0 where a token has another one. So each weight is read once for all tokens. A matrix with an infinity or
+/// NaN makes all tokens NaN. If there is one adapter and no choice, the product of a dense weight adds it in registers.
 ///
 /// Regions for Kokkos Tools are those of `DecoderLayer` and `embedding`, `head`.
 ///
@@ -54,14 +61,15 @@ class LlamaDecoder {
 
   /// Books and allocates everything; weights are undefined until they are written.
   /// \throws DimensionMismatch if the configuration or an option is out of range
-  /// \throws NotSupported if `formats` has a name that no matrix of the model has, or NF4 and `activations` are int8
+  /// \throws NotSupported if `formats` has a name that no matrix of the model has, NF4 and `activations` are int8, or
+  ///                      an adapter has no projection
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
 
   /// The same function with the weights and adapters of a model, of which nothing is copied: a step computes with what
   /// the model holds at that time, such as after a step of training. Cached keys and values stay those of their time.
   /// \param model   a causal one; it, or the one it is moved to, must exist whenever the decoder computes
-  /// \param options without `formats`: the weights are the model's
+  /// \param options without `formats` and `adapters`, which are the model's
   /// \param ledger  where rotary tables, arrays of a step and workspace are booked
   /// \throws DimensionMismatch if an option is out of range
   /// \throws NotSupported if the model was moved from or is not causal, or an option does not fit
@@ -72,6 +80,13 @@ class LlamaDecoder {
   /// tied.
   std::vector<WeightSlot> weights() const;
 
+  /// The matrices of an adapter: "model.layers.0.self_attn.q_proj.lora_A.weight", (rank, in), and
+  /// "model.layers.0.self_attn.q_proj.lora_B.weight", (out, rank) with rows further apart if there are several adapters.
+  /// Without gradients.
+  /// \param adapter 0 … `options().adapters.size()` − 1
+  /// \throws NotSupported if there is no such adapter
+  std::vector<Parameter> adapters(std::int64_t adapter) const;
+
   /// Fills the rotary tables. Call it once before `step`.
   void prepare(const Exec& exec);
 
@@ -80,11 +95,15 @@ class LlamaDecoder {
   /// \param ids       (rows), int32: the new tokens of all sequences, consecutively
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
-  /// \throws NotSupported if `prepare` was not called, or the decoder is batch-invariant and the cache neither
-  ///                      contiguous nor paged
-  /// \throws DimensionMismatch if there are more rows than the decoder was made for, or other numbers of ids and
-  ///                           positions
-  void step(const Exec& exec, const Integers& ids, const Integers& positions, KvCache<Exec, T>& cache);
+  /// \param adapters  (rows), int32: the adapter of each token, or −1 for the base alone, which has the bits of a decoder
+  ///                  without adapters where products have; any other number makes its token NaN. Not given: the only
+  ///                  adapter, or none if there is none
+  /// \throws NotSupported if `prepare` was not called, there are several adapters and none is chosen, or the decoder
+  ///                      is batch-invariant and the cache neither contiguous nor paged
+  /// \throws DimensionMismatch if there are more rows than the decoder was made for, or other numbers of ids,
+  ///                           positions and adapters
+  void step(const Exec& exec, const Integers& ids, const Integers& positions, KvCache<Exec, T>& cache,
+            const Integers& adapters = {});
 
   /// The logits of some tokens of the last step.
   /// \param exec the instance
@@ -113,6 +132,7 @@ class LlamaDecoder {
   };
   template <std::size_t count>
   using Map = Impl::DecoderMap<Exec, T, count>;
+  using Fused = Impl::FusedWeight;
 
   void check_options() const;
   void borrow(const LlamaModel<Exec, T>& model);
@@ -124,7 +144,7 @@ class LlamaDecoder {
   static void require_invariant(KvCacheKind kind);
   void require_memory(const char* function) const;
   template <std::size_t count>
-  Map<count> map(const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
+  Map<count> map(Fused which, const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
                  std::size_t rows) const;
   void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
   void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
@@ -148,7 +168,11 @@ class LlamaDecoder {
   MemoryBlock<memory_space> m_ends_block, m_table_block, m_block, m_workspace_block;
   BlockMatrix<memory_space, C> m_cos, m_sin;
   Matrix m_x, m_normed, m_qkv, m_attention, m_gate_up, m_chosen, m_logits;
-  BlockVector<memory_space, T> m_xa;  // of one product at a time
+  std::shared_ptr<Ledger> m_ledger;              // counts transfers
+  Impl::DecoderRanks m_ranks;                    // of all adapters
+  BlockVector<memory_space, T> m_xa;             // of one product at a time
+  BlockVector<memory_space, std::int32_t> m_of;  // the adapter of each rank
+  Integers m_chosen_adapters;                    // of the rows of this step
   BlockVector<memory_space, C> m_rstd, m_head_rstd;
   BlockVector<memory_space, std::byte> m_workspace;
 };

@@ -5,7 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
+#include "kformer/core/enum_names.hpp"
 #include "kformer/core/types/projection.hpp"
 #include "kformer/model/llama_config.hpp"
 
@@ -27,6 +29,13 @@ inline std::array<std::int64_t, 2> projection_extents(const LlamaConfig& model, 
                                                                                       {hidden, inner}}};
   return extents[static_cast<std::size_t>(p)];
 }
+
+namespace Impl {
+/// The name of a linear map in its layer, such as "self_attn.q_proj".
+inline std::string module_of(Projection p) {
+  return (p < Projection::gate ? "self_attn." : "mlp.") + std::string(name_of(p));
+}
+}  // namespace Impl
 
 /// The adapter of one projection, in every layer.
 struct LoraTarget {

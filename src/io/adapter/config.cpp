@@ -110,10 +110,6 @@ auto pattern(const Config& config, const char* key, Read read) {
 
 }  // namespace
 
-std::string module_of(Projection p) {
-  return (p < Projection::gate ? "self_attn." : "mlp.") + std::string(name_of(p));
-}
-
 std::int64_t AdapterConfig::rank_of(Projection p) const {
   const auto other = ranks.find(p);
   return other == ranks.end() ? rank : other->second;

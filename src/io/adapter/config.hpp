@@ -12,9 +12,6 @@
 
 namespace kformer::Impl {
 
-/// The name of a linear map in its layer, such as "self_attn.q_proj".
-std::string module_of(Projection p);
-
 /// What it says of ranks and scales, before the tensors show which projections have adapters.
 struct AdapterConfig {
   std::int64_t rank = 0;
