@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Plots of a training: loss with evaluations, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
+"""Plots of a training: loss with evaluations, rewards of pairs, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
 
 from pathlib import Path
 
@@ -28,6 +28,8 @@ def save_train_plots(groups, out) -> list[Path]:
     if "steps" not in groups or groups["steps"].sizes.get("step", 0) == 0:
         raise ResultFileError("the file has no steps: the run stopped before its first step was finished")
     panels = [draw_loss, draw_learning_rate, draw_norm, draw_speed]
+    if "margin" in groups["steps"]:
+        panels[1:1] = [draw_rewards, draw_accuracy]
     if (np.asarray(groups["steps"]["loss_scale"]) != 1).any():
         panels.append(draw_loss_scale)
     for group, panel in (("memory/timeline", draw_memory), ("checkpoints", draw_waits), ("regions", draw_profile)):
@@ -65,7 +67,33 @@ def draw_loss(axes, groups) -> None:
     if "evaluations" in groups:
         found = groups["evaluations"]
         axes.plot(found["step"], found["loss"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="evaluation")
-    _finish(axes, "Loss", "nats per token")
+    _finish(axes, "Loss", "" if "margin" in steps else "nats per token")
+    axes.legend()
+
+
+def draw_rewards(axes, groups) -> None:
+    """Mean rewards of chosen and rejected completions in each step, and the margins of evaluations."""
+    steps = groups["steps"]
+    axes.plot(steps["step"], steps["chosen_reward"], color=_LINE, lw=1.5, label="chosen")
+    axes.plot(steps["step"], steps["rejected_reward"], color=GREY, lw=1.5, label="rejected")
+    if "evaluations" in groups:
+        found = groups["evaluations"]
+        axes.plot(
+            found["step"], found["margin"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="margin, evaluation"
+        )
+    _finish(axes, "Rewards", "nats")
+    axes.legend()
+
+
+def draw_accuracy(axes, groups) -> None:
+    """The share of pairs whose chosen completion has the higher reward."""
+    steps = groups["steps"]
+    axes.plot(steps["step"], steps["accuracy"], color=_LINE, lw=0.9, label="step")
+    if "evaluations" in groups:
+        found = groups["evaluations"]
+        axes.plot(found["step"], found["accuracy"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="evaluation")
+    axes.set_ylim(-0.05, 1.05)
+    _finish(axes, "Accuracy", "")
     axes.legend()
 
 

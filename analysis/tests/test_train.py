@@ -33,6 +33,29 @@ class Train(WithFile, WithPlots, WithMain):
         np.testing.assert_array_equal(lines["step"][:, 1], TRAINED["steps"][1]["loss"])
         np.testing.assert_array_equal(lines["evaluation"], [[4, 3.25], [10, 1.0]])
 
+    def test_pairs_have_rewards_and_accuracies(self):
+        figures = {"margin": np.linspace(0, 3, STEPS), "chosen_reward": np.linspace(0, 2, STEPS),
+                   "rejected_reward": np.linspace(0, -1, STEPS), "accuracy": np.linspace(0, 1, STEPS)}  # fmt: skip
+        groups = dict(TRAINED)
+        groups["steps"] = ("step", {**TRAINED["steps"][1], **figures})
+        groups["evaluations"] = ("evaluation", {**TRAINED["evaluations"][1], "margin": [1.0, 2.5], "accuracy": [0.5, 1.0]})
+        groups = self.groups(groups)
+        axes = self.axes()
+        train_plots.draw_rewards(axes, groups)
+        lines = self.lines(axes)
+        np.testing.assert_array_equal(lines["chosen"][:, 1], figures["chosen_reward"])
+        np.testing.assert_array_equal(lines["rejected"][:, 1], figures["rejected_reward"])
+        np.testing.assert_array_equal(lines["margin, evaluation"], [[4, 1.0], [10, 2.5]])
+        axes = self.axes()
+        train_plots.draw_accuracy(axes, groups)
+        np.testing.assert_array_equal(self.lines(axes)["step"][:, 1], figures["accuracy"])
+        np.testing.assert_array_equal(self.lines(axes)["evaluation"], [[4, 0.5], [10, 1.0]])
+        axes = self.axes()
+        train_plots.draw_loss(axes, groups)
+        self.assertEqual(axes.get_ylabel(), "")
+        train_plots.save_train_plots(groups, self.folder / "out.png")
+        self.assertTrue((self.folder / "out.png").exists())
+
     def test_skipped_steps_are_marked(self):
         axes = self.axes()
         train_plots.draw_norm(axes, self.groups())

@@ -47,6 +47,10 @@ class Learner {
   virtual void prepare() = 0;
   /// As `Trainer::step`.
   virtual StepReport step(std::span<const TokenSequence> sequences) = 0;
+  /// The same with an objective.
+  virtual StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) = 0;
+  /// As `Trainer::log_probabilities`.
+  virtual LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) = 0;
   /// As `Trainer::evaluate`.
   virtual double evaluate(std::span<const TokenSequence> sequences) = 0;
   /// As `Trainer::steps_done`.

@@ -79,6 +79,12 @@ class LearnerOn final : public Learner {
   StepReport step(std::span<const TokenSequence> sequences) override {
     return m_trainer.step(m_exec, sequences);
   }
+  StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) override {
+    return m_trainer.step(m_exec, sequences, objective);
+  }
+  LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) override {
+    return m_trainer.log_probabilities(m_exec, sequences, adapters);
+  }
   double evaluate(std::span<const TokenSequence> sequences) override {
     return m_trainer.evaluate(m_exec, sequences);
   }

@@ -98,6 +98,37 @@ void visit_columns(Visitor& v, History& h) {
   v("samples.step", h.samples, &SampleRecord::step);
 }
 
+// Figures have columns of their own.
+constexpr std::string_view step_figures = "steps.figures.", evaluation_figures = "evaluations.figures.";
+
+template <class Record>
+void write_figures(CheckpointColumns& columns, std::string_view prefix, const std::vector<Record>& records) {
+  std::map<std::string, std::vector<double>> all;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    for (const auto& [name, value] : records[i].figures) {
+      auto& column = all[name];
+      column.resize(records.size(), std::numeric_limits<double>::quiet_NaN());
+      column[i] = value;
+    }
+  for (const auto& [name, values] : all) {
+    const auto bytes = std::as_bytes(std::span(values));
+    columns[std::string(prefix) + name] = {"F64", {bytes.begin(), bytes.end()}};
+  }
+}
+
+template <class Record>
+void read_figures(const CheckpointColumns& columns, std::string_view prefix, std::vector<Record>& records) {
+  for (const auto& [name, column] : columns) {
+    if (!name.starts_with(prefix)) continue;
+    if (column.dtype != "F64" || column.bytes.size() != records.size() * sizeof(double))
+      throw FileError(fmt::format("its column '{}' has {} bytes of type {}, expected {} numbers of type F64",
+                                  name, column.bytes.size(), column.dtype, records.size()));
+    for (std::size_t i = 0; i < records.size(); ++i)
+      std::memcpy(&records[i].figures[name.substr(prefix.size())], column.bytes.data() + i * sizeof(double),
+                  sizeof(double));
+  }
+}
+
 constexpr const char* sample_texts = "samples.texts";
 
 struct ColumnWriter {
@@ -150,6 +181,8 @@ TrainingHistory history_of(const CheckpointColumns& columns) {
   TrainingHistory history;
   ColumnReader reader{columns};
   visit_columns(reader, history);
+  read_figures(columns, step_figures, history.steps);
+  read_figures(columns, evaluation_figures, history.evaluations);
   const CheckpointColumn& texts = column_of(columns, sample_texts);
   const auto* begin = reinterpret_cast<const char*>(texts.bytes.data());
   const Json all = Json::parse(begin, begin + texts.bytes.size());
@@ -170,6 +203,8 @@ CheckpointColumns checkpoint_columns(const TrainingHistory& history) {
   CheckpointColumns columns;
   ColumnWriter writer{columns};
   visit_columns(writer, history);
+  write_figures(columns, step_figures, history.steps);
+  write_figures(columns, evaluation_figures, history.evaluations);
   Json samples = Json::array();
   for (const SampleRecord& s : history.samples) samples.push_back(Json::array({s.prompt, s.text}));
   const std::string text = dump(samples);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "decks/train/train_deck.hpp"
-#include "kformer/train/trainer.hpp"
+#include "objective/objective.hpp"
 
 /// \file
 /// Everything that a training has to say about its steps. It is part of each checkpoint, so that a run that was
@@ -16,15 +16,16 @@
 namespace kformer::drivers {
 
 /// A step and how long it took.
-struct StepRecord : StepReport {
+struct StepRecord : ObjectiveStep {
   double time = 0;  ///< s, from reading its sequences to the end of its update; NaN if it was profiled
 };
 
 /// The loss on the validation data.
 struct EvaluationRecord {
   std::int64_t step = 0;  ///< steps done before
-  double loss = 0;        ///< mean over target tokens, in nats
+  double loss = 0;        ///< of the objective: the mean over target tokens, in nats, or over pairs
   double time = 0;        ///< s
+  Figures figures{};      ///< of the same data
 };
 
 /// A text that the model wrote.

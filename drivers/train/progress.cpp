@@ -41,9 +41,16 @@ std::string bar(std::int64_t done, std::int64_t all) {
 
 }  // namespace
 
+std::string figures_text(const Figures& figures) {
+  std::string text;
+  for (const auto& [name, value] : figures) text += fmt::format("  {} {:.3g}", name, shown(value));
+  return text;
+}
+
 std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  norm {:.3g}", step.step + 1, scale.steps,
-                                 shown(step.loss), step.learning_rate, shown(step.gradient_norm));
+  std::string line =
+      fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  norm {:.3g}", step.step + 1, scale.steps,
+                  shown(step.loss), figures_text(step.figures), step.learning_rate, shown(step.gradient_norm));
   if (step.loss_scale != 1) line += fmt::format("  scale {:g}", step.loss_scale);
   if (step.skipped) line += "  skipped";
   if (seconds > 0) {

@@ -19,6 +19,9 @@ struct ProgressScale {
   std::string memory;                ///< in words
 };
 
+/// "  accuracy 0.75  margin 0.013" in the order of names; empty if there are no figures.
+std::string figures_text(const Figures& figures);
+
 /// "step 40/100  loss 2.345  lr 1.00e-03  norm 0.81  12.3k tokens/s  MFU 31 %  1.20 GiB  ETA 3 min".
 /// \param seconds of a step, lately; 0 if unknown
 std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds);

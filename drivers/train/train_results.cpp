@@ -33,34 +33,55 @@ Table& declare_cases(ResultFile& file) {
   declare_peak_columns(t);
   t.column({"process_peak_bytes", u64, "byte", "peak resident memory of the process, by the system"});
   declare_outcome_columns(t, "training");
-  t.attribute("flops_formula",
-              "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
-              "4*parameters for frozen ones; "
-              "recomputation does not count");
+  t.attribute(
+      "flops_formula",
+      "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
+      "4*parameters for frozen ones; with dpo and adapters a third of the first more, for the reference; "
+      "recomputation does not count");
   return t;
 }
 
-RecordTable<StepRecord> declare_steps(ResultFile& file) {
-  return {
-      file.table("steps", "step", "step of the training, with those before it was resumed"),
-      {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
-       {{"loss", f64, "1", "mean over the target tokens before the update, in nats"}, &StepRecord::loss},
-       {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
-       {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
-        &StepRecord::gradient_norm},
-       {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
-       {{"time", f64, "s", "from reading the sequences to the end of the update; NaN of a step with a profile"},
-        &StepRecord::time},
-       {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
-       {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
-        &StepRecord::skipped}}};
+// A column for each figure, behind the others.
+template <class Record>
+std::vector<typename RecordTable<Record>::Field> with_figures(
+    std::vector<typename RecordTable<Record>::Field> fields, std::span<const FigureColumn> figures) {
+  for (const FigureColumn& figure : figures)
+    fields.push_back({{figure.name, f64, "1", figure.help}, [name = figure.name](const Record& record) {
+                        const auto value = record.figures.find(name);
+                        return value == record.figures.end() ? std::numeric_limits<double>::quiet_NaN()
+                                                             : value->second;
+                      }});
+  return fields;
 }
 
-RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file) {
+RecordTable<StepRecord> declare_steps(ResultFile& file, std::span<const FigureColumn> figures) {
+  return {file.table("steps", "step", "step of the training, with those before it was resumed"),
+          with_figures<StepRecord>(
+              {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
+               {{"loss", f64, "1",
+                 "of the objective before the update: the mean over target tokens, in nats, or over pairs"},
+                &StepRecord::loss},
+               {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
+               {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
+                &StepRecord::gradient_norm},
+               {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
+               {{"time", f64, "s",
+                 "from reading the sequences to the end of the update; NaN of a step with a profile"},
+                &StepRecord::time},
+               {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
+               {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
+                &StepRecord::skipped}},
+              figures)};
+}
+
+RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file, std::span<const FigureColumn> figures) {
   return {file.table("evaluations", "evaluation", "loss on the validation data"),
-          {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
-           {{"loss", f64, "1", "mean over the target tokens, in nats"}, &EvaluationRecord::loss},
-           {{"time", f64, "s", "of the evaluation"}, &EvaluationRecord::time}}};
+          with_figures<EvaluationRecord>(
+              {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
+               {{"loss", f64, "1", "of the objective: the mean over target tokens, in nats, or over pairs"},
+                &EvaluationRecord::loss},
+               {{"time", f64, "s", "of the evaluation"}, &EvaluationRecord::time}},
+              figures)};
 }
 
 RecordTable<SampleRecord> declare_samples(ResultFile& file) {
@@ -118,12 +139,12 @@ RecordTable<TransferCount> declare_transfers(ResultFile& file) {
 
 }  // namespace
 
-TrainResults::TrainResults(ResultFile& file, std::string space)
+TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const FigureColumn> figures)
     : m_file(file),
       m_space(std::move(space)),
       m_cases(declare_cases(file)),
-      m_steps(declare_steps(file)),
-      m_evaluations(declare_evaluations(file)),
+      m_steps(declare_steps(file, figures)),
+      m_evaluations(declare_evaluations(file, figures)),
       m_samples(declare_samples(file)),
       m_checkpoints(declare_checkpoints(file)),
       m_timeline(declare_timeline(file)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "kformer/io/result_file.hpp"
@@ -28,8 +29,9 @@ struct TrainSummary {
 class TrainResults {
  public:
   /// Declares the tables.
-  /// \param space name of the execution space
-  TrainResults(ResultFile& file, std::string space);
+  /// \param space   name of the execution space
+  /// \param figures of steps and evaluations
+  TrainResults(ResultFile& file, std::string space, std::span<const FigureColumn> figures = {});
 
   /// A row of /machine.
   void add_machine(const measure::MachineLimits& limits) { m_measurements.add_machine(m_space, limits); }

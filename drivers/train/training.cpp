@@ -50,7 +50,11 @@ class Training {
  public:
   Training(const TrainDeck& deck, const std::string& space, std::optional<TrainingCheckpoint> checkpoint,
            ResultFile& file)
-      : m_deck(deck), m_space(space), m_stop(deck.run.walltime_s), m_results(file, space) {
+      : m_deck(deck),
+        m_space(space),
+        m_stop(deck.run.walltime_s),
+        m_objective(make_objective(deck)),
+        m_results(file, space, m_objective->figures()) {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
@@ -75,6 +79,7 @@ class Training {
                       .steps = m_plan.steps,
                       .run = identity_of(m_deck, m_plan),
                       .settings = settings_of(m_deck),
+                      .objective = m_objective.get(),
                       .learner = m_learner.get(),
                       .texts = m_texts.get(),
                       .ledger = m_ledger.get(),
@@ -144,7 +149,7 @@ class Training {
     m_ledger->record_timeline();
     m_learner = make_learner(m_space, m_plan.task, m_ledger);
     // A checkpoint of this run has what learns: the weights, or adapters alone.
-    const bool needs_weights = !checkpoint || m_deck.adapter;
+    const bool needs_weights = !checkpoint || m_deck.adapter || m_objective->needs_first_weights();
     if (needs_weights && m_plan.checkpoint) m_learner->load(*m_plan.checkpoint);
     if (needs_weights && !m_plan.checkpoint) m_learner->initialise(*m_deck.init);
     if (!checkpoint && m_plan.adapter) m_learner->load(*m_plan.adapter);
@@ -154,6 +159,8 @@ class Training {
     m_plan.checkpoint.reset();
     m_plan.adapter.reset();
     m_learner->prepare();
+    if (m_objective->needs_first_weights())
+      m_objective->begin(*m_learner, m_plan.data, [this] { return m_stop.reason().has_value(); });
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();
     CheckpointRecord record = checkpoint_record(checkpoint->metadata(), checkpoint->columns(), source);
@@ -181,11 +188,18 @@ class Training {
     state.good_steps = 0;
   }
 
+  // A forward pass is a third of a step without adapters.
+  double flops_per_token() const {
+    const std::int64_t seq_len = m_deck.batch.seq_len;
+    const LlamaConfig& config = m_plan.task.config;
+    return training_flops_per_token(config, seq_len, m_plan.task.trainer.layer.lora) +
+           m_objective->other_forwards() * training_flops_per_token(config, seq_len) / 3;
+  }
+
   ProgressScale scale() const {
     return {.steps = m_plan.steps,
             .tokens_per_step = m_deck.batch.sequences * m_deck.batch.seq_len,
-            .flops_per_token = training_flops_per_token(m_plan.task.config, m_deck.batch.seq_len,
-                                                        m_plan.task.trainer.layer.lora),
+            .flops_per_token = flops_per_token(),
             .flop_rate_limit = flop_rate_limit(),
             .memory = format_bytes(m_ledger->peak_total())};
   }
@@ -255,6 +269,7 @@ class Training {
   const TrainDeck& m_deck;
   std::string m_space;
   StopRequest m_stop;
+  std::unique_ptr<TrainingObjective> m_objective;
   TrainResults m_results;
   std::shared_ptr<Ledger> m_ledger;
   std::optional<measure::MachineLimits> m_machine;

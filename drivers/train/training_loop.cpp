@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <numeric>
 
 namespace kformer::drivers {
 
@@ -26,7 +27,8 @@ class TrainingRun {
       : m_loop(loop),
         m_deck(*loop.deck),
         m_history(std::move(history)),
-        m_order(loop.data->train->size(), m_deck.data.shuffle, static_cast<std::uint64_t>(m_deck.run.seed)),
+        m_order(loop.data->train->size() / loop.data->train->together(), m_deck.data.shuffle,
+                static_cast<std::uint64_t>(m_deck.run.seed)),
         m_first(done()) {}
 
   TrainingEnd run() {
@@ -74,11 +76,16 @@ class TrainingRun {
   void step() {
     const auto begin = Clock::now();
     const std::int64_t sequences = m_deck.batch.sequences, first = done() * sequences;
-    m_batch.resize(static_cast<std::size_t>(sequences));
-    for (std::int64_t i = 0; i < sequences; ++i)
-      m_loop.data->train->read(m_order.at(first + i), m_batch[static_cast<std::size_t>(i)]);
+    const SequenceSource& data = *m_loop.data->train;
+    const std::int64_t together = data.together();
+    m_indices.clear();
+    for (std::int64_t i = first; i < first + sequences; ++i)
+      m_indices.push_back(m_order.at(i / together) * together + i % together);
+    const SequenceBatch batch = read(data);
     StepRecord record;
-    const auto run = [&] { static_cast<StepReport&>(record) = m_loop.learner->step(m_batch); };
+    const auto run = [&] {
+      static_cast<ObjectiveStep&>(record) = m_loop.objective->step(*m_loop.learner, batch);
+    };
     // The first step of a run also does what is done once; a single one is better than none.
     if (m_loop.profile && done() == std::min(m_first + 1, m_loop.steps - 1)) {
       m_loop.profile(run);
@@ -107,26 +114,33 @@ class TrainingRun {
     const std::int64_t wanted = m_deck.evaluation->sequences;
     const std::int64_t count = wanted > 0 ? std::min(wanted, data.size()) : data.size();
     const std::int64_t part = m_deck.batch.micro_batch;
-    double sum = 0;
-    std::int64_t targets = 0;
+    double loss = 0, weight = 0;
+    Figures figures;
     for (std::int64_t first = 0; first < count; first += part) {
       if (stops()) return;
-      m_batch.resize(static_cast<std::size_t>(std::min(part, count - first)));
-      std::int64_t here = 0;
-      for (std::size_t i = 0; i < m_batch.size(); ++i) {
-        data.read(first + static_cast<std::int64_t>(i), m_batch[i]);
-        here += std::ranges::count_if(m_batch[i].targets, [](std::int32_t id) { return id >= 0; });
-      }
-      if (here == 0) continue;
-      sum += m_loop.learner->evaluate(m_batch) * static_cast<double>(here);
-      targets += here;
+      m_indices.resize(static_cast<std::size_t>(std::min(part, count - first)));
+      std::iota(m_indices.begin(), m_indices.end(), first);
+      const Judgement judgement = m_loop.objective->judge(*m_loop.learner, read(data));
+      if (judgement.weight == 0) continue;
+      weight += judgement.weight;
+      loss += judgement.loss * judgement.weight;
+      for (const auto& [name, value] : judgement.figures) figures[name] += value * judgement.weight;
     }
-    const EvaluationRecord record{done(), sum / static_cast<double>(targets), seconds_since(begin)};
-    m_history.evaluations.push_back(record);
+    for (auto& [name, sum] : figures) sum /= weight;
+    EvaluationRecord record{done(), loss / weight, seconds_since(begin), std::move(figures)};
     m_saved = false;
     m_loop.results->add(record);
-    m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f} of {} tokens in {:.3g} s",
-                                     record.step, record.loss, targets, record.time));
+    m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f}{} of {} {} in {:.3g} s",
+                                     record.step, record.loss, figures_text(record.figures), weight,
+                                     data.together() == 2 ? "pairs" : "tokens", record.time));
+    m_history.evaluations.push_back(std::move(record));
+  }
+
+  // Those of m_indices.
+  SequenceBatch read(const SequenceSource& data) {
+    m_batch.resize(m_indices.size());
+    for (std::size_t i = 0; i < m_indices.size(); ++i) data.read(m_indices[i], m_batch[i]);
+    return {m_batch, m_indices};
   }
 
   void write_texts() {
@@ -174,6 +188,7 @@ class TrainingRun {
   // its result file, and a checkpoint to continue from.
   bool m_saved = m_first > 0;
   std::vector<TokenSequence> m_batch;
+  std::vector<std::int64_t> m_indices;  // of m_batch in its set
   TrainingEnd m_end;
   Clock::time_point m_written = Clock::now();
 };

@@ -8,9 +8,10 @@
 #include <string>
 
 #include "kformer/train/sequence_order.hpp"
+#include "objective/objective.hpp"
+#include "objective/sequence_source.hpp"
 #include "train/checkpoint_record.hpp"
 #include "train/progress.hpp"
-#include "train/sequence_source.hpp"
 #include "train/text_writer.hpp"
 #include "train/train_results.hpp"
 
@@ -23,6 +24,7 @@ struct TrainingLoop {
   std::int64_t steps;                           ///< of the training
   std::map<std::string, std::string> run;       ///< see `CheckpointRecord`
   std::map<std::string, std::string> settings;  ///< see `CheckpointRecord`
+  TrainingObjective* objective;                 ///< what is learnt
   Learner* learner;                             ///< prepared, or restored
   const TextWriter* texts;                      ///< null without [samples]
   const Ledger* ledger;                         ///< its memory

@@ -11,6 +11,7 @@
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
+#include "objective/objective.hpp"
 
 namespace kformer::drivers {
 
@@ -191,6 +192,10 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
       {"run.seed", std::to_string(deck.run.seed)},
       {"adapter", adapter_text(plan.task.trainer.layer.lora)},
       {"quantised weights", formats.empty() ? "nothing" : format_text(formats)}};
+  if (deck.objective.kind == ObjectiveKind::dpo) {
+    identity["objective.kind"] = name_of(deck.objective.kind);
+    identity["objective.loss"] = name_of(*deck.objective.loss);
+  }
   // The others do not change numbers.
   const auto config = nlohmann::json::parse(model_config_json(plan.model));
   for (const auto& [key, value] : config.items())
@@ -205,7 +210,7 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   const TrainPrecisionTable& p = deck.precision;
   const auto text = [](const auto& value) { return value ? std::to_string(*value) : "none"; };
   const SpikesTable spikes = deck.spikes.value_or(SpikesTable{.loss_z = 0, .norm_z = 0});
-  return {
+  std::map<std::string, std::string> settings{
       {"optimizer.lr", fmt::format("{}", o.lr)},
       {"adapter.learning_rate_ratio", fmt::format("{}", deck.adapter ? deck.adapter->learning_rate_ratio : 1)},
       {"adapter.dropout",
@@ -234,6 +239,13 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
       {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
       {"precision.compute", std::string(name_of(p.compute))},
       {"precision.batch_invariant", p.batch_invariant ? "true" : "false"}};
+  if (deck.objective.kind == ObjectiveKind::dpo) {
+    settings["objective.beta"] = fmt::format("{}", *deck.objective.beta);
+    settings["objective.label_smoothing"] = fmt::format("{}", *deck.objective.label_smoothing);
+    // The reference is computed from them again.
+    if (!deck.adapter && deck.weights) settings["weights.path"] = deck.weights->path.string();
+  }
+  return settings;
 }
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -255,6 +267,8 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
     text += fmt::format("adapter     {} parameters, rank x scale: {}{}\n",
                         adapter_parameter_count(plan.task.config, lora), adapter_text(lora),
                         lora.dropout > 0 ? fmt::format(", dropout {}", lora.dropout) : "");
+  if (const std::string words = make_objective(deck)->description(); !words.empty())
+    text += fmt::format("objective   {}\n", words);
   text += fmt::format("data        {}\n", plan.data.train->description());
   for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());

@@ -11,7 +11,7 @@
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "learner/memory_policy.hpp"
-#include "train/sequence_source.hpp"
+#include "objective/sequence_source.hpp"
 #include "train/tokenizer_files.hpp"
 
 /// \file

@@ -93,6 +93,7 @@ struct TokenDataset::Contents {
   TokenStore store;
   Packing packing{};
   std::int64_t seq_len = 0;
+  bool answers_only = true;
   SequenceLayout layout;  // of best_fit and pad
   DataReport report;
 
@@ -107,6 +108,8 @@ std::unique_ptr<const TokenDataset::Contents> TokenDataset::Contents::make(const
   contents->packing = options.packing;
   contents->seq_len = options.seq_len;
   contents->store = Impl::data::read_documents(options, tokenizer, report);
+  contents->answers_only = options.answers_only;
+  if (!options.answers_only) contents->store.learn_all();
   const TokenStore& store = contents->store;
   report.malformed = store.malformed();
   count_documents(store.offsets(), report);
@@ -152,7 +155,9 @@ const DataReport& TokenDataset::report() const { return m_contents->report; }
 
 std::string TokenDataset::fingerprint() const {
   const Contents& c = *m_contents;
-  return Impl::hash_of(fmt::format("{} {} {}", c.store.content().text(), name_of(c.packing), c.seq_len)).text();
+  return Impl::hash_of(fmt::format("{} {} {}{}", c.store.content().text(), name_of(c.packing), c.seq_len,
+                                   c.answers_only ? "" : " all"))
+      .text();
 }
 
 void TokenDataset::read(std::int64_t index, TokenSequence& sequence) const {

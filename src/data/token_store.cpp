@@ -13,6 +13,10 @@ void TokenStore::add(TokenShard shard) {
   m_shards.push_back(std::move(shard));
 }
 
+void TokenStore::learn_all() {
+  for (TokenShard& shard : m_shards) shard.learnt = {};
+}
+
 template <class F>
 void TokenStore::for_parts(std::int64_t first, std::int64_t count, F f) const {
   auto at = static_cast<std::size_t>(std::ranges::upper_bound(m_begins, first) - m_begins.begin()) - 1;

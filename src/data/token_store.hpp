@@ -16,6 +16,8 @@ inline constexpr std::int32_t no_target = -100;
 class TokenStore {
  public:
   void add(TokenShard shard);
+  /// All tokens are learnt from now on.
+  void learn_all();
 
   std::int64_t size() const { return m_offsets.back(); }
   /// Documents + 1: where each begins, and the end.

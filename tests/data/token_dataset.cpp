@@ -225,6 +225,27 @@ BOOST_AUTO_TEST_CASE(threads_share_a_data_set) {
   BOOST_TEST(faults == std::vector<int>(4), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(all_tokens_of_samples_may_be_targets) {
+  auto options = options_of(DataFormat::synthetic, {}, Packing::pad, 24);
+  options.synthetic.samples = 5;
+  const auto answers = TokenDataset::open(options);
+  options.answers_only = false;
+  const auto all = TokenDataset::open(options);
+  BOOST_TEST(all.report().target_tokens == all.report().tokens - 5);
+  BOOST_TEST(answers.report().target_tokens < all.report().target_tokens);
+  BOOST_TEST(answers.fingerprint() != all.fingerprint());
+  const TokenSequence some = sequence_of(answers, 0), every = sequence_of(all, 0);
+  BOOST_TEST(some.ids == every.ids, boost::test_tools::per_element());
+  const auto tokens =
+      static_cast<std::size_t>(std::ranges::find(every.targets, -100) - every.targets.begin()) + 1;
+  BOOST_TEST_REQUIRE(tokens > 4u);
+  for (std::size_t i = 0; i + 1 < tokens; ++i) {
+    BOOST_TEST(every.targets[i] == every.ids[i + 1]);
+    BOOST_TEST((some.targets[i] == -100 || some.targets[i] == every.targets[i]));
+  }
+  BOOST_TEST(some.targets[0] == -100);
+}
+
 BOOST_AUTO_TEST_CASE(fingerprints_tell_data_sets_apart) {
   const ScratchDirectory folder;
   const auto files = write_texts(folder, {"some text", "another", "some texT"});

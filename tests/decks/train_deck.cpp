@@ -50,6 +50,14 @@ const std::string full =
     "[early_stop]\npatience = 2\nmin_improvement = 0.25\n"
     "[profile]\nkernels = true\nmachine_limits = false\n";
 
+// A deck of pairs, with every key of theirs.
+const std::string pairs =
+    header +
+    "[weights]\npath = \"w\"\n[tokenizer]\nformat = \"byte\"\n[objective]\nkind = \"dpo\"\nloss = \"sigmoid\"\n"
+    "beta = 0.25\nlabel_smoothing = 0.125\n[data]\ntrain = \"a.txt\"\nvalidation = \"b.txt\"\n"
+    "truncation = \"drop\"\nchat_style = \"chatml\"\n[batch]\nseq_len = 16\nmicro_batch = 4\nsequences = 8\n"
+    "[schedule]\nsteps = 10\n[evaluation]\nsequences = 4\n[output]\nmodel = \"out\"\n";
+
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(train_deck, TrainDecks)
@@ -105,7 +113,7 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
 
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   put_files();
-  for (const std::string& text : {good, full}) {
+  for (const std::string& text : {good, full, pairs}) {
     const auto deck = load(text);
     const auto again = load(deck.record.resolved);
     BOOST_TEST(again.record.resolved == deck.record.resolved);
@@ -116,7 +124,7 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
     BOOST_TEST((again.memory == deck.memory && again.checkpoint == deck.checkpoint));
     BOOST_TEST((again.evaluation == deck.evaluation && again.samples == deck.samples));
     BOOST_TEST((again.spikes == deck.spikes && again.early_stop == deck.early_stop));
-    BOOST_TEST((again.profile == deck.profile));
+    BOOST_TEST((again.profile == deck.profile && again.objective == deck.objective));
   }
 }
 
@@ -183,6 +191,59 @@ BOOST_AUTO_TEST_CASE(data_are_there_and_of_their_format) {
   BOOST_TEST(contains(faults(good, {"data.task=sum", "data.length=19"}), "at most 18 digits"));
   BOOST_TEST(
       contains(faults(good, {"data.task=add"}), "must be one of \"copy\", \"reverse\", \"sort\", \"sum\""));
+}
+
+BOOST_AUTO_TEST_CASE(the_objective_fits_the_data) {
+  put_files();
+  BOOST_TEST((load(good).objective == ObjectiveTable{ObjectiveKind::completion, {}, {}, {}}));
+  BOOST_TEST((load(good, {"objective.kind=next_token"}).objective.kind == ObjectiveKind::next_token));
+  BOOST_TEST((load(full).objective == ObjectiveTable{}));
+  BOOST_TEST(
+      (load(pairs).objective == ObjectiveTable{ObjectiveKind::dpo, PreferenceKind::sigmoid, 0.25, 0.125}));
+  BOOST_TEST((load(pairs).data.truncation == Truncation::drop));
+  BOOST_TEST(
+      contains(faults(full, {"objective.kind=completion"}),
+               "'objective.kind' = \"completion\" trains on answers, but data of format \"text\" have none; "
+               "choose \"next_token\", or 'data.format' = \"chat\""));
+  BOOST_TEST(contains(faults(good, {"objective.beta=0.1"}),
+                      "'objective.beta' is for 'objective.kind' = \"dpo\", not \"completion\""));
+  BOOST_TEST(contains(faults(good, {"data.truncation=drop"}),
+                      "'data.truncation' is for pairs, but 'objective.kind' = \"completion\""));
+}
+
+BOOST_AUTO_TEST_CASE(pairs_are_whole) {
+  put_files();
+  const std::string few =
+      header +
+      "[weights]\npath = \"w\"\n[tokenizer]\nformat = \"byte\"\n[objective]\nkind = \"dpo\"\n"
+      "[data]\ntrain = \"a.txt\"\n[batch]\nseq_len = 16\n[schedule]\nsteps = 10\n";
+  const auto deck = load(few);
+  BOOST_TEST((deck.objective == ObjectiveTable{ObjectiveKind::dpo, PreferenceKind::sigmoid, 0.1, 0}));
+  BOOST_TEST((deck.data.truncation == Truncation::keep_start));
+  BOOST_TEST((deck.batch == BatchTable{16, 2, 2}));
+  const std::string even =
+      " must be even: with 'objective.kind' = \"dpo\" a pair is two sequences, and none is cut";
+  BOOST_TEST(contains(faults(few, {"batch.micro_batch=3"}), "'batch.micro_batch' = 3" + even));
+  BOOST_TEST(contains(faults(few, {"batch.sequences=5"}), "'batch.sequences' = 5" + even));
+  BOOST_TEST(contains(faults(pairs, {"evaluation.sequences=3"}),
+                      "'evaluation.sequences' = 3 must be even: a pair is two sequences"));
+  BOOST_TEST(contains(faults(few, {"batch.seq_len=1"}), "'batch.seq_len' = 1 is too little for pairs"));
+  for (const char* key : {"format=tokens", "packing=pad", "cache=c"})
+    BOOST_TEST(
+        contains(
+            faults(few, {std::string("data.") + key}),
+            "is not for 'objective.kind' = \"dpo\", which reads pairs from JSON lines, each two sequences of "
+            "their own; remove it"),
+        key);
+  BOOST_TEST(contains(faults(few, {"objective.beta=0"}), "'objective.beta' must be more than 0, got 0"));
+  BOOST_TEST(contains(faults(few, {"objective.label_smoothing=0.5"}),
+                      "'objective.label_smoothing' must be less than 0.5, got 0.5"));
+  BOOST_TEST(contains(faults(few, {"objective.label_smoothing=0.1", "objective.loss=ipo"}),
+                      "'objective.label_smoothing' is for 'objective.loss' = \"sigmoid\", not \"ipo\""));
+  const std::string untold = header + model +
+                             "[objective]\nkind = \"dpo\"\n[data]\ntrain = \"a.txt\"\n[batch]\nseq_len = 4\n" +
+                             "[schedule]\nepochs = 1\n";
+  BOOST_TEST(contains(faults(untold), "data of pairs needs a tokenizer"));
 }
 
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {

@@ -17,7 +17,7 @@ import sys
 import time
 import unittest
 
-from driver_case import h5py
+from driver_case import SMOKE, h5py
 from train_case import TEXT, TrainTest
 
 KILLS = int(os.environ.get("KFORMER_KILLS", "5"))
@@ -31,6 +31,8 @@ class Interruption(TrainTest):
             '[checkpoint]\nfolder = "checkpoints"\nevery_steps = 7\nresume = true\n'
             '[evaluation]\nevery_steps = 50\nsequences = 4\n[samples]\nevery_steps = 100\nprompts = ["The "]\n'
             'max_new_tokens = 4\ntemperature = 1\n' % TEXT)
+
+    FIGURES = ()
 
     def setUp(self):
         super().setUp()
@@ -67,8 +69,9 @@ class Interruption(TrainTest):
         if h5py is None:
             return
         with h5py.File(self.folder / "deck.h5") as a, h5py.File(self.folder / "whole.h5") as b:
-            for group, columns in (("steps", ("step", "loss", "learning_rate", "gradient_norm", "tokens", "skipped")),
-                                   ("evaluations", ("step", "loss")), ("samples", ("step", "prompt", "text"))):
+            for group, columns in (("steps", ("step", "loss", "learning_rate", "gradient_norm", "tokens", "skipped",
+                                              *self.FIGURES)),
+                                   ("evaluations", ("step", "loss", *self.FIGURES)), ("samples", ("step", "prompt", "text"))):
                 for column in columns:
                     self.assertEqual(a[group][column][()].tolist(), b[group][column][()].tolist(), f"{group}/{column}")
 
@@ -284,6 +287,25 @@ class Interruption(TrainTest):
         done = self.run_driver("deck.toml", "--set", "checkpoint.resume=false", "--set", "output.model=new", "-o", "new.h5",
                                expect=4)
         self.assertIn("has checkpoints of an earlier run", done.stderr)
+
+
+class PreferenceInterruption(Interruption):
+    """The same of pairs. Their reference is computed anew from the first weights."""
+
+    KEYS = ('sequences = 4\nmicro_batch = 2\n[optimizer]\nlr = 1e-3\n[schedule]\nsteps = 60\n[objective]\nkind = "dpo"\n'
+            '[data]\ntrain = "%s/preferences.jsonl"\nvalidation = "%s/preferences_validation.jsonl"\nshuffle = true\n'
+            '[output]\nmodel = "model"\n[checkpoint]\nfolder = "checkpoints"\nevery_steps = 7\nresume = true\n'
+            '[evaluation]\nevery_steps = 20\nsequences = 4\n' % (SMOKE, SMOKE))
+    SMALL = Interruption.SMALL.replace("seq_len = 24", "seq_len = 80")
+    FIGURES = ("accuracy", "margin", "chosen_reward", "rejected_reward")
+
+
+# What no objective plays a part in.
+for name in dir(Interruption):
+    if name.startswith("test_") and name not in ("test_kills_at_any_moment",
+                                                 "test_signals_save_and_end_with_75",
+                                                 "test_a_run_that_ends_before_its_first_step_is_continued"):
+        setattr(PreferenceInterruption, name, None)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@
 
 #include "kformer/core/error.hpp"
 #include "kformer/model/flops.hpp"
+#include "objective/sequence_source.hpp"
 #include "train/checkpoint_record.hpp"
 #include "train/progress.hpp"
-#include "train/sequence_source.hpp"
 
 namespace {
 
@@ -59,7 +59,9 @@ BOOST_AUTO_TEST_CASE(a_record_reads_back_to_the_same_bits) {
   record.settings = {{"optimizer.lr", "0.001"}};
   record.state = {7, {5, 2, 1024.0, 3}, {1.0 / 3, 2.5}, {0.1, infinity, no_number}};
   record.history.steps = {step_record(0, 1.0 / 3, 0.1), step_record(1, no_number, infinity)};
+  record.history.steps[1].figures = {{"margin", 1.0 / 3}, {"accuracy", no_number}};
   record.history.evaluations = {{2, 0.7, 1e-300}};
+  record.history.evaluations[0].figures = {{"margin", -0.1}};
   record.history.samples = {{2, "Once\n", "upon \xe2\x82\xac \xff"}};
   const CheckpointRecord again =
       checkpoint_record(checkpoint_text(record), checkpoint_columns(record.history), "file");
@@ -82,6 +84,10 @@ BOOST_AUTO_TEST_CASE(a_record_reads_back_to_the_same_bits) {
   BOOST_TEST((first.tokens == 100 && !first.skipped && first.time == 0.1 && first.loss_scale == 65536));
   BOOST_TEST(
       (second.step == 1 && std::isnan(second.loss) && second.gradient_norm == infinity && second.skipped));
+  // Where a figure is absent it is no number.
+  BOOST_TEST((std::isnan(first.figures.at("margin")) && second.figures.at("margin") == 1.0 / 3));
+  BOOST_TEST((second.figures.size() == 2u && std::isnan(second.figures.at("accuracy"))));
+  BOOST_TEST(again.history.evaluations[0].figures.at("margin") == -0.1);
   BOOST_TEST(again.history.evaluations[0].loss == 0.7);
   BOOST_TEST(again.history.evaluations[0].time == 1e-300);
   BOOST_TEST(again.history.samples[0].prompt == "Once\n");
@@ -118,6 +124,12 @@ BOOST_AUTO_TEST_CASE(columns_that_are_absent_or_of_another_length_are_named) {
   BOOST_TEST(error_of([&] {
                checkpoint_record(text, columns, "x");
              }).ends_with("its column 'steps.time' has 2 numbers of type F64, expected 1 of type F64"));
+  columns = checkpoint_columns(record.history);
+  columns["steps.figures.margin"] = {"F64", std::vector<std::byte>(16)};
+  BOOST_TEST(
+      error_of([&] { checkpoint_record(text, columns, "x"); })
+          .ends_with(
+              "its column 'steps.figures.margin' has 16 bytes of type F64, expected 1 numbers of type F64"));
   columns.erase("steps.loss");
   BOOST_TEST(
       error_of([&] {

@@ -50,15 +50,39 @@ class TrainCheck {
   void tokenizer() {
     check_tokenizer(m_deck.tokenizer, m_deck.weights, m_loaded, m_diagnostics);
     const DataFormat format = m_deck.data.format;
-    const bool needed = format == DataFormat::text || format == DataFormat::chat ||
+    const bool needed = pairs() || format == DataFormat::text || format == DataFormat::chat ||
                         (m_deck.samples && format != DataFormat::synthetic);
     const bool known =
         m_deck.weights || m_deck.tokenizer.format == TokenizerFormat::byte || !m_deck.tokenizer.path.empty();
     if (needed && !known)
-      error({"tokenizer", "path"},
-            fmt::format("{} needs a tokenizer; set 'tokenizer.path', or 'tokenizer.format' = \"byte\"",
-                        format == DataFormat::tokens ? "[samples]"
+      error(
+          {"tokenizer", "path"},
+          fmt::format("{} needs a tokenizer; set 'tokenizer.path', or 'tokenizer.format' = \"byte\"",
+                      pairs()                        ? "data of pairs"
+                      : format == DataFormat::tokens ? "[samples]"
                                                      : fmt::format("data of format \"{}\"", name_of(format))));
+  }
+
+  void objective() {
+    const ObjectiveTable& t = m_deck.objective;
+    const DataFormat format = m_deck.data.format;
+    if (t.kind == ObjectiveKind::completion && (format == DataFormat::text || format == DataFormat::tokens))
+      error({"objective", "kind"},
+            fmt::format(
+                "'objective.kind' = \"completion\" trains on answers, but data of format \"{}\" have none; "
+                "choose \"next_token\", or 'data.format' = \"chat\"",
+                name_of(format)));
+    if (pairs()) {
+      pairs_of_completions();
+      return;
+    }
+    for (const char* key : {"loss", "beta", "label_smoothing"})
+      if (given({"objective", key}))
+        error({"objective", key}, fmt::format("'objective.{}' is for 'objective.kind' = \"dpo\", not \"{}\"",
+                                              key, name_of(t.kind)));
+    if (given({"data", "truncation"}))
+      error({"data", "truncation"},
+            fmt::format("'data.truncation' is for pairs, but 'objective.kind' = \"{}\"", name_of(t.kind)));
   }
 
   void data() {
@@ -78,7 +102,7 @@ class TrainCheck {
       if (!synthetic && given({"data", key}))
         error({"data", key}, fmt::format("'data.{0}' is for synthetic data, but 'data.format' = \"{1}\"", key,
                                          name_of(t.format)));
-    if (t.format != DataFormat::chat && given({"data", "chat_style"}))
+    if (t.format != DataFormat::chat && !pairs() && given({"data", "chat_style"}))
       error(
           {"data", "chat_style"},
           fmt::format("'data.chat_style' is for conversations, but 'data.format' = \"{}\"", name_of(t.format)));
@@ -91,6 +115,12 @@ class TrainCheck {
     const BatchTable& t = m_deck.batch;
     if (!given({"batch"}))
       m_diagnostics.error({m_loaded.source, 1, 1, 0}, "missing table [batch]; it sets 'seq_len'");
+    for (const auto& [key, value] : {std::pair{"micro_batch", t.micro_batch}, {"sequences", t.sequences}})
+      if (pairs() && given({"batch", key}) && value % 2 != 0)
+        error({"batch", key},
+              fmt::format("'batch.{}' = {} must be even: with 'objective.kind' = \"dpo\" a pair is two "
+                          "sequences, and none is cut",
+                          key, value));
     if (t.sequences < t.micro_batch && given({"batch", "sequences"}))
       error({"batch", "sequences"}, fmt::format("'batch.sequences' = {} is less than batch.micro_batch = {}",
                                                 t.sequences, t.micro_batch));
@@ -152,6 +182,39 @@ class TrainCheck {
   }
 
  private:
+  bool pairs() const { return m_deck.objective.kind == ObjectiveKind::dpo; }
+
+  void pairs_of_completions() {
+    const ObjectiveTable& t = m_deck.objective;
+    const DataTable& d = m_deck.data;
+    for (const auto& [key, other] : {std::pair{"format", d.format != DataFormat::text},
+                                     {"packing", d.packing != Packing::stream},
+                                     {"cache", d.cache.has_value()}})
+      if (other)
+        error(
+            {"data", key},
+            fmt::format(
+                "'data.{}' is not for 'objective.kind' = \"dpo\", which reads pairs from JSON lines, each two "
+                "sequences of their own; remove it",
+                key));
+    if (m_deck.batch.seq_len < 2)
+      error({"batch", "seq_len"},
+            "'batch.seq_len' = 1 is too little for pairs; at least 2, for a prompt and a completion");
+    if (*t.beta <= 0)
+      error({"objective", "beta"}, fmt::format("'objective.beta' must be more than 0, got {}", *t.beta));
+    if (*t.label_smoothing >= 0.5)
+      error({"objective", "label_smoothing"},
+            fmt::format("'objective.label_smoothing' must be less than 0.5, got {}", *t.label_smoothing));
+    if (*t.label_smoothing > 0 && *t.loss != PreferenceKind::sigmoid)
+      error({"objective", "label_smoothing"},
+            fmt::format("'objective.label_smoothing' is for 'objective.loss' = \"sigmoid\", not \"{}\"",
+                        name_of(*t.loss)));
+    if (m_deck.evaluation && m_deck.evaluation->sequences % 2 != 0)
+      error({"evaluation", "sequences"},
+            fmt::format("'evaluation.sequences' = {} must be even: a pair is two sequences",
+                        m_deck.evaluation->sequences));
+  }
+
   bool given(const Path& path) const { return has(m_loaded, path); }
 
   void frozen_weights() {
@@ -248,6 +311,7 @@ void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& di
   check.source();
   check.adapter();
   check.tokenizer();
+  check.objective();
   check.data();
   check.batch();
   check.numbers();

@@ -25,6 +25,16 @@ void fill_in_defaults(TrainDeck& deck, const LoadedDeck& loaded) {
     if (!deck.data.length) deck.data.length = 8;
     if (!deck.data.examples) deck.data.examples = 10000;
   }
+  const bool has_answers = deck.data.format == DataFormat::chat || deck.data.format == DataFormat::synthetic;
+  if (!has(loaded, {"objective", "kind"}) && has_answers) deck.objective.kind = ObjectiveKind::completion;
+  if (deck.objective.kind == ObjectiveKind::dpo) {
+    ObjectiveTable& objective = deck.objective;
+    objective.loss = objective.loss.value_or(PreferenceKind::sigmoid);
+    objective.beta = objective.beta.value_or(0.1);
+    objective.label_smoothing = objective.label_smoothing.value_or(0);
+    deck.data.truncation = deck.data.truncation.value_or(Truncation::keep_start);
+    if (!has(loaded, {"batch", "micro_batch"})) deck.batch.micro_batch = 2;
+  }
   if (deck.adapter && !has(loaded, {"adapter", "seed"})) deck.adapter->seed = deck.run.seed;
   if (!has(loaded, {"batch", "sequences"})) deck.batch.sequences = deck.batch.micro_batch;
   if (!has(loaded, {"precision", "loss_scale"}) && deck.precision.storage == DType::f16)

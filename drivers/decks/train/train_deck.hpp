@@ -10,6 +10,7 @@
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/core/types/precision.hpp"
+#include "kformer/core/types/preference_kind.hpp"
 #include "kformer/core/types/recompute.hpp"
 #include "kformer/core/types/schedule_kind.hpp"
 #include "kformer/io/model_table.hpp"
@@ -63,7 +64,27 @@ struct DataTable {
   std::optional<SyntheticTask> task;                  ///< of synthetic data
   std::optional<std::int64_t> length;                 ///< longest text of a task, or digits of a number
   std::optional<std::int64_t> examples;               ///< tasks of an epoch
+  std::optional<Truncation> truncation;               ///< of pairs that are too long
   bool operator==(const DataTable&) const = default;  ///< all keys equal
+};
+
+/// What a training minimises.
+enum class ObjectiveKind {
+  next_token,  ///< the loss of every token
+  completion,  ///< the loss of the tokens of answers
+  dpo          ///< a loss of pairs of completions: direct preference optimisation
+};
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 3> names_of<ObjectiveKind> = {"next_token", "completion", "dpo"};
+
+/// The table [objective].
+struct ObjectiveTable {
+  ObjectiveKind kind = ObjectiveKind::next_token;  ///< `completion` for data with answers if not given
+  std::optional<PreferenceKind> loss;              ///< of pairs
+  std::optional<double> beta;                      ///< of pairs: how much a departure from the reference counts
+  std::optional<double> label_smoothing;           ///< of pairs: probability that one is in the wrong order
+  bool operator==(const ObjectiveTable&) const = default;  ///< all keys equal
 };
 
 /// The table [batch].
@@ -172,6 +193,7 @@ struct TrainDeck {
   std::optional<InitTable> init;              ///< [init], its first weights
   std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
   TokenizerTable tokenizer;                   ///< [tokenizer]
+  ObjectiveTable objective;                   ///< [objective]
   DataTable data;                             ///< [data]
   BatchTable batch;                           ///< [batch]
   TrainPrecisionTable precision;              ///< [precision]

@@ -73,7 +73,8 @@ void describe(V& v, DataTable& t) {
                  "conversations, one JSON object per line; `synthetic`: generated tasks, no files"},
         t.format);
   v.key({.name = "train",
-         .help = "files to train on, relative to the deck",
+         .help = "files to train on, relative to the deck; with `dpo` pairs, one JSON object per line with "
+                 "`chosen`, `rejected` and perhaps `prompt`",
          .default_text = "required, unless synthetic",
          .repeatable = true},
         t.train);
@@ -83,13 +84,18 @@ void describe(V& v, DataTable& t) {
          .repeatable = true},
         t.validation);
   v.key({.name = "chat_style",
-         .help = "how conversations of `chat` are written",
+         .help = "how conversations of `chat`, and messages of pairs, are written",
          .default_text = "as the chat template of the tokenizer says"},
         t.chat_style);
   v.key({.name = "packing",
          .help = "how documents fill sequences: `stream`: one after another, cut where a sequence is full; "
                  "`best_fit`: several whole ones in a sequence, separated in attention; `pad`: one in each"},
         t.packing);
+  v.key({.name = "truncation",
+         .help = "pairs with a sequence of more than `batch.seq_len` tokens: `keep_start`: its end is cut off; "
+                 "`drop`: the pair is left out",
+         .default_text = "`\"keep_start\"`"},
+        t.truncation);
   v.key({.name = "shuffle",
          .help = "shuffle the sequences of each epoch; the order depends only on seed and epoch"},
         t.shuffle);
@@ -115,6 +121,33 @@ void describe(V& v, DataTable& t) {
 }
 
 template <class V>
+void describe(V& v, ObjectiveTable& t) {
+  v.key({.name = "kind",
+         .help =
+             "`next_token`: the loss of every token; `completion`: that of answers alone, of `chat` and "
+             "`synthetic` data; `dpo`: a loss of pairs of completions, of which one is preferred "
+             "(arXiv:2305.18290). Its reference is the model without [adapter], or without adapters the model "
+             "before the first step",
+         .default_text = "`completion` for `chat` and `synthetic` data, otherwise `next_token`"},
+        t.kind);
+  v.key({.name = "loss",
+         .help = "for `dpo`: −log σ of the difference of rewards, its square distance from a margin per token "
+                 "(arXiv:2310.12036), or what it lacks to 1 (arXiv:2309.06657)",
+         .default_text = "`\"sigmoid\"`"},
+        t.loss);
+  v.key({.name = "beta",
+         .help = "for `dpo`: β > 0, how much a departure from the reference counts",
+         .range = {.min = 0},
+         .default_text = "0.1"},
+        t.beta);
+  v.key({.name = "label_smoothing",
+         .help = "for `dpo` with `sigmoid`: the probability that a pair is in the wrong order, less than 0.5",
+         .range = {.min = 0, .max = 0.5},
+         .default_text = "0"},
+        t.label_smoothing);
+}
+
+template <class V>
 void describe(V& v, BatchTable& t) {
   v.key({.name = "seq_len",
          .help = "tokens of a sequence",
@@ -124,8 +157,9 @@ void describe(V& v, BatchTable& t) {
         t.seq_len);
   v.key({.name = "micro_batch",
          .help = "sequences of one forward and backward pass; memory grows with it; it changes results only "
-                 "by rounding",
-         .range = {.min = 1, .max = longest_axis_value}},
+                 "by rounding. With `dpo` a pair is two sequences, so it is even",
+         .range = {.min = 1, .max = longest_axis_value},
+         .default_text = "1, with `dpo` 2"},
         t.micro_batch);
   v.key({.name = "sequences",
          .help = "sequences of a step, over all ranks; the step accumulates the gradients of its micro-batches",
@@ -350,8 +384,9 @@ void describe(V& v, TrainDeck& d) {
   v.table({.name = "adapter",
            .help = "Optional: low-rank adapters (LoRA) learn, and the weights stay as they are."},
           d.adapter);
-  v.table({.name = "tokenizer", .help = "The tokenizer of `text` and `chat` data and of [samples]."},
+  v.table({.name = "tokenizer", .help = "The tokenizer of `text` and `chat` data, of pairs and of [samples]."},
           d.tokenizer);
+  v.table({.name = "objective", .help = "What is learnt."}, d.objective);
   v.table({.name = "data", .help = "The data set."}, d.data);
   v.table({.name = "batch", .help = "The tokens of a step."}, d.batch);
   v.table({.name = "precision", .help = "Types of numbers."}, d.precision);

@@ -25,12 +25,13 @@ std::filesystem::path default_cache_folder();
 
 /// A data set.
 struct DataOptions {
-  DataFormat format = DataFormat::text;        ///< what the files contain
-  std::vector<std::filesystem::path> files;    ///< in this order; none for synthetic
-  Packing packing = Packing::stream;           ///< how documents fill sequences
-  std::int64_t seq_len = 1024;                 ///< tokens of a sequence
-  std::int64_t vocab_size = 0;                 ///< every token must be below; 0: not checked
-  std::optional<ChatTemplate> chat;            ///< chat: how it is written; none: the tokenizer's template
+  DataFormat format = DataFormat::text;      ///< what the files contain
+  std::vector<std::filesystem::path> files;  ///< in this order; none for synthetic
+  Packing packing = Packing::stream;         ///< how documents fill sequences
+  std::int64_t seq_len = 1024;               ///< tokens of a sequence
+  std::int64_t vocab_size = 0;               ///< every token must be below; 0: not checked
+  std::optional<ChatTemplate> chat;          ///< chat: how it is written; none: the tokenizer's template
+  bool answers_only = true;  ///< chat, synthetic: whether answers alone are targets, or all tokens
   std::optional<std::filesystem::path> cache;  ///< folder of tokenised files; none: `default_cache_folder()`,
                                                ///< an empty path: every file is tokenised every time
   SyntheticOptions synthetic;                  ///< synthetic: what is generated
@@ -67,8 +68,9 @@ struct DataReport {
 ///
 /// In the last two a target is the next token of the same document, so a document of n tokens has n − 1 targets
 /// however it is cut. Targets are −100 at the last token of a document, at padding (whose ids are 0 and which
-/// follows the last piece without a start of its own), and for tokens that are not to be learnt: in
-/// conversations all but the assistant's answers and the tokens that end them, in samples all but the answer.
+/// follows the last piece without a start of its own), and, with `answers_only`, for tokens that are not to be
+/// learnt: in conversations all but the assistant's answers and the tokens that end them, in samples all but the
+/// answer.
 class TokenDataset {
  public:
   /// Opens a data set; tokenises files that the cache does not have. HDF5 files are read through a library that
@@ -101,7 +103,7 @@ class TokenDataset {
   /// What the data set consists of.
   const DataReport& report() const;
 
-  /// Identifies the sequences: a hash of all tokens, documents and masks, the packing and `seq_len`.
+  /// Identifies the sequences: a hash of all tokens, documents and masks, the packing, `seq_len`, and `answers_only`.
   std::string fingerprint() const;
 
  private:

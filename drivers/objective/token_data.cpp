@@ -7,7 +7,7 @@
 
 #include "kformer/core/error.hpp"
 #include "kformer/data/token_dataset.hpp"
-#include "train/sequence_source.hpp"
+#include "objective/sequence_source.hpp"
 
 namespace kformer::drivers {
 
@@ -44,6 +44,8 @@ DataOptions data_options(const TrainDeck& deck, const LanguageModelTable& model)
   if (!model.bos_token_ids.empty()) options.bos = static_cast<std::int32_t>(model.bos_token_ids[0]);
   options.add_bos = deck.tokenizer.add_bos;
   if (t.cache) options.cache = t.cache->empty() ? std::filesystem::path() : std::filesystem::absolute(*t.cache);
+  const bool has_answers = t.format == DataFormat::chat || t.format == DataFormat::synthetic;
+  options.answers_only = !has_answers || deck.objective.kind == ObjectiveKind::completion;
   if (t.format == DataFormat::synthetic)
     options.synthetic = {*t.task, *t.examples, *t.length, static_cast<std::uint64_t>(deck.run.seed)};
   return options;
@@ -71,6 +73,11 @@ constexpr std::int64_t most_examples = 1000;
 TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable& model,
                                 const Tokenizer* tokenizer) {
   TrainingData data;
+  if (deck.objective.kind == ObjectiveKind::dpo) {
+    data.train = open_pairs(deck, model, *tokenizer, deck.data.train);
+    if (deck.evaluation) data.validation = open_pairs(deck, model, *tokenizer, deck.data.validation);
+    return data;
+  }
   DataOptions options = data_options(deck, model);
   options.files = deck.data.train;
   if (options.format == DataFormat::chat && tokenizer != nullptr)

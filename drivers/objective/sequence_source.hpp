@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "decks/train/train_deck.hpp"
 #include "kformer/io/model_table.hpp"
@@ -19,6 +21,8 @@ class SequenceSource {
   virtual ~SequenceSource() = default;
   /// How many there are.
   virtual std::int64_t size() const = 0;
+  /// How many of them belong together, one after another: 2 for pairs.
+  virtual std::int64_t together() const { return 1; }
   /// Reads number `index`, from 0; its arrays keep their memory.
   virtual void read(std::int64_t index, TokenSequence& sequence) const = 0;
   /// Identifies the sequences.
@@ -39,5 +43,11 @@ struct TrainingData {
 /// \throws FileError if a file cannot be read or does not hold what the deck says
 TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable& model,
                                 const Tokenizer* tokenizer);
+
+/// Opens files of pairs: chosen, rejected, chosen, …
+/// \throws FileError as above
+std::unique_ptr<SequenceSource> open_pairs(const TrainDeck& deck, const LanguageModelTable& model,
+                                           const Tokenizer& tokenizer,
+                                           const std::vector<std::filesystem::path>& files);
 
 }  // namespace kformer::drivers

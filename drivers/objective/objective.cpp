@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "objective/objective.hpp"
+
+#include <algorithm>
+
+namespace kformer::drivers {
+
+namespace {
+
+// The mean loss of target tokens, which the data determine.
+class TokenObjective final : public TrainingObjective {
+ public:
+  ObjectiveStep step(Learner& learner, const SequenceBatch& batch) override {
+    return {learner.step(batch.sequences)};
+  }
+  Judgement judge(Learner& learner, const SequenceBatch& batch) override {
+    std::int64_t targets = 0;
+    for (const TokenSequence& s : batch.sequences)
+      targets += std::ranges::count_if(s.targets, [](std::int32_t id) { return id >= 0; });
+    if (targets == 0) return {};
+    return {.weight = static_cast<double>(targets), .loss = learner.evaluate(batch.sequences), .figures = {}};
+  }
+};
+
+}  // namespace
+
+void TrainingObjective::begin(Learner&, const TrainingData&, const std::function<bool()>&) {}
+
+std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck) {
+  switch (deck.objective.kind) {
+    case ObjectiveKind::next_token:
+    case ObjectiveKind::completion:
+      break;
+    case ObjectiveKind::dpo:
+      return make_preference_objective(deck);
+  }
+  return std::make_unique<TokenObjective>();
+}
+
+}  // namespace kformer::drivers

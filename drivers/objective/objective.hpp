@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decks/train/train_deck.hpp"
+#include "learner/learner.hpp"
+#include "objective/sequence_source.hpp"
+
+/// \file
+/// What a training minimises: the table [objective].
+
+namespace kformer::drivers {
+
+/// What an objective measures besides its loss, by name.
+using Figures = std::map<std::string, double>;
+
+/// A number that an objective measures besides its loss: a column of /steps and /evaluations.
+struct FigureColumn {
+  std::string name;  ///< also on the terminal
+  std::string help;  ///< what it is
+};
+
+/// What a step of an objective did.
+struct ObjectiveStep : StepReport {
+  Figures figures;  ///< of its sequences, before the update
+};
+
+/// Some sequences of a set.
+struct SequenceBatch {
+  std::span<const TokenSequence> sequences;
+  std::span<const std::int64_t> indices;  ///< of each in its set
+};
+
+/// What an objective says of validation data.
+struct Judgement {
+  double weight = 0;  ///< target tokens or pairs; 0: there is nothing to judge
+  double loss = 0;    ///< mean over them
+  Figures figures;    ///< likewise
+};
+
+/// The loss of a training, and what belongs to it.
+class TrainingObjective {
+ public:
+  virtual ~TrainingObjective() = default;
+  /// What it measures.
+  virtual std::span<const FigureColumn> figures() const { return {}; }
+  /// In words; empty if there is nothing to say.
+  virtual std::string description() const { return {}; }
+  /// Forward passes of each token besides those of learning.
+  virtual double other_forwards() const { return 0; }
+  /// Whether `begin` reads the weights that the training began with.
+  virtual bool needs_first_weights() const { return false; }
+  /// Called once, with these weights.
+  /// \param stop whether to give up: then there will be no step
+  virtual void begin(Learner& learner, const TrainingData& data, const std::function<bool()>& stop);
+  /// Learns from sequences of the training data.
+  virtual ObjectiveStep step(Learner& learner, const SequenceBatch& batch) = 0;
+  /// Judges some sequences of the validation data; those that belong together are together.
+  virtual Judgement judge(Learner& learner, const SequenceBatch& batch) = 0;
+};
+
+/// The objective of a deck.
+std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck);
+
+/// `dpo`.
+std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// The loop of a training on pairs of completions.
+#include <algorithm>
+#include <set>
+
+#include "drivers/training_loop_case.hpp"
+
+namespace kformer::Testing {
+
+BOOST_FIXTURE_TEST_SUITE(training_pairs, LoopCase)
+
+// With adapters: the reference of each step, before it.
+BOOST_AUTO_TEST_CASE(pairs_are_read_whole_and_in_another_order) {
+  make_pairs();
+  deck.adapter.emplace();
+  deck.data.shuffle = true;
+  steps = 5;
+  run();
+  BOOST_TEST(learner.log == "r0 0 r1 1 r2 2 r3 3 r4 4");
+  std::set<std::int32_t> seen;
+  BOOST_TEST_REQUIRE(learner.read.size() == 20u);
+  for (std::size_t i = 0; i < 20; i += 2) {
+    BOOST_TEST(learner.read[i] % 2 == 0);
+    BOOST_TEST(learner.read[i + 1] == learner.read[i] + 1);
+    seen.insert(learner.read[i]);
+  }
+  BOOST_TEST(seen.size() == 10u);
+  BOOST_TEST(!std::ranges::is_sorted(learner.read));
+}
+
+// log p of chosen completions is the number of steps, of the reference 0; of rejected ones minus their number.
+BOOST_AUTO_TEST_CASE(figures_of_pairs_are_columns_of_steps_and_evaluations_and_of_checkpoints) {
+  make_pairs();
+  deck.adapter.emplace();
+  evaluate_every(2);
+  save_every(4);
+  data.validation = std::make_unique<Numbers>(6, 2);
+  steps = 4;
+  run();
+  BOOST_TEST(learner.log == "r0 0 r1 1 r2 p2 r2 p2 r2 2 r3 3 r4 p4 r4 p4 c4 f");
+  BOOST_TEST(numbers("steps/chosen_reward") == (Doubles{0, 0.5, 1, 1.5}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("steps/rejected_reward") == (Doubles{-1, -3, -5, -7}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("steps/margin") == (Doubles{1, 3.5, 6, 8.5}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("steps/accuracy") == (Doubles{1, 1, 1, 1}), boost::test_tools::per_element());
+  // Of the rejected completions 1, 3 and 5: two pairs, and one.
+  BOOST_TEST(numbers("evaluations/rejected_reward") == (Doubles{-1.5, -1.5}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("evaluations/chosen_reward") == (Doubles{1, 2}), boost::test_tools::per_element());
+  BOOST_TEST_REQUIRE(learner.saved.size() == 1u);
+  const TrainingHistory history =
+      checkpoint_record(learner.saved[0].first, learner.saved[0].second, "record").history;
+  BOOST_TEST(history.steps.at(2).figures.at("margin") == 6);
+  BOOST_TEST(history.evaluations.at(1).figures.at("chosen_reward") == 2);
+}
+
+// Without adapters: once, with the first weights.
+BOOST_AUTO_TEST_CASE(a_reference_of_first_weights_is_measured_once) {
+  make_pairs();
+  evaluate_every(0);
+  data.validation = std::make_unique<Numbers>(6, 2);
+  deck.data.shuffle = true;
+  steps = 3;
+  run();
+  BOOST_TEST(learner.log == "p0 p0 p0 p0 p0 p0 p0 0 1 2 p3 p3");
+  // What log p gained since then.
+  BOOST_TEST(numbers("steps/chosen_reward") == (Doubles{0, 0.5, 1}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("steps/rejected_reward") == (Doubles{0, 0, 0}), boost::test_tools::per_element());
+  BOOST_TEST(numbers("evaluations/margin") == (Doubles{1.5}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
