@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,7 @@
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "kformer/model/generator.hpp"
+#include "kformer/train/preference_loss.hpp"
 #include "kformer/train/trainer.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
@@ -220,6 +222,46 @@ BOOST_AUTO_TEST_CASE(a_decoder_with_several_adapters_has_the_logits_of_peft) {
   for (const auto& logits : generator.final_logits(Exec()))
     found.insert(found.end(), logits.begin(), logits.end());
   check_near("logits", found, expected.logits);
+}
+
+// The reference of TRL's loss is the model with PEFT's adapter disabled.
+BOOST_AUTO_TEST_CASE(ten_steps_of_preferences_are_those_of_trl) {
+  constexpr std::int64_t pairs = 2;
+  const SafetensorsFile file = SafetensorsFile::open(adapter_case() / "preferences.safetensors");
+  const auto ids = file.read_f64("ids"), mask = file.read_f64("mask");
+  // TRL's rows are the chosen completions, then the rejected ones.
+  const auto sequence = [&](std::int64_t step, std::int64_t i) {
+    const std::int64_t first = (step % 4 * 2 * pairs + i % 2 * pairs + i / 2) * tokens;
+    TokenSequence s{.ids = {}, .targets = {}, .starts = {0}};
+    for (std::int64_t t = first; t < first + tokens; ++t) {
+      const auto next = static_cast<std::size_t>(t + 1);
+      const bool learnt = t + 1 < first + tokens && mask[next] != 0;
+      s.ids.push_back(static_cast<std::int32_t>(ids[static_cast<std::size_t>(t)]));
+      s.targets.push_back(learnt ? static_cast<std::int32_t>(ids[next]) : -100);
+    }
+    return s;
+  };
+  Training training;
+  std::vector<double> losses, margins;
+  for (std::int64_t step = 0; step < 10; ++step) {
+    std::vector<TokenSequence> sequences;
+    for (std::int64_t i = 0; i < 2 * pairs; ++i) sequences.push_back(sequence(step, i));
+    const LogProbabilities base = training.trainer.log_probabilities(Exec(), sequences, AdapterUse::off);
+    std::vector<double> references;
+    for (std::size_t i = 0; i < base.sequences(); ++i) references.push_back(base.sum(i));
+    PreferenceObjective objective(references, {.beta = 0.3});
+    losses.push_back(training.trainer.step(Exec(), sequences, std::ref(objective)).loss);
+    margins.push_back(objective.result().margin);
+  }
+  check_near("losses", losses, file.read_f64("losses"));
+  check_near("margins", margins, file.read_f64("margins"));
+  int compared = 0;
+  for (const Parameter& p : training.trainer.model().adapters())
+    if (file.find("trained." + p.name) != nullptr) {
+      check_near(p.name, values_of(p.weight), file.read_f64("trained." + p.name));
+      ++compared;
+    }
+  BOOST_TEST(compared == 4);
 }
 
 BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {
