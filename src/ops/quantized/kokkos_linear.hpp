@@ -12,6 +12,9 @@ namespace kformer::Impl {
 
 inline constexpr int quantized_rows = 4;
 
+/// With more rows than these, tiles read x less often (kokkos_tiles.hpp).
+inline constexpr std::int64_t most_rows_without_tiles = 16;
+
 /// One sum per row.
 template <class A>
 struct RowSums {

@@ -6,9 +6,9 @@
 #include "ops/linear/reference.hpp"
 #include "ops/quantized/host/entries.hpp"
 #include "ops/quantized/kokkos.hpp"
-#include "ops/quantized/kokkos_backward.hpp"
 #include "ops/quantized/kokkos_linear.hpp"
 #include "ops/quantized/kokkos_nf4.hpp"
+#include "ops/quantized/kokkos_tiles.hpp"
 #include "ops/quantized/reference.hpp"
 
 namespace kformer::Impl {
@@ -56,7 +56,9 @@ struct List<QuantizedLinearForward, Exec>
     : UsualList<QuantizedLinearForward, Exec, Simd<host::QuantizedLinearEntry, host::Isa::avx512_vnni>> {
   static void kokkos(const Exec& exec, const QuantizedLinearForward& p, const Workspace&) {
     with_format_and_dtype(p.weight.format, p.x.dtype, [&]<class T>(auto format, std::type_identity<T>) {
-      if (p.options.activations == Activations::full)
+      if (p.options.activations == Activations::full && p.x.extent[0] > most_rows_without_tiles)
+        quantized_linear_tiles_kokkos<format(), T>(exec, p);
+      else if (p.options.activations == Activations::full)
         quantized_linear_kokkos<format(), Activations::full, T>(exec, p);
       else if constexpr (has_integer_codes(format()))
         quantized_linear_kokkos<format(), Activations::int8, T>(exec, p);
