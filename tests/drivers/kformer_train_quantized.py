@@ -18,6 +18,7 @@ if h5py is not None:
     from packed_weights import CONFIG, random_model, read_packed, write_gguf, write_model
 
 BITSANDBYTES = driver_case.SOURCE / "tests/data/nf4_case/llama"
+QLORA_CASE = driver_case.SOURCE / "tests/data/qlora_case"
 FORMATS = ("q8_0", "q4_0", "q4_1", "tq2_0", "tq1_0", "nf4")
 PROJECTIONS = 14  # of TINY
 ADAPTER = "[adapter]\nrank = 3\nalpha = 6\n"
@@ -89,6 +90,20 @@ class Bases(QuantizedTest):
         np.save(self.folder / "tokens.npy", np.random.default_rng(3).integers(0, 32, 400).astype("<i4"))
         self.SMALL = self.SMALL.replace(str(TEXT), "tokens.npy").replace("[data]\n", "[data]\nformat = 'tokens'\n")
         self.check_like_dense(BITSANDBYTES, projections=7)
+
+    def test_a_training_of_bitsandbytes_and_peft(self):
+        """The losses and adapters that they have, in float32: scripts/make_qlora_case."""
+        expected = read_safetensors(QLORA_CASE / "expected.safetensors")
+        np.save(self.folder / "tokens.npy", expected["ids"].astype("<i4"))
+        self.SMALL = self.SMALL.replace(str(TEXT), "tokens.npy").replace("[data]\n", "[data]\nformat = 'tokens'\n")
+        self.run_deck("case", f"[adapter]\npath = '{QLORA_CASE}'\n", "output.adapter=out",
+                      f"schedule.steps={len(expected['losses'])}", base=BITSANDBYTES)
+        np.testing.assert_allclose(self.losses("case"), expected["losses"], rtol=5e-6)
+        trained = self.adapter("out")
+        self.assertEqual(len(trained), 14)
+        for name, tensor in trained.items():
+            reference = expected["trained." + name.removeprefix("base_model.model.")]
+            np.testing.assert_allclose(tensor, reference, rtol=0, atol=5e-6 * np.abs(reference).max())
 
     def test_a_dense_base_is_quantised_as_kformer_quantize_does(self):
         for kind in ("q8_0", "q4_0", "q4_1", "nf4"):
