@@ -33,10 +33,8 @@ Checkpoint open_checkpoint(const WeightsTable& weights) {
   return checkpoint;
 }
 
-AdapterCheckpoint open_adapter(const std::filesystem::path& folder, const LlamaConfig& model) {
-  AdapterCheckpoint adapter = AdapterCheckpoint::open(folder);
-  adapter.check_against(model);
-  return adapter;
+AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model) {
+  return AdapterCheckpoint::open(path, model);
 }
 
 FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& model, WeightStorage storage,

@@ -17,9 +17,9 @@ namespace kformer::drivers {
 /// \throws FileError if a file cannot be read or does not match the model
 Checkpoint open_checkpoint(const WeightsTable& weights);
 
-/// An adapter, checked against the model that it is for.
+/// An adapter in a folder or a GGUF file, checked against the model that it is for.
 /// \throws FileError if a file cannot be read or does not match the model
-AdapterCheckpoint open_adapter(const std::filesystem::path& folder, const LlamaConfig& model);
+AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model);
 
 /// The weights of a training whose adapters leave them as they are.
 struct FrozenWeights {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <vector>
 
 #include "io/atomic_file.hpp"
@@ -190,6 +191,25 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
         exec.fence("kformer::merge_adapter");  // the next one takes the same memory
       });
     }
+}
+
+template <class Exec>
+void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
+                       const LlamaConfig& model, const std::filesystem::path& path, Ledger& ledger) {
+  std::map<std::string, std::vector<double>> values;
+  for (const Parameter& p : adapters) {
+    const auto count = static_cast<std::size_t>(p.weight.size());
+    Impl::require_allocated("save_gguf_adapter", p.name, p.weight.data, count);
+    dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T>) {
+      std::vector<T> host(count);
+      transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, ledger, host.data(), p.weight.data,
+                                                               count * sizeof(T));
+      exec.fence("kformer::save_gguf_adapter");
+      auto& numbers = values[p.name];
+      for (const T number : host) numbers.push_back(static_cast<double>(static_cast<compute_t<T>>(number)));
+    });
+  }
+  write_gguf_adapter(path, model, lora, [&](const std::string& name) { return values.at(name); });
 }
 
 template <class Exec>

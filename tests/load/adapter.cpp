@@ -282,6 +282,27 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {
   }
 }
 
+// Other factors for each projection: s B is the same.
+BOOST_AUTO_TEST_CASE(an_adapter_is_written_for_llama_cpp) {
+  Training training;
+  const LlamaConfig& config = training.trainer.model().config();
+  const auto adapters = training.trainer.model().adapters();
+  const fs::path file = directory / "adapter.gguf";
+  save_gguf_adapter(Exec(), std::span(adapters), training.lora, config, file, *training.ledger);
+  const auto read = AdapterCheckpoint::open(file, config);
+  for (const Parameter& p : adapters)
+    for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
+      if (p.name.find(names_of<Projection>[i]) == p.name.npos) continue;
+      const auto projection = static_cast<Projection>(i);
+      const bool is_b = p.name.find("lora_B") != p.name.npos;
+      std::vector<double> found = read.values(p.name), expected = values_of(p.weight);
+      for (double& x : found) x *= is_b ? read.lora().scale(projection) : 1;
+      for (double& x : expected) x *= is_b ? training.lora.scale(projection) : 1;
+      for (std::size_t n = 0; n < found.size(); ++n)
+        BOOST_TEST(std::abs(found[n] - expected[n]) <= 2e-7 * std::abs(expected[n]));
+    }
+}
+
 // What PEFT allows and Kformer does not compute must not be read as something else.
 BOOST_AUTO_TEST_CASE(other_adapters_are_refused) {
   check_refused("peft_type", "IA3", "peft_type must be \"LORA\", got \"IA3\"");

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,10 @@
 
 namespace kformer {
 
+namespace Impl {
+struct GgufAdapter;
+}
+
 /// What the configuration of an adapter says besides `LoraConfig`.
 struct AdapterDescription {
   std::string base_model;  ///< name or folder of the model that it adapts; may be empty
@@ -30,6 +36,13 @@ class AdapterCheckpoint {
   /// \throws FileError naming the file, and the key or tensor that is wrong or not supported
   static AdapterCheckpoint open(const std::filesystem::path& folder);
 
+  /// Reads an adapter of a model, and checks that it fits. Rows of q and k that llama.cpp stores in another order are
+  /// reordered, so this takes the model.
+  /// \param path  a folder in PEFT's layout, or a GGUF file of llama.cpp: `general.type` = "adapter"
+  /// \param model what it adapts
+  /// \throws FileError naming the file, and the key or tensor that is wrong or not supported
+  static AdapterCheckpoint open(const std::filesystem::path& path, const LlamaConfig& model);
+
   /// Ranks, scales and dropout.
   const LoraConfig& lora() const { return m_lora; }
   /// The rest of the configuration.
@@ -39,6 +52,11 @@ class AdapterCheckpoint {
   /// \throws FileError naming the tensor
   void check_against(const LlamaConfig& model) const;
 
+  /// The numbers of a tensor, row by row.
+  /// \param name as of `at`
+  /// \throws FileError if there is none, or its type cannot be converted
+  std::vector<double> values(const std::string& name) const;
+
   /// A tensor by its name in the model, such as "model.layers.0.self_attn.q_proj.lora_A.weight".
   /// \throws FileError if there is none
   CheckpointTensor at(const std::string& name) const;
@@ -47,12 +65,25 @@ class AdapterCheckpoint {
   std::filesystem::path m_path;  // of the tensors
   LoraConfig m_lora;
   AdapterDescription m_description;
-  std::vector<SafetensorsFile> m_file;  // one; it has no empty state
+  std::vector<SafetensorsFile> m_file;              // one; it has no empty state
+  std::shared_ptr<const Impl::GgufAdapter> m_gguf;  // in its place
 };
 
 /// The names in a model and the extents of all tensors of its adapters.
 std::map<std::string, std::vector<std::size_t>> adapter_tensor_shapes(const LlamaConfig& model,
                                                                       const LoraConfig& lora);
+
+/// Writes an adapter as llama.cpp reads it, in 32-bit floats: a GGUF file with `general.type` = "adapter",
+/// `adapter.type` = "lora" and `adapter.lora.alpha`, and tensors such as "blk.0.attn_q.weight.lora_a". The format has one
+/// α for all projections: where a factor is not α/rank, as with rsLoRA, it becomes part of B. Rows of B of q and k are
+/// ordered as llama.cpp stores those of the weight. The file is written completely or not at all.
+/// \param path   of the file
+/// \param model  what the adapter is for
+/// \param lora   ranks and scales
+/// \param values the numbers of a tensor, row by row, by its name in `adapter_tensor_shapes`
+/// \throws FileError naming the file and the reason
+void write_gguf_adapter(const std::filesystem::path& path, const LlamaConfig& model, const LoraConfig& lora,
+                        const std::function<std::vector<double>(const std::string& name)>& values);
 
 /// The text of `adapter_config.json`.
 std::string adapter_config_json(const LoraConfig& lora, const AdapterDescription& description);
@@ -62,6 +93,9 @@ inline constexpr const char* adapter_prefix = "base_model.model.";
 
 /// The name of the configuration.
 inline constexpr const char* adapter_config_name = "adapter_config.json";
+
+/// The name of the file for llama.cpp, where a training writes one.
+inline constexpr const char* gguf_adapter_name = "adapter.gguf";
 
 /// The name of the file of tensors.
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";

@@ -120,6 +120,18 @@ template <class Exec>
 void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std::vector<WeightSlot>& slots,
                    const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger);
 
+/// Writes adapters as llama.cpp reads them: `write_gguf_adapter`.
+/// \param exec     the function waits for its work before it reads the adapters
+/// \param adapters `LlamaModel::adapters()`
+/// \param lora     their ranks and scales
+/// \param model    what they adapt
+/// \param path     of the file
+/// \param ledger   counts transfers
+/// \throws FileError naming the file and the reason
+template <class Exec>
+void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
+                       const LlamaConfig& model, const std::filesystem::path& path, Ledger& ledger);
+
 /// Writes adapters in the layout of PEFT: `adapter_config.json`, and `adapter_model.safetensors` in their storage types.
 /// Each file is written completely or not at all, the configuration last.
 /// \param exec        the function waits for its work before it reads the adapters

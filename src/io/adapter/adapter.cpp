@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "io/adapter/config.hpp"
+#include "io/adapter/gguf.hpp"
+#include "io/numbers.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/stored_type.hpp"
 
@@ -69,8 +71,38 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
   return all;
 }
 
+AdapterCheckpoint AdapterCheckpoint::open(const fs::path& path, const LlamaConfig& model) {
+  AdapterCheckpoint all;
+  if (fs::is_directory(path) || path.extension() != ".gguf") {
+    all = open(path);
+  } else {
+    auto read = std::make_shared<Impl::GgufAdapter>(Impl::read_gguf_adapter(path, model));
+    all.m_path = path;
+    all.m_lora = read->lora;
+    all.m_gguf = std::move(read);
+  }
+  all.check_against(model);
+  return all;
+}
+
 void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
   auto missing = adapter_tensor_shapes(model, m_lora);
+  if (m_gguf) {
+    for (const auto& [name, tensor] : m_gguf->tensors) {
+      const auto found = missing.find(name);
+      if (found == missing.end() || found->second != tensor.shape)
+        throw FileError(fmt::format("'{}': '{}' has the extents {}, {}: the adapter belongs to another model",
+                                    m_path.string(), name, tensor.shape,
+                                    found == missing.end() ? "but the model has no such map"
+                                                           : fmt::format("expected {}", found->second)));
+      missing.erase(found);
+    }
+    if (!missing.empty())
+      throw FileError(
+          fmt::format("'{}': '{}' is missing; a linear map has an adapter in every layer or in none",
+                      m_path.string(), missing.begin()->first));
+    return;
+  }
   for (const std::string& stored : m_file[0].names()) {
     const auto found = missing.find(stored.substr(std::string(adapter_prefix).size()));
     const auto& shape = m_file[0].at(stored).shape;
@@ -90,7 +122,20 @@ void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
                     m_path.string(), adapter_prefix, missing.begin()->first));
 }
 
+std::vector<double> AdapterCheckpoint::values(const std::string& name) const {
+  const CheckpointTensor tensor = at(name);
+  if (auto numbers = Impl::numbers_of(tensor.type, tensor.bytes)) return *std::move(numbers);
+  throw FileError(fmt::format("'{}': '{}' is of type {}, expected F64, F32, F16 or BF16", m_path.string(), name,
+                              to_string(tensor.type)));
+}
+
 CheckpointTensor AdapterCheckpoint::at(const std::string& name) const {
+  if (m_gguf) {
+    const auto found = m_gguf->tensors.find(name);
+    if (found == m_gguf->tensors.end())
+      throw FileError(fmt::format("'{}' has no matrix '{}'", m_path.string(), name));
+    return found->second;
+  }
   const TensorEntry& entry = m_file[0].at(adapter_prefix + name);
   return {stored_type_named(entry.dtype), entry.shape, entry.bytes};
 }

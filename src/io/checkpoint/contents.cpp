@@ -1,32 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "io/checkpoint/contents.hpp"
 
-#include <cstring>
-
 #include "io/key_names.hpp"
+#include "io/row_order.hpp"
 
 namespace kformer::Impl {
-namespace {
-
-/// The rows of heads whose features are paired as (0,1), (2,3), …, in the order that pairs feature i with
-/// feature i + head_dim / 2.
-std::vector<std::byte> half_split_rows(std::span<const std::byte> bytes, std::size_t rows, std::size_t heads) {
-  const std::size_t row_bytes = bytes.size() / rows;
-  const std::size_t head_dim = rows / heads;
-  std::vector<std::byte> reordered(bytes.size());
-  std::byte* to = reordered.data();
-  for (std::size_t head = 0; head < heads; ++head) {
-    for (std::size_t row = 0; row < head_dim; ++row, to += row_bytes) {
-      const std::size_t half = head_dim / 2;
-      const std::size_t from = head * head_dim + (row < half ? 2 * row : 2 * (row - half) + 1);
-      std::memcpy(to, bytes.data() + from * row_bytes, row_bytes);
-    }
-  }
-  return reordered;
-}
-
-}  // namespace
-
 bool CheckpointContents::add(const std::string& name, CheckpointTensor tensor, std::size_t interleaved_heads) {
   const auto [place, fresh] = m_slots.try_emplace(name);
   if (!fresh) return false;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "io/key_names.hpp"
 #include "io/mapped_file.hpp"
 #include "io/nearest_name.hpp"
+#include "io/numbers.hpp"
 #include "io/safetensors/header.hpp"
 #include "io/safetensors/layout.hpp"
 #include "kformer/core/error.hpp"
@@ -87,32 +85,6 @@ void check_coverage(const Impl::Header& header, std::size_t data_size, const std
   }
 }
 
-/// A float's sign and biased exponent are those of the bfloat16; only mantissa bits are missing.
-double bf16_value(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-
-double f16_value(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 0x1F;
-  const int mantissa = bits & 0x3FF;
-  double magnitude = std::ldexp(1024 + mantissa, exponent - 25);
-  if (exponent == 0) magnitude = std::ldexp(mantissa, -24);
-  if (exponent == 0x1F) {
-    magnitude =
-        mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  }
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-template <class Stored, class Convert>
-std::vector<double> convert_all(std::span<const std::byte> bytes, Convert convert) {
-  std::vector<double> values(bytes.size() / sizeof(Stored));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    Stored stored;  // copied out, because the data need not be aligned
-    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
-    values[i] = convert(stored);
-  }
-  return values;
-}
-
 }  // namespace
 
 std::size_t TensorEntry::size() const {
@@ -159,19 +131,7 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
 
 std::vector<double> SafetensorsFile::read_f64(std::string_view name) const {
   const TensorEntry& entry = at(name);
-  if (const auto dtype = dtype_of_numbers(stored_type_named(entry.dtype))) switch (*dtype) {
-      case DType::f64:
-        return convert_all<double>(entry.bytes, [](double stored) { return stored; });
-      case DType::f32:
-        return convert_all<float>(entry.bytes, [](float stored) { return double{stored}; });
-      case DType::f16:
-        return convert_all<std::uint16_t>(entry.bytes, f16_value);
-      case DType::bf16:
-        return convert_all<std::uint16_t>(entry.bytes, bf16_value);
-      case DType::i32:
-      case DType::u8:
-        break;
-    }
+  if (auto numbers = Impl::numbers_of(stored_type_named(entry.dtype), entry.bytes)) return *std::move(numbers);
   throw FileError("'" + m_source + "': tensor '" + std::string(name) + "' is of type " + entry.dtype +
                   ", expected F64, F32, F16 or BF16");
 }
