@@ -4,17 +4,45 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "decks/prompt_checks.hpp"
 #include "decks/sweep/sweep_checks.hpp"
 
 namespace kformer::Impl::schema {
 namespace {
 
+// The elements of a list of tables; null if the deck has none.
+const Array* list_of(const LoadedDeck& loaded, const char* name) {
+  const Entry* entry = find_path(loaded.root, {name});
+  return entry == nullptr ? nullptr : std::get_if<Array>(&entry->value.data);
+}
+
 void check_weights(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (deck.generate.activations == Activations::int8 && !deck.weights.keep_quantized)
     diagnostics.error(place_of(loaded, {"generate", "activations"}),
                       "'generate.activations' = \"int8\" needs quantised weights, but "
                       "'weights.keep_quantized' = false expands them");
+}
+
+void check_adapters(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (deck.adapter.live && deck.adapter.path.empty())
+    diagnostics.error(place_of(loaded, {"adapter", "live"}), "'adapter.live' needs 'adapter.path'");
+  if (deck.adapter.live && !deck.adapters.empty())
+    diagnostics.error(
+        place_of(loaded, {"adapter", "live"}),
+        "'adapter.live' is the adapter of all prompts, but [[adapters]] gives them others; make it one "
+        "of them");
+  std::set<std::string> names;
+  const auto* elements = list_of(loaded, "adapters");
+  for (std::size_t k = 0; elements != nullptr && k < deck.adapters.size() && k < elements->size(); ++k) {
+    const std::string& name = deck.adapters[k].name;
+    if (name.empty())
+      diagnostics.error((*elements)[k].place, fmt::format("'adapters[{}].name' must not be empty", k));
+    else if (!names.insert(name).second)
+      diagnostics.error((*elements)[k].place,
+                        fmt::format("'adapters[{}].name' = \"{}\" is the name of an earlier adapter", k, name));
+  }
 }
 
 void check_stop(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
@@ -91,6 +119,7 @@ void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Dia
   check_cache(deck.generate.kv_cache, deck.generate.cache, "generate", {"generate", "kv_cache"}, loaded,
               diagnostics);
   check_batch_invariance(deck.generate, loaded, diagnostics);
+  check_adapters(deck, loaded, diagnostics);
   check_stop(deck, loaded, diagnostics);
   check_prompts(deck, loaded, diagnostics);
 }

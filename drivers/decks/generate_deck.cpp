@@ -44,6 +44,13 @@ GenerateDeck load_generate_deck(const DeckSource& source) {
   return deck;
 }
 
+std::int32_t adapter_of(const GenerateDeck& deck, const PromptTable& prompt) {
+  if (deck.adapter.live) return 0;
+  for (std::size_t k = 0; k < deck.adapters.size(); ++k)
+    if (deck.adapters[k].name == prompt.adapter) return static_cast<std::int32_t>(k);
+  return -1;
+}
+
 std::string prompt_text(const PromptTable& prompt) {
   if (!prompt.file.empty()) return text_of_file(prompt.file);
   return prompt.text ? *prompt.text : prompt.chat.value_or("");

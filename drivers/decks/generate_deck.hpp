@@ -83,6 +83,7 @@ struct PromptTable {
   std::optional<std::string> chat;       ///< message of a user, put into the model's chat template
   std::optional<std::string> system;     ///< message of the system before it
   bool special_tokens = false;           ///< recognise special tokens that are written in the prompt
+  std::string adapter;                   ///< one of [[adapters]]; empty: the model alone
   std::filesystem::path expect_file;     ///< what prompt and continuation must be, absolute
   std::vector<std::int64_t> expect_ids;  ///< token ids of the whole sequence
   bool operator==(const PromptTable&) const = default;  ///< all keys equal
@@ -110,23 +111,32 @@ struct GenerateCheckTable {
 /// The table [adapter] of a generation.
 struct AdapterPathTable {
   std::filesystem::path path;                                ///< folder in PEFT's layout, absolute; empty: none
+  bool live = false;                                         ///< keep it beside the weights
   bool operator==(const AdapterPathTable&) const = default;  ///< all keys equal
+};
+
+/// One of [[adapters]], among which prompts choose.
+struct NamedAdapterTable {
+  std::string name;                                           ///< for `PromptTable::adapter`
+  std::filesystem::path path;                                 ///< folder in PEFT's layout, absolute
+  bool operator==(const NamedAdapterTable&) const = default;  ///< all keys equal
 };
 
 /// A deck of kind "generate".
 struct GenerateDeck {
-  RunTable run;                      ///< [run]
-  GenerateTimingTable timing;        ///< [timing]
-  ProfileTable profile;              ///< [profile]
-  OutputTable output;                ///< [output]
-  WeightsTable weights;              ///< [weights]
-  AdapterPathTable adapter;          ///< [adapter]
-  TokenizerTable tokenizer;          ///< [tokenizer]
-  SamplingTable sampling;            ///< [sampling]
-  GenerateTable generate;            ///< [generate]
-  GenerateCheckTable check;          ///< [check]
-  std::vector<PromptTable> prompts;  ///< [[prompt]], at least one
-  DeckRecord record;                 ///< how the deck was read
+  RunTable run;                             ///< [run]
+  GenerateTimingTable timing;               ///< [timing]
+  ProfileTable profile;                     ///< [profile]
+  OutputTable output;                       ///< [output]
+  WeightsTable weights;                     ///< [weights]
+  AdapterPathTable adapter;                 ///< [adapter]
+  std::vector<NamedAdapterTable> adapters;  ///< [[adapters]]
+  TokenizerTable tokenizer;                 ///< [tokenizer]
+  SamplingTable sampling;                   ///< [sampling]
+  GenerateTable generate;                   ///< [generate]
+  GenerateCheckTable check;                 ///< [check]
+  std::vector<PromptTable> prompts;         ///< [[prompt]], at least one
+  DeckRecord record;                        ///< how the deck was read
 };
 
 /// Reads a deck of kind "generate". Needs neither Kokkos nor a device. The files that prompts name must be
@@ -134,6 +144,10 @@ struct GenerateDeck {
 /// \throws FileError if the file cannot be read
 /// \throws DeckError if the deck is invalid; the text lists every fault with its place
 GenerateDeck load_generate_deck(const DeckSource& source);
+
+/// The number of a prompt's adapter among those that stay beside the weights: [adapter] with `live`, or [[adapters]]; −1:
+/// none.
+std::int32_t adapter_of(const GenerateDeck& deck, const PromptTable& prompt);
 
 /// The text of a prompt: `text`, the content of `file`, or `chat` unchanged, outside its template.
 /// \throws FileError if the file cannot be read

@@ -190,6 +190,10 @@ void describe(V& v, PromptTable& t) {
   v.key({.name = "system", .help = "a system message before `chat`", .default_text = "none"}, t.system);
   v.key({.name = "special_tokens", .help = "read special tokens in the prompt text as special tokens"},
         t.special_tokens);
+  v.key({.name = "adapter",
+         .help = "the name of one of [[adapters]] to continue with",
+         .default_text = "none: the model alone"},
+        t.adapter);
   v.key({.name = "expect_file",
          .help = "file with the expected prompt and continuation, relative to the deck; white space at the "
                  "ends is ignored; exit code 5 on a difference",
@@ -228,13 +232,26 @@ constexpr std::string_view generate_kind = "generate";
 
 template <class V>
 void describe(V& v, AdapterPathTable& t) {
+  v.key({.name = "path",
+         .help = "folder of an adapter in PEFT's layout or its GGUF file, relative to the deck; weights that "
+                 "it changes must not stay "
+                 "quantised (`weights.keep_quantized = false`)",
+         .default_text = "none"},
+        t.path);
   v.key(
-      {.name = "path",
+      {.name = "live",
        .help =
-           "folder of an adapter in PEFT's layout, relative to the deck; weights that it changes must not stay "
-           "quantised (`weights.keep_quantized = false`)",
-       .default_text = "none"},
-      t.path);
+           "keep the adapter beside the weights, which may then stay quantised, instead of adding it to them"},
+      t.live);
+}
+
+template <class V>
+void describe(V& v, NamedAdapterTable& t) {
+  v.key({.name = "name", .help = "its name in prompts and results", .required = true}, t.name);
+  v.key({.name = "path",
+         .help = "folder of an adapter in PEFT's layout or its GGUF file, relative to the deck",
+         .required = true},
+        t.path);
 }
 
 template <class V>
@@ -246,9 +263,13 @@ void describe(V& v, GenerateDeck& d) {
   v.table({.name = "profile", .help = "What to measure besides time."}, d.profile);
   v.table({.name = "output", .help = "The result file."}, d.output);
   v.table({.name = "weights", .help = "The checkpoint."}, d.weights);
-  v.table(
-      {.name = "adapter", .help = "Optional: an adapter that is added to the weights when they are loaded."},
-      d.adapter);
+  v.table({.name = "adapter",
+           .help = "Optional: an adapter for all prompts; it is added to the weights when they are loaded."},
+          d.adapter);
+  v.list({.name = "adapters",
+          .help = "Optional: adapters that stay beside the weights, which may be quantised; each prompt has "
+                  "one or none."},
+         d.adapters);
   v.table({.name = "tokenizer", .help = "The tokenizer."}, d.tokenizer);
   v.table({.name = "sampling", .help = "How to choose the next token; by default the most likely one."},
           d.sampling);

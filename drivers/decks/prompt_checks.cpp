@@ -58,6 +58,14 @@ class PromptCheck {
                           name_of_key(key), deck.generate.batch));
   }
 
+  void adapter(const PromptTable& prompt, const std::vector<NamedAdapterTable>& adapters) const {
+    if (prompt.adapter.empty()) return;
+    for (const NamedAdapterTable& one : adapters)
+      if (one.name == prompt.adapter) return;
+    error("adapter", fmt::format("'{}' = \"{}\" is the name of none of [[adapters]]", name_of_key("adapter"),
+                                 prompt.adapter));
+  }
+
   void error(const std::string& key, std::string message) const {
     m_diagnostics.error(place_of_key(key), std::move(message));
   }
@@ -107,6 +115,7 @@ void check_prompts(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnosti
     check.lengths(prompt);
     check.files(prompt);
     check.expectation(deck);
+    check.adapter(prompt, deck.adapters);
     if (!names.insert(prompt.name).second)
       check.error("name", fmt::format("'{}' = \"{}\" is the name of an earlier prompt",
                                       check.name_of_key("name"), prompt.name));

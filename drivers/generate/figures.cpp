@@ -48,7 +48,8 @@ std::string or_beside_weights(const std::filesystem::path& path) {
 
 std::string figures_of(const GenerationLabel& label, const Generation& g) {
   const Measurement& m = g.measurement;
-  std::string text = fmt::format("{} [{}]: {}\n", label.prompt, label.repeat,
+  const std::string adapter = label.adapter.empty() ? "" : fmt::format(" with {}", label.adapter);
+  std::string text = fmt::format("{}{} [{}]: {}\n", label.prompt, adapter, label.repeat,
                                  case_status_names[static_cast<std::size_t>(m.status)]);
   if (!g.sequences.empty()) {
     text += fmt::format("  prefill  {}\n", speed(g.prefill_tokens, g.prefill_seconds));

@@ -56,6 +56,7 @@ Table& declare_generations(ResultFile& file) {
   Table& t =
       declare_table_of_cases(file, "generations", "generation", "sequence: a row of the batch of a case");
   t.column({"prompt", text, "1", "name of the prompt"});
+  t.column({"adapter", text, "1", "name of the adapter; empty: the model alone"});
   t.column({"row", i64, "1", "row of the batch"});
   t.column({"seed", i64, "1", "seed of the draws, each row with a stream of its own"});
   t.column({"prompt_tokens", i64, "1", "tokens of the prompt"});
@@ -173,6 +174,7 @@ void GenerateResults::add_sequence(const GenerationLabel& label, const Sequence&
   const auto generation = static_cast<std::int64_t>(m_generations.rows());
   m_generations.append({{"case", static_cast<std::int64_t>(m_cases.rows())},
                         {"prompt", label.prompt},
+                        {"adapter", label.adapter},
                         {"row", row},
                         {"seed", m_seed},
                         {"prompt_tokens", s.prompt_tokens},

@@ -13,6 +13,7 @@ struct GenerationLabel {
   std::string prompt;       ///< name
   std::string prompt_text;  ///< as the deck has it
   std::int64_t repeat = 0;  ///< of the prompt, from 0
+  std::string adapter{};    ///< its name; empty: none
 };
 
 /// A row of /tokens.

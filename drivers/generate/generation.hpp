@@ -60,6 +60,7 @@ struct Generation {
 struct GenerationTask {
   std::vector<std::int32_t> prompt;  ///< tokens all rows start with, with the beginning of text
   std::int64_t batch = 1;            ///< rows
+  std::int32_t adapter = -1;         ///< of all rows, as `adapter_of`
   bool profile = false;              ///< time every kernel; its fences make other times meaningless
   bool check = true;                 ///< compare logits, if the deck requests it
   /// Called with text of row 0 as soon as it is complete, whole characters only.

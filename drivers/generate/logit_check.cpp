@@ -67,9 +67,11 @@ std::shared_ptr<ReferenceResult> LogitCheck::run(Recomputation& recomputation, c
   const auto result = std::make_shared<ReferenceResult>();
   for (const Step& step : m_steps) {
     if (stop()) return nullptr;
-    const auto first = engine.sequences()[step.row].tokens.begin();
+    const GeneratedSequence& sequence = engine.sequences()[step.row];
+    const auto first = sequence.tokens.begin();
     const std::vector<std::int32_t> before(first, first + static_cast<std::ptrdiff_t>(step.tokens));
-    add_row(result->arrays[name_of_row(step.row)], recomputation.engine->logits_after(before));
+    add_row(result->arrays[name_of_row(step.row)],
+            recomputation.engine->logits_after(before, sequence.adapter));
   }
   result->kernels = recomputation.ran = joined(recomputation.ran, names.text());
   return result;

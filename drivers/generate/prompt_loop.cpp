@@ -38,11 +38,13 @@ class PromptRun {
   }
 
   void run_prompt(const PromptTable& prompt) {
-    GenerationLabel label{prompt.name, prompt_text(prompt), 0};
-    GenerationTask task{
-        .prompt = {}, .batch = m_deck.generate.batch, .check = false, .on_text = {}, .stop = [this] {
-          return !goes_on();
-        }};
+    GenerationLabel label{prompt.name, prompt_text(prompt), 0, name_of_adapter(prompt)};
+    GenerationTask task{.prompt = {},
+                        .batch = m_deck.generate.batch,
+                        .adapter = adapter_of(m_deck, prompt),
+                        .check = false,
+                        .on_text = {},
+                        .stop = [this] { return !goes_on(); }};
     try {
       task.prompt = m_loop.generator->encode(prompt);
       for (std::int64_t i = 0; i < m_deck.timing.warmup && goes_on(); ++i) m_loop.generator->generate(task);
@@ -63,6 +65,10 @@ class PromptRun {
         throw;
       }
     }
+  }
+
+  std::string name_of_adapter(const PromptTable& prompt) const {
+    return m_deck.adapter.path.empty() ? prompt.adapter : m_deck.adapter.path.filename().string();
   }
 
   // A pass of its own: the profiler's fences make its times meaningless.

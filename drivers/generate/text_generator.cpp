@@ -56,7 +56,13 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                   .activations = g.activations,
                   .batch_invariant = g.batch_invariant};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
-  if (!deck.adapter.path.empty()) task.adapter = open_adapter(deck.adapter.path, task.config);
+  if (deck.adapter.live)
+    task.adapters.push_back(open_adapter(deck.adapter.path, task.config));
+  else if (!deck.adapter.path.empty())
+    task.adapter = open_adapter(deck.adapter.path, task.config);
+  for (const NamedAdapterTable& named : deck.adapters)
+    task.adapters.push_back(open_adapter(named.path, task.config));
+  for (const AdapterCheckpoint& adapter : task.adapters) task.decoder.adapters.push_back(adapter.lora());
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
   return task;
@@ -120,6 +126,10 @@ class DeckGenerator final : public TextGenerator {
   }
 
   bool checks(const GenerationTask& task) const { return m_check && task.check; }
+  // The adapters of rows; the only one of all prompts needs no choice.
+  std::vector<std::int32_t> chosen(const GenerationTask& task, std::size_t rows) const {
+    return m_deck.adapters.empty() ? std::vector<std::int32_t>() : std::vector(rows, task.adapter);
+  }
   void run(const GenerationTask& task, Generation& generation);
   void begin_row(const GenerationTask& task, std::size_t row, Sequence& sequence) const;
   std::string take_token(std::size_t row, double clock, GrowingRow& grown, Sequence& sequence);
@@ -162,7 +172,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   const auto batch = static_cast<std::size_t>(task.batch);
   bool interrupted = false;
   const auto stop = [&] { return interrupted = task.stop && task.stop(); };
-  generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt), stop);
+  generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt), stop, chosen(task, batch));
   generation.prefill_tokens = m_engine->computed_tokens();
   generation.sequences.assign(batch, {});
   for (std::size_t r = 0; r < batch; ++r) begin_row(task, r, generation.sequences[r]);

@@ -27,6 +27,7 @@ struct EngineTask {
   GeneratorOptions generator;                  ///< batch, chunks, sampling
   std::size_t staging_bytes = 0;               ///< of the largest weight that is expanded when it is loaded
   std::optional<AdapterCheckpoint> adapter{};  ///< to be added to the weights
+  std::vector<AdapterCheckpoint> adapters{};   ///< to stay beside them: those of `decoder.adapters`
   bool logits_after = false;                   ///< whether `TextEngine::logits_after` is wanted: a cache more
 };
 
@@ -37,7 +38,8 @@ class TextEngine {
   /// Reads the weights; `stop` is called between tensors.
   virtual void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) = 0;
   /// As `Generator::start`; seconds that it took.
-  virtual double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop) = 0;
+  virtual double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop,
+                       const std::vector<std::int32_t>& adapters) = 0;
   /// As `Generator::running`.
   virtual bool running() const = 0;
   /// As `Generator::step`; seconds that it took.
@@ -52,8 +54,9 @@ class TextEngine {
   virtual std::vector<std::vector<double>> step_logits() const = 0;
   /// As `Generator::final_logits`.
   virtual std::vector<std::vector<double>> final_logits() = 0;
-  /// Logits after the last of some tokens, computed only from these; for an engine with `recompute`.
-  virtual std::vector<double> logits_after(const std::vector<std::int32_t>& tokens) = 0;
+  /// Logits after the last of some tokens, computed only from these; for an engine with `recompute`. `adapter`: as
+  /// of `GeneratedSequence`.
+  virtual std::vector<double> logits_after(const std::vector<std::int32_t>& tokens, std::int32_t adapter) = 0;
   /// Bytes of keys and values in memory of a sequence.
   virtual double cache_bytes(std::int64_t sequence) const = 0;
   /// As `LlamaDecoder::weight_bytes`.

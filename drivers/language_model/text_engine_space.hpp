@@ -23,6 +23,7 @@ class TextEngineOn final : public TextEngine {
         m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
         m_generator(m_decoder, *m_cache, task.generator, ledger),
         m_adapter(task.adapter),
+        m_adapters(task.adapters),
         m_staging(ledger.allocate(m_exec, MemoryClass::io, "TextEngine::staging", staging_of(task))) {
     if (task.logits_after) m_anew.emplace(task, m_decoder, ledger);
   }
@@ -30,13 +31,19 @@ class TextEngineOn final : public TextEngine {
   void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) override {
     load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, *m_ledger, stop);
     if (m_adapter) merge_adapter(m_exec, *m_adapter, m_decoder.weights(), m_staging, *m_ledger);
+    for (std::size_t k = 0; k < m_adapters.size(); ++k) {
+      const auto matrices = m_decoder.adapters(static_cast<std::int64_t>(k));
+      load_adapter(m_exec, m_adapters[k], std::span<const Parameter>(matrices), *m_ledger);
+    }
     m_adapter.reset();
+    m_adapters.clear();
     m_staging = {};
     m_decoder.prepare(m_exec);
     m_exec.fence("kformer-generate::load");
   }
-  double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop) override {
-    const auto call = [&] { m_generator.start(m_exec, std::move(prompts), stop); };
+  double start(std::vector<std::vector<std::int32_t>> prompts, const std::function<bool()>& stop,
+               const std::vector<std::int32_t>& adapters) override {
+    const auto call = [&] { m_generator.start(m_exec, std::move(prompts), stop, adapters); };
     return measure::seconds_of(m_exec, call);
   }
   bool running() const override { return m_generator.running(); }
@@ -49,8 +56,8 @@ class TextEngineOn final : public TextEngine {
   std::int64_t computed_tokens() const override { return m_generator.computed_tokens(); }
   std::vector<std::vector<double>> step_logits() const override { return m_generator.step_logits(m_exec); }
   std::vector<std::vector<double>> final_logits() override { return m_generator.final_logits(m_exec); }
-  std::vector<double> logits_after(const std::vector<std::int32_t>& tokens) override {
-    m_anew->generator.start(m_exec, {tokens});
+  std::vector<double> logits_after(const std::vector<std::int32_t>& tokens, std::int32_t adapter) override {
+    m_anew->generator.start(m_exec, {tokens}, {}, {adapter});
     return m_anew->generator.final_logits(m_exec).front();
   }
   double cache_bytes(std::int64_t sequence) const override {
@@ -95,6 +102,7 @@ class TextEngineOn final : public TextEngine {
   Generator<Exec, T> m_generator;
   std::optional<Anew> m_anew;
   std::optional<AdapterCheckpoint> m_adapter;  // until it is part of the weights
+  std::vector<AdapterCheckpoint> m_adapters;   // until they are loaded
   MemoryBlock<memory_space> m_staging;         // until the weights are loaded
 };
 
