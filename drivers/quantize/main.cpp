@@ -7,7 +7,9 @@
 
 #include "app/program.hpp"
 #include "app/start_kokkos.hpp"
+#include "kformer/load/llama_config.hpp"
 #include "measure/provenance.hpp"
+#include "quantize/adapter_merge.hpp"
 #include "quantize/options.hpp"
 #include "quantize/output_folder.hpp"
 #include "quantize/quantize_report.hpp"
@@ -60,7 +62,7 @@ class Report {
     measure::write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
     m_file.root().attribute("input", options.input.string()).attribute("output", options.output.string());
   }
-  void add(const auto& lines) { m_results.add(lines); }
+  void add(const auto&... lines) { m_results.add(lines...); }
   void finish() {
     m_file.finish();
     fmt::print("results: {}\n", m_file.path().string());
@@ -71,15 +73,38 @@ class Report {
   QuantizeResults m_results;
 };
 
-void convert(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
+// What merged weights compute, dense and as they were packed, against weights and adapter.
+void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOptions& options,
+             const std::filesystem::path& folder, std::optional<Report>& report) {
+  if (options.adapter_tokens == 0) return;
+  const auto& starts = checkpoint.model().bos_token_ids;
+  const auto tokens =
+      merge.tokens(starts.empty() ? 0 : static_cast<std::int32_t>(starts.front()), options.adapter_tokens);
+  const Logits live = merge.logits(checkpoint, AdapterUse::live, tokens);
+  const auto add = [&](const char* name, const char* text, const Logits& logits) {
+    const LogitDifference found = difference(live, logits);
+    fmt::print("{}", report_text(text, found));
+    if (report) report->add(name, found);
+  };
+  add("merged", "merged", merge.logits(checkpoint, AdapterUse::merged, tokens));
+  add("merged_quantized", "merged and quantised",
+      merge.logits(Checkpoint::open(folder), AdapterUse::none, tokens));
+}
+
+void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
+             const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
              const std::filesystem::path& folder, std::optional<Report>& report) {
   const auto quantizer = make_tensor_quantizer(options.space);
+  const auto merge = adapter ? make_adapter_merge(options.space, checkpoint, *adapter) : nullptr;
   PackedCheckpointWriter writer(checkpoint);
   std::deque<std::vector<std::byte>> blocks;  // the writer reads them at the end
   ReportTotals totals;
   for (const TensorPlan& plan : plans) {
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
-    QuantizedTensor quantized = quantizer->run(plan.name, tensor, plan.format);
+    const auto sum = adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor)
+                                                                : std::vector<std::byte>();
+    QuantizedTensor quantized = quantizer->run(
+        plan.name, sum.empty() ? tensor : CheckpointTensor{DType::f32, tensor.shape, sum}, plan.format);
     ReportLine line = report_line(tensor, plan);
     line.errors = quantized.errors;
     const auto& bytes = blocks.emplace_back(std::move(quantized.blocks));
@@ -92,13 +117,20 @@ void convert(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans,
   fmt::print("{}", report_text(totals));
   if (report) report->add(totals);
   writer.write(folder);
+  if (merge) compare(checkpoint, *merge, options, folder, report);
 }
 
 int run(const QuantizeOptions& options) {
   const Checkpoint checkpoint = Checkpoint::open(options.input);
   checkpoint.check_against(checkpoint.model());
   OutputFolder output(options.output, options.input, checkpoint, options.overwrite);
-  const auto plans = plan_tensors(checkpoint, options.format, options.embedding);
+  std::optional<AdapterCheckpoint> adapter;
+  if (!options.adapter.empty())
+    adapter = AdapterCheckpoint::open(options.adapter, llama_config(checkpoint.model()));
+  auto plans = plan_tensors(checkpoint, options.format, options.embedding);
+  // Blocks that have the format already are others with the adapter.
+  for (TensorPlan& plan : plans)
+    if (adapter && is_adapted(*adapter, plan.name)) plan.format = options.format;
   if (!options.dry_run) require_device();
   fmt::print("{}", report_head(name_width(plans)));
   if (options.dry_run) {
@@ -111,7 +143,7 @@ int run(const QuantizeOptions& options) {
   if (options.report) report.emplace(options);
   const auto kokkos = start_kokkos(options.all.front(), options.kokkos, options.threads);
   if (report) report->begin(options);
-  convert(checkpoint, plans, options, output.staging(), report);
+  convert(checkpoint, adapter, plans, options, output.staging(), report);
   output.install();
   print_left_out(checkpoint, plans);
   fmt::print("packed checkpoint: {}\n", options.output.string());

@@ -56,6 +56,14 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
+  app.add_option("-a,--adapter", options.adapter,
+                 "Folder of an adapter in PEFT's layout, or its GGUF file: added to the weights before they "
+                 "are quantised");
+  app.add_option("--adapter-tokens", options.adapter_tokens,
+                 "With an adapter: drawn tokens on which the result is compared with weights and adapter; 0: "
+                 "no comparison")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 20));
   std::vector<std::string> space_names = spaces;
   space_names.emplace_back("default");
   app.add_option("--space", space, "Execution space to convert on")

@@ -17,6 +17,8 @@ struct QuantizeOptions {
   std::filesystem::path output;              ///< folder of the packed checkpoint
   QuantizedFormat format{};                  ///< of the matrices of the layers
   std::optional<QuantizedFormat> embedding;  ///< of the token embedding and the output matrix; none: as stored
+  std::filesystem::path adapter;             ///< to be merged into the weights; empty: none
+  std::int64_t adapter_tokens = 64;          ///< on which the merged model is compared; 0: on none
   std::string space;                         ///< execution space
   std::int64_t threads = 0;                  ///< host threads; 0: Kokkos default
   std::optional<std::filesystem::path> report;  ///< result file

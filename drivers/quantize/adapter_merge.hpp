@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kformer/io/adapter.hpp"
+#include "kformer/io/checkpoint.hpp"
+
+/// \file
+/// Adapters that become part of the weights which are quantised, and what that changes.
+
+namespace kformer::drivers {
+
+/// What becomes of an adapter in a model that computes.
+enum class AdapterUse {
+  none,   ///< there is none
+  live,   ///< it stays beside the weights
+  merged  ///< it is added to them, which are expanded
+};
+
+/// Logits by token and word.
+using Logits = std::vector<std::vector<double>>;
+
+/// How the logits of a model differ from those of another, over all words of all tokens.
+struct LogitDifference {
+  std::int64_t tokens = 0;    ///< how many
+  double max_err = 0;         ///< largest difference
+  double rms_err = 0;         ///< root of the mean square of the differences
+  double divergence = 0;      ///< KL(p ‖ q) of the next word, the mean over tokens, in nats
+  double max_divergence = 0;  ///< the largest
+  double same_first = 0;      ///< share of the tokens after which both have the same most likely word
+};
+
+/// \param exact p
+/// \param other q, as many tokens and words
+LogitDifference difference(const Logits& exact, const Logits& other);
+
+/// Whether an adapter changes a tensor.
+bool is_adapted(const AdapterCheckpoint& adapter, const std::string& name);
+
+/// Merges an adapter into the tensors of a checkpoint, and computes with both.
+class AdapterMerge {
+ public:
+  virtual ~AdapterMerge() = default;
+
+  /// The tensor with its adapter added in float, as F32.
+  virtual std::vector<std::byte> merged(const std::string& name, const CheckpointTensor& tensor) = 0;
+  /// Tokens of the model with its adapter, drawn from its distribution (temperature 1, seed 1) after `first`, which they
+  /// begin with.
+  virtual std::vector<std::int32_t> tokens(std::int32_t first, std::int64_t count) = 0;
+  /// The logits of a model behind each of some tokens, computed in float.
+  /// \param checkpoint the source, or the packed one
+  /// \param use        of the adapter
+  /// \param tokens     one sequence
+  virtual Logits logits(const Checkpoint& checkpoint, AdapterUse use,
+                        const std::vector<std::int32_t>& tokens) = 0;
+};
+
+/// On the space of that name. Kokkos is initialised.
+std::unique_ptr<AdapterMerge> make_adapter_merge(const std::string& space, const Checkpoint& source,
+                                                 const AdapterCheckpoint& adapter);
+
+/// The same for one space; instantiated for every space of the build.
+template <class Exec>
+std::unique_ptr<AdapterMerge> make_adapter_merge_on(const Checkpoint& source, const AdapterCheckpoint& adapter);
+
+}  // namespace kformer::drivers
