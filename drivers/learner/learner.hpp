@@ -13,6 +13,7 @@
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/load/training_checkpoint.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "kformer/model/generator.hpp"
 #include "kformer/model/recompute_costs.hpp"
 #include "kformer/train/trainer.hpp"
 
@@ -28,6 +29,7 @@ struct LearnerTask {
   TrainerOptions trainer;                        ///< micro-batch, optimizer, schedule, recomputation
   std::optional<CheckpointOptions> checkpoints;  ///< where they go, if there are any
   bool logits = false;                           ///< whether `Learner::logits_after` is wanted
+  std::optional<GeneratorOptions> sampler;       ///< how `Learner::sample` samples, if it is wanted
   std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
 };
 
@@ -51,6 +53,12 @@ class Learner {
   virtual StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) = 0;
   /// As `Trainer::log_probabilities`.
   virtual LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) = 0;
+  /// Completions by the model as it is now, adapters included, with their log-probabilities. They do not depend on how
+  /// many are sampled together.
+  /// \param prompts      tokens, at least one each; with the completions at most `seq_len`
+  /// \param first_stream completion i draws from stream first_stream + i of the random numbers
+  virtual std::vector<GeneratedSequence> sample(std::span<const std::vector<std::int32_t>> prompts,
+                                                std::int64_t first_stream) = 0;
   /// As `Trainer::evaluate`.
   virtual double evaluate(std::span<const TokenSequence> sequences) = 0;
   /// As `Trainer::steps_done`.

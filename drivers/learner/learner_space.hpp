@@ -7,6 +7,7 @@
 #include "kformer/load/load_weights.hpp"
 #include "kformer/memory/arena.hpp"
 #include "learner/learner.hpp"
+#include "learner/sampler.hpp"
 #include "measure/fill.hpp"
 #include "measure/transfer.hpp"
 
@@ -31,6 +32,7 @@ class LearnerOn final : public Learner {
         m_ledger(ledger.shared_from_this()),
         m_trainer(task.config, task.trainer, ledger),
         m_staging(ledger.allocate(m_exec, MemoryClass::io, "Learner::staging", task.staging_bytes)) {
+    if (task.sampler) m_sampler.emplace(m_trainer.model(), task, ledger);
     if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.arrays(), ledger);
     if (!task.logits) return;
     Arena<memory_space> arena;
@@ -73,6 +75,7 @@ class LearnerOn final : public Learner {
 
   void prepare() override {
     m_trainer.prepare(m_exec);
+    if (m_sampler) m_sampler->prepare(m_exec);
     m_exec.fence("kformer-train::prepare");
   }
 
@@ -84,6 +87,10 @@ class LearnerOn final : public Learner {
   }
   LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) override {
     return m_trainer.log_probabilities(m_exec, sequences, adapters);
+  }
+  std::vector<GeneratedSequence> sample(std::span<const std::vector<std::int32_t>> prompts,
+                                        std::int64_t first_stream) override {
+    return m_sampler->sample(m_exec, prompts, first_stream);
   }
   double evaluate(std::span<const TokenSequence> sequences) override {
     return m_trainer.evaluate(m_exec, sequences);
@@ -158,6 +165,7 @@ class LearnerOn final : public Learner {
   std::shared_ptr<Ledger> m_ledger;
   Exec m_exec;
   Trainer<Exec, T> m_trainer;
+  std::optional<Sampler<Exec, T>> m_sampler;
   std::optional<CheckpointWriter<Exec>> m_checkpoints;
   MemoryBlock<memory_space> m_staging;  // until the weights are loaded
   BlockMatrix<memory_space, T> m_logits;

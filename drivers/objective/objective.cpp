@@ -33,6 +33,8 @@ std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck) {
       break;
     case ObjectiveKind::dpo:
       return make_preference_objective(deck);
+    case ObjectiveKind::grpo:
+      return make_policy_objective(deck);
   }
   return std::make_unique<TokenObjective>();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "decks/train/train_deck.hpp"
+#include "generate/prompt_encoder.hpp"
 #include "learner/learner.hpp"
 #include "objective/sequence_source.hpp"
 
@@ -52,6 +53,10 @@ class TrainingObjective {
   virtual std::span<const FigureColumn> figures() const { return {}; }
   /// In words; empty if there is nothing to say.
   virtual std::string description() const { return {}; }
+  /// Called once, before anything is allocated, with the data and the tokenizer of the model, which must stay.
+  virtual void open(const TrainingData&, const PromptEncoder*) {}
+  /// Steps that learn from the same sequences.
+  virtual std::int64_t updates() const { return 1; }
   /// Forward passes of each token besides those of learning.
   virtual double other_forwards() const { return 0; }
   /// Whether `begin` reads the weights that the training began with.
@@ -67,6 +72,9 @@ class TrainingObjective {
 
 /// The objective of a deck.
 std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck);
+
+/// `grpo`.
+std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck);
 
 /// `dpo`.
 std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "decks/train/train_deck.hpp"
+#include "kformer/data/prompt_dataset.hpp"
 #include "kformer/io/model_table.hpp"
 #include "kformer/text/tokenizer.hpp"
 #include "kformer/train/token_sequence.hpp"
@@ -25,6 +26,8 @@ class SequenceSource {
   virtual std::int64_t together() const { return 1; }
   /// Reads number `index`, from 0; its arrays keep their memory.
   virtual void read(std::int64_t index, TokenSequence& sequence) const = 0;
+  /// The prompts that the sequences are, each `together()` times, one after another; null if they are none.
+  virtual const PromptDataset* prompts() const { return nullptr; }
   /// Identifies the sequences.
   virtual std::string fingerprint() const = 0;
   /// What a user should know about them, as lines of text.
@@ -49,5 +52,12 @@ TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable&
 std::unique_ptr<SequenceSource> open_pairs(const TrainDeck& deck, const LanguageModelTable& model,
                                            const Tokenizer& tokenizer,
                                            const std::vector<std::filesystem::path>& files);
+
+/// Opens files of prompts, each of which comes as often as its group has completions. Sequences have no targets.
+/// \throws FileError as above
+std::unique_ptr<SequenceSource> open_prompts(const TrainDeck& deck, const LanguageModelTable& model,
+                                             const Tokenizer& tokenizer,
+                                             const std::vector<std::filesystem::path>& files,
+                                             std::int64_t group_size);
 
 }  // namespace kformer::drivers

@@ -78,6 +78,11 @@ TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable&
     if (deck.evaluation) data.validation = open_pairs(deck, model, *tokenizer, deck.data.validation);
     return data;
   }
+  if (deck.objective.kind == ObjectiveKind::grpo) {
+    data.train = open_prompts(deck, model, *tokenizer, deck.data.train, deck.policy->group_size);
+    if (deck.evaluation) data.validation = open_prompts(deck, model, *tokenizer, deck.data.validation, 1);
+    return data;
+  }
   DataOptions options = data_options(deck, model);
   options.files = deck.data.train;
   if (options.format == DataFormat::chat && tokenizer != nullptr)

@@ -59,6 +59,7 @@ class Training {
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
     fmt::print("{}", plan_text(deck, m_plan));
+    m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
     decide();
     // Takes seconds: what refuses the deck comes first.

@@ -60,7 +60,8 @@ class TrainingRun {
   }
   bool ends() const { return done() == m_loop.steps || stops_early(); }
   bool stops() {
-    if (!m_end.stopped) m_end.stopped = m_loop.stop();
+    // What several steps learn from is not saved.
+    if (!m_end.stopped && done() % m_loop.objective->updates() == 0) m_end.stopped = m_loop.stop();
     return m_end.stopped.has_value();
   }
   template <class SomeTable>
@@ -75,7 +76,8 @@ class TrainingRun {
 
   void step() {
     const auto begin = Clock::now();
-    const std::int64_t sequences = m_deck.batch.sequences, first = done() * sequences;
+    const std::int64_t sequences = m_deck.batch.sequences,
+                       first = done() / m_loop.objective->updates() * sequences;
     const SequenceSource& data = *m_loop.data->train;
     const std::int64_t together = data.together();
     m_indices.clear();

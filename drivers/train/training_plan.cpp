@@ -36,8 +36,9 @@ std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
   if (deck.schedule.epochs && too_many(*deck.schedule.epochs, data.size()))
     throw DeckError(fmt::format("error: 'schedule.epochs' = {} of {} sequences are more than can be counted",
                                 *deck.schedule.epochs, data.size()));
-  const std::int64_t steps =
-      deck.schedule.steps ? *deck.schedule.steps : *deck.schedule.epochs * data.size() / b.sequences;
+  const std::int64_t steps = deck.schedule.steps ? *deck.schedule.steps
+                                                 : *deck.schedule.epochs * data.size() / b.sequences *
+                                                       (deck.policy ? deck.policy->updates : 1);
   if (steps == 0)
     throw NotSupported(
         fmt::format("kformer-train: {} epochs of {} sequences do not fill one step of {} sequences; set "
@@ -127,6 +128,19 @@ std::string adapter_text(const LoraConfig& lora) {
   return text;
 }
 
+GeneratorOptions sampler_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  const PolicyTable& p = *deck.policy;
+  const std::int64_t longest = plan.data.train->prompts()->report().longest;
+  return {.batch = p.sample_batch > 0 ? p.sample_batch : deck.batch.sequences,
+          .max_new_tokens = p.max_new_tokens,
+          .prefill_chunk = std::min<std::int64_t>(512, longest),
+          .end_of_text = plan.encoder->end_of_text(),
+          .sampling = {.temperature = p.temperature,
+                       .top_k = p.top_k,
+                       .top_p = p.top_p,
+                       .seed = static_cast<std::uint64_t>(deck.run.seed)}};
+}
+
 std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& plan, const Tokenizer* tokenizer) {
   std::vector<std::string> notes;
   if (tokenizer != nullptr && plan.checkpoint && tokenizer->vocab_size() < plan.model.vocab_size)
@@ -169,6 +183,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.trainer.layer.lora = adapters_of(deck, plan);
   if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
   plan.task.logits = deck.samples.has_value();
+  if (deck.policy) plan.task.sampler = sampler_of(deck, plan);
   FrozenWeights frozen = frozen_weights_of(deck, plan);
   plan.task.trainer.layer.formats = std::move(frozen.formats);
   plan.task.staging_bytes = frozen.staging_bytes;
@@ -178,6 +193,29 @@ TrainingPlan plan_training(const TrainDeck& deck) {
                                               .background = deck.checkpoint->background};
   return plan;
 }
+
+namespace {
+
+void add_policy(const TrainDeck& deck, std::map<std::string, std::string>& settings) {
+  const PolicyTable& policy = *deck.policy;
+  settings["policy.loss"] = name_of(policy.loss);
+  settings["policy.scale_rewards"] = name_of(policy.scale_rewards);
+  settings["policy.mask_truncated"] = policy.mask_truncated ? "true" : "false";
+  settings["policy.max_new_tokens"] = std::to_string(policy.max_new_tokens);
+  settings["policy.top_k"] = std::to_string(policy.top_k);
+  for (const auto& [key, value] : {std::pair{"epsilon_low", policy.epsilon_low},
+                                   {"epsilon_high", policy.epsilon_high},
+                                   {"delta", policy.delta},
+                                   {"beta", policy.beta},
+                                   {"temperature", policy.temperature},
+                                   {"top_p", policy.top_p}})
+    settings[fmt::format("policy.{}", key)] = fmt::format("{}", value);
+  for (std::size_t i = 0; i < deck.rewards.size(); ++i)
+    settings[fmt::format("reward[{}]", i)] =
+        fmt::format("{} x {}", deck.rewards[i].weight, name_of(deck.rewards[i].kind));
+}
+
+}  // namespace
 
 std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan) {
   const WeightFormats& formats = plan.task.trainer.layer.formats;
@@ -195,6 +233,11 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
   if (deck.objective.kind == ObjectiveKind::dpo) {
     identity["objective.kind"] = name_of(deck.objective.kind);
     identity["objective.loss"] = name_of(*deck.objective.loss);
+  }
+  if (deck.policy) {
+    identity["objective.kind"] = name_of(deck.objective.kind);
+    identity["policy.group_size"] = std::to_string(deck.policy->group_size);
+    identity["policy.updates"] = std::to_string(deck.policy->updates);
   }
   // The others do not change numbers.
   const auto config = nlohmann::json::parse(model_config_json(plan.model));
@@ -239,6 +282,7 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
       {"precision.greatest_loss_scale", fmt::format("{}", p.greatest_loss_scale)},
       {"precision.compute", std::string(name_of(p.compute))},
       {"precision.batch_invariant", p.batch_invariant ? "true" : "false"}};
+  if (deck.policy) add_policy(deck, settings);
   if (deck.objective.kind == ObjectiveKind::dpo) {
     settings["objective.beta"] = fmt::format("{}", *deck.objective.beta);
     settings["objective.label_smoothing"] = fmt::format("{}", *deck.objective.label_smoothing);

@@ -101,8 +101,8 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     throw DimensionMismatch("kformer::Generator::start: " + sentence);
   };
   Impl::require_allocated("Generator::start", "the generator", m_block.data(), m_block.bytes());
-  if (prompts.size() != static_cast<std::size_t>(m_options.batch))
-    wrong(std::to_string(prompts.size()) + " prompts, the generator was made for " +
+  if (prompts.empty() || prompts.size() > static_cast<std::size_t>(m_options.batch))
+    wrong(std::to_string(prompts.size()) + " prompts, the generator was made for 1 to " +
           std::to_string(m_options.batch));
   for (std::size_t s = 0; s < prompts.size(); ++s) {
     if (prompts[s].empty())
@@ -130,7 +130,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     sequence.log_probabilities.assign(sequence.tokens.size(), std::numeric_limits<double>::quiet_NaN());
     if (m_options.max_new_tokens == 0 || is_full(sequence)) sequence.stopped = StopReason::length;
   }
-  for (std::size_t s = 0; s < m_sequences.size(); ++s) m_cache.reset(static_cast<std::int64_t>(s));
+  for (std::int64_t s = 0; s < m_options.batch; ++s) m_cache.reset(s);
   bool goes_on = true;
   for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s) {
     const std::size_t from = reuse_prefix(exec, s);

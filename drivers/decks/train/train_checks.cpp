@@ -10,6 +10,7 @@
 #include "decks/layer_checks.hpp"
 #include "decks/prompt_checks.hpp"
 #include "decks/sweep/sweep_checks.hpp"
+#include "decks/train/policy_checks.hpp"
 #include "io/schema/read_file.hpp"
 
 namespace kformer::Impl::schema {
@@ -50,7 +51,7 @@ class TrainCheck {
   void tokenizer() {
     check_tokenizer(m_deck.tokenizer, m_deck.weights, m_loaded, m_diagnostics);
     const DataFormat format = m_deck.data.format;
-    const bool needed = pairs() || format == DataFormat::text || format == DataFormat::chat ||
+    const bool needed = pairs() || prompts() || format == DataFormat::text || format == DataFormat::chat ||
                         (m_deck.samples && format != DataFormat::synthetic);
     const bool known =
         m_deck.weights || m_deck.tokenizer.format == TokenizerFormat::byte || !m_deck.tokenizer.path.empty();
@@ -59,6 +60,7 @@ class TrainCheck {
           {"tokenizer", "path"},
           fmt::format("{} needs a tokenizer; set 'tokenizer.path', or 'tokenizer.format' = \"byte\"",
                       pairs()                        ? "data of pairs"
+                      : prompts()                    ? "'objective.kind' = \"grpo\""
                       : format == DataFormat::tokens ? "[samples]"
                                                      : fmt::format("data of format \"{}\"", name_of(format))));
   }
@@ -72,6 +74,19 @@ class TrainCheck {
                 "'objective.kind' = \"completion\" trains on answers, but data of format \"{}\" have none; "
                 "choose \"next_token\", or 'data.format' = \"chat\"",
                 name_of(format)));
+    if (prompts()) {
+      check_policy(m_deck, m_loaded, m_diagnostics);
+      if (!m_deck.precision.batch_invariant)
+        warn({"precision", "batch_invariant"},
+             "'precision.batch_invariant' = false: the log-probabilities of the sampler differ from those of "
+             "the "
+             "trainer, and ratios from 1");
+    } else {
+      for (const char* table : {"policy", "reward"})
+        if (given({table}))
+          error({table},
+                fmt::format("[{}] is for 'objective.kind' = \"grpo\", not \"{}\"", table, name_of(t.kind)));
+    }
     if (pairs()) {
       pairs_of_completions();
       return;
@@ -102,7 +117,7 @@ class TrainCheck {
       if (!synthetic && given({"data", key}))
         error({"data", key}, fmt::format("'data.{0}' is for synthetic data, but 'data.format' = \"{1}\"", key,
                                          name_of(t.format)));
-    if (t.format != DataFormat::chat && !pairs() && given({"data", "chat_style"}))
+    if (t.format != DataFormat::chat && !pairs() && !prompts() && given({"data", "chat_style"}))
       error(
           {"data", "chat_style"},
           fmt::format("'data.chat_style' is for conversations, but 'data.format' = \"{}\"", name_of(t.format)));
@@ -183,6 +198,7 @@ class TrainCheck {
 
  private:
   bool pairs() const { return m_deck.objective.kind == ObjectiveKind::dpo; }
+  bool prompts() const { return m_deck.objective.kind == ObjectiveKind::grpo; }
 
   void pairs_of_completions() {
     const ObjectiveTable& t = m_deck.objective;

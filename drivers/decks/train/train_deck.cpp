@@ -35,8 +35,15 @@ void fill_in_defaults(TrainDeck& deck, const LoadedDeck& loaded) {
     deck.data.truncation = deck.data.truncation.value_or(Truncation::keep_start);
     if (!has(loaded, {"batch", "micro_batch"})) deck.batch.micro_batch = 2;
   }
+  if (deck.objective.kind == ObjectiveKind::grpo) {
+    if (!deck.policy) deck.policy.emplace();
+    // The sampler and the trainer agree to the bit.
+    if (!has(loaded, {"precision", "batch_invariant"})) deck.precision.batch_invariant = true;
+  }
   if (deck.adapter && !has(loaded, {"adapter", "seed"})) deck.adapter->seed = deck.run.seed;
-  if (!has(loaded, {"batch", "sequences"})) deck.batch.sequences = deck.batch.micro_batch;
+  if (!has(loaded, {"batch", "sequences"}))
+    deck.batch.sequences = deck.policy && !has(loaded, {"batch", "micro_batch"}) ? deck.policy->group_size
+                                                                                 : deck.batch.micro_batch;
   if (!has(loaded, {"precision", "loss_scale"}) && deck.precision.storage == DType::f16)
     deck.precision.loss_scaling = LossScalingRule::dynamic;
   if (deck.model && deck.model->max_position_embeddings == 0 &&

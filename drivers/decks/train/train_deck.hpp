@@ -6,6 +6,7 @@
 #include "decks/adapter_table.hpp"
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
+#include "decks/train/policy_tables.hpp"
 #include "decks/train/weight_storage.hpp"
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
@@ -72,11 +73,13 @@ struct DataTable {
 enum class ObjectiveKind {
   next_token,  ///< the loss of every token
   completion,  ///< the loss of the tokens of answers
-  dpo          ///< a loss of pairs of completions: direct preference optimisation
+  dpo,         ///< a loss of pairs of completions: direct preference optimisation
+  grpo  ///< a loss of completions that the model samples, and their rewards: group relative policy optimisation
 };
 /// The names of the enumerators in decks and results, in order.
 template <>
-inline constexpr std::array<std::string_view, 3> names_of<ObjectiveKind> = {"next_token", "completion", "dpo"};
+inline constexpr std::array<std::string_view, 4> names_of<ObjectiveKind> = {"next_token", "completion", "dpo",
+                                                                            "grpo"};
 
 /// The table [objective].
 struct ObjectiveTable {
@@ -194,6 +197,8 @@ struct TrainDeck {
   std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
   TokenizerTable tokenizer;                   ///< [tokenizer]
   ObjectiveTable objective;                   ///< [objective]
+  std::optional<PolicyTable> policy;          ///< [policy], of objective grpo
+  std::vector<RewardTable> rewards;           ///< [[reward]], likewise
   DataTable data;                             ///< [data]
   BatchTable batch;                           ///< [batch]
   TrainPrecisionTable precision;              ///< [precision]

@@ -4,6 +4,7 @@
 #include "decks/generate_schema.hpp"
 #include "decks/language_model_schema.hpp"
 #include "decks/layer_schema.hpp"
+#include "decks/train/policy_schema.hpp"
 #include "decks/train/train_deck.hpp"
 
 /// \file
@@ -72,12 +73,14 @@ void describe(V& v, DataTable& t) {
          .help = "`text`: each file is a document; `tokens`: token ids in `.npy` or HDF5 files; `chat`: "
                  "conversations, one JSON object per line; `synthetic`: generated tasks, no files"},
         t.format);
-  v.key({.name = "train",
-         .help = "files to train on, relative to the deck; with `dpo` pairs, one JSON object per line with "
-                 "`chosen`, `rejected` and perhaps `prompt`",
-         .default_text = "required, unless synthetic",
-         .repeatable = true},
-        t.train);
+  v.key(
+      {.name = "train",
+       .help = "files to train on, relative to the deck; with `dpo` pairs, one JSON object per line with "
+               "`chosen`, `rejected` and perhaps `prompt`; with `grpo` prompts, one JSON object per line with "
+               "`prompt` and what rewards need, such as `answer`",
+       .default_text = "required, unless synthetic",
+       .repeatable = true},
+      t.train);
   v.key({.name = "validation",
          .help = "files of [evaluation], relative to the deck; synthetic data need none",
          .default_text = "none",
@@ -127,7 +130,8 @@ void describe(V& v, ObjectiveTable& t) {
              "`next_token`: the loss of every token; `completion`: that of answers alone, of `chat` and "
              "`synthetic` data; `dpo`: a loss of pairs of completions, of which one is preferred "
              "(arXiv:2305.18290). Its reference is the model without [adapter], or without adapters the model "
-             "before the first step",
+             "before the first step; `grpo`: a loss of completions that the model samples itself, by their "
+             "[[reward]] (arXiv:2402.03300), see [policy]",
          .default_text = "`completion` for `chat` and `synthetic` data, otherwise `next_token`"},
         t.kind);
   v.key({.name = "loss",
@@ -387,6 +391,11 @@ void describe(V& v, TrainDeck& d) {
   v.table({.name = "tokenizer", .help = "The tokenizer of `text` and `chat` data, of pairs and of [samples]."},
           d.tokenizer);
   v.table({.name = "objective", .help = "What is learnt."}, d.objective);
+  v.table({.name = "policy", .help = "Of the objective `grpo`: how completions are sampled and learnt from."},
+          d.policy);
+  v.list(
+      {.name = "reward", .help = "Of the objective `grpo`: what completions are rewarded for; at least one."},
+      d.rewards);
   v.table({.name = "data", .help = "The data set."}, d.data);
   v.table({.name = "batch", .help = "The tokens of a step."}, d.batch);
   v.table({.name = "precision", .help = "Types of numbers."}, d.precision);

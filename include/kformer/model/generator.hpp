@@ -69,7 +69,7 @@ class Generator {
 
   /// Forgets what was generated and takes new prompts.
   /// \param exec    the instance of this and all steps
-  /// \param prompts tokens of each sequence, at least one
+  /// \param prompts tokens of each sequence, at least one; at most `batch` prompts
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
   /// \param adapters of the decoder, one for each sequence, −1 for none; not given: the only adapter of the decoder for

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include "decks/train/policy_checks.hpp"
+
+#include <fmt/format.h>
+
+#include "decks/sweep/sweep_checks.hpp"
+
+namespace kformer::Impl::schema {
+namespace {
+
+using Path = std::vector<std::string>;
+
+class PolicyCheck {
+ public:
+  PolicyCheck(const TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics)
+      : m_deck(deck), m_policy(*deck.policy), m_loaded(loaded), m_diagnostics(diagnostics) {}
+
+  void data() {
+    for (const char* key : {"format", "packing", "cache"})
+      if (given({"data", key}))
+        error({"data", key},
+              fmt::format("'data.{}' is not for prompts, which 'objective.kind' = \"grpo\" reads from "
+                          "JSON lines; remove it",
+                          key));
+    if (m_policy.max_new_tokens >= m_deck.batch.seq_len)
+      error({"policy", "max_new_tokens"},
+            fmt::format("'policy.max_new_tokens' = {} leaves no room for a prompt in batch.seq_len = {}",
+                        m_policy.max_new_tokens, m_deck.batch.seq_len));
+  }
+
+  void sizes() {
+    const std::int64_t sequences = m_deck.batch.sequences;
+    if (sequences % m_policy.group_size != 0)
+      error({"batch", "sequences"},
+            fmt::format(
+                "'batch.sequences' = {} must be a multiple of policy.group_size = {}: a step has whole groups",
+                sequences, m_policy.group_size));
+    if (m_policy.sample_batch > 0 && sequences % m_policy.sample_batch != 0)
+      error({"policy", "sample_batch"},
+            fmt::format("'policy.sample_batch' = {} must divide batch.sequences = {}", m_policy.sample_batch,
+                        sequences));
+    const std::int64_t updates = m_policy.updates;
+    const auto whole = [&](const Path& path, std::int64_t steps) {
+      if (steps % updates != 0)
+        error(path,
+              fmt::format("'{}.{}' = {} must be a multiple of policy.updates = {}: completions are not saved",
+                          path[0], path[1], steps, updates));
+    };
+    if (m_deck.schedule.steps) whole({"schedule", "steps"}, *m_deck.schedule.steps);
+    if (m_deck.checkpoint) whole({"checkpoint", "every_steps"}, m_deck.checkpoint->every_steps);
+  }
+
+  // That the model which samples is the model which learns, and its reference exists.
+  void model() {
+    if (m_policy.beta > 0 && !m_deck.adapter)
+      error({"policy", "beta"},
+            fmt::format("'policy.beta' = {} needs [adapter]: the reference is the model without it",
+                        m_policy.beta));
+    if (m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0)
+      error({"adapter", "dropout"},
+            "'adapter.dropout' would make the model that learns another one than the model that samples; "
+            "remove it");
+    if (m_deck.adapter && m_deck.precision.weights != WeightStorage::same)
+      error({"precision", "weights"},
+            "'precision.weights' keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense "
+            "ones; "
+            "remove it");
+    if (m_policy.delta > 0 && m_policy.delta <= 1 + m_policy.epsilon_high)
+      error({"policy", "delta"},
+            fmt::format("'policy.delta' = {} must be more than 1 + policy.epsilon_high = {}", m_policy.delta,
+                        1 + m_policy.epsilon_high));
+    if (m_policy.temperature == 0)
+      error({"policy", "temperature"},
+            "'policy.temperature' must be more than 0: completions of a prompt would be equal, and nothing "
+            "learnt");
+    if (m_policy.top_p == 0) error({"policy", "top_p"}, "'policy.top_p' must be more than 0");
+  }
+
+  void rewards() {
+    if (m_deck.rewards.empty())
+      m_diagnostics.error({m_loaded.source, 1, 1, 0},
+                          "missing [[reward]]: 'objective.kind' = \"grpo\" learns from at least one reward");
+  }
+
+ private:
+  bool given(const Path& path) const { return has(m_loaded, path); }
+  void error(const Path& path, const std::string& text) { m_diagnostics.error(place_of(m_loaded, path), text); }
+
+  const TrainDeck& m_deck;
+  const PolicyTable& m_policy;
+  const LoadedDeck& m_loaded;
+  Diagnostics& m_diagnostics;
+};
+
+}  // namespace
+
+void check_policy(const TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  PolicyCheck check(deck, loaded, diagnostics);
+  check.data();
+  check.sizes();
+  check.model();
+  check.rewards();
+}
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kformer/core/error.hpp"
+#include "kformer/data/rewards.hpp"
+#include "kformer/train/group_advantages.hpp"
+#include "kformer/train/policy_loss.hpp"
+#include "objective/objective.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+// Completions for evaluation draw from streams that no training reaches.
+constexpr std::int64_t evaluation_streams = std::int64_t(1) << 48;
+
+double mean(std::span<const double> values) {
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const double v : values)
+    if (!std::isnan(v)) {
+      sum += v;
+      ++count;
+    }
+  return count > 0 ? sum / static_cast<double>(count) : unknown;
+}
+
+/// Completions of the model, and what they were rewarded with.
+struct Samples {
+  std::vector<TokenSequence> sequences;     ///< prompt and completion; the tokens of completions are targets
+  std::vector<double> logp;                 ///< of them, as the sampler says
+  std::vector<std::uint8_t> mask;           ///< of them; 0: they do not count
+  std::vector<std::int64_t> offsets{0};     ///< the first of each completion; the end
+  std::vector<double> rewards;              ///< Σ weight · reward
+  std::vector<std::vector<double>> each{};  ///< by reward
+  std::int64_t truncated = 0;               ///< completions that `max_new_tokens` cut off
+
+  double completion_tokens() const {
+    return static_cast<double>(offsets.back()) / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
+  }
+  double truncated_share() const {
+    return static_cast<double>(truncated) / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
+  }
+};
+
+class PolicyObjective final : public TrainingObjective {
+ public:
+  explicit PolicyObjective(const TrainDeck& deck)
+      : m_policy(*deck.policy),
+        m_rewards_of_deck(deck.rewards.begin(), deck.rewards.end()),
+        m_seq_len(static_cast<std::size_t>(deck.batch.seq_len)),
+        m_options{.kind = m_policy.loss,
+                  .epsilon_low = m_policy.epsilon_low,
+                  .epsilon_high = m_policy.epsilon_high,
+                  .delta = m_policy.delta,
+                  .beta = m_policy.beta,
+                  .max_completion_tokens = m_policy.max_new_tokens} {
+    m_columns = {{"reward", "mean of the sums of weighted rewards"}};
+    if (m_rewards_of_deck.size() > 1)
+      for (std::size_t i = 0; i < m_rewards_of_deck.size(); ++i) {
+        m_reward_names.push_back(fmt::format("reward_{}_{}", i + 1, name_of(m_rewards_of_deck[i].kind)));
+        m_columns.push_back({m_reward_names.back(), "mean of this reward, without its weight"});
+      }
+    m_columns.insert(
+        m_columns.end(),
+        {{"completion_tokens", "mean length of completions"},
+         {"truncated", "share of completions that reached policy.max_new_tokens"},
+         {"equal_groups", "share of groups whose rewards are all equal: nothing is learnt from them"},
+         {"ratio", "mean ratio of probabilities, now over when it was sampled, of the tokens that count"},
+         {"clip_low", "share of tokens that are clipped from below"},
+         {"clip_high", "share of tokens that are clipped from above"},
+         {"kl", "mean estimate of the divergence from the reference, in nats; 0 unless policy.beta > 0"},
+         {"unequal_logp",
+          "tokens whose log-probability by the sampler is not, to the bit, that of the trainer; "
+          "NaN after the first update of completions"}});
+  }
+
+  std::span<const FigureColumn> figures() const override { return m_columns; }
+  std::string description() const override {
+    std::string text = fmt::format("grpo, {} loss, groups of {}", name_of(m_policy.loss), m_policy.group_size);
+    if (m_policy.updates > 1) text += fmt::format(", {} updates", m_policy.updates);
+    if (m_policy.beta > 0)
+      text += fmt::format(", beta {}; reference: the model without adapters", m_policy.beta);
+    text += "; rewards:";
+    for (std::size_t i = 0; i < m_rewards_of_deck.size(); ++i)
+      text += fmt::format("{} {} x {}", i == 0 ? "" : ",", m_rewards_of_deck[i].weight,
+                          name_of(m_rewards_of_deck[i].kind));
+    return text;
+  }
+  std::int64_t updates() const override { return m_policy.updates; }
+  // Sampling, and the reference.
+  double other_forwards() const override {
+    return 1 / static_cast<double>(m_policy.updates) + (m_policy.beta > 0 ? 1 : 0);
+  }
+
+  void open(const TrainingData& data, const PromptEncoder* encoder) override {
+    m_encoder = encoder;
+    m_train = data.train->prompts();
+    m_validation = data.validation ? data.validation->prompts() : nullptr;
+    m_rewards.emplace(m_rewards_of_deck);
+    for (const PromptDataset* prompts : {m_train, m_validation})
+      for (std::int64_t i = 0; prompts != nullptr && i < prompts->size(); ++i) m_rewards->check(prompts->at(i));
+  }
+
+  ObjectiveStep step(Learner& learner, const SequenceBatch& batch) override {
+    const std::int64_t update = learner.steps_done() % m_policy.updates;
+    if (update == 0) sample_groups(learner, batch);
+    std::vector<double> reference;
+    if (m_policy.beta > 0) reference = learner.log_probabilities(m_samples.sequences, AdapterUse::off).values;
+    const PolicyBatch all = policy_batch({.logp = m_samples.logp,
+                                          .mask = m_samples.mask,
+                                          .offsets = m_samples.offsets,
+                                          .advantages = m_advantages.advantages});
+    PolicyStatistics statistics;
+    std::int64_t unequal = 0;
+    const auto objective = [&](std::size_t first, const LogProbabilities& logp) {
+      const auto begin = static_cast<std::size_t>(m_samples.offsets[first]), count = logp.values.size();
+      const auto part = [&](const auto& values) {
+        return values.empty() ? std::span(values) : std::span(values).subspan(begin, count);
+      };
+      for (std::size_t i = 0; i < count; ++i) unequal += logp.values[i] != m_samples.logp[begin + i];
+      const PolicyLoss loss =
+          policy_loss({.logp = logp.values,
+                       .old_logp = part(m_samples.logp),
+                       .reference_logp = part(reference),
+                       .mask = part(m_samples.mask),
+                       .offsets = logp.offsets,
+                       .advantages = std::span(m_advantages.advantages).subspan(first, logp.sequences())},
+                      m_options, all);
+      statistics += loss.statistics;
+      return ObjectiveShare{loss.loss, loss.dlogp};
+    };
+    ObjectiveStep result{learner.step(m_samples.sequences, objective)};
+    result.figures = figures_of(m_samples);
+    result.figures["equal_groups"] = static_cast<double>(m_advantages.equal_groups * m_policy.group_size) /
+                                     static_cast<double>(m_samples.rewards.size());
+    result.figures["ratio"] = statistics.mean_ratio();
+    result.figures["clip_low"] = statistics.low_clip_fraction();
+    result.figures["clip_high"] = statistics.high_clip_fraction();
+    result.figures["kl"] = statistics.mean_kl();
+    result.figures["unequal_logp"] = update == 0 ? static_cast<double>(unequal) : unknown;
+    return result;
+  }
+
+  // Of the reward alone: the loss is minus its mean, so that a better policy has a lower one.
+  Judgement judge(Learner& learner, const SequenceBatch& batch) override {
+    const Samples samples =
+        sample(learner, batch, *m_validation, 1, evaluation_streams + batch.indices.front());
+    Figures figures = figures_of(samples);
+    const double reward = figures.at("reward");
+    if (std::isnan(reward)) return {};
+    for (const FigureColumn& column : m_columns) figures.try_emplace(column.name, unknown);
+    return {
+        .weight = static_cast<double>(samples.rewards.size()), .loss = -reward, .figures = std::move(figures)};
+  }
+
+ private:
+  void sample_groups(Learner& learner, const SequenceBatch& batch) {
+    const auto sequences = static_cast<std::int64_t>(batch.sequences.size());
+    m_samples = sample(learner, batch, *m_train, m_policy.group_size,
+                       learner.steps_done() / m_policy.updates * sequences);
+    m_advantages = group_advantages(m_samples.rewards, m_policy.group_size, m_policy.scale_rewards);
+  }
+
+  // A completion of each prompt, from the streams `first_stream` on.
+  Samples sample(Learner& learner, const SequenceBatch& batch, const PromptDataset& prompts,
+                 std::int64_t group_size, std::int64_t first_stream) {
+    std::vector<std::vector<std::int32_t>> tokens;
+    for (const TokenSequence& s : batch.sequences) tokens.push_back(s.ids);
+    Samples samples;
+    samples.each.resize(m_rewards_of_deck.size());
+    const auto completions = learner.sample(tokens, first_stream);
+    for (std::size_t i = 0; i < completions.size(); ++i) {
+      add(completions[i], samples);
+      judge(completions[i], prompts.at(batch.indices[i] / group_size), samples);
+    }
+    return samples;
+  }
+
+  void add(const GeneratedSequence& s, Samples& samples) const {
+    const bool cut = s.stopped == StopReason::length;
+    const auto prompt = static_cast<std::size_t>(s.prompt_tokens);
+    TokenSequence sequence{s.tokens, std::vector<std::int32_t>(m_seq_len, -100), {0}};
+    sequence.ids.resize(m_seq_len, 0);
+    for (std::size_t i = prompt; i < s.tokens.size(); ++i) {
+      sequence.targets[i - 1] = s.tokens[i];
+      samples.logp.push_back(s.log_probabilities[i]);
+      samples.mask.push_back(cut && m_policy.mask_truncated ? 0 : 1);
+    }
+    samples.truncated += cut;
+    samples.offsets.push_back(std::ssize(samples.logp));
+    samples.sequences.push_back(std::move(sequence));
+  }
+
+  void judge(const GeneratedSequence& s, const PromptSample& prompt, Samples& samples) {
+    std::span<const std::int32_t> ids(s.tokens);
+    ids = ids.subspan(static_cast<std::size_t>(s.prompt_tokens));
+    if (s.stopped == StopReason::end_of_text) ids = ids.first(ids.size() - 1);
+    const std::string text = m_encoder->tokenizer().decode(ids);
+    const RewardScore score =
+        m_rewards->score({.prompt = prompt, .completion = text, .tokens = s.new_tokens()});
+    samples.rewards.push_back(score.total);
+    for (std::size_t i = 0; i < score.each.size(); ++i) samples.each[i].push_back(score.each[i]);
+  }
+
+  Figures figures_of(const Samples& samples) const {
+    Figures figures{{"reward", mean(samples.rewards)},
+                    {"completion_tokens", samples.completion_tokens()},
+                    {"truncated", samples.truncated_share()}};
+    for (std::size_t i = 0; i < m_reward_names.size(); ++i) figures[m_reward_names[i]] = mean(samples.each[i]);
+    return figures;
+  }
+
+  PolicyTable m_policy;
+  std::vector<RewardOptions> m_rewards_of_deck;
+  std::size_t m_seq_len;
+  PolicyOptions m_options;
+  std::vector<std::string> m_reward_names;  // if there are several
+  std::vector<FigureColumn> m_columns;
+  const PromptEncoder* m_encoder = nullptr;
+  const PromptDataset *m_train = nullptr, *m_validation = nullptr;
+  std::optional<Rewards> m_rewards;
+  Samples m_samples;
+  GroupAdvantages m_advantages;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck) {
+  return std::make_unique<PolicyObjective>(deck);
+}
+
+}  // namespace kformer::drivers
