@@ -87,6 +87,7 @@ class DeckPlanner final : public MemoryPlanner {
                     .formats = formats(point.weights),
                     .activations = m_deck.plan.activations,
                     .batch_invariant = m_deck.plan.batch_invariant};
+    task.decoder.adapters.assign(static_cast<std::size_t>(m_deck.plan.live_adapters), m_lora);
     task.cache = cache_options(point.kv_cache, m_deck.plan.cache, task);
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, task.decoder.formats);
     return forecast_of(point.execution_space, task);

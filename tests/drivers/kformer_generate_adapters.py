@@ -88,6 +88,31 @@ class Adapters(DriverTest):
         self.assertIn("stays quantised", self.generate("[adapter]\npath = 'first'\n", weights="q8_0", expect=1))
         self.generate("[adapter]\npath = 'first'\nlive = true\n", weights="q8_0", dtype="f32")
 
+    def test_the_plan_is_what_is_used(self):
+        """Three adapters of the first one's ranks, as kformer-memory counts them."""
+        deck = ("schema = 1\nkind = 'memory_plan'\n[output]\noverwrite = true\n[weights]\npath = '%s'\n[sweep]\ncontext = 21\n"
+                "dtype = 'f32'\nbatch = 2\n" % TINY)
+        plan = "[plan]\nlive_adapters = 3\n"
+
+        def run(tables):
+            (self.folder / "plan.toml").write_text(deck + tables)
+            return subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml"], cwd=self.folder, capture_output=True, text=True,
+                                  check=False)
+
+        done = run(plan + "[adapter]\npath = 'first'\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(self.folder / "plan.h5") as file:
+            planned = file["cases/predicted_bytes"][0]
+        adapters = "".join(f"[[adapters]]\nname = '{name}'\npath = 'first'\n" for name in "abc")
+        (self.folder / "deck.toml").write_text(
+            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{TINY}'\n"
+            "[tokenizer]\nformat = 'byte'\nadd_bos = false\n[generate]\nmax_new_tokens = 8\nbatch = 2\nprefill_chunk = 0\n"
+            f"score_prompt = false\nmax_seq_len = 21\n[sampling]\ntemperature = 1.0\n{adapters}[[prompt]]\ntext = '{'a' * 21}'\nadapter = 'b'\n")
+        self.run_driver("deck.toml")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file["cases/peak_bytes"][0], planned)
+        self.assertIn("'plan.live_adapters' needs [adapter], which says their ranks", run(plan).stderr)
+
     def test_decks_that_are_refused(self):
         for tables, prompts, sentence in (
                 ("[adapter]\nlive = true\n", (None,), "'adapter.live' needs 'adapter.path'"),

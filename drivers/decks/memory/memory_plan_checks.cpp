@@ -45,6 +45,9 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
     check_cache(kind, deck.plan.cache, "plan", {"sweep", "kv_cache"}, loaded, diagnostics);
   check_budget(deck.memory.budget, loaded, diagnostics);
   if (deck.adapter) check_adapter(*deck.adapter, loaded, diagnostics);
+  if (deck.plan.live_adapters > 0 && !deck.adapter)
+    diagnostics.error(place_of(loaded, {"plan", "live_adapters"}),
+                      "'plan.live_adapters' needs [adapter], which says their ranks");
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
   check_number_of_cases(deck.sweep, loaded, diagnostics);
   check_zip(deck.sweep, loaded, diagnostics);

@@ -73,6 +73,7 @@ struct PlanTable {
   Activations activations = Activations::full;        ///< activations in products with quantised weights
   bool batch_invariant = false;                       ///< as of [generate]
   KvCacheTable cache;                                 ///< sizes of the cache; its keys are in [plan]
+  std::int64_t live_adapters = 0;                     ///< beside the weights, in generation
   bool operator==(const PlanTable&) const = default;  ///< all keys equal
 };
 

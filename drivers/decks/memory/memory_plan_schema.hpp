@@ -74,6 +74,10 @@ void describe(V& v, PlanTable& t) {
          .help = "activations in products with quantised weights: as `dtype`, or rounded to 8 bits"},
         t.activations);
   v.key(batch_invariant_key(), t.batch_invariant);
+  v.key({.name = "live_adapters",
+         .help = "in generation: adapters as [adapter] says that stay beside the weights",
+         .range = {.min = 0, .max = 4096}},
+        t.live_adapters);
   describe(v, t.cache);
 }
 
@@ -125,9 +129,11 @@ void describe(V& v, MemoryPlanDeck& d) {
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
   v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
   v.table({.name = "training", .help = "Other settings of `train` decks that need memory."}, d.training);
-  v.table({.name = "adapter",
-           .help = "Optional, in training: low-rank adapters (LoRA) learn, as in decks of kind `train`."},
-          d.adapter);
+  v.table(
+      {.name = "adapter",
+       .help = "Optional: low-rank adapters (LoRA). In training they learn, as in decks of kind `train`; in "
+               "generation there are `plan.live_adapters` of them."},
+      d.adapter);
   v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
 }
 
