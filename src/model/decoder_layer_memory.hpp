@@ -127,7 +127,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
   Matrix normed, product;
   const auto own = [&] {
     arena.add(normed, rows, hidden);
-    arena.add(m_product_workspace, linear_forward_workspace_bytes(Exec()));
+    arena.add(m_product_workspace, product_workspace_bytes());
     if (!trains()) return;
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
     // the one it makes. The recomputed product stands where the gradient of gate and up will be.
@@ -150,6 +150,20 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
   m_normed1 = m_normed2 = normed;
   // In inference the product overwrites the gate.
   m_product = trains() ? product : Matrix(Impl::gate_half(m_gate_up));
+}
+
+template <class Exec, Scalar T>
+std::size_t DecoderLayer<Exec, T>::product_workspace_bytes() const {
+  std::size_t bytes = linear_forward_workspace_bytes(Exec());
+  for (const auto* split :
+       {&m_weight.qkv_split, &m_weight.out_split, &m_weight.gate_up_split, &m_weight.down_split})
+    for (const auto& w : *split)
+      if (w.format) {
+        const QuantizedMatrix extents{*w.format, nullptr, w.rows, w.columns};
+        bytes = std::max({bytes, quantized_linear_forward_workspace_bytes<T>(Exec(), m_shape.rows(), extents),
+                          quantized_linear_backward_input_workspace_bytes<T>(Exec(), m_shape.rows(), extents)});
+      }
+  return bytes;
 }
 
 template <class Exec, Scalar T>

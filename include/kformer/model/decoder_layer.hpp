@@ -184,6 +184,7 @@ class DecoderLayer {
   void place_tables(Ledger& ledger);
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger, std::size_t scratch);
+  std::size_t product_workspace_bytes() const;
   std::size_t norm_workspace_bytes() const;
   std::size_t attention_workspace_bytes() const;
   std::int64_t widest_input() const;
