@@ -86,10 +86,13 @@ void LlamaDecoder<Exec, T>::borrow(const LlamaModel<Exec, T>& model) {
     layer.q_norm = weight.q_norm;
     layer.k_norm = weight.k_norm;
     layer.bias = weight.bias;
-    layer.qkv = Weight(Impl::qkv_parameters(m_config, "weight"), prefix, weight.qkv);
-    layer.out = Weight({{"self_attn.o_proj.weight", 0, hidden}}, prefix, weight.out);
-    layer.gate_up = Weight(Impl::gate_up_parameters(m_config), prefix, weight.gate_up);
-    layer.down = Weight({{"mlp.down_proj.weight", 0, hidden}}, prefix, weight.down);
+    const auto lent = [&](std::vector<Impl::ParameterRows> parts, const Matrix& whole, const auto& split) {
+      return split.empty() ? Weight(std::move(parts), prefix, whole) : Weight(std::move(parts), prefix, split);
+    };
+    layer.qkv = lent(Impl::qkv_parameters(m_config, "weight"), weight.qkv, weight.qkv_split);
+    layer.out = lent({{"self_attn.o_proj.weight", 0, hidden}}, weight.out, weight.out_split);
+    layer.gate_up = lent(Impl::gate_up_parameters(m_config), weight.gate_up, weight.gate_up_split);
+    layer.down = lent({{"mlp.down_proj.weight", 0, hidden}}, weight.down, weight.down_split);
     layer.adapter.qkv = adapter.qkv;
     layer.adapter.out = adapter.out;
     layer.adapter.gate_up = adapter.gate_up;

@@ -66,6 +66,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_borrowing_decoder_agrees_with_the_references, T,
     }
 }
 
+// Formats of all projections alike, and of some of a fused weight.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_model_lends_quantised_weights, T, Scalars) {
+  std::mt19937 generator(12);
+  for (const ModelCase& c : model_cases())
+    for (const bool all : {true, false}) {
+      const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 13, mixed()).template rounded<T>();
+      WeightFormats formats;
+      for (const auto& [name, t] : inputs.weights)
+        if (name.find("_proj.weight") != name.npos && (all || name.find("k_proj") == name.npos))
+          formats[name] = QuantizedFormat::q8_0;
+      Borrowing<T> run(inputs, LayerMode::training, 0, 0, formats);
+      check_close<T>(c.name, stepwise_logits<T>(inputs, *run.decoder, *run.cache, generator),
+                     model_reference<naive_t<T>, T>(dequantized(inputs, formats)).logits);
+    }
+}
+
 // A step of training changes the arrays of the model: the next step of the decoder reads them.
 BOOST_AUTO_TEST_CASE(a_step_computes_with_what_the_model_holds) {
   std::mt19937 generator(4);

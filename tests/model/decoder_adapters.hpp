@@ -47,16 +47,19 @@ struct Borrowing {
   std::int64_t batch;
 
   explicit Borrowing(const ModelInputs& inputs, LayerMode mode = LayerMode::inference,
-                     std::int64_t positions = 0, std::int64_t sequences = 0)
+                     std::int64_t positions = 0, std::int64_t sequences = 0, const WeightFormats& formats = {})
       : batch(std::max(sequences, inputs.shape.batch)) {
     const std::int64_t rows = inputs.shape.rows();
-    model.emplace(inputs.config, inputs.shape, LayerOptions{.mode = mode, .lora = inputs.lora}, *ledger);
+    model.emplace(inputs.config, inputs.shape,
+                  LayerOptions{.mode = mode, .lora = inputs.lora, .formats = formats}, *ledger);
     decoder.emplace(*model,
                     DecoderOptions{.max_rows = rows,
                                    .max_logit_rows = rows,
                                    .max_positions = std::max(positions, inputs.shape.seq_len + 1)},
                     *ledger);
     write(*model, inputs);
+    for (const WeightSlot& slot : model->weights())
+      if (slot.is_quantized()) Decoding<T>::write(slot, inputs.weights.at(slot.name));
     decoder->prepare(Exec());
     forget();
   }

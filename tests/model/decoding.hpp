@@ -30,7 +30,6 @@ struct Decoding {
     decoder.prepare(Exec());
   }
 
- private:
   static void write(const WeightSlot& slot, const HostTensor<double>& values) {
     if (!slot.is_quantized()) {
       write_parameter<T>(slot.dense, values);

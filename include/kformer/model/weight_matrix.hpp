@@ -76,6 +76,21 @@ class WeightMatrix {
     m_pieces.push_back({0, static_cast<std::int64_t>(dense.extent(0)), std::nullopt, 0, dense, {}});
   }
 
+  /// Matrices one by one, of which some are quantised and which something else owns.
+  /// \param parts  the published matrices in order
+  /// \param prefix of their names
+  /// \param split  the same, with their memory
+  WeightMatrix(std::vector<Impl::ParameterRows> parts, const std::string& prefix,
+               const std::vector<ProjectionWeight<MemorySpace, T>>& split)
+      : m_parts(std::move(parts)), m_columns(split.front().columns) {
+    for (std::size_t i = 0; i < m_parts.size(); ++i) {
+      m_parts[i].name = prefix + m_parts[i].name;
+      const auto& w = split[i];
+      m_pieces.push_back({m_parts[i].first, w.rows, w.format, 0, w.dense, {}});
+      if (w.format) m_pieces.back().quantized = w.quantized();
+    }
+  }
+
   /// Takes its place in the block.
   void place(const MemoryBlock<MemorySpace>& block) {
     for (Piece& piece : m_pieces)
