@@ -43,7 +43,8 @@ std::string bar(std::int64_t done, std::int64_t all) {
 
 std::string figures_text(const Figures& figures) {
   std::string text;
-  for (const auto& [name, value] : figures) text += fmt::format("  {} {:.3g}", name, shown(value));
+  for (const auto& [name, value] : figures)
+    if (!std::isnan(value)) text += fmt::format("  {} {:.3g}", name, shown(value));
   return text;
 }
 

@@ -134,7 +134,10 @@ class TrainingRun {
     m_loop.results->add(record);
     m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f}{} of {} {} in {:.3g} s",
                                      record.step, record.loss, figures_text(record.figures), weight,
-                                     data.together() == 2 ? "pairs" : "tokens", record.time));
+                                     data.prompts() != nullptr ? "completions"
+                                     : data.together() == 2    ? "pairs"
+                                                               : "tokens",
+                                     record.time));
     m_history.evaluations.push_back(std::move(record));
   }
 

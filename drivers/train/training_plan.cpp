@@ -110,6 +110,12 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
   const bool keep = deck.adapter && deck.weights && deck.weights->keep_quantized;
   FrozenWeights frozen = frozen_weights(plan.checkpoint ? &*plan.checkpoint : nullptr, plan.task.config,
                                         deck.precision.weights, keep, deck.precision.storage);
+  if (!frozen.formats.empty() && deck.policy)
+    throw NotSupported(
+        fmt::format("kformer-train: objective.kind = \"grpo\" samples with dense weights, but these stay "
+                    "quantised ({}); set "
+                    "weights.keep_quantized = false",
+                    format_text(frozen.formats)));
   if (!frozen.formats.empty() && !deck.output.model.empty())
     throw NotSupported(fmt::format(
         "kformer-train: output.model merges the adapter into the weights, but these stay quantised ({}); set "

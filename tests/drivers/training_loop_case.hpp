@@ -80,6 +80,11 @@ class Diary final : public Learner {
     }
     return logp;
   }
+  std::vector<GeneratedSequence> sample(std::span<const std::vector<std::int32_t>> prompts,
+                                        std::int64_t first_stream) override {
+    note(fmt::format("s{}", first_stream));
+    return std::vector<GeneratedSequence>(prompts.size());
+  }
   StepReport step(std::span<const TokenSequence> sequences) override {
     note(std::to_string(steps));
     for (const TokenSequence& s : sequences) read.push_back(s.ids.front());

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""What kformer-train learns of completions that the model samples, and of their rewards.
+
+ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE.
+"""
+
+import sys
+import unittest
+
+import driver_case
+from driver_case import h5py, needs_h5py, read_safetensors
+from train_case import TINY, TrainTest
+
+if h5py is not None:
+    import numpy as np
+
+PROMPTS = driver_case.SMOKE / "prompts.jsonl"
+
+
+class PolicyTest(TrainTest):
+    SMALL = f"""schema = 1
+kind = "train"
+[profile]
+machine_limits = false
+[weights]
+path = "{TINY}"
+[tokenizer]
+format = "byte"
+[objective]
+kind = "grpo"
+[policy]
+group_size = 4
+max_new_tokens = 6
+[data]
+train = "{PROMPTS}"
+shuffle = true
+[batch]
+seq_len = 24
+micro_batch = 3
+sequences = 16
+[schedule]
+steps = 4
+[optimizer]
+lr = 1e-2
+"""
+    LETTERS = "[[reward]]\nkind = 'regex'\npattern = '[a-k]'\n"
+
+    def train(self, keys, *settings, expect=0):
+        self.deck(keys)
+        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
+        return self.run_driver("deck.toml", *sets, expect=expect)
+
+    def column(self, name, table="steps"):
+        with h5py.File(self.folder / "deck.h5") as file:
+            return file[table][name][()]
+
+    def refused(self, keys, *settings):
+        return self.train(keys, *settings, expect=2).stderr
+
+
+@needs_h5py
+class Policies(PolicyTest):
+    def check_memory(self):
+        with h5py.File(self.folder / "deck.h5") as file:
+            case = file["cases"]
+            self.assertEqual(case["peak_bytes"][0].tolist(), case["predicted_bytes"][0].tolist())
+
+    def test_the_smoke_deck_learns_from_rewards(self):
+        done = self.run_driver(driver_case.SMOKE / "grpo.toml", "-o", "deck.h5")
+        self.assertIn("objective   grpo, dapo loss, groups of 8; rewards: 1 x regex", done.stdout)
+        self.assertRegex(done.stdout, r"evaluation after step 30: loss -\S+  completion_tokens \S+  reward \S+  "
+                                      r"truncated \S+ of 8 completions in ")
+        reward = self.column("reward")
+        self.assertLess(reward[0], 0.4)
+        self.assertGreater(reward[-5:].mean(), 0.9)
+        np.testing.assert_array_equal(self.column("loss", "evaluations"), -self.column("reward", "evaluations"))
+        self.assertGreater(self.column("reward", "evaluations")[-1], self.column("reward", "evaluations")[0])
+        # The sampler and the trainer agree to the bit in every step.
+        self.assertEqual(self.column("unequal_logp").tolist(), [0] * 30)
+        self.assertEqual(self.column("ratio").tolist(), [1] * 30)
+        self.check_memory()
+
+    def test_sampler_and_trainer_agree_to_the_bit(self):
+        for storage in ("f32", "bf16", "f16", "f64"):
+            for keys in ("", "[adapter]\nrank = 3\ntargets = ['q', 'v', 'down']\n"):
+                self.train(self.LETTERS + keys, f"precision.storage={storage}", "schedule.steps=3")
+                self.assertEqual(self.column("unequal_logp").tolist(), [0, 0, 0], storage + keys)
+                self.assertEqual(self.column("ratio").tolist(), [1, 1, 1])
+                self.check_memory()
+
+    def test_without_batch_invariance_they_differ(self):
+        done = self.train(self.LETTERS, "precision.batch_invariant=false", "precision.storage=bf16")
+        self.assertIn("the log-probabilities of the sampler differ from those of the trainer", done.stderr + done.stdout)
+        self.assertGreater(self.column("unequal_logp").max(), 0)
+
+    def test_at_a_learning_rate_of_zero_ratios_are_exactly_one(self):
+        self.train(self.LETTERS, "optimizer.lr=0", "policy.updates=2")
+        self.assertEqual(self.column("ratio").tolist(), [1] * 4)
+        self.assertEqual(self.column("reward")[0], self.column("reward")[1])
+
+    def test_several_updates_learn_from_the_same_completions(self):
+        self.train(self.LETTERS, "policy.updates=2", "policy.epsilon_low=0.01", "policy.epsilon_high=0.01",
+                   "schedule.steps=6")
+        ratio, reward, unequal = self.column("ratio"), self.column("reward"), self.column("unequal_logp")
+        self.assertEqual(ratio[::2].tolist(), [1] * 3)
+        self.assertTrue((ratio[1::2] != 1).any())
+        np.testing.assert_array_equal(reward[::2], reward[1::2])
+        self.assertEqual(unequal[::2].tolist(), [0] * 3)
+        self.assertTrue(np.isnan(unequal[1::2]).all())
+        self.assertGreater((self.column("clip_low") + self.column("clip_high")).max(), 0)
+
+    def test_completions_do_not_depend_on_how_they_are_computed(self):
+        runs = []
+        for settings in ((), ("policy.sample_batch=4",), ("policy.sample_batch=1",), ("batch.micro_batch=16",)):
+            self.train(self.LETTERS, *settings)
+            runs.append({name: self.column(name) for name in ("reward", "completion_tokens", "loss", "gradient_norm")})
+        for run in runs[1:3]:
+            for name, values in run.items():
+                np.testing.assert_array_equal(values, runs[0][name], name)
+        # Another micro-batch sums gradients in another order.
+        np.testing.assert_allclose(runs[3]["gradient_norm"][0], runs[0]["gradient_norm"][0], rtol=1e-5)
+        self.assertEqual(runs[3]["reward"][0], runs[0]["reward"][0])
+
+    def test_a_reference_is_the_model_without_its_adapter(self):
+        keys = self.LETTERS + "[adapter]\nrank = 3\n"
+        done = self.train(keys, "policy.beta=0.2", "schedule.steps=8")
+        self.assertIn("beta 0.2; reference: the model without adapters", done.stdout)
+        kl = self.column("kl")
+        self.assertLess(abs(kl[0]), 1e-10)
+        self.assertGreater(kl[-1], 1e-6)
+        self.train(keys, "schedule.steps=2")
+        self.assertEqual(self.column("kl").tolist(), [0, 0])
+
+    def test_every_loss_learns(self):
+        for loss in ("grpo", "dr_grpo", "dapo", "bnpo"):
+            for scale in ("group", "batch", "none"):
+                self.train(self.LETTERS, f"policy.loss={loss}", f"policy.scale_rewards={scale}", "schedule.steps=15")
+                reward = self.column("reward")
+                self.assertGreater(reward[-4:].mean(), reward[:4].mean(), (loss, scale))
+
+    def test_rewards_add_up(self):
+        self.train(self.LETTERS + "[[reward]]\nkind = 'length'\ntarget = 3\nweight = 2\n"
+                   "[[reward]]\nkind = 'exact_match'\nweight = -1\n")
+        each = [self.column(f"reward_{name}") for name in ("1_regex", "2_length", "3_exact_match")]
+        np.testing.assert_allclose(self.column("reward"), each[0] + 2 * each[1] - each[2], atol=1e-12)
+        self.assertGreater(each[1].max(), 0)
+
+    def test_a_program_gives_rewards(self):
+        (self.folder / "judge.py").write_text(
+            "import json, sys\n"
+            "for line in sys.stdin:\n"
+            "    asked = json.loads(line)\n"
+            "    assert asked['answer'] in (4, 5, 6, 7), asked\n"
+            "    print(json.dumps({'reward': 0.5}), flush=True)\n")
+        self.train(f"[[reward]]\nkind = 'program'\ncommand = ['{sys.executable}', 'judge.py']\n")
+        self.assertEqual(self.column("reward").tolist(), [0.5] * 4)
+        # All rewards are equal: nothing is learnt.
+        self.assertEqual(self.column("equal_groups").tolist(), [1] * 4)
+        self.assertEqual(self.column("gradient_norm").tolist(), [0] * 4)
+
+    def test_a_resumed_run_gives_the_same_bits(self):
+        keys = self.LETTERS + "[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
+        self.train(keys, "output.model=whole", "checkpoint.folder=ck-whole", "policy.updates=2", "schedule.steps=6")
+        columns = {name: self.column(name) for name in ("loss", "reward", "ratio", "unequal_logp")}
+        self.train(keys, "policy.updates=2", "schedule.steps=2")
+        done = self.train(keys, "output.model=resumed", "checkpoint.resume=true", "policy.updates=2",
+                          "schedule.steps=6", "policy.sample_batch=8", "memory.recompute='layer'")
+        self.assertIn("resumed after step 2", done.stdout)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(self.column(name), values, name)
+        whole, resumed = ((self.folder / name / "model.safetensors").read_bytes() for name in ("whole", "resumed"))
+        self.assertEqual(whole, resumed)
+
+    def test_truncated_completions_may_not_count(self):
+        self.train(self.LETTERS, "policy.mask_truncated=true", "schedule.steps=2")
+        # A random model never ends a text by itself.
+        self.assertEqual(self.column("truncated").tolist(), [1, 1])
+        self.assertEqual(self.column("gradient_norm").tolist(), [0, 0])
+
+
+class Refusals(PolicyTest):
+    def test_keys_that_contradict_each_other(self):
+        for keys, setting, sentence in (
+            ("", "policy.group_size=4", "missing [[reward]]: 'objective.kind' = \"grpo\" learns from at least one reward"),
+            (self.LETTERS, "policy.group_size=5",
+             "'batch.sequences' = 16 must be a multiple of policy.group_size = 5: a step has whole groups"),
+            (self.LETTERS, "policy.sample_batch=5", "'policy.sample_batch' = 5 must divide batch.sequences = 16"),
+            (self.LETTERS, "policy.updates=3",
+             "'schedule.steps' = 4 must be a multiple of policy.updates = 3: completions are not saved"),
+            (self.LETTERS, "policy.max_new_tokens=24",
+             "'policy.max_new_tokens' = 24 leaves no room for a prompt in batch.seq_len = 24"),
+            (self.LETTERS, "policy.beta=0.1", "'policy.beta' = 0.1 needs [adapter]: the reference is the model without it"),
+            (self.LETTERS, "policy.temperature=0", "'policy.temperature' must be more than 0"),
+            (self.LETTERS, "policy.delta=1.1", "'policy.delta' = 1.1 must be more than 1 + policy.epsilon_high = 1.2"),
+            (self.LETTERS + "[adapter]\ndropout = 0.1\n", "run.seed=1",
+             "'adapter.dropout' would make the model that learns another one than the model that samples; remove it"),
+            (self.LETTERS + "[adapter]\n", "precision.weights=nf4", "samples with dense ones; remove it"),
+            (self.LETTERS, "data.format=chat", "'data.format' is not for prompts"),
+            (self.LETTERS, "objective.kind=next_token", "[policy] is for 'objective.kind' = \"grpo\", not \"next_token\""),
+            (self.LETTERS, "objective.beta=0.1", "'objective.beta' is for 'objective.kind' = \"dpo\", not \"grpo\""),
+        ):
+            self.assertIn(sentence, self.refused(keys, setting))
+
+    def test_rewards_are_checked_before_any_work(self):
+        self.assertIn("reward", self.train("[[reward]]\nkind = 'exact_match'\nfield = 'solution'\n", expect=4).stderr)
+        self.assertIn("pattern", self.train("[[reward]]\nkind = 'regex'\npattern = '['\n", expect=4).stderr)
+        self.assertIn("target", self.train("[[reward]]\nkind = 'length'\n", expect=4).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
