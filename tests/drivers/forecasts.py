@@ -8,6 +8,7 @@ process (VmHWM) over the forecast. ctest runs it without options.
 """
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -88,6 +89,12 @@ class Case:
             self.adapter = {"adapter": {"targets": random.choice((["all"], random.sample(maps, random.randint(1, 7)))),
                                         "rank": random.randint(1, 20), "dropout": random.choice((0.0, 0.1))}}
         self.weights = random.choice(("same", "q8_0", "q4_0", "q4_1", "nf4")) if self.adapter else "same"
+        # A pair is two sequences of their own.
+        self.pairs = not large and self.seq_len > 4 and random.random() < 0.3
+        if self.pairs:
+            self.micro_batch *= 2
+            self.sequences *= 2
+            self.training["packing"] = "stream"
 
     def memory(self):
         return {} if self.budget is None else {"budget": str(self.budget)}
@@ -115,6 +122,11 @@ class Case:
             del tables["data"]["validation"]
         else:
             tables["evaluation"] = {"every_steps": 1}
+        if self.pairs:
+            tables["objective"] = {"kind": "dpo"}
+            tables["data"] = {key: "pairs.jsonl" for key in ("train", "validation")}
+            if not self.evaluation:
+                del tables["data"]["validation"]
         if self.saves:
             tables["checkpoint"] = {"folder": "checkpoints", "every_steps": 1, "background": self.training["checkpoint"]}
         if self.training["samples"]:
@@ -166,6 +178,8 @@ class Forecasts(unittest.TestCase):
             old.unlink()
         for number, text in enumerate(case.documents):
             (self.folder / f"{number}.txt").write_bytes(text)
+        (self.folder / "pairs.jsonl").write_text("".join(
+            json.dumps({"prompt": "ab", "chosen": "c" * number, "rejected": "d"}) + "\n" for number in range(1, 9)))
         if case.policy == "auto":
             self.check_auto(case, generator)
         plan, = self.run_deck("KFORMER_MEMORY", "plan", case.plan((case.policy,)))

@@ -295,7 +295,8 @@ class PreferenceInterruption(Interruption):
     KEYS = ('sequences = 4\nmicro_batch = 2\n[optimizer]\nlr = 1e-3\n[schedule]\nsteps = 60\n[objective]\nkind = "dpo"\n'
             '[data]\ntrain = "%s/preferences.jsonl"\nvalidation = "%s/preferences_validation.jsonl"\nshuffle = true\n'
             '[output]\nmodel = "model"\n[checkpoint]\nfolder = "checkpoints"\nevery_steps = 7\nresume = true\n'
-            '[evaluation]\nevery_steps = 20\nsequences = 4\n' % (SMOKE, SMOKE))
+            '[evaluation]\nevery_steps = 20\nsequences = 4\n[samples]\nevery_steps = 30\nprompts = ["Question: "]\n'
+            'max_new_tokens = 4\ntemperature = 1\n' % (SMOKE, SMOKE))
     SMALL = Interruption.SMALL.replace("seq_len = 24", "seq_len = 80")
     FIGURES = ("accuracy", "margin", "chosen_reward", "rejected_reward")
 

@@ -29,14 +29,15 @@ using namespace kformer::drivers;
 inline constexpr std::int64_t seq_len = 4;
 inline constexpr std::chrono::milliseconds time_to_save{5};
 
-// Sequence i has i as its tokens, and i + 1 targets.
+// Sequence i has i, or first + i, as its tokens, and i + 1 targets.
 class Numbers final : public SequenceSource {
  public:
-  explicit Numbers(std::int64_t size, std::int64_t together = 1) : m_size(size), m_together(together) {}
+  explicit Numbers(std::int64_t size, std::int64_t together = 1, std::int64_t first = 0)
+      : m_size(size), m_together(together), m_first(first) {}
   std::int64_t size() const override { return m_size; }
   std::int64_t together() const override { return m_together; }
   void read(std::int64_t index, TokenSequence& sequence) const override {
-    sequence.ids.assign(seq_len, static_cast<std::int32_t>(index));
+    sequence.ids.assign(seq_len, static_cast<std::int32_t>(m_first + index));
     sequence.targets.assign(seq_len, -100);
     for (std::int64_t i = 0; i <= index && i < seq_len; ++i) sequence.targets[static_cast<std::size_t>(i)] = 0;
     sequence.starts = {0};
@@ -45,7 +46,7 @@ class Numbers final : public SequenceSource {
   std::string description() const override { return "numbers"; }
 
  private:
-  std::int64_t m_size, m_together;
+  std::int64_t m_size, m_together, m_first;
 };
 
 // Learns nothing, and writes down what it is asked to do: a step by its number; e, t, c with the steps done before an

@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(figures_of_pairs_are_columns_of_steps_and_evaluations_and_o
 BOOST_AUTO_TEST_CASE(a_reference_of_first_weights_is_measured_once) {
   make_pairs();
   evaluate_every(0);
-  data.validation = std::make_unique<Numbers>(6, 2);
+  data.validation = std::make_unique<Numbers>(6, 2, 30);
   deck.data.shuffle = true;
   steps = 3;
   run();
@@ -65,6 +65,34 @@ BOOST_AUTO_TEST_CASE(a_reference_of_first_weights_is_measured_once) {
   BOOST_TEST(numbers("steps/chosen_reward") == (Doubles{0, 0.5, 1}), boost::test_tools::per_element());
   BOOST_TEST(numbers("steps/rejected_reward") == (Doubles{0, 0, 0}), boost::test_tools::per_element());
   BOOST_TEST(numbers("evaluations/margin") == (Doubles{1.5}), boost::test_tools::per_element());
+}
+
+// As long as the batch wants them; only completions have targets.
+BOOST_AUTO_TEST_CASE(the_chosen_completion_comes_first) {
+  put_contents(directory / "pairs.jsonl",
+               "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"cd\"}\n"
+               "{\"prompt\": \"x\", \"chosen\": \"yz\", \"rejected\": \"\"}\n");
+  make_pairs();
+  deck.batch.seq_len = 6;
+  deck.data.truncation = Truncation::keep_start;
+  LanguageModelTable model;
+  model.vocab_size = 258;
+  const auto tokenizer = open_tokenizer(TokenizerFormat::byte, {});
+  const auto source = open_pairs(deck, model, *tokenizer, {directory / "pairs.jsonl"});
+  BOOST_TEST(source->size() == 4);
+  BOOST_TEST(source->together() == 2);
+  const auto check = [&](std::int64_t index, const std::vector<std::int32_t>& ids,
+                         const std::vector<std::int32_t>& targets) {
+    TokenSequence sequence;
+    source->read(index, sequence);
+    BOOST_TEST(sequence.ids == ids, boost::test_tools::per_element());
+    BOOST_TEST(sequence.targets == targets, boost::test_tools::per_element());
+    BOOST_TEST(sequence.starts.empty());
+  };
+  check(0, {256, 'a', 'b', 257, 0, 0}, {-100, 'b', 257, -100, -100, -100});
+  check(1, {256, 'a', 'c', 'd', 257, 0}, {-100, 'c', 'd', 257, -100, -100});
+  check(2, {256, 'x', 'y', 'z', 257, 0}, {-100, 'y', 'z', 257, -100, -100});
+  check(3, {256, 'x', 257, 0, 0, 0}, {-100, 257, -100, -100, -100, -100});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
