@@ -243,10 +243,10 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
 }
 
-// Gate and up, and their product. Without adapters the activation follows the product tile by tile.
+// Gate and up, and their product. Without adapters on dense weights the activation follows the product tile by tile.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::activate(const Exec& exec) {
-  if (!uses_adapters()) {
+  if (!uses_adapters() && m_weight.gate_up_split.empty()) {
     linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product,
                           {.batch_invariant = m_options.batch_invariant}, m_product_workspace);
     return;
@@ -256,11 +256,11 @@ void DecoderLayer<Exec, T>::activate(const Exec& exec) {
 }
 
 // q, k and v, q and k rotated: one product whose tiles are rotated while they are in the cache, unless the
-// heads are normalised in between, positions are those of packed documents, or there are adapters.
+// heads are normalised in between, positions are those of packed documents, or there are adapters or quantised weights.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  if (!m_config.qk_norm && !m_options.packed && !uses_adapters()) {
+  if (!m_config.qk_norm && !m_options.packed && !uses_adapters() && m_weight.qkv_split.empty()) {
     const LinearRopeOptions rotated{.heads = q_heads + kv_heads,
                                     .seq_len = m_shape.seq_len,
                                     .layout = m_config.rope.layout,

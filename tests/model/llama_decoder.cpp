@@ -292,7 +292,7 @@ BOOST_AUTO_TEST_CASE(errors) {
       "kformer::Generator: the decoder's max_logit_rows is 1, expected at least 2, the batch");
   Generator<Exec, float> generator(run.decoder, *run.cache, {.prefill_chunk = 4}, *run.ledger);
   check_error<DimensionMismatch>([&] { generator.start(Exec(), {}); },
-                                 "kformer::Generator::start: 0 prompts, the generator was made for 1");
+                                 "kformer::Generator::start: 0 prompts, the generator was made for 1 to 1");
   check_error<DimensionMismatch>(
       [&] { generator.start(Exec(), {{}}); },
       "kformer::Generator::start: prompt 0 has no token; give the one that begins texts");

@@ -56,7 +56,8 @@ struct List<QuantizedLinearForward, Exec>
     : UsualList<QuantizedLinearForward, Exec, Simd<host::QuantizedLinearEntry, host::Isa::avx512_vnni>> {
   static void kokkos(const Exec& exec, const QuantizedLinearForward& p, const Workspace&) {
     with_format_and_dtype(p.weight.format, p.x.dtype, [&]<class T>(auto format, std::type_identity<T>) {
-      if (p.options.activations == Activations::full && p.x.extent[0] > most_rows_without_tiles)
+      const bool many = p.x.extent[0] > most_rows_without_tiles || p.options.batch_invariant;
+      if (p.options.activations == Activations::full && many)
         quantized_linear_tiles_kokkos<format(), T>(exec, p);
       else if (p.options.activations == Activations::full)
         quantized_linear_kokkos<format(), Activations::full, T>(exec, p);
