@@ -75,6 +75,8 @@ class Learner {
   virtual void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) = 0;
   /// Writes the weights under their published names. Adapters are merged into them, and start again from B = 0.
   virtual void save_weights(const std::filesystem::path& path) = 0;
+  /// Writes the adapters, as `kformer::save_gguf_adapter`.
+  virtual void save_gguf_adapter(const std::filesystem::path& file) = 0;
   /// Writes the adapters, as `kformer::save_adapter`.
   virtual void save_adapter(const std::filesystem::path& folder, const AdapterDescription& description) = 0;
 };

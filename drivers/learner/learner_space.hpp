@@ -137,6 +137,11 @@ class LearnerOn final : public Learner {
     const auto parameters = m_trainer.model().parameters();
     kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
   }
+  void save_gguf_adapter(const std::filesystem::path& file) override {
+    const auto adapters = m_trainer.model().adapters();
+    kformer::save_gguf_adapter(m_exec, std::span<const Parameter>(adapters), m_task.trainer.layer.lora,
+                               m_trainer.model().config(), file, *m_ledger);
+  }
   void save_adapter(const std::filesystem::path& folder, const AdapterDescription& description) override {
     const auto adapters = m_trainer.model().adapters();
     kformer::save_adapter(m_exec, std::span<const Parameter>(adapters), m_task.trainer.layer.lora, description,

@@ -121,10 +121,12 @@ void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType
   }
 }
 
-void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& description) const {
+void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const {
   try {
     fs::create_directories(m_path);
     fs::remove(m_path / adapter_config_name);
+    fs::remove(m_path / gguf_adapter_name);  // it would be another one's
+    if (gguf) learner.save_gguf_adapter(m_path / gguf_adapter_name);
     learner.save_adapter(m_path, description);
   } catch (const fs::filesystem_error& error) {
     refuse(m_key, m_path, "cannot be written: " + error.code().message());

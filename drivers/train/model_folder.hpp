@@ -39,8 +39,9 @@ class ModelFolder {
              const TokenizerFiles& tokenizer) const;
 
   /// Writes an adapter in PEFT's layout, each file atomically, the configuration last.
+  /// \param gguf whether to write it for llama.cpp, too: `adapter.gguf`
   /// \throws FileError naming the file and the reason
-  void write_adapter(Learner& learner, const AdapterDescription& description) const;
+  void write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const;
 
   const std::filesystem::path& path() const { return m_path; }
 

@@ -101,7 +101,7 @@ class Training {
   // The adapter first: to write the model merges it.
   void write(const OutputFolders& folders) {
     if (folders.adapter) {
-      folders.adapter->write_adapter(*m_learner, {.base_model = m_base});
+      folders.adapter->write_adapter(*m_learner, {.base_model = m_base}, m_deck.output.adapter_gguf);
       fmt::print("adapter: {}\n", folders.adapter->path().string());
     }
     if (folders.model) {

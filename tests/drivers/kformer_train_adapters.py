@@ -118,6 +118,17 @@ class Adapters(AdapterTest):
         self.assertGreater(np.abs(logits - self.generate(TINY)[1]).max(), 0.1)
         self.assertIn("No such file", self.generate(TINY, self.folder / "nothing", expect=4))
 
+    def test_a_file_for_llama_cpp(self):
+        self.train("[adapter]\nrank = 4\nalpha = 8\n", "output.adapter=out", "output.adapter_gguf=true")
+        folder, file = (self.generate(TINY, self.folder / "out" / name) for name in ("", "adapter.gguf"))
+        np.testing.assert_array_equal(folder[0], file[0])
+        np.testing.assert_array_equal(folder[1], file[1])
+        # It would be that of another adapter.
+        self.train("[adapter]\nrank = 4\n", "output.adapter=out", "output.overwrite=true")
+        self.assertFalse((self.folder / "out/adapter.gguf").exists())
+        done = self.train("[adapter]\n", "output.adapter_gguf=true", expect=3)
+        self.assertIn("'output.adapter_gguf' needs 'output.adapter', the folder of the file", done.stderr)
+
     def test_the_smoke_deck(self):
         self.run_driver(driver_case.SMOKE / "adapter.toml", "-o", "smoke.h5")
         self.assertEqual(self.config("adapter")["rank_pattern"], {"down_proj": 8})

@@ -127,6 +127,7 @@ class Diary final : public Learner {
   void load(const Checkpoint&) override { throw std::logic_error("load"); }
   void load(const AdapterCheckpoint&) override { throw std::logic_error("load"); }
   void initialise_adapters(std::int64_t) override { throw std::logic_error("initialise_adapters"); }
+  void save_gguf_adapter(const std::filesystem::path&) override { throw std::logic_error("save_gguf_adapter"); }
   void save_adapter(const std::filesystem::path&, const AdapterDescription&) override {
     throw std::logic_error("save_adapter");
   }

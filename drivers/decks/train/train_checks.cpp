@@ -42,6 +42,8 @@ class TrainCheck {
   void adapter() {
     if (!m_deck.adapter && !m_deck.output.adapter.empty())
       error({"output", "adapter"}, "'output.adapter' needs [adapter]");
+    if (m_deck.output.adapter_gguf && m_deck.output.adapter.empty())
+      error({"output", "adapter_gguf"}, "'output.adapter_gguf' needs 'output.adapter', the folder of the file");
     frozen_weights();
     if (!m_deck.adapter) return;
     check_adapter(*m_deck.adapter, m_loaded, m_diagnostics);

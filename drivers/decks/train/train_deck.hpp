@@ -30,8 +30,9 @@ struct TrainRunTable : RunTable {
 
 /// The table [output] of a training.
 struct TrainOutputTable : OutputTable {
-  std::string model;    ///< folder of the trained model, relative to the working directory; empty: none
-  std::string adapter;  ///< folder of the trained adapter, likewise
+  std::string model;          ///< folder of the trained model, relative to the working directory; empty: none
+  std::string adapter;        ///< folder of the trained adapter, likewise
+  bool adapter_gguf = false;  ///< also `adapter.gguf` in it
   bool operator==(const TrainOutputTable&) const = default;  ///< all keys equal
 };
 

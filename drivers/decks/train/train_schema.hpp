@@ -54,6 +54,8 @@ void describe(V& v, TrainOutputTable& t) {
            "with the adapter merged into its weights",
        .default_text = "none: the adapter is not saved"},
       t.adapter);
+  v.key({.name = "adapter_gguf", .help = "also write `adapter.gguf` to that folder, for llama.cpp"},
+        t.adapter_gguf);
 }
 
 template <class V>
