@@ -58,6 +58,14 @@ const std::string pairs =
     "truncation = \"drop\"\nchat_style = \"chatml\"\n[batch]\nseq_len = 16\nmicro_batch = 4\nsequences = 8\n"
     "[schedule]\nsteps = 10\n[evaluation]\nsequences = 4\n[output]\nmodel = \"out\"\n";
 
+// A deck of prompts and a reward.
+const std::string prompts =
+    header +
+    "[weights]\npath = \"w\"\n[tokenizer]\nformat = \"byte\"\n[objective]\nkind = \"grpo\"\n"
+    "[policy]\ngroup_size = 4\nmax_new_tokens = 8\n[[reward]]\nkind = \"regex\"\npattern = \"[a-e]\"\n"
+    "[data]\ntrain = \"a.txt\"\n[batch]\nseq_len = 16\nmicro_batch = 4\nsequences = 8\n"
+    "[schedule]\nsteps = 10\n[output]\nmodel = \"out\"\n";
+
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(train_deck, TrainDecks)
@@ -113,7 +121,7 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
 
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   put_files();
-  for (const std::string& text : {good, full, pairs}) {
+  for (const std::string& text : {good, full, pairs, prompts}) {
     const auto deck = load(text);
     const auto again = load(deck.record.resolved);
     BOOST_TEST(again.record.resolved == deck.record.resolved);
@@ -123,6 +131,7 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
     BOOST_TEST((again.optimizer == deck.optimizer && again.schedule == deck.schedule));
     BOOST_TEST((again.memory == deck.memory && again.checkpoint == deck.checkpoint));
     BOOST_TEST((again.evaluation == deck.evaluation && again.samples == deck.samples));
+    BOOST_TEST((again.policy == deck.policy && again.rewards == deck.rewards));
     BOOST_TEST((again.spikes == deck.spikes && again.early_stop == deck.early_stop));
     BOOST_TEST((again.profile == deck.profile && again.objective == deck.objective));
   }
@@ -244,6 +253,15 @@ BOOST_AUTO_TEST_CASE(pairs_are_whole) {
                              "[objective]\nkind = \"dpo\"\n[data]\ntrain = \"a.txt\"\n[batch]\nseq_len = 4\n" +
                              "[schedule]\nepochs = 1\n";
   BOOST_TEST(contains(faults(untold), "data of pairs needs a tokenizer"));
+}
+
+BOOST_AUTO_TEST_CASE(prompts_are_lines) {
+  put_files();
+  for (const char* key : {"format=tokens", "packing=pad", "cache=c"})
+    BOOST_TEST(
+        contains(faults(prompts, {std::string("data.") + key}),
+                 "is not for prompts, which 'objective.kind' = \"grpo\" reads from JSON lines; remove it"),
+        key);
 }
 
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {

@@ -15,13 +15,7 @@ class PolicyCheck {
   PolicyCheck(const TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics)
       : m_deck(deck), m_policy(*deck.policy), m_loaded(loaded), m_diagnostics(diagnostics) {}
 
-  void data() {
-    for (const char* key : {"format", "packing", "cache"})
-      if (given({"data", key}))
-        error({"data", key},
-              fmt::format("'data.{}' is not for prompts, which 'objective.kind' = \"grpo\" reads from "
-                          "JSON lines; remove it",
-                          key));
+  void length() {
     if (m_policy.max_new_tokens >= m_deck.batch.seq_len)
       error({"policy", "max_new_tokens"},
             fmt::format("'policy.max_new_tokens' = {} leaves no room for a prompt in batch.seq_len = {}",
@@ -63,8 +57,7 @@ class PolicyCheck {
     if (m_deck.adapter && m_deck.precision.weights != WeightStorage::same)
       error({"precision", "weights"},
             "'precision.weights' keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense "
-            "ones; "
-            "remove it");
+            "ones; remove it");
     if (m_policy.delta > 0 && m_policy.delta <= 1 + m_policy.epsilon_high)
       error({"policy", "delta"},
             fmt::format("'policy.delta' = {} must be more than 1 + policy.epsilon_high = {}", m_policy.delta,
@@ -83,7 +76,6 @@ class PolicyCheck {
   }
 
  private:
-  bool given(const Path& path) const { return has(m_loaded, path); }
   void error(const Path& path, const std::string& text) { m_diagnostics.error(place_of(m_loaded, path), text); }
 
   const TrainDeck& m_deck;
@@ -96,7 +88,7 @@ class PolicyCheck {
 
 void check_policy(const TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   PolicyCheck check(deck, loaded, diagnostics);
-  check.data();
+  check.length();
   check.sizes();
   check.model();
   check.rewards();

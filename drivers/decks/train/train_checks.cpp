@@ -77,12 +77,12 @@ class TrainCheck {
                 "choose \"next_token\", or 'data.format' = \"chat\"",
                 name_of(format)));
     if (prompts()) {
+      require_lines("prompts, which 'objective.kind' = \"grpo\" reads from JSON lines");
       check_policy(m_deck, m_loaded, m_diagnostics);
       if (!m_deck.precision.batch_invariant)
         warn({"precision", "batch_invariant"},
              "'precision.batch_invariant' = false: the log-probabilities of the sampler differ from those of "
-             "the "
-             "trainer, and ratios from 1");
+             "the trainer, and ratios from 1");
     } else {
       for (const char* table : {"policy", "reward"})
         if (given({table}))
@@ -202,19 +202,19 @@ class TrainCheck {
   bool pairs() const { return m_deck.objective.kind == ObjectiveKind::dpo; }
   bool prompts() const { return m_deck.objective.kind == ObjectiveKind::grpo; }
 
-  void pairs_of_completions() {
-    const ObjectiveTable& t = m_deck.objective;
+  // By their values: a resolved deck has the defaults of all keys.
+  void require_lines(const std::string& what) {
     const DataTable& d = m_deck.data;
     for (const auto& [key, other] : {std::pair{"format", d.format != DataFormat::text},
                                      {"packing", d.packing != Packing::stream},
                                      {"cache", d.cache.has_value()}})
-      if (other)
-        error(
-            {"data", key},
-            fmt::format(
-                "'data.{}' is not for 'objective.kind' = \"dpo\", which reads pairs from JSON lines, each two "
-                "sequences of their own; remove it",
-                key));
+      if (other) error({"data", key}, fmt::format("'data.{}' is not for {}; remove it", key, what));
+  }
+
+  void pairs_of_completions() {
+    const ObjectiveTable& t = m_deck.objective;
+    require_lines(
+        "'objective.kind' = \"dpo\", which reads pairs from JSON lines, each two sequences of their own");
     if (m_deck.batch.seq_len < 2)
       error({"batch", "seq_len"},
             "'batch.seq_len' = 1 is too little for pairs; at least 2, for a prompt and a completion");
