@@ -115,7 +115,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     if (capacity > 0 && prompts[s].size() > static_cast<std::size_t>(capacity))
       wrong(tokens + "the capacity of the cache is " + std::to_string(capacity) + "; make the cache larger");
   }
-  require_adapters(adapters);
+  require_adapters(adapters, prompts.size());
   m_sequences.clear();
   m_live.clear();
   m_computed_tokens = 0;
@@ -143,7 +143,8 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
 }
 
 template <class Exec, Scalar T>
-void Generator<Exec, T>::require_adapters(const std::vector<std::int32_t>& adapters) const {
+void Generator<Exec, T>::require_adapters(const std::vector<std::int32_t>& adapters,
+                                          std::size_t prompts) const {
   const auto count = std::ssize(m_decoder.options().adapters);
   if (adapters.empty()) {
     if (count > 1)
@@ -151,9 +152,9 @@ void Generator<Exec, T>::require_adapters(const std::vector<std::int32_t>& adapt
                          " adapters; give the number of one for each prompt, or -1 for none");
     return;
   }
-  if (std::ssize(adapters) != m_options.batch)
+  if (adapters.size() != prompts)
     throw DimensionMismatch("kformer::Generator::start: " + std::to_string(adapters.size()) +
-                            " adapters, expected " + std::to_string(m_options.batch) + ", one for each prompt");
+                            " adapters, expected " + std::to_string(prompts) + ", one for each prompt");
   for (std::size_t s = 0; s < adapters.size(); ++s)
     if (adapters[s] < -1 || adapters[s] >= count)
       throw NotSupported("kformer::Generator::start: prompt " + std::to_string(s) + " has adapter " +

@@ -195,6 +195,11 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_exist_is_refused) {
       start + "prompt 2 has adapter -2, the decoder has 2; they count from 0, and -1 is none");
   check_error<DimensionMismatch>([&] { generator.start(Exec(), prompts, {}, {0, 1}); },
                                  start + "2 adapters, expected 3, one for each prompt");
+  const std::vector<std::vector<std::int32_t>> fewer{{1, 2}, {3}};
+  check_error<DimensionMismatch>([&] { generator.start(Exec(), fewer, {}, {0, 1, -1}); },
+                                 start + "3 adapters, expected 2, one for each prompt");
+  generator.start(Exec(), fewer, {}, {0, 1});
+  BOOST_TEST(generator.sequences().at(1).adapter == 1);
   check_error<NotSupported>(
       [&] { generator.start(Exec(), prompts); },
       start + "the decoder has 2 adapters; give the number of one for each prompt, or -1 for none");

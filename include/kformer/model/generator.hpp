@@ -72,11 +72,11 @@ class Generator {
   /// \param prompts tokens of each sequence, at least one; at most `batch` prompts
   /// \param stop    called between chunks; if it returns true, the rest of the prompts is not computed, and all
   ///                sequences end as by `stop(sequence)`
-  /// \param adapters of the decoder, one for each sequence, −1 for none; not given: the only adapter of the decoder for
-  ///                 all, or none if there is none
-  /// \throws DimensionMismatch if there are not `batch` prompts and as many adapters, if any; if a prompt is empty or
-  ///         has more tokens than the decoder has positions or the cache has room for; or if the generator or its
-  ///         cache has no memory
+  /// \param adapters of the decoder, one for each prompt, −1 for none; not given: the only adapter of the
+  ///                 decoder for all, or none if there is none
+  /// \throws DimensionMismatch if there is no prompt, or more than `batch`; if adapters are given, but not one for
+  ///         each prompt; if a prompt is empty or has more tokens than the decoder has positions or the cache
+  ///         has room for; or if the generator or its cache has no memory
   /// \throws NotSupported if there is no such adapter, or the decoder has several and none is given
   void start(const Exec& exec, std::vector<std::vector<std::int32_t>> prompts,
              const std::function<bool()>& stop = {}, const std::vector<std::int32_t>& adapters = {});
@@ -117,7 +117,7 @@ class Generator {
       Kokkos::View<std::int32_t**, Kokkos::LayoutRight, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
   void check() const;
-  void require_adapters(const std::vector<std::int32_t>& adapters) const;
+  void require_adapters(const std::vector<std::int32_t>& adapters, std::size_t prompts) const;
   void place(Ledger& ledger);
   bool prefill(const Exec& exec, std::size_t sequence, std::size_t from, const std::function<bool()>& stop);
   std::size_t reuse_prefix(const Exec& exec, std::size_t sequence);
