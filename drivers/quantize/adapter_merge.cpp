@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kformer/core/enum_names.hpp"
 #include "measure/spaces.hpp"
 
 namespace kformer::drivers {
@@ -50,7 +49,7 @@ LogitDifference difference(const Logits& exact, const Logits& other) {
 bool is_adapted(const AdapterCheckpoint& adapter, const std::string& name) {
   for (std::size_t i = 0; i < adapter.lora().targets.size(); ++i)
     if (const auto p = static_cast<Projection>(i);
-        adapter.lora()[p].rank > 0 && name.ends_with("." + std::string(name_of(p)) + ".weight"))
+        adapter.lora()[p].rank > 0 && name.ends_with("." + projection_weight_name(p)))
       return true;
   return false;
 }

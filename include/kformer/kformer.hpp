@@ -72,6 +72,7 @@
 #include "kformer/model/multi_head_attention.hpp"
 #include "kformer/model/parameter.hpp"
 #include "kformer/model/passed_operand.hpp"
+#include "kformer/model/projection.hpp"
 #include "kformer/model/projection_weight.hpp"
 #include "kformer/model/recompute_costs.hpp"
 #include "kformer/model/swiglu_mlp.hpp"

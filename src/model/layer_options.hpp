@@ -4,7 +4,6 @@
 #include <string>
 
 #include "kformer/core/option_checks.hpp"
-#include "kformer/core/types/projection.hpp"
 #include "kformer/model/layer_options.hpp"
 
 /// \file

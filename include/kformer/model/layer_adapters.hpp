@@ -75,25 +75,26 @@ template <class MemorySpace, class T, class C>
 std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& weights,
                                           const LayerAdapters<MemorySpace, C>* gradients, double rate_ratio) {
   std::vector<Parameter> all;
-  const auto add = [&](auto member, const auto& names) {
+  const auto add = [&](auto member, Projection first) {
     const auto& w = member(weights);
     std::int64_t row = 0;
-    for (std::size_t i = 0; i < names.size(); ++i) {
+    for (std::size_t i = 0; i < w.parts.size(); ++i) {
       const auto rank = static_cast<std::int64_t>(w.parts[i].b.extent(1));
       if (rank == 0) continue;
       const auto gradient = [&](auto array) { return gradients ? array(member(*gradients)) : TensorRef{}; };
       const auto a = [=](const auto& m) { return Impl::rows_of(tensor_ref(m.a), row, rank); };
       const auto b = [=](const auto& m) { return tensor_ref(m.parts[i].b); };
-      all.push_back({names[i] + std::string(".lora_A.weight"), a(w), gradient(a)});
-      all.push_back({names[i] + std::string(".lora_B.weight"), b(w), gradient(b), rate_ratio});
+      const std::string name =
+          Impl::module_of(static_cast<Projection>(static_cast<std::size_t>(first) + i)) + ".lora_";
+      all.push_back({name + "A.weight", a(w), gradient(a)});
+      all.push_back({name + "B.weight", b(w), gradient(b), rate_ratio});
       row += rank;
     }
   };
-  add([](const auto& x) -> const auto& { return x.qkv; },
-      std::array{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
-  add([](const auto& x) -> const auto& { return x.out; }, std::array{"self_attn.o_proj"});
-  add([](const auto& x) -> const auto& { return x.gate_up; }, std::array{"mlp.gate_proj", "mlp.up_proj"});
-  add([](const auto& x) -> const auto& { return x.down; }, std::array{"mlp.down_proj"});
+  add([](const auto& x) -> const auto& { return x.qkv; }, Projection::q);
+  add([](const auto& x) -> const auto& { return x.out; }, Projection::o);
+  add([](const auto& x) -> const auto& { return x.gate_up; }, Projection::gate);
+  add([](const auto& x) -> const auto& { return x.down; }, Projection::down);
   return all;
 }
 

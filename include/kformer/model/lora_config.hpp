@@ -8,34 +8,12 @@
 #include <string>
 
 #include "kformer/core/enum_names.hpp"
-#include "kformer/core/types/projection.hpp"
-#include "kformer/model/llama_config.hpp"
+#include "kformer/model/projection.hpp"
 
 /// \file
 /// Which linear maps of a model have low-rank adapters. Free of Kokkos.
 
 namespace kformer {
-
-/// The extents (out, in) of a projection's matrix.
-inline std::array<std::int64_t, 2> projection_extents(const LlamaConfig& model, Projection p) {
-  const std::int64_t q = model.attention_size(), kv = model.num_key_value_heads * model.head_dim,
-                     hidden = model.hidden_size, inner = model.intermediate_size;
-  const std::array<std::array<std::int64_t, 2>, names_of<Projection>.size()> extents{{{q, hidden},
-                                                                                      {kv, hidden},
-                                                                                      {kv, hidden},
-                                                                                      {hidden, q},
-                                                                                      {inner, hidden},
-                                                                                      {inner, hidden},
-                                                                                      {hidden, inner}}};
-  return extents[static_cast<std::size_t>(p)];
-}
-
-namespace Impl {
-/// The name of a linear map in its layer, such as "self_attn.q_proj".
-inline std::string module_of(Projection p) {
-  return (p < Projection::gate ? "self_attn." : "mlp.") + std::string(name_of(p));
-}
-}  // namespace Impl
 
 /// The adapter of one projection, in every layer.
 struct LoraTarget {
@@ -50,8 +28,8 @@ struct LoraConfig {
   std::array<LoraTarget, names_of<Projection>.size()> targets{};  ///< by projection
   bool rank_stabilized = false;    ///< rsLoRA (Kalajdzievski, arXiv:2312.03732): α/√rank in place of α/rank
   double learning_rate_ratio = 1;  ///< of B over A, LoRA+ (Hayou et al., arXiv:2402.12354)
-  double dropout =
-      0;  ///< probability, in [0, 1), that an adapter loses an element of x while there is a `DropoutDraw`
+  /// Probability, in [0, 1), that an adapter loses an element of x while there is a `DropoutDraw`.
+  double dropout = 0;
 
   /// The adapter of a projection.
   const LoraTarget& operator[](Projection p) const { return targets[static_cast<std::size_t>(p)]; }

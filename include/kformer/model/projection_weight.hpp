@@ -43,8 +43,7 @@ std::vector<ProjectionWeight<MemorySpace, U>> projection_weights(const Parts& pa
   std::vector<ProjectionWeight<MemorySpace, U>> all;
   bool any = false;
   for (const auto& part : parts) {
-    const auto found = formats.find(part.name);
-    const auto format = found == formats.end() ? std::nullopt : std::optional(found->second);
+    const auto format = format_in(formats, part.name);
     any = any || format;
     all.push_back({part.name, part.count, columns, format});
   }

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "kformer/core/quantized_format.hpp"
-#include "kformer/core/types/projection.hpp"
+#include "kformer/model/projection.hpp"
 
 /// \file
 /// Which weights of a model stay quantised. Free of Kokkos.
@@ -15,10 +16,10 @@ namespace kformer {
 /// The formats of the weights that stay quantised, by published name; others are dense.
 using WeightFormats = std::map<std::string, QuantizedFormat, std::less<>>;
 
-/// The name of a projection's matrix in its layer, such as "self_attn.q_proj.weight".
-inline std::string projection_weight_name(Projection p) {
-  const std::string block = p <= Projection::o ? "self_attn." : "mlp.";
-  return block + std::string(names_of<Projection>[static_cast<std::size_t>(p)]) + ".weight";
+/// The format of a matrix; none if it is dense.
+inline std::optional<QuantizedFormat> format_in(const WeightFormats& formats, const std::string& name) {
+  const auto found = formats.find(name);
+  return found == formats.end() ? std::nullopt : std::optional(found->second);
 }
 
 /// The formats of one layer of a model, by the names of its own matrices.
@@ -27,7 +28,7 @@ inline WeightFormats formats_of_layer(const WeightFormats& of_model, std::int64_
   WeightFormats formats;
   for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
     const std::string name = projection_weight_name(static_cast<Projection>(i));
-    if (const auto found = of_model.find(prefix + name); found != of_model.end()) formats[name] = found->second;
+    if (const auto format = format_in(of_model, prefix + name)) formats[name] = *format;
   }
   return formats;
 }

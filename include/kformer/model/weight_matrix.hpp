@@ -52,8 +52,7 @@ class WeightMatrix {
       : m_parts(std::move(parts)), m_columns(columns) {
     for (Impl::ParameterRows& part : m_parts) {
       part.name = prefix + part.name;
-      const auto found = formats.find(part.name);
-      const auto format = found == formats.end() ? std::nullopt : std::optional(found->second);
+      const auto format = format_in(formats, part.name);
       const bool joins =
           !m_pieces.empty() && m_pieces.back().format == format && (!format || has_separate_rows(*format));
       if (!joins) m_pieces.push_back({part.first, 0, format});
