@@ -8,6 +8,7 @@
 #include "kformer/model/weight_matrix.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
+#include "model/adapter_terms.hpp"
 
 /// \file
 /// A linear map of a decoder: a weight in any format, and the adapters of its projections.
@@ -39,22 +40,8 @@ struct DecoderMap {
     if (!fused()) {
       base_forward(exec, x, bias, y);
       add_terms(exec, x, y);
-    } else if (bias.extent(0) > 0) {
-      lora_bias_forward(exec,
-                        LoraBiasForwardOperands{.x = x,
-                                                .weight = weight.dense(),
-                                                .bias = bias,
-                                                .a = adapter.a,
-                                                .parts = adapter.parts,
-                                                .xa = xa,
-                                                .y = y},
-                        lora_options());
     } else {
-      lora_forward(
-          exec,
-          LoraForwardOperands{
-              .x = x, .weight = weight.dense(), .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
-          lora_options());
+      lora_affine(exec, x, weight.dense(), bias, adapter, xa, y, lora_options());
     }
   }
 
@@ -82,15 +69,13 @@ struct DecoderMap {
 
   template <class B>
   void base_forward(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
-    if (bias.extent(0) == 0)
+    if (!is_given(bias))
       weight.forward(exec, x, y, options, workspace);
     else if (weight.is_dense())
       linear_bias_forward(exec, x, weight.dense(), bias, y, {.batch_invariant = options.batch_invariant},
                           workspace);
-    else  // the bias is a residual that is the same for all rows
-      weight.residual_forward(exec, x,
-                              Matrix(bias.data(), Kokkos::LayoutStride(y.extent(0), 0, y.extent(1), 1)), y,
-                              options, workspace);
+    else
+      weight.residual_forward(exec, x, rows_of_bias(bias, y), y, options, workspace);
   }
 
   // y += xa Bᵀ, with what each row has chosen in xa.
@@ -103,15 +88,7 @@ struct DecoderMap {
                      {.scale = scale, .batch_invariant = options.batch_invariant}, workspace);
     }
     if (chosen.extent(0) > 0) keep_chosen(exec);
-    std::size_t rank = 0;
-    for (const auto& part : adapter.parts) {
-      const std::size_t ranks = part.b.extent(1), column = static_cast<std::size_t>(part.column);
-      if (ranks == 0) continue;
-      const Matrix columns = Kokkos::subview(y, Kokkos::ALL, std::pair(column, column + part.b.extent(0)));
-      linear_residual_forward(exec, Kokkos::subview(xa, Kokkos::ALL, std::pair(rank, rank + ranks)), part.b,
-                              columns, columns, {.batch_invariant = options.batch_invariant}, workspace);
-      rank += ranks;
-    }
+    add_adapter_terms(exec, xa, adapter, y, {.batch_invariant = options.batch_invariant}, workspace);
   }
 
   // A row without an adapter keeps nothing, and one whose adapter does not exist is NaN.

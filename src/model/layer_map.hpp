@@ -5,6 +5,7 @@
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
 #include "model/adapter_dropout.hpp"
+#include "model/adapter_terms.hpp"
 #include "model/low_rank.hpp"
 #include "model/module_tools.hpp"
 #include "model/split_map.hpp"
@@ -53,20 +54,12 @@ struct LayerMap {
   void forward(const Exec& exec, const ConstMatrix& x, const BlockVector<Memory, T>& bias,
                const Matrix& y) const {
     if (!split.empty())
-      matrices().forward(exec, tensor_ref(x), same_for_all(bias, y), tensor_ref(y));
+      matrices().forward(exec, tensor_ref(x), is_given(bias) ? tensor_ref(rows_of_bias(bias, y)) : TensorRef{},
+                         tensor_ref(y));
     else if (!fuses())
       affine(exec, x, weight, bias, y, workspace, {.batch_invariant = batch_invariant});
-    else if (is_given(bias))
-      lora_bias_forward(
-          exec,
-          LoraBiasForwardOperands{
-              .x = x, .weight = weight, .bias = bias, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
-          {batch_invariant});
     else
-      lora_forward(exec,
-                   LoraForwardOperands{
-                       .x = x, .weight = weight, .a = adapter.a, .parts = adapter.parts, .xa = xa, .y = y},
-                   {batch_invariant});
+      lora_affine(exec, x, weight, bias, adapter, xa, y, {batch_invariant});
     if (drops()) add_dropped_adapters(exec, x, y);
   }
 
@@ -110,11 +103,12 @@ struct LayerMap {
 
   /// W += s B A and B = 0 for every adapter.
   void merge(const Exec& exec) const {
-    std::size_t row = 0;
-    for (const auto& part : adapter.parts) {
-      merge_part(exec, part, row);
-      row += part.b.extent(1);
-    }
+    for_parts(adapter, [&](const auto& part, std::size_t, const auto& ranks) {
+      add_low_rank("kformer::DecoderLayer::merge_adapters", exec,
+                   Matrix(Kokkos::subview(weight, columns_of(part), Kokkos::ALL)), part.b,
+                   Matrix(Kokkos::subview(adapter.a, ranks, Kokkos::ALL)), part.scale);
+      Kokkos::deep_copy(exec, part.b, T(C(0)));
+    });
   }
 
   /// The gradient of x, and those of the weight or of the adapters.
@@ -132,38 +126,19 @@ struct LayerMap {
     else
       matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
     linear_backward_weight(exec, x, dxa, gradient.a, {}, workspace);
-    std::size_t rank = 0;
-    for (const auto& part : gradient.parts) {
-      const auto column = static_cast<std::size_t>(part.column);
-      linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, std::pair(rank, rank + part.b.extent(1))),
-                             Kokkos::subview(dy, Kokkos::ALL, std::pair(column, column + part.b.extent(0))),
-                             part.b, {}, workspace);
-      rank += part.b.extent(1);
-    }
+    for_parts(gradient, [&](const auto& part, std::size_t, const auto& ranks) {
+      linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, ranks),
+                             Kokkos::subview(dy, Kokkos::ALL, columns_of(part)), part.b, {}, workspace);
+    });
   }
 
   bool drops() const { return adapted && dropout.probability > 0; }
   // Whether the terms of the adapters are added inside the product.
   bool fuses() const { return adapted && !drops(); }
 
-  // Calls f(part, index of it, its columns of xa) for every adapter.
-  template <class F>
-  void for_parts(F&& f) const {
-    std::size_t rank = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t end = rank + adapter.parts[i].b.extent(1);
-      if (end > rank) f(adapter.parts[i], i, std::pair(rank, end));
-      rank = end;
-    }
-  }
-  static std::pair<std::size_t, std::size_t> columns_of(const LoraPart<Matrix>& part) {
-    const auto column = static_cast<std::size_t>(part.column);
-    return {column, column + part.b.extent(0)};
-  }
-
   // xa_p = s/(1 − p) (mask_p ⊙ x) A_pᵀ.
   void reduce_dropped(const Exec& exec, const ConstMatrix& x) const {
-    for_parts([&](const auto& part, std::size_t i, const auto& ranks) {
+    for_parts(adapter, [&](const auto& part, std::size_t i, const auto& ranks) {
       drop(exec, dropout.mask(i), x, dropout.dropped);
       linear_forward(exec, dropout.dropped, Kokkos::subview(adapter.a, ranks, Kokkos::ALL),
                      Kokkos::subview(xa, Kokkos::ALL, ranks), {.scale = part.scale * dropout.factor()},
@@ -174,10 +149,7 @@ struct LayerMap {
   // y += xa Bᵀ.
   void add_dropped_adapters(const Exec& exec, const ConstMatrix& x, const Matrix& y) const {
     reduce_dropped(exec, x);
-    for_parts([&](const auto& part, std::size_t, const auto& ranks) {
-      const auto to = Kokkos::subview(y, Kokkos::ALL, columns_of(part));
-      linear_residual_forward(exec, Kokkos::subview(xa, Kokkos::ALL, ranks), part.b, to, to, {}, workspace);
-    });
+    add_adapter_terms(exec, xa, adapter, y, {}, workspace);
   }
 
   // dxa_p = s/(1 − p) dy_p B_p and dx = dy W + mask_p ⊙ (dxa_p A_p); dA_p and dB_p.
@@ -186,7 +158,7 @@ struct LayerMap {
       linear_backward_input(exec, weight, dy, dx, {}, workspace);
     else
       matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
-    for_parts([&](const auto& part, std::size_t i, const auto& ranks) {
+    for_parts(adapter, [&](const auto& part, std::size_t i, const auto& ranks) {
       const auto dy_part = Kokkos::subview(dy, Kokkos::ALL, columns_of(part));
       const auto dxa_part = Kokkos::subview(dxa, Kokkos::ALL, ranks);
       linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, ranks), dy_part, gradient.parts[i].b, {},
@@ -202,25 +174,8 @@ struct LayerMap {
     });
   }
 
-  // `first`: the part's first row of A.
-  void merge_part(const Exec& exec, const LoraPart<Matrix>& part, std::size_t first) const {
-    const auto rows = [](const Matrix& m, std::size_t begin, std::size_t length) {
-      return Matrix(Kokkos::subview(m, std::pair(begin, begin + length), Kokkos::ALL));
-    };
-    add_low_rank("kformer::DecoderLayer::merge_adapters", exec,
-                 rows(weight, static_cast<std::size_t>(part.column), part.b.extent(0)), part.b,
-                 rows(adapter.a, first, part.b.extent(1)), part.scale);
-    Kokkos::deep_copy(exec, part.b, T(C(0)));
-  }
-
   SplitMap<Exec, T, count> matrices() const {
     return {split, adapter, fuses(), tensor_ref(xa), tensor_ref(dxa), workspace, batch_invariant};
-  }
-
-  // A bias as rows of an addend.
-  static TensorRef same_for_all(const BlockVector<Memory, T>& bias, const Matrix& y) {
-    if (!is_given(bias)) return {};
-    return tensor_ref(Matrix(bias.data(), Kokkos::LayoutStride(y.extent(0), 0, y.extent(1), 1)));
   }
 };
 
