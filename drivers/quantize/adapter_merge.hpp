@@ -15,7 +15,7 @@
 namespace kformer::drivers {
 
 /// What becomes of an adapter in a model that computes.
-enum class AdapterUse {
+enum class AdapterForm {
   none,   ///< there is none
   live,   ///< it stays beside the weights
   merged  ///< it is added to them, which are expanded
@@ -55,7 +55,7 @@ class AdapterMerge {
   /// \param checkpoint the source, or the packed one
   /// \param use        of the adapter
   /// \param tokens     one sequence
-  virtual Logits logits(const Checkpoint& checkpoint, AdapterUse use,
+  virtual Logits logits(const Checkpoint& checkpoint, AdapterForm use,
                         const std::vector<std::int32_t>& tokens) = 0;
 };
 

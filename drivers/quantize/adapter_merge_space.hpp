@@ -42,7 +42,7 @@ class AdapterMergeOn final : public AdapterMerge {
   }
 
   std::vector<std::int32_t> tokens(std::int32_t first, std::int64_t count) override {
-    Model model(m_exec, m_source, AdapterUse::live, m_adapter, count, *m_ledger);
+    Model model(m_exec, m_source, AdapterForm::live, m_adapter, count, *m_ledger);
     GeneratorOptions options{.max_new_tokens = count - 1, .prefill_chunk = 1};
     options.sampling = {.temperature = 1, .seed = 1};
     Generator<Exec, float> generator(model.decoder, *model.cache, options, *m_ledger);
@@ -51,7 +51,7 @@ class AdapterMergeOn final : public AdapterMerge {
     return generator.sequences().front().tokens;
   }
 
-  Logits logits(const Checkpoint& checkpoint, AdapterUse use,
+  Logits logits(const Checkpoint& checkpoint, AdapterForm use,
                 const std::vector<std::int32_t>& tokens) override {
     const auto count = static_cast<std::int64_t>(tokens.size());
     Model model(m_exec, checkpoint, use, m_adapter, count, *m_ledger);
@@ -97,7 +97,7 @@ class AdapterMergeOn final : public AdapterMerge {
     LlamaDecoder<Exec, float> decoder;
     std::unique_ptr<KvCache<Exec, float>> cache;
 
-    Model(const Exec& exec, const Checkpoint& checkpoint, AdapterUse use, const AdapterCheckpoint& adapter,
+    Model(const Exec& exec, const Checkpoint& checkpoint, AdapterForm use, const AdapterCheckpoint& adapter,
           std::int64_t count, Ledger& ledger)
         : decoder(llama_config(checkpoint.model()), options(checkpoint, use, adapter, count), ledger),
           cache(KvCache<Exec, float>::create(
@@ -105,10 +105,10 @@ class AdapterMergeOn final : public AdapterMerge {
               {.num_layers = decoder.config().num_hidden_layers, .capacity = count, .max_step_tokens = count},
               ledger)) {
       load_weights(exec, checkpoint, decoder, ledger);
-      if (use == AdapterUse::live) {
+      if (use == AdapterForm::live) {
         const auto matrices = decoder.adapters(0);
         load_adapter(exec, adapter, std::span<const Parameter>(matrices), ledger);
-      } else if (use == AdapterUse::merged) {
+      } else if (use == AdapterForm::merged) {
         const auto staging = ledger.allocate<Space>(MemoryClass::io, "kformer-quantize::adapter",
                                                     merge_staging_bytes(adapter, decoder.config(), DType::f32));
         merge_adapter(exec, adapter, decoder.weights(), staging, ledger);
@@ -116,12 +116,12 @@ class AdapterMergeOn final : public AdapterMerge {
       decoder.prepare(exec);
       exec.fence("kformer-quantize::load");
     }
-    static DecoderOptions options(const Checkpoint& checkpoint, AdapterUse use,
+    static DecoderOptions options(const Checkpoint& checkpoint, AdapterForm use,
                                   const AdapterCheckpoint& adapter, std::int64_t count) {
       DecoderOptions all{
           .max_rows = count, .max_logit_rows = std::min(count, most_rows), .max_positions = count};
-      if (use != AdapterUse::merged) all.formats = quantized_weights(checkpoint);
-      if (use == AdapterUse::live) all.adapters = {adapter.lora()};
+      if (use != AdapterForm::merged) all.formats = quantized_weights(checkpoint);
+      if (use == AdapterForm::live) all.adapters = {adapter.lora()};
       return all;
     }
   };

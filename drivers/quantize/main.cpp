@@ -80,15 +80,15 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   const auto& starts = checkpoint.model().bos_token_ids;
   const auto tokens =
       merge.tokens(starts.empty() ? 0 : static_cast<std::int32_t>(starts.front()), options.adapter_tokens);
-  const Logits live = merge.logits(checkpoint, AdapterUse::live, tokens);
+  const Logits live = merge.logits(checkpoint, AdapterForm::live, tokens);
   const auto add = [&](const char* name, const char* text, const Logits& logits) {
     const LogitDifference found = difference(live, logits);
     fmt::print("{}", report_text(text, found));
     if (report) report->add(name, found);
   };
-  add("merged", "merged", merge.logits(checkpoint, AdapterUse::merged, tokens));
+  add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
   add("merged_quantized", "merged and quantised",
-      merge.logits(Checkpoint::open(folder), AdapterUse::none, tokens));
+      merge.logits(Checkpoint::open(folder), AdapterForm::none, tokens));
 }
 
 void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
