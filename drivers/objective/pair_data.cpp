@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "kformer/data/preference_dataset.hpp"
+#include "objective/line_options.hpp"
 #include "objective/sequence_source.hpp"
 
 namespace kformer::drivers {
@@ -45,25 +46,14 @@ class PairData final : public SequenceSource {
   std::int64_t m_seq_len;
 };
 
-// Not every set of pairs has messages: a tokenizer without a template is refused where the first one comes.
-std::optional<ChatTemplate> template_of(const TrainDeck& deck) {
-  if (deck.data.chat_style) return ChatTemplate{.style = *deck.data.chat_style};
-  return {};
-}
-
 }  // namespace
 
 std::unique_ptr<SequenceSource> open_pairs(const TrainDeck& deck, const LanguageModelTable& model,
                                            const Tokenizer& tokenizer,
                                            const std::vector<std::filesystem::path>& files) {
-  PreferenceDataOptions options{.files = files,
-                                .max_tokens = deck.batch.seq_len,
-                                .truncation = *deck.data.truncation,
-                                .vocab_size = model.vocab_size,
-                                .chat = template_of(deck),
-                                .bos = {},
-                                .add_bos = deck.tokenizer.add_bos};
-  if (!model.bos_token_ids.empty()) options.bos = static_cast<std::int32_t>(model.bos_token_ids[0]);
+  auto options = line_options<PreferenceDataOptions>(deck, model, files);
+  options.max_tokens = deck.batch.seq_len;
+  options.truncation = *deck.data.truncation;
   return std::make_unique<PairData>(PreferenceDataset::open(options, tokenizer), deck.batch.seq_len);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
+#include "objective/line_options.hpp"
 #include "objective/sequence_source.hpp"
 
 namespace kformer::drivers {
@@ -37,14 +38,8 @@ std::unique_ptr<SequenceSource> open_prompts(const TrainDeck& deck, const Langua
                                              const Tokenizer& tokenizer,
                                              const std::vector<std::filesystem::path>& files,
                                              std::int64_t group_size) {
-  PromptDataOptions options{.files = files,
-                            .max_tokens = deck.batch.seq_len - deck.policy->max_new_tokens,
-                            .vocab_size = model.vocab_size,
-                            .chat = {},
-                            .bos = {},
-                            .add_bos = deck.tokenizer.add_bos};
-  if (deck.data.chat_style) options.chat = ChatTemplate{.style = *deck.data.chat_style};
-  if (!model.bos_token_ids.empty()) options.bos = static_cast<std::int32_t>(model.bos_token_ids[0]);
+  auto options = line_options<PromptDataOptions>(deck, model, files);
+  options.max_tokens = deck.batch.seq_len - deck.policy->max_new_tokens;
   return std::make_unique<PromptData>(PromptDataset::open(options, tokenizer), group_size);
 }
 
