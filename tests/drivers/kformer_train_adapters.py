@@ -11,7 +11,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, TrainTest
+from train_case import TINY, SettingsTest
 
 if h5py is not None:
     import numpy as np
@@ -21,13 +21,8 @@ MAPS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj
         "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
 
 
-class AdapterTest(TrainTest):
-    SMALL = TrainTest.SMALL + "[schedule]\nsteps = 4\n[optimizer]\nlr = 1e-2\n"
-
-    def train(self, keys, *settings, expect=0, arguments=()):
-        self.deck(keys)
-        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
-        return self.run_driver("deck.toml", *sets, *arguments, expect=expect)
+class AdapterTest(SettingsTest):
+    SMALL = SettingsTest.SMALL + "[schedule]\nsteps = 4\n[optimizer]\nlr = 1e-2\n"
 
     def config(self, folder="out"):
         return json.loads((self.folder / folder / "adapter_config.json").read_text())
@@ -53,9 +48,7 @@ class Adapters(AdapterTest):
                                   for layer in (0, 1)
                                   for name, matrix, shape in (("q", "A", [3, 48]), ("q", "B", [48, 3]),
                                                               ("down", "A", [5, 128]), ("down", "B", [48, 5]))})
-        with h5py.File(self.folder / "deck.h5") as file:
-            case = file["cases"]
-            self.assertEqual(case["peak_bytes"][0].tolist(), case["predicted_bytes"][0].tolist())
+        self.check_memory()
 
     def test_an_adapter_starts_as_nothing_and_learns(self):
         self.train("")

@@ -9,7 +9,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, TrainTest
+from train_case import TINY, SettingsTest
 
 if h5py is not None:
     import numpy as np
@@ -17,7 +17,7 @@ if h5py is not None:
 PROMPTS = driver_case.SMOKE / "prompts.jsonl"
 
 
-class PolicyTest(TrainTest):
+class PolicyTest(SettingsTest):
     SMALL = f"""schema = 1
 kind = "train"
 [profile]
@@ -45,14 +45,6 @@ lr = 1e-2
 """
     LETTERS = "[[reward]]\nkind = 'regex'\npattern = '[a-k]'\n"
 
-    def train(self, keys, *settings, expect=0):
-        self.deck(keys)
-        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
-        return self.run_driver("deck.toml", *sets, expect=expect)
-
-    def column(self, name, table="steps"):
-        with h5py.File(self.folder / "deck.h5") as file:
-            return file[table][name][()]
 
     def refused(self, keys, *settings):
         return self.train(keys, *settings, expect=3).stderr
@@ -60,11 +52,6 @@ lr = 1e-2
 
 @needs_h5py
 class Policies(PolicyTest):
-    def check_memory(self):
-        with h5py.File(self.folder / "deck.h5") as file:
-            case = file["cases"]
-            self.assertEqual(case["peak_bytes"][0].tolist(), case["predicted_bytes"][0].tolist())
-
     def test_the_smoke_deck_learns_from_rewards(self):
         done = self.run_driver(driver_case.SMOKE / "grpo.toml", "-o", "deck.h5")
         self.assertIn("objective   grpo, dapo loss, groups of 8; rewards: 1 x regex", done.stdout)

@@ -10,7 +10,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, TrainTest
+from train_case import TINY, SettingsTest
 
 if h5py is not None:
     import numpy as np
@@ -20,7 +20,7 @@ VALIDATION = driver_case.SMOKE / "preferences_validation.jsonl"
 FIGURES = ("accuracy", "margin", "chosen_reward", "rejected_reward")
 
 
-class PreferenceTest(TrainTest):
+class PreferenceTest(SettingsTest):
     SMALL = f"""schema = 1
 kind = "train"
 [profile]
@@ -45,23 +45,10 @@ steps = 4
 lr = 1e-3
 """
 
-    def train(self, keys, *settings, expect=0):
-        self.deck(keys)
-        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
-        return self.run_driver("deck.toml", *sets, expect=expect)
-
-    def column(self, name, table="steps"):
-        with h5py.File(self.folder / "deck.h5") as file:
-            return file[table][name][()]
 
 
 @needs_h5py
 class Preferences(PreferenceTest):
-    def check_memory(self):
-        with h5py.File(self.folder / "deck.h5") as file:
-            case = file["cases"]
-            self.assertEqual(case["peak_bytes"][0].tolist(), case["predicted_bytes"][0].tolist())
-
     def test_the_smoke_deck_prefers_what_does_not_shout(self):
         done = self.run_driver(driver_case.SMOKE / "dpo.toml", "-o", "deck.h5")
         self.assertIn("objective   dpo, sigmoid loss, beta 0.1, label smoothing 0; reference: the model without adapters",
@@ -174,15 +161,12 @@ class Data(PreferenceTest):
 
 
 @needs_h5py
-class Targets(TrainTest):
+class Targets(SettingsTest):
     """Which tokens of conversations and tasks are targets."""
 
     def tokens(self, *settings):
-        self.deck("[schedule]\nsteps = 1\n")
-        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
-        self.run_driver("deck.toml", *sets)
-        with h5py.File(self.folder / "deck.h5") as file:
-            return int(file["steps"]["tokens"][0])
+        self.train("[schedule]\nsteps = 1\n", *settings)
+        return int(self.column("tokens")[0])
 
     def test_answers_or_all(self):
         self.SMALL = self.SMALL.split("[data]")[0] + """[data]

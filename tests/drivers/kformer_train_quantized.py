@@ -11,7 +11,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TEXT, TINY, TrainTest
+from train_case import TEXT, TINY, TrainTest, set_options
 
 if h5py is not None:
     import numpy as np
@@ -30,8 +30,7 @@ class QuantizedTest(TrainTest):
     def run_deck(self, name, keys, *settings, base=TINY, expect=0):
         text = self.SMALL.replace(str(TINY), str(base)) + keys
         (self.folder / f"{name}.toml").write_text(text)
-        sets = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
-        return self.run_driver(f"{name}.toml", *sets, expect=expect)
+        return self.run_driver(f"{name}.toml", *set_options(*settings), expect=expect)
 
     def losses(self, name):
         return self.steps("loss", f"{name}.h5")

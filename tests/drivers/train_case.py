@@ -10,6 +10,11 @@ TINY = driver_case.SOURCE / "inputs/tiny-llama"
 TEXT = driver_case.SOURCE / "LICENSE"
 
 
+def set_options(*settings):
+    """The options of the command line that set keys of the deck, and replace what a run has written."""
+    return [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
+
+
 class TrainTest(DriverTest):
     NAME = "kformer-train"
     PROGRAM = os.environ["KFORMER_TRAIN"]
@@ -34,6 +39,22 @@ seq_len = 24
         self.deck(keys)
         return self.run_driver("deck.toml", "--set", "output.overwrite=true", *arguments, expect=expect)
 
-    def steps(self, column, name="deck.h5"):
+    def column(self, column, table="steps", name="deck.h5"):
         with h5py.File(self.folder / name) as file:
-            return file["steps"][column][()]
+            return file[table][column][()]
+
+    def steps(self, column, name="deck.h5"):
+        return self.column(column, name=name)
+
+    def check_memory(self):
+        """The peak is what was forecast."""
+        case = [self.column(column, "cases").tolist() for column in ("peak_bytes", "predicted_bytes")]
+        self.assertEqual(*case)
+
+
+class SettingsTest(TrainTest):
+    """Trainings that differ in keys of the deck."""
+
+    def train(self, keys, *settings, expect=0, arguments=()):
+        self.deck(keys)
+        return self.run_driver("deck.toml", *set_options(*settings), *arguments, expect=expect)

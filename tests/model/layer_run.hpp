@@ -275,4 +275,49 @@ void check_layer(const LayerInputs& inputs, AttentionAlgorithm algorithm,
   BOOST_TEST(run.guards_intact());
 }
 
+/// What a layer may recompute.
+inline constexpr Recompute policies[] = {Recompute::none, Recompute::pointwise, Recompute::layer};
+
+/// Requires that recomputation changes no bit of what a layer with adapters returns, although another one, whose
+/// weights are dense, runs in between on the memory that both share.
+template <class T>
+void check_recomputation(const LayerInputs& inputs) {
+  std::map<Recompute, std::vector<std::vector<unsigned char>>> bits;
+  for (const Recompute policy : policies) {
+    const auto ledger = Ledger::create();
+    LayerOptions options{.recompute = policy, .lora = inputs.lora, .formats = inputs.formats};
+    DecoderLayer<Exec, T> first(inputs.config, inputs.shape, options, *ledger);
+    options.formats = {};
+    DecoderLayer<Exec, T> second(inputs.config, inputs.shape, options, *ledger, &first);
+    std::vector<TestTensor<Exec, T>> t;
+    for (int i = 0; i < 5; ++i) t.emplace_back(std::vector{inputs.shape.rows(), inputs.config.hidden_size});
+    const auto write = [](TestTensor<Exec, T>& to, const HostTensor<double>& from) {
+      to.fill([&](std::size_t i) { return static_cast<compute_t<T>>(from.values()[i]); });
+    };
+    write(t[0], inputs.x), write(t[3], inputs.dy);
+    for (auto* layer : {&first, &second}) {
+      for (const auto& all : {layer->parameters(), layer->adapters()})
+        for (const Parameter& p : all) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+      for (const WeightSlot& slot : layer->weights())
+        if (slot.is_quantized()) write_blocks(slot.quantized, inputs.blocks.at(slot.name));
+      layer->prepare(Exec());
+    }
+    const auto view = [&](int i) { return t[static_cast<std::size_t>(i)].template view<2>(); };
+    first.forward(Exec(), view(0), view(1));
+    second.forward(Exec(), view(1), view(2));
+    second.backward(Exec(), view(1), view(3), view(4));
+    first.backward(Exec(), view(0), view(4), view(3));
+    Exec().fence("kformer::Testing::recomputation");
+    bits[policy] = {t[2].bits(), t[3].bits()};
+    for (auto* layer : {&first, &second})
+      for (const Parameter& p : layer->adapters()) {
+        const auto g = read_gradient<double, compute_t<T>>(p).values();
+        const auto* bytes = reinterpret_cast<const unsigned char*>(g.data());
+        bits[policy].emplace_back(bytes, bytes + g.size() * sizeof(double));
+      }
+  }
+  BOOST_TEST((bits[Recompute::none] == bits[Recompute::pointwise]));
+  BOOST_TEST((bits[Recompute::none] == bits[Recompute::layer]));
+}
+
 }  // namespace kformer::Testing
