@@ -234,8 +234,7 @@ template <class V>
 void describe(V& v, AdapterPathTable& t) {
   v.key({.name = "path",
          .help = "folder of an adapter in PEFT's layout or its GGUF file, relative to the deck; weights that "
-                 "it changes must not stay "
-                 "quantised (`weights.keep_quantized = false`)",
+                 "it changes must not stay quantised (`weights.keep_quantized = false`)",
          .default_text = "none"},
         t.path);
   v.key(

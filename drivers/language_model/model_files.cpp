@@ -52,8 +52,7 @@ FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& mo
       if (const auto found = stored.find(name); found != stored.end() && found->second != *wanted)
         throw NotSupported(
             fmt::format("kformer-train: precision.weights = \"{}\", but {} is quantised to {} already; set "
-                        "\"same\", or name a "
-                        "checkpoint with dense weights",
+                        "\"same\", or name a checkpoint with dense weights",
                         name_of(storage), name, to_string(found->second)));
       weights.formats[name] = *wanted;
       if (const auto [rows, columns] = projection_extents(model, p); !checkpoint)

@@ -84,8 +84,7 @@ std::string report_text(const ReportTotals& totals) {
 std::string report_text(const std::string& name, const LogitDifference& d) {
   return fmt::format(
       "{} against weights + adapter, {} tokens: logits differ by at most {:.3g}, rms {:.3g}; KL {:.3g} nats, "
-      "at most "
-      "{:.3g}; same most likely word {:.1f} %\n",
+      "at most {:.3g}; same most likely word {:.1f} %\n",
       name, d.tokens, d.max_err, d.rms_err, d.divergence, d.max_divergence, 100 * d.same_first);
 }
 

@@ -113,8 +113,7 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
   if (!frozen.formats.empty() && deck.policy)
     throw NotSupported(
         fmt::format("kformer-train: objective.kind = \"grpo\" samples with dense weights, but these stay "
-                    "quantised ({}); set "
-                    "weights.keep_quantized = false",
+                    "quantised ({}); set weights.keep_quantized = false",
                     format_text(frozen.formats)));
   if (!frozen.formats.empty() && !deck.output.model.empty())
     throw NotSupported(fmt::format(

@@ -78,8 +78,7 @@ void DecoderLayer<Exec, T>::set_dropout(const std::optional<DropoutDraw>& draw, 
   if (draw && !trains())
     throw NotSupported(
         "kformer::DecoderLayer::set_dropout: the layer was made for inference, which has no dropout; construct "
-        "it "
-        "with LayerMode::training");
+        "it with LayerMode::training");
   m_draw = draw;
   m_layer = layer;
 }

@@ -39,8 +39,7 @@ inline void check_layer_options(const LayerOptions& options) {
   if (options.batch_invariant && options.attention == AttentionAlgorithm::standard)
     throw NotSupported(
         "kformer::DecoderLayer: standard attention is not batch-invariant: its products choose the order of a "
-        "sum "
-        "by their extents; choose AttentionAlgorithm::flash");
+        "sum by their extents; choose AttentionAlgorithm::flash");
   if (!options.formats.empty() && !options.lora.any())
     throw NotSupported(
         "kformer::DecoderLayer: " + options.formats.begin()->first +

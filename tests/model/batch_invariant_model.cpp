@@ -265,8 +265,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
                                 {.attention = AttentionAlgorithm::standard, .batch_invariant = true}, *ledger);
       },
       "kformer::LlamaModel: standard attention is not batch-invariant: its products choose the order of a sum "
-      "by "
-      "their extents; choose AttentionAlgorithm::flash");
+      "by their extents; choose AttentionAlgorithm::flash");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -184,8 +184,7 @@ BOOST_AUTO_TEST_CASE(a_model_may_be_moved_but_not_end) {
   const TestTensor<Exec, std::int32_t> one({1});
   const std::string gone =
       ": the model whose weights the decoder borrows does not exist any more; keep it as long as the decoder "
-      "is "
-      "used";
+      "is used";
   check_error<NotSupported>([&] { run.decoder->prepare(Exec()); }, "kformer::LlamaDecoder::prepare" + gone);
   check_error<NotSupported>([&] { run.decoder->weights(); }, "kformer::LlamaDecoder::weights" + gone);
   check_error<NotSupported>([&] { run.decoder->step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },

@@ -35,8 +35,8 @@ void for_each_axis(F&& f, Points&... points) {
     points.dtype...);
   f(Key{.name = "weights",
         .help = "type of the matrices; `same` is that of the checkpoint or, with [model], `dtype`. In "
-                "training, which "
-                "needs [adapter] then, those of the projections alone, and embedding and head are in `dtype`"},
+                "training, which needs [adapter] then, those of the projections alone, and embedding and head "
+                "are in `dtype`"},
     points.weights...);
   f(Key{.name = "kv_cache", .help = "keys and values to keep, as in decks of kind `generate`"},
     points.kv_cache...);

@@ -54,10 +54,10 @@ struct PackedTokens {
 /// With `LayerOptions::lora` the linear maps have adapters: `x Wᵀ` becomes `x Wᵀ + s (x Aᵀ) Bᵀ`. Then they alone
 /// learn: the weights have no gradients, and no memory for any. In training they may lose elements of x:
 /// `x Wᵀ + s (drop(x) Aᵀ) Bᵀ`, see `set_dropout`.
-/// Then `LayerOptions::formats` says which of the seven
-/// matrices stay quantised ("self_attn.q_proj.weight", …). There is never a dense copy of one: its blocks become numbers
-/// in tiles of the products, forward and backward. Where the matrices of q, k and v, or of gate and up, are split, the
-/// gradient of their input is rounded to T behind each.
+/// `LayerOptions::formats` says which of the seven matrices then stay quantised ("self_attn.q_proj.weight", …).
+/// There is never a dense copy of one: its blocks become numbers in tiles of the products, forward and backward.
+/// Where the matrices of q, k and v, or of gate and up, are split, the gradient of their input is rounded to T
+/// behind each.
 ///
 /// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
@@ -80,8 +80,8 @@ class DecoderLayer {
   /// \param options    how attention is computed, whether there will be a backward, …
   /// \param ledger     where the memory is booked
   /// \param share_with a layer made with the same configuration, shape and options but for `recompute` and
-  ///                   `formats`; this one uses its memory for everything but parameters and what backward needs. Such layers must
-  ///                   not run at the same time.
+  ///                   `formats`; this one uses its memory for everything but parameters and what backward
+  ///                   needs. Such layers must not run at the same time.
   /// \param behind     a layer whose backward has always ended when that of this one starts. Without
   ///                   `LayerOptions::accumulate`, this layer's gradients lie over what it saved, if they fit.
   /// \param scratch    bytes of `scratch()`
@@ -232,7 +232,7 @@ class DecoderLayer {
   Map<2> gate_up_map() const;
   Map<1> down_map() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
-  bool may_drop() const { return trains() && m_options.lora.any() && m_options.lora.dropout > 0; }
+  bool may_drop() const { return trains() && adapts() && m_options.lora.dropout > 0; }
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
   bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }

@@ -108,6 +108,7 @@ class LlamaModel {
   /// Switches the adapters of all layers on or off: `AdapterUse`. Off, the model computes as one without adapters does,
   /// to the bit, and has no backward. A change forgets the last forward. Without effect if there are no adapters.
   void use_adapters(AdapterUse use);
+
   /// Turns dropout of the adapters (`LoraConfig::dropout`) on or off, for each forward that follows and its backward. A
   /// model starts without. A `Trainer` has it in its steps, not in evaluation.
   /// \param draw which random numbers; none: nothing is lost

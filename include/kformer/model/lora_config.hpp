@@ -58,6 +58,7 @@ struct LoraConfig {
 /// Whether a model computes with its adapters. Without them it is the model that training began with, the reference of
 /// preferences and policies, of which nothing has to be stored twice.
 enum class AdapterUse { on, off };
+
 /// The random numbers of dropout in a forward and its backward. An element of x is lost if a word of Philox-4x32-10
 /// (Salmon et al., SC'11) is below p · 2³²: word `column mod 4` of the block whose key is `seed` and whose counter is
 /// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³². So every adapter has a mask of its
