@@ -8,7 +8,8 @@ namespace kformer {
 LoraConfig lora_config(const AdapterTable& table, const LoraConfig* stored) {
   const AdapterRanksTable& r = table.ranks;
   const std::array ranks{r.q, r.k, r.v, r.o, r.gate, r.up, r.down};
-  LoraConfig config = stored ? *stored : LoraConfig{.rank_stabilized = table.rank_stabilized};
+  LoraConfig config =
+      stored ? *stored : LoraConfig{.rank_stabilized = table.rank_stabilized, .magnitudes = table.dora};
   config.learning_rate_ratio = table.learning_rate_ratio;
   if (table.dropout) config.dropout = *table.dropout;
   if (stored) return config;

@@ -36,6 +36,7 @@ struct AdapterTable {
   AdapterRanksTable ranks;                                 ///< [adapter.ranks]
   double alpha = 32;                                       ///< α; the adapter is multiplied by α/rank
   bool rank_stabilized = false;                            ///< by α/√rank
+  bool dora = false;                                       ///< rows have magnitudes
   double learning_rate_ratio = 1;                          ///< of B over A
   std::optional<double> dropout;                         ///< probability; none: of the adapter of `path`, or 0
   std::int64_t seed = 1;                                 ///< of A and dropout; `run.seed` if not given
@@ -74,7 +75,7 @@ template <class V>
 void describe(V& v, AdapterTable& t) {
   v.key({.name = "path",
          .help = "folder of an adapter in PEFT's layout to continue from, relative to the deck; it says what "
-                 "the keys `targets`, `rank`, `ranks`, `alpha` and `rank_stabilized` say otherwise",
+                 "the keys `targets`, `rank`, `ranks`, `alpha`, `rank_stabilized` and `dora` say otherwise",
          .default_text = "none: a new adapter"},
         t.path);
   v.key({.name = "targets", .help = "linear maps that get an adapter, in every layer"}, t.targets);
@@ -83,8 +84,9 @@ void describe(V& v, AdapterTable& t) {
   v.table({.name = "ranks", .help = "Other ranks, by map."}, t.ranks);
   v.key({.name = "alpha", .help = "α: what an adapter computes is multiplied by α/rank"}, t.alpha);
   v.key({.name = "rank_stabilized", .help = "rsLoRA: by α/√rank"}, t.rank_stabilized);
+  v.key({.name = "dora", .help = "DoRA: the rows of the weights have magnitudes, which learn, too"}, t.dora);
   v.key({.name = "learning_rate_ratio",
-         .help = "LoRA+: the learning rate of B over that of A, which is `optimizer.lr`",
+         .help = "LoRA+: the learning rate of B, and of magnitudes, over that of A, which is `optimizer.lr`",
          .range = {.min = 0}},
         t.learning_rate_ratio);
   v.key({.name = "dropout",

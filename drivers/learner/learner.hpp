@@ -43,7 +43,8 @@ class Learner {
   virtual void initialise(const InitTable& init) = 0;
   /// Reads the first adapters; `prepare` follows.
   virtual void load(const AdapterCheckpoint& adapter) = 0;
-  /// Makes the first adapters, functions of the seed alone: A normal with variance 1/(3·in), B = 0; `prepare` follows.
+  /// Makes the first adapters, functions of the seed alone: A normal with variance 1/(3·in), B = 0, and
+  /// magnitudes the norms of the rows of their weights, which have been written; `prepare` follows.
   virtual void initialise_adapters(std::int64_t seed) = 0;
   /// Starts at step 0.
   virtual void prepare() = 0;

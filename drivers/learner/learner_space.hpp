@@ -66,11 +66,13 @@ class LearnerOn final : public Learner {
   void initialise_adapters(std::int64_t seed) override {
     for (const Parameter& p : m_trainer.model().adapters()) {
       // The deviation of PEFT's first A, uniform within 1/√in.
+      if (p.name.ends_with(".lora_magnitude_vector")) continue;
       const bool zero = p.name.ends_with(".lora_B.weight");
       const double deviation = zero ? 0 : 1 / std::sqrt(3 * static_cast<double>(p.weight.extent[1]));
       measure::fill_normal(m_exec, static_cast<T*>(p.weight.data), p.weight.size(),
                            measure::mix(static_cast<std::uint64_t>(seed)) + stream_of(p.name), deviation);
     }
+    m_trainer.model().reset_magnitudes(m_exec);
   }
 
   void prepare() override {

@@ -80,13 +80,15 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   const auto& starts = checkpoint.model().bos_token_ids;
   const auto tokens =
       merge.tokens(starts.empty() ? 0 : static_cast<std::int32_t>(starts.front()), options.adapter_tokens);
-  const Logits live = merge.logits(checkpoint, AdapterForm::live, tokens);
+  const Logits live = merge.logits(checkpoint, merge.reference(), tokens);
   const auto add = [&](const char* name, const char* text, const Logits& logits) {
     const LogitDifference found = difference(live, logits);
     fmt::print("{}", report_text(text, found));
     if (report) report->add(name, found);
   };
-  add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
+  // With magnitudes these weights are the reference.
+  if (merge.reference() != AdapterForm::merged)
+    add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
   add("merged_quantized", "merged and quantised",
       merge.logits(Checkpoint::open(folder), AdapterForm::none, tokens));
 }

@@ -100,9 +100,20 @@ std::string format_text(const WeightFormats& formats) {
   return text;
 }
 
+// The deck has refused what it asks for itself; an adapter of `adapter.path` may ask for the same.
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
-  return lora_config(*deck.adapter, plan.adapter ? &plan.adapter->lora() : nullptr);
+  const LoraConfig lora = lora_config(*deck.adapter, plan.adapter ? &plan.adapter->lora() : nullptr);
+  if (lora.magnitudes && deck.policy)
+    throw NotSupported(
+        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), with which objective.kind = "
+        "\"grpo\" cannot sample; train one without");
+  if (lora.magnitudes && deck.output.adapter_gguf)
+    throw NotSupported(
+        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not "
+        "have; "
+        "remove output.adapter_gguf");
+  return lora;
 }
 
 // Nothing stays quantised without adapters: it would not learn.
@@ -130,6 +141,7 @@ std::string adapter_text(const LoraConfig& lora) {
     if (const LoraTarget& t = lora.targets[i]; t.rank > 0)
       text += fmt::format("{}{} {} x {:.4g}", text.empty() ? "" : ", ", names_of<Projection>[i], t.rank,
                           lora.scale(static_cast<Projection>(i)));
+  if (lora.magnitudes) text += ", magnitudes";
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kformer/core/stored_type.hpp"
+#include "load/merge_staging.hpp"
 
 namespace kformer {
 
@@ -32,9 +33,12 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
   std::size_t most = 0;
   for (std::size_t i = 0; i < adapter.lora().targets.size(); ++i) {
     const auto [out, in] = projection_extents(model, static_cast<Projection>(i));
-    most = std::max(most, static_cast<std::size_t>(adapter.lora().targets[i].rank * (out + in)));
+    const std::int64_t rank = adapter.lora().targets[i].rank;
+    const auto matrices = static_cast<std::size_t>(rank * (out + in)) * size_of(dtype);
+    const bool scaled = adapter.lora().magnitudes && rank > 0;
+    most = std::max(most, scaled ? Impl::MergeStaging(rank, in, out, dtype).end : matrices);
   }
-  return most * size_of(dtype);
+  return most;
 }
 
 }  // namespace kformer

@@ -15,8 +15,10 @@
 #include "kformer/load/load_weights.hpp"
 #include "kformer/memory/transfer.hpp"
 #include "load/convert.hpp"
+#include "load/merge_staging.hpp"
 #include "load/safetensors_array.hpp"
-#include "model/low_rank.hpp"
+#include "model/adapters/low_rank.hpp"
+#include "model/adapters/magnitudes.hpp"
 
 /// \file
 /// Definitions of the functions that know an execution space.
@@ -140,7 +142,7 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   SafetensorsWriter file;
   // Older releases of transformers refuse a file without it.
   file.metadata("format", "pt");
-  for (const auto& [name, weight, gradient, factor] : parameters) {
+  for (const auto& [name, weight, gradient, factor, decays] : parameters) {
     const void* data = weight.data;
     Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
     if constexpr (!Impl::host_reaches<typename Exec::memory_space>) {
@@ -186,8 +188,25 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
         const Matrix a = matrix(data, rank, in), b = matrix(data + rank * in, out, rank);
         load_dense(exec, adapter.at(map + ".lora_A.weight"), tensor_ref(a), {}, ledger);
         load_dense(exec, adapter.at(map + ".lora_B.weight"), tensor_ref(b), {}, ledger);
-        Impl::add_low_rank("kformer::merge_adapter", exec, matrix(static_cast<T*>(slot.dense.data), out, in), b,
-                           a, adapter.lora().scale(p));
+        const char* label = "kformer::merge_adapter";
+        const Matrix w = matrix(static_cast<T*>(slot.dense.data), out, in);
+        const double scale = adapter.lora().scale(p);
+        if (adapter.lora().magnitudes) {
+          const auto vector = [&]<class U>(std::type_identity<U>, std::size_t at) {
+            return BlockVector<typename Exec::memory_space, U>(staging.template at<U>(at),
+                                                               static_cast<std::size_t>(out));
+          };
+          const Impl::MergeStaging places(rank, in, out, slot.dense.dtype);
+          const auto m = vector(std::type_identity<T>(), places.magnitude);
+          const auto norm = vector(std::type_identity<compute_t<T>>(), places.norm),
+                     gain = vector(std::type_identity<compute_t<T>>(), places.gain);
+          load_dense(exec, adapter.at(map + ".lora_magnitude_vector"), tensor_ref(m), {}, ledger);
+          Impl::row_norms(label, exec, w, b, a, scale, norm);
+          Impl::row_gains(label, exec, m, norm, gain);
+          Impl::add_low_rank(label, exec, w, b, a, scale, gain);
+        } else {
+          Impl::add_low_rank(label, exec, w, b, a, scale);
+        }
         exec.fence("kformer::merge_adapter");  // the next one takes the same memory
       });
     }

@@ -65,6 +65,29 @@ void DecoderLayer<Exec, T>::merge_adapters(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::reset_magnitudes(const Exec& exec) {
+  m_guard.require("DecoderLayer", "reset_magnitudes");
+  if (!has_magnitudes()) return;
+  qkv_map().reset_magnitudes(exec);
+  out_map().reset_magnitudes(exec);
+  gate_up_map().reset_magnitudes(exec);
+  down_map().reset_magnitudes(exec);
+}
+
+// Maps without adapters have no gains.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::update_gains(const Exec& exec) {
+  Region region("gains");
+  const auto update = [&](const auto& map) {
+    if (map.magnitudes.any()) map.update_gains(exec);
+  };
+  update(qkv_map());
+  update(out_map());
+  update(gate_up_map());
+  update(down_map());
+}
+
+template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::use_adapters(AdapterUse use) {
   m_guard.require("DecoderLayer", "use_adapters");
   if (!adapts() || use == m_adapter_use) return;
@@ -110,6 +133,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
                       {m_shape.rows(), m_config.hidden_size});
   Operands("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}}).require_disjoint("y");
   Impl::require_packed("DecoderLayer::forward", m_options, m_shape.rows(), packed);
+  if (has_magnitudes() && uses_adapters()) update_gains(exec);
   save(exec, x, packed);
   {
     Region region("down");

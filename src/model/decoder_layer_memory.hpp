@@ -61,6 +61,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
   place_tables(ledger);
   place_activations(ledger);
+  place_gains(ledger);
   place_workspace(ledger, scratch);
 }
 
@@ -120,6 +121,22 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
   if (!keeps_rotated()) m_rotated = m_qkv;
 }
 
+// They stay from forward to backward, whatever recomputes.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_gains(Ledger& ledger) {
+  if (!has_magnitudes()) return;
+  Arena<memory_space> arena;
+  const auto add = [&](Gains& gains, const auto& adapter) {
+    arena.add(gains.norm, adapter.magnitude.extent(0));
+    arena.add(gains.gain, adapter.magnitude.extent(0));
+  };
+  add(m_qkv_gains, m_adapter.qkv);
+  add(m_out_gains, m_adapter.out);
+  add(m_gate_up_gains, m_adapter.gate_up);
+  add(m_down_gains, m_adapter.down);
+  m_gain_block = arena.allocate(ledger, MemoryClass::activations, "DecoderLayer::gains");
+}
+
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
@@ -140,6 +157,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
               std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
                         m_adapter.down.a.extent(0)}));
     if (may_drop()) arena.add(m_dropped, array_bytes<T>({rows, widest_input()}));
+    if (has_magnitudes()) arena.add(m_unscaled, array_bytes<T>({rows, widest_gains()}));
     arena.add(m_norm_workspace, norm_workspace_bytes());
     arena.add(m_attention_workspace, attention_workspace_bytes());
   };
@@ -176,6 +194,13 @@ std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
                    head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
 }
 
+// Columns of y of the maps that have magnitudes.
+template <class Exec, Scalar T>
+std::int64_t DecoderLayer<Exec, T>::widest_gains() const {
+  return static_cast<std::int64_t>(std::max({m_qkv_gains.norm.extent(0), m_out_gains.norm.extent(0),
+                                             m_gate_up_gains.norm.extent(0), m_down_gains.norm.extent(0)}));
+}
+
 // Columns of x of the maps that have adapters.
 template <class Exec, Scalar T>
 std::int64_t DecoderLayer<Exec, T>::widest_input() const {
@@ -201,22 +226,22 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<3> DecoderLayer<Exec, T>::qkv_map() const {
   return map(m_weight.qkv, m_weight.qkv_split, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa,
-             Projection::q);
+             m_qkv_gains, Projection::q);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::out_map() const {
   return map(m_weight.out, m_weight.out_split, m_gradient.out, m_adapter.out, m_adapter_gradient.out, m_out_xa,
-             Projection::o);
+             m_out_gains, Projection::o);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<2> DecoderLayer<Exec, T>::gate_up_map() const {
   return map(m_weight.gate_up, m_weight.gate_up_split, m_gradient.gate_up, m_adapter.gate_up,
-             m_adapter_gradient.gate_up, m_gate_up_xa, Projection::gate);
+             m_adapter_gradient.gate_up, m_gate_up_xa, m_gate_up_gains, Projection::gate);
 }
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<1> DecoderLayer<Exec, T>::down_map() const {
   return map(m_weight.down, m_weight.down_split, m_gradient.down, m_adapter.down, m_adapter_gradient.down,
-             m_down_xa, Projection::down);
+             m_down_xa, m_down_gains, Projection::down);
 }
 
 template <class Exec, Scalar T>
@@ -224,18 +249,22 @@ template <std::size_t count>
 typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
     const Matrix& weight, const typename LayerWeights<memory_space, T>::Split& split,
     const BlockMatrix<memory_space, C>& dweight, const AdapterMatrices<memory_space, T, count>& adapter,
-    const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, Projection first) const {
+    const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, const Gains& gains,
+    Projection first) const {
   const Matrix dxa = trains()
                          ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
                          : Matrix();
+  const auto in_bytes = [&](const Bytes& bytes, std::size_t columns) {
+    return Matrix(reinterpret_cast<T*>(bytes.data()),
+                  Kokkos::LayoutStride(static_cast<std::size_t>(m_shape.rows()), columns, columns, 1));
+  };
   Impl::MapDropout<Exec, T> dropout;
-  if (m_draw && may_drop()) {
-    const auto rows = static_cast<std::size_t>(m_shape.rows()), in = adapter.a.extent(1);
-    dropout = {m_options.lora.dropout, *m_draw, m_layer, first,
-               Matrix(reinterpret_cast<T*>(m_dropped.data()), Kokkos::LayoutStride(rows, in, in, 1))};
-  }
-  return {uses_adapters(),           weight,  dweight, adapter, gradient, xa, dxa, m_product_workspace,
-          m_options.batch_invariant, dropout, split};
+  if (m_draw && may_drop())
+    dropout = {m_options.lora.dropout, *m_draw, m_layer, first, in_bytes(m_dropped, adapter.a.extent(1))};
+  Impl::MapMagnitudes<Exec, T> magnitudes{gains.norm, gains.gain};
+  if (trains() && magnitudes.any()) magnitudes.product = in_bytes(m_unscaled, gains.norm.extent(0));
+  return {uses_adapters(),           weight,  dweight,    adapter, gradient, xa, dxa, m_product_workspace,
+          m_options.batch_invariant, dropout, magnitudes, split};
 }
 
 }  // namespace kformer

@@ -66,10 +66,14 @@ void LlamaDecoder<Exec, T>::check_options() const {
       throw NotSupported("kformer::DecoderOptions: formats: no matrix of the model is called " + name +
                          "; use published names, such as model.layers.0.self_attn.q_proj.weight");
   }
-  for (std::size_t k = 0; k < m_options.adapters.size(); ++k)
+  for (std::size_t k = 0; k < m_options.adapters.size(); ++k) {
     if (!m_options.adapters[k].any())
       throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
                          " has no projection; tokens without an adapter have the number -1");
+    if (m_options.adapters[k].magnitudes)
+      throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
+                         " has magnitudes (DoRA), which a decoder does not apply; merge it into the weights");
+  }
 }
 
 // The arrays of a model, which keep their places until it ends, even if it is moved.

@@ -202,6 +202,12 @@ void LlamaModel<Exec, T>::merge_adapters(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::reset_magnitudes(const Exec& exec) {
+  m_guard.require("LlamaModel", "reset_magnitudes");
+  for (auto& layer : m_layers) layer.reset_magnitudes(exec);
+}
+
+template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::use_adapters(AdapterUse use) {
   m_guard.require("LlamaModel", "use_adapters");
   if (!adapts() || use == m_adapter_use) return;

@@ -67,6 +67,34 @@ struct SplitMap {
     });
   }
 
+  /// y = scale · x W_iᵀ, of one matrix without its adapter.
+  void forward_one(const Exec& exec, std::size_t i, const TensorRef& x, const TensorRef& y,
+                   const LinearOptions& options) const {
+    const Weight& weight = weights[i];
+    if (weight.format)
+      call(exec,
+           QuantizedLinearForward{x,
+                                  weight.quantized(),
+                                  {},
+                                  y,
+                                  {.scale = options.scale, .batch_invariant = options.batch_invariant},
+                                  {}},
+           workspace);
+    else
+      call(exec, LinearForward{x, tensor_ref(weight.dense), {}, {}, y, options}, workspace);
+  }
+
+  /// dx = scale · dy W_i, of one matrix without its adapter.
+  void backward_input_one(const Exec& exec, std::size_t i, const TensorRef& dy, const TensorRef& dx,
+                          const LinearOptions& options) const {
+    const Weight& weight = weights[i];
+    if (weight.format)
+      call(exec, QuantizedLinearBackwardInput{weight.quantized(), dy, dx, {.scale = options.scale}, {}, {}},
+           workspace);
+    else
+      call(exec, LinearBackwardInput{tensor_ref(weight.dense), dy, dx, options}, workspace);
+  }
+
   /// dxa = s dy B and dx = dy W + dxa A, rounded to T behind each matrix.
   void backward_input(const Exec& exec, const TensorRef& dy, const TensorRef& dx) const {
     TensorRef sum;  // of the matrices before

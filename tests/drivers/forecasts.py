@@ -95,6 +95,8 @@ class Case:
             self.micro_batch *= 2
             self.sequences *= 2
             self.training["packing"] = "stream"
+        if self.adapter:
+            self.adapter["adapter"]["dora"] = random.random() < 0.4
 
     def memory(self):
         return {} if self.budget is None else {"budget": str(self.budget)}

@@ -17,6 +17,7 @@ if h5py is not None:
     import numpy as np
 
 ADAPTER_CASE = driver_case.SOURCE / "tests/data/adapter_case"
+DORA_CASE = driver_case.SOURCE / "tests/data/dora_case"
 MAPS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
         "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
 
@@ -173,6 +174,45 @@ class Adapters(AdapterTest):
         self.train(path + "dropout = 0.0\n", "output.adapter=second")
         self.assertEqual(self.config("second")["lora_dropout"], 0)
 
+    def test_magnitudes(self):
+        self.train("")
+        plain = self.steps("loss")
+        done = self.train("[adapter]\ndora = true\nrank = 2\n", "output.adapter=out", "output.model=merged")
+        self.assertIn("down_proj 2 x 16, magnitudes", done.stdout)
+        losses = self.steps("loss")
+        self.assertAlmostEqual(losses[0], plain[0], delta=1e-5)
+        self.assertLess(losses[-1], losses[0])
+        self.assertTrue(self.config()["use_dora"])
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file["cases"]["peak_bytes"][0].tolist(), file["cases"]["predicted_bytes"][0].tolist())
+        base, merged = read_safetensors(TINY / "model.safetensors"), self.tensors("merged/model.safetensors")
+        adapter = self.tensors("out/adapter_model.safetensors")
+        for layer in (0, 1):
+            for module in MAPS.values():
+                name = f"model.layers.{layer}.{module}"
+                a, b, m = (adapter[f"base_model.model.{name}.lora_{x}"].astype(np.float64)
+                           for x in ("A.weight", "B.weight", "magnitude_vector"))
+                rows = base[f"{name}.weight"].astype(np.float64)
+                self.assertGreater(np.abs(m - np.linalg.norm(rows, axis=1)).max(), 1e-3)
+                rows = rows + 16 * (b @ a)
+                rows *= (m / np.linalg.norm(rows, axis=1))[:, None]
+                np.testing.assert_allclose(merged[f"{name}.weight"], rows, rtol=0, atol=2e-6)
+        tokens, logits = self.generate(TINY, self.folder / "out")
+        merged_tokens, merged_logits = self.generate(self.folder / "merged")
+        np.testing.assert_array_equal(tokens, merged_tokens)
+        np.testing.assert_array_equal(logits, merged_logits)
+        self.train(f"[adapter]\npath = '{DORA_CASE}'\n", "output.adapter=out", "adapter.dropout=0.1")
+        self.assertTrue(self.config()["use_dora"])
+
+    def test_magnitudes_are_resumed(self):
+        keys = "[adapter]\ndora = true\ndropout = 0.2\n[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
+        self.train(keys, "output.adapter=out", "schedule.steps=6", "checkpoint.folder=other")
+        self.train(keys, "schedule.steps=3")
+        self.train(keys, "output.adapter=resumed", "schedule.steps=6", "checkpoint.resume=true", "memory.recompute='layer'")
+        weights = [(self.folder / name / "adapter_model.safetensors").read_bytes() for name in ("out", "resumed")]
+        self.assertEqual(*weights)
+        self.train(keys.replace("true", "false"), "checkpoint.resume=true", "schedule.steps=6", expect=4)
+
     def test_frozen_weights_take_no_memory_of_training(self):
         def peak(keys):
             self.train(keys)
@@ -196,6 +236,8 @@ class Faults(AdapterTest):
                 ("[adapter]\ndropout = 1\n", "'adapter.dropout' must be below 1, got 1"),
                 ("[adapter]\ntargets = ['q']\n[adapter.ranks]\nv = 2\n",
                  "'adapter.ranks.v' is set, but 'adapter.targets' lacks \"v\""),
+                ("[adapter]\ndora = true\n[output]\nadapter = 'out'\nadapter_gguf = true\n",
+                 "'output.adapter_gguf' cannot hold the magnitudes of 'adapter.dora'; remove one of them"),
                 (f"[adapter]\npath = '{ADAPTER_CASE}'\nrank = 2\n",
                  "'adapter.rank' is for a new adapter, but 'adapter.path' names one; remove it")):
             self.assertIn(sentence, self.fault(keys))
@@ -207,8 +249,8 @@ class Faults(AdapterTest):
         for file in ADAPTER_CASE.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
         text = (folder / "adapter_config.json").read_text()
-        (folder / "adapter_config.json").write_text(text.replace('"use_dora": false', '"use_dora": true'))
-        self.assertIn("use_dora is not supported; only false is", self.fault("[adapter]\npath = 'other'\n", expect=4))
+        (folder / "adapter_config.json").write_text(text.replace('"lora_bias": false', '"lora_bias": true'))
+        self.assertIn("lora_bias is not supported; only false is", self.fault("[adapter]\npath = 'other'\n", expect=4))
         self.assertIn("No such file", self.fault("[adapter]\npath = 'nothing'\n", expect=4))
 
     def test_a_folder_that_is_in_use(self):

@@ -77,6 +77,11 @@ class Bases(QuantizedTest):
             with self.subTest(format=kind):
                 self.check_like_dense(self.pack(TINY, kind, kind))
 
+    def test_magnitudes(self):
+        for kind in ("q8_0", "tq2_0", "nf4"):
+            with self.subTest(format=kind):
+                self.check_like_dense(self.pack(TINY, kind, kind), ADAPTER + "dora = true\ndropout = 0.2\n")
+
     def test_a_gguf_file(self):
         config = CONFIG | {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 258}
         write_model(self.folder / "model", random_model(config=config), **config)

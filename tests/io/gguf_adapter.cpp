@@ -171,6 +171,12 @@ BOOST_AUTO_TEST_CASE(other_factors_become_part_of_b) {
        AdapterCheckpoint::open(path, model).values("model.layers.0.self_attn.v_proj.lora_B.weight"))
     BOOST_TEST(b == 0);
   BOOST_TEST(error_text([&] { write({}); }) == "kformer::write_gguf_adapter: no projection has an adapter");
+  LoraConfig scaled = LoraConfig::all(2, 4);
+  scaled.magnitudes = true;
+  BOOST_TEST(
+      error_text([&] { write(scaled); }) ==
+      "kformer::write_gguf_adapter: the adapter has magnitudes (DoRA), which the format does not have; merge "
+      "it into the weights");
 }
 
 BOOST_AUTO_TEST_CASE(an_alpha_of_0_is_a_factor_of_1) {

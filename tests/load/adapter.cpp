@@ -29,11 +29,16 @@ using nlohmann::json;
 constexpr std::int64_t batch = 2, tokens = 12, steps = 20;
 
 fs::path inputs() { return KFORMER_INPUTS; }
-// By scripts/make_adapter_case.
-fs::path adapter_case() { return inputs().parent_path() / "tests/data/adapter_case"; }
+// By scripts/make_adapter_case; `dora_case` has magnitudes.
+fs::path case_of(const char* name) { return inputs().parent_path() / "tests/data" / name; }
+fs::path adapter_case() { return case_of("adapter_case"); }
+constexpr const char* cases[] = {"adapter_case", "dora_case"};
 
 struct Expected {
-  SafetensorsFile file = SafetensorsFile::open(adapter_case() / "expected.safetensors");
+  explicit Expected(const char* name = "adapter_case")
+      : file(SafetensorsFile::open(case_of(name) / "expected.safetensors")) {}
+
+  SafetensorsFile file;
   std::vector<double> ids = file.read_f64("ids"), logits = file.read_f64("logits"),
                       losses = file.read_f64("losses");
 
@@ -62,12 +67,13 @@ Checkpoint base() {
 /// A trainer that continues from the adapter of the case.
 struct Training {
   std::shared_ptr<Ledger> ledger = Ledger::create();
-  AdapterCheckpoint adapter = AdapterCheckpoint::open(adapter_case());
+  AdapterCheckpoint adapter;
   LoraConfig lora = adapter.lora();
   Trainer<Exec, double> trainer;
 
-  explicit Training(double dropout = 0, double rate = 1e-3)
-      : trainer(llama_config(base().model()),
+  explicit Training(const char* name = "adapter_case", double dropout = 0, double rate = 1e-3)
+      : adapter(AdapterCheckpoint::open(case_of(name))),
+        trainer(llama_config(base().model()),
                 {.shape = {batch, tokens},
                  .layer = {.lora = for_training(lora, dropout)},
                  .optimizer = {.weight_decay = 0.1},
@@ -142,40 +148,69 @@ BOOST_AUTO_TEST_CASE(configuration_is_read) {
 }
 
 BOOST_AUTO_TEST_CASE(logits_are_those_of_peft) {
-  Training training;
-  const Expected expected;
-  training.trainer.forward(Exec(), expected.sequences(0));
-  const std::int64_t words = training.trainer.model().config().vocab_size;
-  std::vector<double> found;
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const TestTensor<Exec, double> logits({1, words}, Rows::packed);
-    training.trainer.model().logits(Exec(), b * tokens + tokens - 1, logits.view<2>());
-    Exec().fence("kformer::Testing::adapter");
-    const auto values = logits.read<double>().values();
-    found.insert(found.end(), values.begin(), values.end());
-  }
-  check_near("logits", found, expected.logits);
+  for (const char* name : cases) BOOST_TEST_CONTEXT(name) {
+      Training training(name);
+      const Expected expected(name);
+      training.trainer.forward(Exec(), expected.sequences(0));
+      const std::int64_t words = training.trainer.model().config().vocab_size;
+      std::vector<double> found;
+      for (std::int64_t b = 0; b < batch; ++b) {
+        const TestTensor<Exec, double> logits({1, words}, Rows::packed);
+        training.trainer.model().logits(Exec(), b * tokens + tokens - 1, logits.view<2>());
+        Exec().fence("kformer::Testing::adapter");
+        const auto values = logits.read<double>().values();
+        found.insert(found.end(), values.begin(), values.end());
+      }
+      check_near("logits", found, expected.logits);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(twenty_steps_are_those_of_peft) {
-  Training training;
-  const Expected expected;
-  std::vector<double> losses;
-  for (std::int64_t step = 0; step < steps; ++step)
-    losses.push_back(training.trainer.step(Exec(), expected.sequences(step)).loss);
-  check_near("losses", losses, expected.losses);
-  int compared = 0;
-  for (const Parameter& p : training.trainer.model().adapters())
-    if (expected.file.find("trained." + p.name) != nullptr) {
-      check_near(p.name, values_of(p.weight), expected.file.read_f64("trained." + p.name));
-      ++compared;
+  for (const char* name : cases) BOOST_TEST_CONTEXT(name) {
+      Training training(name);
+      const Expected expected(name);
+      std::vector<double> losses;
+      for (std::int64_t step = 0; step < steps; ++step)
+        losses.push_back(training.trainer.step(Exec(), expected.sequences(step)).loss);
+      check_near("losses", losses, expected.losses);
+      int compared = 0;
+      for (const Parameter& p : training.trainer.model().adapters())
+        if (expected.file.find("trained." + p.name) != nullptr) {
+          check_near(p.name, values_of(p.weight), expected.file.read_f64("trained." + p.name));
+          ++compared;
+        }
+      BOOST_TEST(compared == (training.lora.magnitudes ? 6 : 4));
     }
-  BOOST_TEST(compared == 4);
+}
+
+// With magnitudes, too: the weights become those of PEFT's merge.
+BOOST_AUTO_TEST_CASE(merged_weights_compute_what_adapters_do) {
+  for (const char* name : cases) BOOST_TEST_CONTEXT(name) {
+      Training training(name);
+      const auto sequences = Expected(name).sequences(1);
+      const double loss = training.trainer.evaluate(Exec(), sequences);
+      // Into a model without adapters, as generation does.
+      const auto ledger = Ledger::create();
+      const LlamaConfig config = training.trainer.model().config();
+      Trainer<Exec, double> plain(config, {.shape = {batch, tokens}}, *ledger);
+      load_weights(Exec(), base(), plain.model(), *ledger);
+      std::vector<WeightSlot> slots;
+      for (const Parameter& p : plain.model().parameters()) slots.push_back({p.name, p.weight, {}});
+      const auto staging = ledger->allocate(Exec(), MemoryClass::io, "adapter",
+                                            merge_staging_bytes(training.adapter, config, DType::f64));
+      merge_adapter(Exec(), training.adapter, slots, staging, *ledger);
+      plain.prepare(Exec());
+      BOOST_TEST(std::abs(plain.evaluate(Exec(), sequences) - loss) < 1e-13 * loss);
+      training.trainer.model().merge_adapters(Exec());
+      const auto merged = training.trainer.model().parameters();
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        BOOST_TEST(values_of(merged[i].weight) == values_of(slots[i].dense), merged[i].name);
+    }
 }
 
 // At a rate that changes no weight, so that losses differ by their masks alone.
 BOOST_AUTO_TEST_CASE(steps_have_dropout_and_evaluation_has_none) {
-  Training plain(0, 1e-300), dropped(0.5, 1e-300);
+  Training plain("adapter_case", 0, 1e-300), dropped("adapter_case", 0.5, 1e-300);
   const auto sequences = Expected().sequences(0);
   const double first = dropped.trainer.step(Exec(), sequences).loss;
   BOOST_TEST(first != plain.trainer.step(Exec(), sequences).loss);
@@ -265,21 +300,42 @@ BOOST_AUTO_TEST_CASE(ten_steps_of_preferences_are_those_of_trl) {
 }
 
 BOOST_AUTO_TEST_CASE(an_adapter_is_written_and_read) {
-  Training training;
-  const auto adapters = training.trainer.model().adapters();
-  const fs::path copy = directory / "copy";
-  fs::create_directory(copy);
-  LoraConfig lora = training.lora;
-  lora.dropout = 0.25;
-  save_adapter(Exec(), std::span(adapters), lora, {.base_model = "a \"base\""}, copy, *training.ledger);
-  const auto read = AdapterCheckpoint::open(copy);
-  BOOST_TEST((read.lora() == lora));
-  BOOST_TEST(read.description().base_model == "a \"base\"");
-  read.check_against(training.trainer.model().config());
-  for (const Parameter& p : adapters) {
-    const auto a = read.at(p.name).bytes, b = training.adapter.at(p.name).bytes;
-    BOOST_TEST(std::equal(a.begin(), a.end(), b.begin(), b.end()), p.name);
-  }
+  for (const char* name : cases) BOOST_TEST_CONTEXT(name) {
+      Training training(name);
+      const auto adapters = training.trainer.model().adapters();
+      const fs::path copy = directory / (std::string("copy of ") + name);
+      fs::create_directory(copy);
+      LoraConfig lora = training.lora;
+      lora.dropout = 0.25;
+      save_adapter(Exec(), std::span(adapters), lora, {.base_model = "a \"base\""}, copy, *training.ledger);
+      const auto read = AdapterCheckpoint::open(copy);
+      BOOST_TEST((read.lora() == lora));
+      BOOST_TEST(read.description().base_model == "a \"base\"");
+      read.check_against(training.trainer.model().config());
+      for (const Parameter& p : adapters) {
+        const auto a = read.at(p.name).bytes, b = training.adapter.at(p.name).bytes;
+        BOOST_TEST(std::equal(a.begin(), a.end(), b.begin(), b.end()), p.name);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(magnitudes_fit_the_configuration) {
+  fs::copy(case_of("dora_case"), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  BOOST_TEST(AdapterCheckpoint::open(folder).lora().magnitudes);
+  const std::string file = "'" + (folder / "adapter_model.safetensors").string() + "': tensor '",
+                    first = "base_model.model.model.layers.0.mlp.down_proj.lora_magnitude_vector'";
+  json changed = config();
+  changed["use_dora"] = false;
+  write_config(changed);
+  check_error<FileError>([&] { AdapterCheckpoint::open(folder); },
+                         file + first + " has magnitudes, but adapter_config.json says that use_dora is false");
+  fs::copy(adapter_case(), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  changed = config();
+  changed["use_dora"] = true;
+  write_config(changed);
+  const auto without = AdapterCheckpoint::open(folder);
+  check_error<FileError>([&] { without.check_against(llama_config(base().model())); },
+                         file + first + " is missing; a linear map has an adapter in every layer or in none");
 }
 
 // Other factors for each projection: s B is the same.
@@ -306,7 +362,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_written_for_llama_cpp) {
 // What PEFT allows and Kformer does not compute must not be read as something else.
 BOOST_AUTO_TEST_CASE(other_adapters_are_refused) {
   check_refused("peft_type", "IA3", "peft_type must be \"LORA\", got \"IA3\"");
-  check_refused("use_dora", true, "use_dora is not supported; only false is");
+  check_refused("use_dora", 1, "use_dora must be true or false, got 1");
   check_refused("fan_in_fan_out", true, "fan_in_fan_out is not supported; only false is");
   check_refused("bias", "all", "bias must be \"none\": the biases of the model stay as they are, got \"all\"");
   const std::string elsewhere = " is not supported: adapters are those of linear maps in every layer";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Dropout of adapters, against masks that a second generator writes out.
-#include "model/adapter_dropout.hpp"
+#include "model/adapters/dropout.hpp"
 
 #include <cmath>
 

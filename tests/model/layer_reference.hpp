@@ -7,6 +7,7 @@
 
 #include "kformer/model/llama_config.hpp"
 #include "kformer/model/lora_config.hpp"
+#include "model/composed_map_reference.hpp"
 #include "ops/lora/reference.hpp"
 #include "ops/rms_norm/reference.hpp"
 #include "ops/rope/reference.hpp"
@@ -50,8 +51,8 @@ HostTensor<Real> sum(HostTensor<Real> a, const HostTensor<Real>& b) {
 }
 
 /// The layer on `x` (batch · seq, hidden), forward and, for the loss Σ y · dy, backward. A linear map of which
-/// `weights` has "….lora_A.weight" and "….lora_B.weight" has an adapter. By the name of a map, `masks` has what the input
-/// of its adapter is multiplied by.
+/// `weights` has "….lora_A.weight" and "….lora_B.weight" has an adapter, with "….lora_magnitude_vector" magnitudes. By
+/// the name of a map, `masks` has what the input of its adapter is multiplied by.
 template <class Real, class Store>
 LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch, std::int64_t seq,
                                   const NamedTensors<Real>& weights, const HostTensor<Real>& x,
@@ -73,21 +74,22 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
     return parts;
   };
   NamedTensors<Real> saved_xa;
-  // s mask ⊙ x.
-  const auto dropped = [&](const std::string& name, HostTensor<Real> from) {
-    const auto& mask = masks.at(name).values();
-    for (std::size_t i = 0; i < mask.size(); ++i) from.values()[i] *= adapters(name)[0].scale * mask[i];
-    return from;
+  // Of maps with dropout or magnitudes, whose adapters lora_forward does not have.
+  const auto composed = [&](const std::string& name) {
+    const auto mask = masks.find(name), magnitude = weights.find(name + ".lora_magnitude_vector");
+    return ComposedMap<Real, Store>{w(name),
+                                    w(name + ".lora_A"),
+                                    w(name + ".lora_B"),
+                                    b(name),
+                                    mask == masks.end() ? HostTensor<Real>() : mask->second,
+                                    magnitude == weights.end() ? HostTensor<Real>() : magnitude->second,
+                                    adapters(name)[0].scale};
   };
   const auto map = [&](const HostTensor<Real>& from, const std::string& name,
                        const HostTensor<Real>& residual) {
     const auto parts = adapters(name);
     if (parts.empty()) return ref::linear_forward<Real, Store>(from, w(name), b(name), residual);
-    if (masks.contains(name)) {
-      const auto base = ref::linear_forward<Real, Store>(from, w(name), b(name), residual);
-      saved_xa[name] = ref::linear_forward<Real, Store>(dropped(name, from), w(name + ".lora_A"), {}, {});
-      return ref::linear_forward<Real, Store>(saved_xa.at(name), w(name + ".lora_B"), {}, base);
-    }
+    if (composed(name).needed()) return composed(name).forward(from, residual);
     auto r = ref::lora_forward<Real, Store>(from, w(name), b(name), residual, w(name + ".lora_A"), parts);
     saved_xa[name] = r.low;
     return r.full;
@@ -139,12 +141,12 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
     if (b(name).present()) gradient[name + ".bias"] = ref::linear_backward_bias<Real>(d);
     const auto parts = adapters(name);
     if (parts.empty()) return ref::linear_backward_input<Real, Store>(w(name), d);
-    if (masks.contains(name)) {
-      const auto d_xa = ref::linear_backward_input<Real, Store>(w(name + ".lora_B"), d);
-      gradient[name + ".lora_A.weight"] = ref::linear_backward_weight<Real>(dropped(name, input), d_xa);
-      gradient[name + ".lora_B.weight"] = ref::linear_backward_weight<Real>(saved_xa.at(name), d);
-      return sum<Store>(ref::linear_backward_input<Real, Store>(w(name), d),
-                        dropped(name, ref::linear_backward_input<Real, Store>(w(name + ".lora_A"), d_xa)));
+    if (composed(name).needed()) {
+      auto through = composed(name).backward(input, d);
+      gradient[name + ".lora_A.weight"] = through.da;
+      gradient[name + ".lora_B.weight"] = through.db;
+      if (through.dm.present()) gradient[name + ".lora_magnitude_vector"] = through.dm;
+      return through.dx;
     }
     const auto through = ref::lora_backward_input<Real, Store>(w(name), w(name + ".lora_A"), parts, d);
     gradient[name + ".lora_A.weight"] = ref::linear_backward_weight<Real>(input, through.low);

@@ -41,6 +41,7 @@ inline std::map<std::string, std::vector<std::int64_t>> parameter_extents(const 
     const auto extents = all.at(name + ".weight");
     all[name + ".lora_A.weight"] = {rank, extents[1]};
     all[name + ".lora_B.weight"] = {extents[0], rank};
+    if (lora.magnitudes) all[name + ".lora_magnitude_vector"] = {extents[0]};
   }
   return all;
 }
@@ -279,9 +280,9 @@ void check_layer(const LayerInputs& inputs, AttentionAlgorithm algorithm,
 inline constexpr Recompute policies[] = {Recompute::none, Recompute::pointwise, Recompute::layer};
 
 /// Requires that recomputation changes no bit of what a layer with adapters returns, although another one, whose
-/// weights are dense, runs in between on the memory that both share.
+/// weights are dense, runs in between on the memory that both share. With a draw their adapters have dropout.
 template <class T>
-void check_recomputation(const LayerInputs& inputs) {
+void check_recomputation(const LayerInputs& inputs, const std::optional<DropoutDraw>& draw = {}) {
   std::map<Recompute, std::vector<std::vector<unsigned char>>> bits;
   for (const Recompute policy : policies) {
     const auto ledger = Ledger::create();
@@ -295,12 +296,14 @@ void check_recomputation(const LayerInputs& inputs) {
       to.fill([&](std::size_t i) { return static_cast<compute_t<T>>(from.values()[i]); });
     };
     write(t[0], inputs.x), write(t[3], inputs.dy);
+    std::int64_t number = 0;
     for (auto* layer : {&first, &second}) {
       for (const auto& all : {layer->parameters(), layer->adapters()})
         for (const Parameter& p : all) write_parameter<T>(p.weight, inputs.weights.at(p.name));
       for (const WeightSlot& slot : layer->weights())
         if (slot.is_quantized()) write_blocks(slot.quantized, inputs.blocks.at(slot.name));
       layer->prepare(Exec());
+      layer->set_dropout(draw, number++);
     }
     const auto view = [&](int i) { return t[static_cast<std::size_t>(i)].template view<2>(); };
     first.forward(Exec(), view(0), view(1));

@@ -54,6 +54,10 @@ class PolicyCheck {
       error({"adapter", "dropout"},
             "'adapter.dropout' would make the model that learns another one than the model that samples; "
             "remove it");
+    if (m_deck.adapter && m_deck.adapter->dora)
+      error({"adapter", "dora"},
+            "'adapter.dora' gives weights magnitudes, with which 'objective.kind' = \"grpo\" cannot sample; "
+            "remove it");
     if (m_deck.adapter && m_deck.precision.weights != WeightStorage::same)
       error({"precision", "weights"},
             "'precision.weights' keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense "

@@ -44,6 +44,9 @@ class TrainCheck {
       error({"output", "adapter"}, "'output.adapter' needs [adapter]");
     if (m_deck.output.adapter_gguf && m_deck.output.adapter.empty())
       error({"output", "adapter_gguf"}, "'output.adapter_gguf' needs 'output.adapter', the folder of the file");
+    if (m_deck.output.adapter_gguf && m_deck.adapter && m_deck.adapter->dora)
+      error({"output", "adapter_gguf"},
+            "'output.adapter_gguf' cannot hold the magnitudes of 'adapter.dora'; remove one of them");
     frozen_weights();
     if (!m_deck.adapter) return;
     check_adapter(*m_deck.adapter, m_loaded, m_diagnostics);
@@ -298,7 +301,7 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
     diagnostics.error(place_of(loaded, {"adapter", key}), std::move(message));
   };
   if (!table.path.empty())
-    for (const char* key : {"targets", "rank", "ranks", "alpha", "rank_stabilized", "seed"})
+    for (const char* key : {"targets", "rank", "ranks", "alpha", "rank_stabilized", "dora", "seed"})
       if (given(key))
         error(key,
               fmt::format("'adapter.{}' is for a new adapter, but 'adapter.path' names one; remove it", key));

@@ -106,10 +106,11 @@ template <class Exec>
 void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<const Parameter> adapters,
                   Ledger& ledger);
 
-/// Bytes of the matrices A and B of a projection, the largest of an adapter, as elements of this type.
+/// Bytes of the arrays of a projection, the largest of an adapter, as elements of this type.
 std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaConfig& model, DType dtype);
 
-/// Adds `s B A` of every adapter to the dense weight that it belongs to, rounded once.
+/// Adds `s B A` of every adapter to the dense weight that it belongs to, rounded once; with magnitudes the weight becomes
+/// `m/n ⊙ (W + s B A)`, with n the norms of the rows of W + s B A.
 /// \param exec    the instance
 /// \param adapter has been checked against the model: `adapter.check_against(config)`
 /// \param slots   the weights of the model, loaded; none that an adapter belongs to stays quantised

@@ -53,13 +53,17 @@ struct PackedTokens {
 ///
 /// With `LayerOptions::lora` the linear maps have adapters: `x Wᵀ` becomes `x Wᵀ + s (x Aᵀ) Bᵀ`. Then they alone
 /// learn: the weights have no gradients, and no memory for any. In training they may lose elements of x:
-/// `x Wᵀ + s (drop(x) Aᵀ) Bᵀ`, see `set_dropout`.
+/// `x Wᵀ + s (drop(x) Aᵀ) Bᵀ`, see `set_dropout`. With `LoraConfig::magnitudes` (DoRA) a map computes
+/// `m/n ⊙ (x Wᵀ + s (x Aᵀ) Bᵀ)` with n = ‖W + s B A‖ of each row, a constant in backward; a bias is added to that.
+/// With both it computes, as PEFT does, `x Wᵀ + (m/n − 1) ⊙ (drop(x) Wᵀ) + m/n ⊙ s (drop(x) Aᵀ) Bᵀ`. Each forward
+/// measures the rows anew.
+///
 /// `LayerOptions::formats` says which of the seven matrices then stay quantised ("self_attn.q_proj.weight", …).
 /// There is never a dense copy of one: its blocks become numbers in tiles of the products, forward and backward.
 /// Where the matrices of q, k and v, or of gate and up, are split, the gradient of their input is rounded to T
 /// behind each.
 ///
-/// Regions for Kokkos Tools: attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
+/// Regions for Kokkos Tools: gains, attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
 /// tile.
 ///
@@ -104,12 +108,17 @@ class DecoderLayer {
   std::vector<WeightSlot> weights() const;
 
   /// The adapters, and in training their gradients: "self_attn.q_proj.lora_A.weight" (rank, in),
-  /// "self_attn.q_proj.lora_B.weight" (out, rank), …
+  /// "self_attn.q_proj.lora_B.weight" (out, rank), … and with magnitudes "self_attn.q_proj.lora_magnitude_vector" (out).
   std::vector<Parameter> adapters() const;
 
-  /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0.
+  /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0. With magnitudes the weight becomes
+  /// `m/n ⊙ (W + s B A)`, rounded once, and m the norms of its rows.
   /// \throws NotSupported if a weight stays quantised
   void merge_adapters(const Exec& exec);
+
+  /// Sets magnitudes to the norms of the rows of W + s B A, so that they change nothing: where training starts. Without
+  /// effect if there are none.
+  void reset_magnitudes(const Exec& exec);
 
   /// Switches the adapters on or off. Off, the layer computes as one without adapters does, to the bit, and has no
   /// backward. A change forgets what `forward` saved. Without effect if there are no adapters.
@@ -185,9 +194,11 @@ class DecoderLayer {
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger, std::size_t scratch);
   std::size_t product_workspace_bytes() const;
+  void place_gains(Ledger& ledger);
   std::size_t norm_workspace_bytes() const;
   std::size_t attention_workspace_bytes() const;
   std::int64_t widest_input() const;
+  std::int64_t widest_gains() const;
 
   // One of the layer's two norms.
   struct Norm {
@@ -206,6 +217,7 @@ class DecoderLayer {
 
   using Packed = PackedTokens<memory_space>;
   void clear_gradients(const Exec& exec);
+  void update_gains(const Exec& exec);
   void save(const Exec& exec, const ConstMatrix& x, const Packed& packed);
   void project(const Exec& exec, const Packed& packed);
   void activate(const Exec& exec);
@@ -221,11 +233,12 @@ class DecoderLayer {
   bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   template <std::size_t count>
   using Map = Impl::LayerMap<Exec, T, count>;
+  struct Gains;
   template <std::size_t count>
   Map<count> map(const Matrix& weight, const typename LayerWeights<memory_space, T>::Split& split,
                  const BlockMatrix<memory_space, C>& dweight,
                  const AdapterMatrices<memory_space, T, count>& adapter,
-                 const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa,
+                 const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, const Gains& gains,
                  Projection first) const;
   Map<3> qkv_map() const;
   Map<1> out_map() const;
@@ -233,6 +246,7 @@ class DecoderLayer {
   Map<1> down_map() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
   bool may_drop() const { return trains() && adapts() && m_options.lora.dropout > 0; }
+  bool has_magnitudes() const { return adapts() && m_options.lora.magnitudes; }
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
   bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }
@@ -269,11 +283,18 @@ class DecoderLayer {
   Matrix m_normed1, m_normed2, m_product;
 
   Matrix m_qkv_xa, m_out_xa, m_gate_up_xa, m_down_xa;  // of the adapters
+  // Of magnitudes, by map: n and m/n of all rows, of the last forward.
+  struct Gains {
+    Vector norm, gain;
+  };
+  Gains m_qkv_gains, m_out_gains, m_gate_up_gains, m_down_gains;
+  MemoryBlock<memory_space> m_gain_block;
   std::optional<DropoutDraw> m_draw;
   std::int64_t m_layer = 0;  // for the draw
   // Workspace: in backward the gradients on their way.
   Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh, m_dxa;
-  Bytes m_dropped;  // what the adapters of the map that runs see of x
+  Bytes m_unscaled;  // of magnitudes: the product of the map that runs, without gain
+  Bytes m_dropped;   // what the adapters of the map that runs see of x
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;
 };
 

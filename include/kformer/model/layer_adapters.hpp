@@ -21,6 +21,8 @@ template <class MemorySpace, class U, std::size_t count>
 struct AdapterMatrices {
   BlockMatrix<MemorySpace, U> a;                                   ///< (Σ ranks, in)
   std::array<LoraPart<BlockMatrix<MemorySpace, U>>, count> parts;  ///< B, (out, rank) each
+  BlockVector<MemorySpace, U>
+      magnitude;  ///< (Σ out), of DoRA; only the rows of projections with an adapter count
 };
 
 /// The adapters of a decoder layer in one block of memory. `U` is the storage type, or the type of gradients.
@@ -55,6 +57,7 @@ struct LayerAdapters {
         in = columns;
       }
       arena.add(matrices.a, rank, in);
+      arena.add(matrices.magnitude, lora.magnitudes && rank > 0 ? column : 0);
     };
     add(qkv, Projection::q);
     add(out, Projection::o);
@@ -67,7 +70,7 @@ struct LayerAdapters {
 
 /// The adapters of a layer with their gradients, absent where `gradients` is null:
 /// "self_attn.q_proj.lora_A.weight", (rank, in), and "self_attn.q_proj.lora_B.weight", (out, rank), and so on for
-/// each projection that has one.
+/// each projection that has one, with magnitudes also "self_attn.q_proj.lora_magnitude_vector", (out).
 /// \param weights    the adapters
 /// \param gradients  theirs, or null
 /// \param rate_ratio of the learning rate of B over that of A
@@ -88,6 +91,13 @@ std::vector<Parameter> adapter_parameters(const LayerAdapters<MemorySpace, T>& w
           Impl::module_of(static_cast<Projection>(static_cast<std::size_t>(first) + i)) + ".lora_";
       all.push_back({name + "A.weight", a(w), gradient(a)});
       all.push_back({name + "B.weight", b(w), gradient(b), rate_ratio});
+      // In the group of B, as PEFT has it.
+      const auto magnitude = [=](const auto& m) {
+        return Impl::rows_of(tensor_ref(m.magnitude), m.parts[i].column,
+                             static_cast<std::int64_t>(m.parts[i].b.extent(0)));
+      };
+      if (w.magnitude.extent(0) > 0)
+        all.push_back({name + "magnitude_vector", magnitude(w), gradient(magnitude), rate_ratio, true});
       row += rank;
     }
   };

@@ -101,9 +101,14 @@ class LlamaModel {
   std::vector<Parameter> adapters() const;
 
   /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0: the model computes the same but for
-  /// that rounding. Without effect if there are no adapters.
+  /// that rounding. With magnitudes the weight becomes `m/n ⊙ (W + s B A)`, and m the norms of its rows. Without effect
+  /// if there are no adapters.
   /// \throws NotSupported if a weight stays quantised
   void merge_adapters(const Exec& exec);
+
+  /// Sets magnitudes (`LoraConfig::magnitudes`) to the norms of the rows of W + s B A, so that they change nothing: where
+  /// training starts. Without effect if there are none.
+  void reset_magnitudes(const Exec& exec);
 
   /// Switches the adapters of all layers on or off: `AdapterUse`. Off, the model computes as one without adapters does,
   /// to the bit, and has no backward. A change forgets the last forward. Without effect if there are no adapters.

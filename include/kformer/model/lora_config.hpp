@@ -28,6 +28,7 @@ struct LoraConfig {
   std::array<LoraTarget, names_of<Projection>.size()> targets{};  ///< by projection
   bool rank_stabilized = false;    ///< rsLoRA (Kalajdzievski, arXiv:2312.03732): α/√rank in place of α/rank
   double learning_rate_ratio = 1;  ///< of B over A, LoRA+ (Hayou et al., arXiv:2402.12354)
+  bool magnitudes = false;  ///< DoRA (Liu et al., arXiv:2402.09353): rows have magnitudes that learn, too
   /// Probability, in [0, 1), that an adapter loses an element of x while there is a `DropoutDraw`.
   double dropout = 0;
 
@@ -69,12 +70,13 @@ struct DropoutDraw {
   std::int64_t first_row = 0;  ///< number of the first token among those of the step
 };
 
-/// The numbers in all matrices A and B of a model.
+/// The numbers in all adapters of a model.
 inline std::int64_t adapter_parameter_count(const LlamaConfig& model, const LoraConfig& lora) {
   std::int64_t of_layer = 0;
   for (std::size_t i = 0; i < lora.targets.size(); ++i) {
     const auto [out, in] = projection_extents(model, static_cast<Projection>(i));
     of_layer += lora.targets[i].rank * (out + in);
+    if (lora.magnitudes && lora.targets[i].rank > 0) of_layer += out;
   }
   return model.num_hidden_layers * of_layer;
 }

@@ -14,6 +14,7 @@ struct Parameter {
   TensorRef
       gradient;  ///< the same extents, compute_t<T>; absent in inference, and where adapters learn in its place
   double learning_rate_factor = 1;  ///< of its learning rate over that of the step
+  bool vector_decays = false;       ///< whether weight decay also applies to a vector
 };
 
 }  // namespace kformer

@@ -23,7 +23,7 @@ struct OptimizerOptions {
   double beta1 = 0.9;       ///< decay of the running mean of the gradient, in [0, 1)
   double beta2 = 0.999;     ///< decay of the running mean of its square, in [0, 1)
   double eps = 1e-8;        ///< added to √v̂
-  double weight_decay = 0;  ///< λ of matrices; norm weights and biases do not decay
+  double weight_decay = 0;  ///< λ of matrices and of magnitudes; norm weights and biases do not decay
   double max_norm = 0;      ///< gradients are multiplied by min(1, max_norm / (global norm + 10⁻⁶)); 0: by 1
   OptimizerStates states = OptimizerStates::full;  ///< storage of the running means
   bool master = true;                         ///< whether 16-bit weights are rounded from float master weights
@@ -187,7 +187,7 @@ Optimizer<Exec, T>::Optimizer(const std::vector<Parameter>& parameters, const Op
                               .v = array(true, states),
                               .m_scale = scales(),
                               .v_scale = scales(),
-                              .weight_decay = p.weight.rank > 1 ? options.weight_decay : 0,
+                              .weight_decay = p.weight.rank > 1 || p.vector_decays ? options.weight_decay : 0,
                               .name = p.name});
     }
   };

@@ -18,12 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The projection whose matrix a tensor is, if it is one of an adapter.
+constexpr const char *matrix_a = ".lora_A.weight", *matrix_b = ".lora_B.weight",
+                     *magnitude_vector = ".lora_magnitude_vector";
+
+/// The projection whose matrix or magnitudes a tensor is, if it is one of an adapter.
 std::optional<Projection> projection_of(const std::string& name) {
   for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
     const auto p = static_cast<Projection>(i);
-    for (const char* matrix : {".lora_A.weight", ".lora_B.weight"})
-      if (name.ends_with("." + Impl::module_of(p) + matrix)) return p;
+    for (const char* array : {matrix_a, matrix_b, magnitude_vector})
+      if (name.ends_with("." + Impl::module_of(p) + array)) return p;
   }
   return std::nullopt;
 }
@@ -40,8 +43,9 @@ std::map<std::string, std::vector<std::size_t>> adapter_tensor_shapes(const Llam
       const auto p = static_cast<Projection>(i);
       const auto [out, in] = projection_extents(model, p);
       const std::string name = fmt::format("model.layers.{}.{}", l, Impl::module_of(p));
-      shapes[name + ".lora_A.weight"] = {rank, static_cast<std::size_t>(in)};
-      shapes[name + ".lora_B.weight"] = {static_cast<std::size_t>(out), rank};
+      shapes[name + matrix_a] = {rank, static_cast<std::size_t>(in)};
+      shapes[name + matrix_b] = {static_cast<std::size_t>(out), rank};
+      if (lora.magnitudes) shapes[name + magnitude_vector] = {static_cast<std::size_t>(out)};
     }
   return shapes;
 }
@@ -53,6 +57,7 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
   const SafetensorsFile& file = all.m_file.emplace_back(SafetensorsFile::open(all.m_path));
   all.m_description = config.description;
   all.m_lora.rank_stabilized = config.rank_stabilized;
+  all.m_lora.magnitudes = config.magnitudes;
   all.m_lora.dropout = config.dropout;
   for (const std::string& name : file.names()) {
     const auto p = projection_of(name);
@@ -61,7 +66,13 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
                                   all.m_path.string(), name));
     const TensorEntry& entry = file.at(name);
     const auto rank = static_cast<std::size_t>(config.rank_of(*p));
-    const bool is_a = name.ends_with(".lora_A.weight");
+    const bool is_a = name.ends_with(matrix_a);
+    if (name.ends_with(magnitude_vector)) {
+      if (!config.magnitudes)
+        throw FileError(fmt::format("'{}': tensor '{}' has magnitudes, but {} says that use_dora is false",
+                                    all.m_path.string(), name, adapter_config_name));
+      continue;
+    }
     if (entry.shape.size() != 2 || entry.shape[is_a ? 0 : 1] != rank)
       throw FileError(fmt::format("'{}': tensor '{}' has the extents {}, but {} says that its rank is {}",
                                   all.m_path.string(), name, entry.shape, adapter_config_name, rank));

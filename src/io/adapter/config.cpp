@@ -73,8 +73,7 @@ class Config {
 void refuse_other_adapters(const Config& config) {
   if (const json type = config.at("peft_type"); type != "LORA")
     config.refuse_value("peft_type", type, "\"LORA\"");
-  for (const char* key :
-       {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
+  for (const char* key : {"fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
     if (const json value = config.at(key); !value.is_null() && value != false)
       config.refuse(fmt::format("{} is not supported; only false is", key));
   if (const json bias = config.at("bias"); !bias.is_null() && bias != "none")
@@ -127,6 +126,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
   all.rank = config.rank("r", config.at("r"));
   all.alpha = config.number("lora_alpha", config.at("lora_alpha"));
   all.rank_stabilized = config.flag("use_rslora");
+  all.magnitudes = config.flag("use_dora");
   const json dropout = config.at("lora_dropout");
   all.dropout = dropout.is_null() ? 0 : config.number("lora_dropout", dropout);
   if (!(all.dropout >= 0 && all.dropout < 1)) config.refuse_value("lora_dropout", dropout, "in [0, 1)");
@@ -166,7 +166,7 @@ std::string adapter_config_json(const LoraConfig& lora, const AdapterDescription
                                       {"rank_pattern", ranks},
                                       {"alpha_pattern", alphas},
                                       {"use_rslora", lora.rank_stabilized},
-                                      {"use_dora", false},
+                                      {"use_dora", lora.magnitudes},
                                       {"bias", "none"},
                                       {"fan_in_fan_out", false},
                                       {"modules_to_save", nullptr}};

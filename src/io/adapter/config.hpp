@@ -17,6 +17,7 @@ struct AdapterConfig {
   std::int64_t rank = 0;
   double alpha = 0;
   bool rank_stabilized = false;
+  bool magnitudes = false;
   double dropout = 0;
   std::map<Projection, std::int64_t> ranks;  ///< of projections that have another one
   std::map<Projection, double> alphas;       ///< likewise

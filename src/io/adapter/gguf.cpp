@@ -131,6 +131,10 @@ void write_gguf_adapter(const std::filesystem::path& path, const LlamaConfig& mo
                         const std::function<std::vector<double>(const std::string& name)>& values) {
   using namespace Impl;
   if (!lora.any()) throw Error("kformer::write_gguf_adapter: no projection has an adapter");
+  if (lora.magnitudes)
+    throw NotSupported(
+        "kformer::write_gguf_adapter: the adapter has magnitudes (DoRA), which the format does not have; merge "
+        "it into the weights");
   // The format has one alpha: B takes what distinguishes the factor of a projection from alpha over its rank.
   std::optional<double> alpha;
   GgufWriter writer;

@@ -10,9 +10,16 @@
 
 namespace kformer::Impl {
 
-/// W += scale · B A, rounded once; (out, in), (out, rank) and (rank, in). Once for a model, so it need not be fast.
-template <class Exec, class W, class B, class A>
-void add_low_rank(const char* label, const Exec& exec, const W& w, const B& b, const A& a, double factor) {
+/// The gain of rows without magnitudes.
+struct UnitGain {
+  KOKKOS_INLINE_FUNCTION float operator()(std::size_t) const { return 1; }
+};
+
+/// W = gain ⊙ (W + scale · B A), rounded once; (out, in), (out, rank) and (rank, in), with the gain of a row a function or
+/// View. Once for a model, so it need not be fast.
+template <class Exec, class W, class B, class A, class G = UnitGain>
+void add_low_rank(const char* label, const Exec& exec, const W& w, const B& b, const A& a, double factor,
+                  const G& gain = {}) {
   using T = typename W::non_const_value_type;
   using C = compute_t<T>;
   const std::size_t rank = b.extent(1), columns = w.extent(1);
@@ -22,7 +29,7 @@ void add_low_rank(const char* label, const Exec& exec, const W& w, const B& b, c
         const std::size_t o = index / columns, i = index % columns;
         C sum = 0;
         for (std::size_t k = 0; k < rank; ++k) sum += static_cast<C>(b(o, k)) * static_cast<C>(a(k, i));
-        w(o, i) = T(static_cast<C>(w(o, i)) + scale * sum);
+        w(o, i) = T(static_cast<C>(gain(o)) * (static_cast<C>(w(o, i)) + scale * sum));
       });
 }
 
