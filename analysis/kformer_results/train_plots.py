@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Plots of a training: loss with evaluations, rewards of pairs, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
+"""Plots of a training: loss with evaluations, rewards, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
 
 from pathlib import Path
 
@@ -30,6 +30,10 @@ def save_train_plots(groups, out) -> list[Path]:
     panels = [draw_loss, draw_learning_rate, draw_norm, draw_speed]
     if "margin" in groups["steps"]:
         panels[1:1] = [draw_rewards, draw_accuracy]
+    if "reward" in groups["steps"]:
+        panels[:1] = [draw_reward, draw_completions, draw_shares, draw_loss]
+        if np.asarray(groups["steps"]["kl"]).any():
+            panels.insert(3, draw_divergence)
     if (np.asarray(groups["steps"]["loss_scale"]) != 1).any():
         panels.append(draw_loss_scale)
     for group, panel in (("memory/timeline", draw_memory), ("checkpoints", draw_waits), ("regions", draw_profile)):
@@ -67,7 +71,7 @@ def draw_loss(axes, groups) -> None:
     if "evaluations" in groups:
         found = groups["evaluations"]
         axes.plot(found["step"], found["loss"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="evaluation")
-    _finish(axes, "Loss", "" if "margin" in steps else "nats per token")
+    _finish(axes, "Loss", "" if "margin" in steps or "reward" in steps else "nats per token")
     axes.legend()
 
 
@@ -95,6 +99,46 @@ def draw_accuracy(axes, groups) -> None:
     axes.set_ylim(-0.05, 1.05)
     _finish(axes, "Accuracy", "")
     axes.legend()
+
+
+def draw_reward(axes, groups) -> None:
+    """Mean reward of the completions of each step, with several rewards also each of them, and that of evaluations."""
+    steps = groups["steps"]
+    axes.plot(steps["step"], steps["reward"], color=_LINE, lw=0.8, alpha=0.35, label="step")
+    axes.plot(steps["step"], smoothed(steps["reward"]), color=_LINE, lw=1.9, label="running mean")
+    for k, name in enumerate(name for name in steps if name.startswith("reward_")):
+        colour = BLOCK_COLOURS[k % len(BLOCK_COLOURS)]
+        axes.plot(steps["step"], smoothed(steps[name]), color=colour, lw=1.2, ls="--", label=name)
+    if "evaluations" in groups:
+        found = groups["evaluations"]
+        axes.plot(found["step"], found["reward"], color=_MARKS, marker="o", mfc="white", lw=1.5, label="evaluation")
+    _finish(axes, "Mean reward", "")
+    axes.legend()
+
+
+def draw_completions(axes, groups) -> None:
+    """Mean length of the completions of each step."""
+    axes.plot(groups["steps"]["step"], groups["steps"]["completion_tokens"], color=_LINE, lw=0.9)
+    axes.set_ylim(bottom=0)
+    _finish(axes, "Length of completions", "tokens")
+
+
+def draw_shares(axes, groups) -> None:
+    """Shares of truncated completions, of groups with equal rewards, and of clipped tokens; running means."""
+    steps = groups["steps"]
+    shares = {"truncated": "truncated completions", "equal_groups": "groups with equal rewards",
+              "clip_low": "tokens clipped below", "clip_high": "tokens clipped above"}  # fmt: skip
+    for k, (name, label) in enumerate(shares.items()):
+        axes.plot(steps["step"], smoothed(steps[name]), color=BLOCK_COLOURS[k], lw=1.5, label=label)
+    axes.set_ylim(-0.05, 1.05)
+    _finish(axes, "Shares", "")
+    axes.legend()
+
+
+def draw_divergence(axes, groups) -> None:
+    """Estimated KL divergence from the reference in each step."""
+    axes.plot(groups["steps"]["step"], groups["steps"]["kl"], color=_LINE, lw=0.9)
+    _finish(axes, "KL divergence from the reference", "nats per token")
 
 
 def draw_learning_rate(axes, groups) -> None:

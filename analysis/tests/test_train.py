@@ -56,6 +56,31 @@ class Train(WithFile, WithPlots, WithMain):
         train_plots.save_train_plots(groups, self.folder / "out.png")
         self.assertTrue((self.folder / "out.png").exists())
 
+    def test_policies_have_rewards_and_shares(self):
+        names = ("reward", "reward_1_exact", "completion_tokens", "truncated", "equal_groups", "clip_low", "clip_high", "kl")
+        figures = {name: np.linspace(0, 1, STEPS) * (k + 1) / len(names) for k, name in enumerate(names)}
+        groups = dict(TRAINED)
+        groups["steps"] = ("step", {**TRAINED["steps"][1], **figures})
+        groups["evaluations"] = ("evaluation", {**TRAINED["evaluations"][1], "reward": [0.25, 0.75]})
+        groups = self.groups(groups)
+        axes = self.axes()
+        train_plots.draw_reward(axes, groups)
+        lines = self.lines(axes)
+        np.testing.assert_array_equal(lines["step"][:, 1], figures["reward"])
+        np.testing.assert_array_equal(lines["evaluation"], [[4, 0.25], [10, 0.75]])
+        self.assertIn("reward_1_exact", lines)
+        for draw, name in ((train_plots.draw_completions, "completion_tokens"), (train_plots.draw_divergence, "kl")):
+            axes = self.axes()
+            draw(axes, groups)
+            np.testing.assert_array_equal(axes.lines[0].get_ydata(), figures[name])
+        axes = self.axes()
+        train_plots.draw_shares(axes, groups)
+        for label, name in (("truncated completions", "truncated"), ("groups with equal rewards", "equal_groups"),
+                            ("tokens clipped below", "clip_low"), ("tokens clipped above", "clip_high")):  # fmt: skip
+            np.testing.assert_array_equal(self.lines(axes)[label][:, 1], train_plots.smoothed(figures[name]))
+        train_plots.save_train_plots(groups, self.folder / "out.png")
+        self.assertTrue((self.folder / "out.png").exists())
+
     def test_skipped_steps_are_marked(self):
         axes = self.axes()
         train_plots.draw_norm(axes, self.groups())
