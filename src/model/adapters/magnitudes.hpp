@@ -7,6 +7,7 @@
 
 #include "kformer/core/scalar.hpp"
 #include "kformer/core/views.hpp"
+#include "kformer/ops/impl/launch.hpp"
 #include "ops/quantized/blocks.hpp"
 
 /// \file
@@ -34,23 +35,16 @@ template <class Exec, class W, class B, class A, class V>
 void row_norms(const char* label, const Exec& exec, const W& w, const B& b, const A& a, double factor,
                const V& norm) {
   using C = typename V::non_const_value_type;
-  using Policy = Kokkos::TeamPolicy<Exec>;
-  using Member = typename Policy::member_type;
   constexpr std::size_t width = magnitude_columns<Exec>;
   const std::size_t out = b.extent(0), in = a.extent(1), rank = b.extent(1), tiles = (in + width - 1) / width;
   const C scale = static_cast<C>(factor);
-  const auto rows_of_teams = [&] {
-    if constexpr (is_host_space<Exec>)
-      return Policy(exec, static_cast<int>(out), 1);
-    else
-      return Policy(exec, static_cast<int>(out), Kokkos::AUTO);
-  };
   Kokkos::parallel_for(
-      label, rows_of_teams(), KOKKOS_LAMBDA(const Member& team) {
+      label, team_policy(exec, static_cast<std::int64_t>(out), static_cast<std::int64_t>(tiles)),
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
         const auto o = static_cast<std::size_t>(team.league_rank());
         C square = 0;
         Kokkos::parallel_reduce(
-            Kokkos::TeamThreadRange(team, tiles),
+            Kokkos::TeamVectorRange(team, tiles),
             [&](std::size_t tile, C& sum) {
               const std::size_t first = tile * width, count = in - first < width ? in - first : width;
               C row[width] = {};
@@ -87,13 +81,18 @@ void row_gains(const char* label, const Exec& exec, const M& magnitude, const V&
       KOKKOS_LAMBDA(std::size_t o) { gain(o) = norm(o) > 0 ? static_cast<C>(magnitude(o)) / norm(o) : C(0); });
 }
 
-/// Calls `f(row, column)` for all elements of `y`.
+/// Calls `f(row, column)` for all elements of `y`, a team for each row.
 template <class Exec, class Y, class F>
 void for_elements(const char* label, const Exec& exec, const Y& y, const F& f) {
   const std::size_t columns = y.extent(1);
+  const auto policy =
+      team_policy(exec, static_cast<std::int64_t>(y.extent(0)), static_cast<std::int64_t>(columns));
   Kokkos::parallel_for(
-      label, Kokkos::RangePolicy<Exec>(exec, 0, y.extent(0) * columns),
-      KOKKOS_LAMBDA(std::size_t index) { f(index / columns, index % columns); });
+      label, policy, KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
+        const auto row = static_cast<std::size_t>(team.league_rank());
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, columns),
+                             [&](std::size_t column) { f(row, column); });
+      });
 }
 
 /// gain − 1.
