@@ -9,6 +9,7 @@
 #include "app/start_kokkos.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "measure/provenance.hpp"
+#include "quantize/adapter_file.hpp"
 #include "quantize/adapter_merge.hpp"
 #include "quantize/options.hpp"
 #include "quantize/output_folder.hpp"
@@ -122,13 +123,8 @@ void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint
   if (merge) compare(checkpoint, *merge, options, folder, report);
 }
 
-int run(const QuantizeOptions& options) {
-  const Checkpoint checkpoint = Checkpoint::open(options.input);
-  checkpoint.check_against(checkpoint.model());
-  OutputFolder output(options.output, options.input, checkpoint, options.overwrite);
-  std::optional<AdapterCheckpoint> adapter;
-  if (!options.adapter.empty())
-    adapter = AdapterCheckpoint::open(options.adapter, llama_config(checkpoint.model()));
+void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
+                      OutputFolder& output, const QuantizeOptions& options) {
   auto plans = plan_tensors(checkpoint, options.format, options.embedding);
   // Blocks that have the format already are others with the adapter.
   for (TensorPlan& plan : plans)
@@ -138,7 +134,7 @@ int run(const QuantizeOptions& options) {
   if (options.dry_run) {
     list_plans(checkpoint, plans);
     print_left_out(checkpoint, plans);
-    return exit_ok;
+    return;
   }
   output.make();
   std::optional<Report> report;
@@ -151,6 +147,22 @@ int run(const QuantizeOptions& options) {
   fmt::print("packed checkpoint: {}\n", options.output.string());
   print_tokenizer_hint(checkpoint, options.output);
   if (report) report->finish();
+}
+
+int run(const QuantizeOptions& options) {
+  const Checkpoint checkpoint = Checkpoint::open(options.input);
+  checkpoint.check_against(checkpoint.model());
+  std::optional<OutputFolder> output;
+  if (!options.output.empty()) output.emplace(options.output, options.input, checkpoint, options.overwrite);
+  std::optional<AdapterCheckpoint> adapter;
+  const LlamaConfig model = llama_config(checkpoint.model());
+  if (!options.adapter.empty()) adapter = AdapterCheckpoint::open(options.adapter, model);
+  std::optional<AdapterFile> file;
+  if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, options.adapter, options.overwrite);
+  if (output) write_checkpoint(checkpoint, adapter, *output, options);
+  if (!file) return exit_ok;
+  if (!options.dry_run) file->write(*adapter, model);
+  fmt::print("adapter for llama.cpp: {}\n", file->path().string());
   return exit_ok;
 }
 

@@ -30,6 +30,17 @@ std::vector<std::string> names_of(const std::map<std::string, std::optional<Quan
   return names;
 }
 
+// What CLI11 cannot say: a checkpoint needs a format, and something is to be written.
+void require_output(const CLI::App& app, const QuantizeOptions& options) {
+  const bool any = !options.output.empty();
+  if (any && app.count("--format") == 0) throw CLI::RequiredError("--format");
+  if (!any && options.adapter_gguf.empty())
+    throw CLI::ValidationError("OUTPUT", "is required, unless --adapter-gguf names a file");
+  if (any) return;
+  for (const char* option : {"--format", "--embedding", "--adapter-tokens", "--report"})
+    if (app.count(option) > 0) throw CLI::ValidationError(option, "needs OUTPUT");
+}
+
 }  // namespace
 
 std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit_code) {
@@ -49,16 +60,19 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   std::string format, embedding = "same", space = "default";
   app.add_option("INPUT", options.input, "Safetensors folder or file, GGUF file, or packed checkpoint")
       ->required();
-  app.add_option("OUTPUT", options.output, "Folder of the packed checkpoint")->required();
-  app.add_option("-f,--format", format, "Format of the layer matrices")
-      ->required()
+  app.add_option("OUTPUT", options.output,
+                 "Folder of the packed checkpoint; without it only --adapter-gguf is written");
+  app.add_option("-f,--format", format, "Format of the layer matrices, required with OUTPUT")
       ->check(CLI::IsMember(layer_formats));
   app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
-  app.add_option("-a,--adapter", options.adapter,
-                 "Folder of an adapter in PEFT's layout, or its GGUF file: added to the weights before they "
-                 "are quantised");
+  CLI::Option* adapter = app.add_option(
+      "-a,--adapter", options.adapter,
+      "Folder of an adapter in PEFT's layout, or its GGUF file: added to the weights before they "
+      "are quantised");
+  app.add_option("--adapter-gguf", options.adapter_gguf, "Write the adapter as a GGUF file, for llama.cpp")
+      ->needs(adapter);
   app.add_option("--adapter-tokens", options.adapter_tokens,
                  "With an adapter: drawn tokens on which the result is compared with weights and adapter; 0: "
                  "no comparison")
@@ -73,19 +87,21 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 16));
   app.add_option("-r,--report", options.report, "Result file (HDF5) with the errors of every tensor");
-  app.add_flag("--overwrite", options.overwrite, "Replace the checkpoint in OUTPUT, and the result file");
+  app.add_flag("--overwrite", options.overwrite,
+               "Replace the checkpoint in OUTPUT, the result file and the adapter file");
   app.add_flag("-n,--dry-run", options.dry_run, "List what would be converted, and stop");
   std::string version = measure::version_line(program) + "\n" + measure::kokkos_summary();
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
   try {
     app.parse(arguments.own);
+    require_output(app, options);
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error) == 0 ? exit_ok : exit_usage;
     return std::nullopt;
   }
   if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
-  options.format = *formats.at(format);
+  if (!format.empty()) options.format = *formats.at(format);
   options.embedding = formats.at(embedding);
   options.space = space == "default" ? spaces.front() : space;
   return options;

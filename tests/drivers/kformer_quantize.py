@@ -22,7 +22,7 @@ if h5py is not None:
 class CommandLine(QuantizeTest):
     def test_help_names_options_and_exit_codes(self):
         text = self.run_driver("--help").stdout
-        for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--space", "--threads", "--report", "--overwrite",
+        for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--adapter", "--adapter-gguf", "--space", "--threads", "--report", "--overwrite",
                      "--dry-run", "--version", "--kokkos-", "4 file error"]:
             self.assertIn(word, text)
 

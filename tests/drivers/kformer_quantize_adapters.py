@@ -13,10 +13,14 @@ from quantize_case import QuantizeTest
 
 if h5py is not None:
     import numpy as np
-    from packed_weights import read_packed
+    from packed_weights import read_gguf, read_packed
 
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 CASE = driver_case.SOURCE / "tests/data/adapter_case"
+
+
+GGUF_MAPS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
 def merged_weights():
@@ -93,6 +97,90 @@ class Adapters(QuantizeTest):
         self.assertIn("the adapter belongs to another model", done.stderr)
         self.assertFalse((self.folder / "out").exists())
         self.assertIn("no/adapter_config.json", self.run_driver(TINY, "out", "-f", "q8_0", "-a", "no", expect=4).stderr)
+
+
+@needs_h5py
+class AdapterFile(QuantizeTest):
+    """The adapter as a GGUF file, without a checkpoint or beside one."""
+
+    def refused(self, *arguments, expect=4):
+        files = self.files()
+        text = self.run_driver(*arguments, expect=expect).stderr
+        self.assertEqual(self.files(), files)
+        return text
+
+    def test_the_file_has_the_adapter_as_llama_cpp_reads_it(self):
+        done = self.run_driver(TINY, "--adapter", CASE, "--adapter-gguf", "a.gguf")
+        self.assertEqual(done.stdout, "adapter for llama.cpp: a.gguf\n")
+        self.assertEqual(self.files(), ["a.gguf"])
+        metadata, tensors = read_gguf(self.folder / "a.gguf")
+        self.assertEqual({key: metadata[key] for key in ("general.type", "general.architecture", "adapter.type")},
+                         {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"})
+        model = json.loads((TINY / "config.json").read_text())
+        base = {name: tensor.weights() for name, tensor in read_packed(TINY).items()}
+        changed = 0
+        for name, merged in merged_weights().items():
+            layer, _, module = name.removeprefix("model.layers.").removesuffix(".weight").partition(".")
+            if module not in GGUF_MAPS:
+                continue
+            a, b = (tensors.pop(f"blk.{layer}.{GGUF_MAPS[module]}.weight.lora_{m}").astype(np.float64) for m in "ab")
+            if module in ("self_attn.q_proj", "self_attn.k_proj"):  # pairs of rows lie side by side there
+                heads = model["num_attention_heads" if "q_proj" in module else "num_key_value_heads"]
+                b = b.reshape(heads, -1, 2, b.shape[1]).swapaxes(1, 2).reshape(b.shape)
+            sum_of_both = base[name].reshape(merged.shape) + metadata["adapter.lora.alpha"] / len(a) * b @ a
+            np.testing.assert_allclose(sum_of_both, merged, rtol=0, atol=1e-6)
+            changed += np.abs(merged - base[name].reshape(merged.shape)).max() > 1e-3
+        self.assertEqual((changed, tensors), (14, {}))
+
+    def test_it_is_read_like_the_folder(self):
+        self.run_driver(TINY, "folder", "-f", "q8_0", "--adapter-gguf", "a.gguf", "-a", CASE, "--adapter-tokens", 0)
+        self.run_driver(TINY, "file", "-f", "q8_0", "-a", "a.gguf", "--adapter-tokens", 0)
+        folder, file = (read_packed(self.folder / name) for name in ("folder", "file"))
+        for name, tensor in folder.items():
+            # The format has one α, so that B is rounded: a weight may be the next one.
+            np.testing.assert_allclose(file[name].weights(), tensor.weights(), rtol=0,
+                                       atol=np.abs(tensor.weights()).max() / 125)
+            self.assertGreater((file[name].weights() == tensor.weights()).mean(), 0.99)
+
+    def test_a_file_that_is_there(self):
+        (self.folder / "a.gguf").write_text("mine")
+        command = (TINY, "-a", CASE, "--adapter-gguf", "a.gguf")
+        self.assertIn("adapter file 'a.gguf' exists; --overwrite replaces it", self.refused(*command))
+        self.assertIn("--overwrite replaces it", self.refused(*command, "--dry-run"))
+        self.assertIn("--overwrite replaces it", self.refused(TINY, "out", "-f", "q8_0", *command[1:]))
+        self.assertEqual((self.folder / "a.gguf").read_text(), "mine")
+        self.run_driver(*command, "--overwrite", "--dry-run")
+        self.assertEqual((self.folder / "a.gguf").read_text(), "mine")
+        self.run_driver("--overwrite", "--adapter-gguf", "a.gguf", "-a", CASE, TINY)
+        self.assertEqual((self.folder / "a.gguf").read_bytes()[:4], b"GGUF")
+        self.assertIn("'a.gguf' is the adapter that is read; name another file",
+                      self.refused(TINY, "-a", "a.gguf", "--adapter-gguf", "a.gguf", "--overwrite"))
+
+    def test_places_that_are_none(self):
+        (self.folder / "in").mkdir()
+        command = (TINY, "-a", CASE, "--overwrite", "--adapter-gguf")
+        self.assertIn("adapter file 'in' is not a file", self.refused(*command, "in"))
+        self.assertIn("no/a.gguf", self.refused(*command, "no/a.gguf"))
+
+    def test_adapters_that_are_none(self):
+        command = ("--adapter-gguf", "a.gguf", "-a")
+        self.assertIn("no/adapter_config.json", self.refused(TINY, *command, "no"))
+        self.model()
+        self.assertIn("the adapter belongs to another model", self.refused("model", *command, CASE))
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            (self.folder / name).write_bytes((CASE / name).read_bytes())
+        config = json.loads((CASE / "adapter_config.json").read_text()) | {"r": 4}
+        (self.folder / "adapter_config.json").write_text(json.dumps(config))
+        self.assertIn("has the extents [2, 48], but adapter_config.json says that its rank is 4",
+                      self.refused(TINY, *command, "."))
+
+    def test_usage(self):
+        for arguments, word in (((TINY, "--adapter-gguf", "a.gguf"), "--adapter"),
+                                ((TINY,), "OUTPUT: is required, unless --adapter-gguf names a file"),
+                                ((TINY, "out", "-a", CASE, "--adapter-gguf", "a.gguf"), "--format is required"),
+                                ((TINY, "-a", CASE, "--adapter-gguf", "a.gguf", "-f", "q8_0"), "--format: needs OUTPUT"),
+                                ((TINY, "-a", CASE, "--adapter-gguf", "a.gguf", "-r", "r.h5"), "--report: needs OUTPUT")):
+            self.assertIn(word, self.refused(*arguments, expect=2))
 
 
 if __name__ == "__main__":

@@ -190,3 +190,36 @@ def write_gguf(path, tensors, config=CONFIG):
     file = b"GGUF" + u32(3) + len(tensors).to_bytes(8, "little") + len(metadata).to_bytes(8, "little")
     file += b"".join(metadata) + head
     path.write_bytes(file + b"\0" * (-len(file) % 32) + data)
+
+
+def read_gguf(path):
+    """The metadata and the tensors, in F32, of a GGUF file without lists."""
+    data, at = path.read_bytes(), 24
+
+    def take(size):
+        nonlocal at
+        at += size
+        return data[at - size:at]
+
+    def number(size):
+        return int.from_bytes(take(size), "little")
+
+    def text():
+        return take(number(8)).decode()
+
+    assert data[:4] == b"GGUF"
+    tensors, entries = (int.from_bytes(data[begin:begin + 8], "little") for begin in (8, 16))
+    kinds = {4: lambda: number(4), 6: lambda: float(np.frombuffer(take(4), "<f4")[0]), 8: text}
+    metadata = {}
+    for _ in range(entries):
+        key = text()
+        metadata[key] = kinds[number(4)]()
+    places = {}
+    for _ in range(tensors):
+        name = text()
+        shape = [number(8) for _ in range(number(4))][::-1]
+        assert number(4) == GGUF_TYPES["F32"], name
+        places[name] = shape, number(8)
+    begin = at + -at % metadata.get("general.alignment", 32)
+    return metadata, {name: np.frombuffer(data, "<f4", int(np.prod(shape)), begin + offset).reshape(shape)
+                      for name, (shape, offset) in places.items()}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+
+#include "kformer/io/adapter.hpp"
+
+namespace kformer::drivers {
+
+/// The GGUF file of an adapter, for llama.cpp.
+class AdapterFile {
+ public:
+  /// Checks that the file may be there; creates nothing.
+  /// \param path    of the file
+  /// \param adapter what is read: its folder, or its GGUF file
+  /// \param replace whether a file may be there already
+  /// \throws FileError naming the path and the reason
+  AdapterFile(std::filesystem::path path, const std::filesystem::path& adapter, bool replace);
+
+  /// Writes it as `write_gguf_adapter`.
+  /// \throws FileError if that is impossible
+  void write(const AdapterCheckpoint& adapter, const LlamaConfig& model) const;
+
+  const std::filesystem::path& path() const { return m_path; }
+
+ private:
+  std::filesystem::path m_path;
+};
+
+}  // namespace kformer::drivers
