@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// kformer-quantize: converts a checkpoint into a packed one with quantised matrices.
+// kformer-quantize: converts the matrices of a checkpoint, quantised or dense.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "app/program.hpp"
 #include "app/start_kokkos.hpp"
 #include "kformer/load/llama_config.hpp"
+#include "kformer/load/load_weights.hpp"
 #include "measure/provenance.hpp"
 #include "quantize/adapter_file.hpp"
 #include "quantize/adapter_merge.hpp"
@@ -74,7 +75,7 @@ class Report {
   QuantizeResults m_results;
 };
 
-// What merged weights compute, dense and as they were packed, against weights and adapter.
+// What merged weights compute, dense and as they were written, against weights and adapter.
 void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOptions& options,
              const std::filesystem::path& folder, std::optional<Report>& report) {
   if (options.adapter_tokens == 0) return;
@@ -87,11 +88,13 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
     fmt::print("{}", report_text(text, found));
     if (report) report->add(name, found);
   };
+  const Checkpoint written = Checkpoint::open(folder);
+  const Logits found = merge.logits(written, AdapterForm::none, tokens);
+  if (quantized_weights(written).empty()) return add("merged", "merged", found);
   // With magnitudes these weights are the reference.
   if (merge.reference() != AdapterForm::merged)
     add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
-  add("merged_quantized", "merged and quantised",
-      merge.logits(Checkpoint::open(folder), AdapterForm::none, tokens));
+  add("merged_quantized", "merged and quantised", found);
 }
 
 void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
@@ -100,7 +103,7 @@ void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint
   const auto quantizer = make_tensor_quantizer(options.space);
   const auto merge = adapter ? make_adapter_merge(options.space, checkpoint, *adapter) : nullptr;
   PackedCheckpointWriter writer(checkpoint);
-  std::deque<std::vector<std::byte>> blocks;  // the writer reads them at the end
+  std::deque<std::vector<std::byte>> stored;  // the writer reads them at the end
   ReportTotals totals;
   for (const TensorPlan& plan : plans) {
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
@@ -110,7 +113,7 @@ void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint
         plan.name, sum.empty() ? tensor : CheckpointTensor{DType::f32, tensor.shape, sum}, plan.format);
     ReportLine line = report_line(tensor, plan);
     line.errors = quantized.errors;
-    const auto& bytes = blocks.emplace_back(std::move(quantized.blocks));
+    const auto& bytes = stored.emplace_back(std::move(quantized.bytes));
     writer.add(plan.name, plan.format ? CheckpointTensor{line.format_after, tensor.shape, bytes} : tensor);
     totals.add(line);
     if (report) report->add(line);
@@ -126,9 +129,10 @@ void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint
 void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
                       OutputFolder& output, const QuantizeOptions& options) {
   auto plans = plan_tensors(checkpoint, options.format, options.embedding);
-  // Blocks that have the format already are others with the adapter.
+  // Weights that have the format already are others with the adapter.
   for (TensorPlan& plan : plans)
-    if (adapter && is_adapted(*adapter, plan.name)) plan.format = options.format;
+    if (adapter && is_adapted(*adapter, plan.name))
+      plan.format = options.format.value_or(checkpoint.at(plan.name).type);
   if (!options.dry_run) require_device();
   fmt::print("{}", report_head(name_width(plans)));
   if (options.dry_run) {
@@ -144,7 +148,10 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterC
   convert(checkpoint, adapter, plans, options, output.staging(), report);
   output.install();
   print_left_out(checkpoint, plans);
-  fmt::print("packed checkpoint: {}\n", options.output.string());
+  const bool packed = std::ranges::any_of(plans, [&](const TensorPlan& plan) {
+    return quantized_format_of(type_after(checkpoint.at(plan.name), plan.format)).has_value();
+  });
+  fmt::print("{}checkpoint: {}\n", packed ? "packed " : "", options.output.string());
   print_tokenizer_hint(checkpoint, options.output);
   if (report) report->finish();
 }

@@ -17,14 +17,18 @@ const char* exit_code_help =
     "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: an output that exists, weights that cannot be "
     "quantised),\n6 out of memory.";
 
-std::map<std::string, std::optional<QuantizedFormat>> formats_by_option() {
-  std::map<std::string, std::optional<QuantizedFormat>> formats;
+using Formats = std::map<std::string, std::optional<StoredType>>;
+
+Formats formats_by_option() {
+  Formats formats{{"same", std::nullopt}};
   for (const QuantizedFormat format : quantized_formats)
     formats[CLI::detail::to_lower(to_string(format))] = format;
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16})
+    formats[std::string(name_of(dtype))] = dtype;
   return formats;
 }
 
-std::vector<std::string> names_of(const std::map<std::string, std::optional<QuantizedFormat>>& formats) {
+std::vector<std::string> names_of(const Formats& formats) {
   std::vector<std::string> names;
   for (const auto& [name, format] : formats) names.push_back(name);
   return names;
@@ -49,21 +53,18 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   options.all = arguments.all;
   options.kokkos = arguments.kokkos;
 
-  auto formats = formats_by_option();
-  const auto layer_formats = names_of(formats);
-  formats["same"] = std::nullopt;
+  const Formats formats = formats_by_option();
   const auto spaces = measure::built_spaces();
 
-  CLI::App app{"Converts a checkpoint into a packed one with quantised matrices, and reports the errors.",
-               program};
+  CLI::App app{"Converts the matrices of a checkpoint, quantised or dense, and reports the errors.", program};
   app.footer(std::string(kokkos_help) + exit_code_help);
   std::string format, embedding = "same", space = "default";
   app.add_option("INPUT", options.input, "Safetensors folder or file, GGUF file, or packed checkpoint")
       ->required();
   app.add_option("OUTPUT", options.output,
-                 "Folder of the packed checkpoint; without it only --adapter-gguf is written");
-  app.add_option("-f,--format", format, "Format of the layer matrices, required with OUTPUT")
-      ->check(CLI::IsMember(layer_formats));
+                 "Folder of the new checkpoint; without it only --adapter-gguf is written");
+  app.add_option("-f,--format", format, "Format of the layer matrices, required with OUTPUT; same: as stored")
+      ->check(CLI::IsMember(names_of(formats)));
   app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
@@ -101,7 +102,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
     return std::nullopt;
   }
   if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
-  if (!format.empty()) options.format = *formats.at(format);
+  if (!format.empty()) options.format = formats.at(format);
   options.embedding = formats.at(embedding);
   options.space = space == "default" ? spaces.front() : space;
   return options;

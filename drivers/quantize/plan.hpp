@@ -21,18 +21,21 @@ MatrixExtents extents_of(const CheckpointTensor& tensor);
 /// The conversion of a tensor.
 struct TensorPlan {
   std::string name;
-  std::optional<QuantizedFormat> format;  ///< none: kept as stored
+  std::optional<StoredType> format;  ///< none: kept as stored
 };
 
 /// The conversion of each tensor of the checkpoint's model. Tensors that the model does not have are left out;
 /// those that already have their format are kept as stored.
-/// \param layers    format of the layers' matrices
+/// \param layers    format of the layers' matrices; none: as stored
 /// \param embedding format of the token embedding and the output matrix; none: as stored
-std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, QuantizedFormat layers,
-                                     std::optional<QuantizedFormat> embedding);
+std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const std::optional<StoredType>& layers,
+                                     const std::optional<StoredType>& embedding);
 
 /// Type and bytes after the conversion.
-StoredType type_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
-std::size_t bytes_after(const CheckpointTensor& tensor, std::optional<QuantizedFormat> format);
+StoredType type_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format);
+std::size_t bytes_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format);
+
+/// The bytes of a matrix of numbers or blocks.
+std::size_t bytes_of(const StoredType& type, std::int64_t rows, std::int64_t cols);
 
 }  // namespace kformer::drivers

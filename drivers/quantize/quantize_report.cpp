@@ -13,15 +13,20 @@ namespace {
 using enum ColumnType;
 
 Table& declare_tensors(ResultFile& file) {
-  Table& t = file.table("tensors", "tensor", "tensor of the packed checkpoint");
+  Table& t = file.table("tensors", "tensor", "tensor of the new checkpoint");
   t.dimension("axis", "axis of a tensor, the slowest first");
   t.column({"name", text, "1", "published name"});
   t.column({"shape", i64, "1", "extents", "axis", {}, 0});
   t.column({"format_before", text, "1", "type of the numbers or blocks in the source"});
-  t.column({"format_after", text, "1", "type of the numbers or blocks in the packed checkpoint"});
+  t.column({"format_after", text, "1", "type of the numbers or blocks in the new checkpoint"});
   t.column({"bytes_before", u64, "byte", "size in the source"});
-  t.column({"bytes_after", u64, "byte", "size in the packed checkpoint"});
-  t.column({"quantized", flag, "1", "whether it was quantised", "", {"no", "yes"}});
+  t.column({"bytes_after", u64, "byte", "size in the new checkpoint"});
+  t.column({"quantized",
+            flag,
+            "1",
+            "whether its numbers were made anew: quantised, or rounded to another type",
+            "",
+            {"no", "yes"}});
   t.column({"max_abs_err", f64, "1", "largest difference of a weight"});
   t.column(
       {"rel_rms_err", f64, "1", "rms of the differences over rms of the weights; NaN if all weights are 0"});
@@ -72,11 +77,11 @@ std::string report_text(const ReportLine& line, std::size_t name_width) {
 }
 
 std::string report_text(const ReportTotals& totals) {
-  std::string text = fmt::format("{} of {} tensors quantised: {} -> {}, {:.2f} bits per weight\n",
+  std::string text = fmt::format("{} of {} tensors converted: {} -> {}, {:.2f} bits per weight\n",
                                  totals.quantized, totals.tensors, format_bytes(totals.bytes_before),
                                  format_bytes(totals.bytes_after), totals.bits_per_weight());
   if (totals.errors.weights > 0)
-    text += fmt::format("quantised weights: largest error {:.3g}, relative rms error {:.3g}, cosine {:.6f}\n",
+    text += fmt::format("converted weights: largest error {:.3g}, relative rms error {:.3g}, cosine {:.6f}\n",
                         totals.errors.largest, totals.errors.relative_rms(), totals.errors.cosine());
   return text;
 }

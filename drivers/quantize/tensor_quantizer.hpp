@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kformer/core/quantized_format.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "quantize/tensor_errors.hpp"
 
@@ -14,7 +14,7 @@ namespace kformer::drivers {
 
 /// The result for one tensor.
 struct QuantizedTensor {
-  std::vector<std::byte> blocks;  ///< empty if it stays as it is stored
+  std::vector<std::byte> bytes;  ///< numbers or blocks; empty if it stays as it is stored
   TensorErrors errors;
 };
 
@@ -23,16 +23,17 @@ class TensorQuantizer {
  public:
   virtual ~TensorQuantizer() = default;
 
-  /// Quantises a matrix, or passes on a tensor unchanged. Errors are relative to the exact values
+  /// Converts a matrix, or passes on a tensor unchanged. Errors are relative to the exact values
   /// that were stored, in double.
   ///
   /// q8_0, q4_0, q4_1: by `quantize`, in bands of rows. Ternary formats: by `ternary_quantize`, one scale for
   /// the matrix; but where every block is −d, 0 or d already, by `quantize`, which keeps it. nf4: by `quantize`.
+  /// Numbers: rounded once, to the nearest.
   /// \throws FileError naming the tensor and a row with weights that are not finite, or too large for the
   /// format
   /// \throws OutOfMemory if a band does not fit; for ternary formats and nf4 a band is the matrix
   virtual QuantizedTensor run(const std::string& name, const CheckpointTensor& tensor,
-                              std::optional<QuantizedFormat> format) = 0;
+                              const std::optional<StoredType>& format) = 0;
 };
 
 /// On the space of that name. Kokkos is initialised.

@@ -22,17 +22,20 @@ template <class Exec>
 class TensorQuantizerOn final : public TensorQuantizer {
  public:
   QuantizedTensor run(const std::string& name, const CheckpointTensor& tensor,
-                      std::optional<QuantizedFormat> format) override {
+                      const std::optional<StoredType>& format) override {
     const auto [rows, cols] = extents_of(tensor);
     QuantizedTensor result;
-    if (format) result.blocks.resize(quantized_bytes(*format, rows, cols));
+    result.bytes.reserve(format ? bytes_of(*format, rows, cols) : 0);
     const std::int64_t most =
         is_one_band(tensor.type, format) ? rows : std::clamp<std::int64_t>(weights_in_a_band / cols, 1, rows);
     for (std::int64_t first = 0; first < rows; first += most) {
       const std::int64_t count = std::min(most, rows - first);
       const Band band(m_exec, *m_ledger, rows_of(tensor, first, count), count, cols, format);
       load_dense(m_exec, band.source, tensor_ref(band.before), band.staging, *m_ledger);
-      if (format) quantize_band(band, result.blocks.data() + first * quantized_row_bytes(*format, cols));
+      if (format) {
+        const auto converted = quantized_format_of(*format) ? quantize_band(band) : round_band(band);
+        result.bytes.insert(result.bytes.end(), converted.begin(), converted.end());
+      }
       const auto errors = row_errors(m_exec, band.before, format ? band.after : band.before);
       if (format) require_finite(errors, name, first, *format);
       for (const RowErrors& row : errors) result.errors += row.sums;
@@ -50,19 +53,21 @@ class TensorQuantizerOn final : public TensorQuantizer {
     CheckpointTensor source;
     MemoryBlock<Space> staging, memory;
     BlockMatrix<Space, double> before, after;
-    QuantizedOutput packed{};
+    QuantizedOutput packed{};  // of a quantised format
+    TensorRef rounded{};       // of another
     Workspace workspace;
 
     Band(const Exec& exec, Ledger& ledger, CheckpointTensor rows_of_it, std::int64_t rows, std::int64_t cols,
-         std::optional<QuantizedFormat> format)
+         const std::optional<StoredType>& format)
         : source(std::move(rows_of_it)) {
       MemoryLayout layout;
       const std::size_t before_at = layout.reserve<double>(rows * cols);
       const std::size_t after_at = layout.reserve<double>(format ? rows * cols : 0);
-      const auto bytes = format ? static_cast<std::int64_t>(quantized_bytes(*format, rows, cols)) : 0;
-      const std::size_t packed_at = layout.reserve<std::byte>(bytes);
-      if (format && is_ternary(*format))
-        workspace.bytes = ternary_quantize_workspace_bytes(exec, {*format, nullptr, rows, cols});
+      const auto bytes = format ? static_cast<std::int64_t>(bytes_of(*format, rows, cols)) : 0;
+      const std::size_t converted_at = layout.reserve<std::byte>(bytes);
+      const auto quantized = format ? quantized_format_of(*format) : std::nullopt;
+      if (quantized && is_ternary(*quantized))
+        workspace.bytes = ternary_quantize_workspace_bytes(exec, {*quantized, nullptr, rows, cols});
       const std::size_t workspace_at = layout.reserve<std::byte>(static_cast<std::int64_t>(workspace.bytes));
       memory = ledger.allocate(exec, MemoryClass::workspace, "kformer-quantize::band", layout.bytes());
       if (quantized_format_of(source.type))
@@ -70,15 +75,21 @@ class TensorQuantizerOn final : public TensorQuantizer {
       before = kformer::Impl::matrix_in<double>(memory, before_at, rows, cols);
       if (!format) return;
       after = kformer::Impl::matrix_in<double>(memory, after_at, rows, cols);
-      packed = {*format, memory.template at<std::byte>(packed_at), rows, cols};
       workspace.data = memory.template at<std::byte>(workspace_at);
+      if (quantized)
+        packed = {*quantized, memory.template at<std::byte>(converted_at), rows, cols};
+      else
+        rounded = dispatch_dtype(std::get<DType>(*format), [&]<class T>(std::type_identity<T>) {
+          return tensor_ref(kformer::Impl::matrix_in<T>(memory, converted_at, rows, cols));
+        });
     }
   };
 
   // Whether numbers of a matrix depend on all of its rows, before or after.
-  static bool is_one_band(const StoredType& source, std::optional<QuantizedFormat> format) {
-    const auto before = quantized_format_of(source);
-    return (format && (is_ternary(*format) || !has_separate_rows(*format))) ||
+  static bool is_one_band(const StoredType& source, const std::optional<StoredType>& format) {
+    const auto before = quantized_format_of(source),
+               after = format ? quantized_format_of(*format) : std::nullopt;
+    return (after && (is_ternary(*after) || !has_separate_rows(*after))) ||
            (before && !has_separate_rows(*before));
   }
 
@@ -92,33 +103,48 @@ class TensorQuantizerOn final : public TensorQuantizer {
             tensor.bytes.subspan(static_cast<std::size_t>(first) * row_bytes, n * row_bytes)};
   }
 
-  void quantize_band(const Band& band, std::byte* blocks) {
+  std::vector<std::byte> quantize_band(const Band& band) {
     const QuantizedOutput& packed = band.packed;
     if (is_ternary(packed.format) && !has_ternary_blocks(m_exec, band.before))
       ternary_quantize(m_exec, band.before, packed, band.workspace);
     else
       quantize(m_exec, band.before, packed);
     dequantize(m_exec, packed, band.after);
-    transfer<Kokkos::HostSpace, Space>(m_exec, *m_ledger, blocks, packed.data,
-                                       quantized_bytes(packed.format, packed.rows, packed.cols));
+    return download(packed.data, quantized_bytes(packed.format, packed.rows, packed.cols));
+  }
+
+  std::vector<std::byte> round_band(const Band& band) {
+    const TensorRef& to = band.rounded;
+    load_dense(m_exec, band.source, to, band.staging, *m_ledger);
+    auto bytes = download(to.data, static_cast<std::size_t>(to.size()) * size_of(to.dtype));
+    load_dense(m_exec, {to.dtype, band.source.shape, bytes}, tensor_ref(band.after), {}, *m_ledger);
+    return bytes;
+  }
+
+  std::vector<std::byte> download(const void* from, std::size_t count) {
+    std::vector<std::byte> host(count);
+    transfer<Kokkos::HostSpace, Space>(m_exec, *m_ledger, host.data(), from, count);
     m_exec.fence("kformer-quantize");
+    return host;
   }
 
   static void require_finite(const std::vector<RowErrors>& rows, const std::string& name, std::int64_t first,
-                             QuantizedFormat format) {
+                             const StoredType& type) {
+    const auto format = quantized_format_of(type);
+    const std::string what =
+        fmt::format("'{}' cannot be {} to {}: ", name, format ? "quantised" : "converted", to_string(type));
     const auto require = [&](bool RowErrors::* finite, const char* otherwise) {
       const auto row = std::find_if(rows.begin(), rows.end(), [&](const RowErrors& r) { return !(r.*finite); });
       if (row != rows.end())
-        throw FileError(fmt::format("'{}' cannot be quantised to {}: row {} has a weight that is {}", name,
-                                    to_string(format), first + (row - rows.begin()), otherwise));
+        throw FileError(
+            fmt::format("{}row {} has a weight that is {}", what, first + (row - rows.begin()), otherwise));
     };
     require(&RowErrors::finite_before, "not finite");
     // One weight of NF4 that is not finite spoils the offset of all rows.
-    if (has_separate_rows(format))
-      require(&RowErrors::finite_after, "too large for a scale in binary16");
+    if (!format || has_separate_rows(*format))
+      require(&RowErrors::finite_after, format ? "too large for a scale in binary16" : "too large for it");
     else if (!rows.empty() && !rows.front().finite_after)
-      throw FileError(fmt::format("'{}' cannot be quantised to {}: it has a weight that is too large for float",
-                                  name, to_string(format)));
+      throw FileError(what + "it has a weight that is too large for float");
   }
 
   Exec m_exec;

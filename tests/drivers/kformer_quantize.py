@@ -22,8 +22,8 @@ if h5py is not None:
 class CommandLine(QuantizeTest):
     def test_help_names_options_and_exit_codes(self):
         text = self.run_driver("--help").stdout
-        for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--adapter", "--adapter-gguf", "--space", "--threads", "--report", "--overwrite",
-                     "--dry-run", "--version", "--kokkos-", "4 file error"]:
+        for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--adapter", "--adapter-gguf", "--space", "--threads",
+                     "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error"]:
             self.assertIn(word, text)
 
     def test_version(self):
@@ -115,6 +115,14 @@ class Refusals(QuantizeTest):
             self.assertIn(f"'{Q_PROJ}' cannot be quantised to {kind.upper()}: row ", text)
             self.assertIn("too large for a scale in binary16", text)
 
+    def test_a_weight_that_other_numbers_do_not_have_is_named(self):
+        for bad, kind, why in ((1e6, "f16", "too large for it"), (np.nan, "bf16", "not finite")):
+            weights = random_model()[Q_PROJ]
+            weights[17, 5] = bad
+            self.model(**{Q_PROJ: weights})
+            self.assertIn(f"'{Q_PROJ}' cannot be converted to {kind.upper()}: row 17 has a weight that is {why}",
+                          self.refused("model", "out", "-f", kind))
+
     def test_what_is_not_quantised_may_be_anything(self):
         norm = random_model()["model.norm.weight"]
         norm[3] = np.nan
@@ -131,7 +139,7 @@ class Refusals(QuantizeTest):
         self.model()
         text = self.run_driver("model", "packed", "-f", "tq2_0", "-r", "report.h5", "--dry-run").stdout
         self.assertRegex(text, rf"(?m)^{Q_PROJ} +\[48,48\] F32   TQ2_0 +9.00 KiB +3.09 KiB$")
-        self.assertIn("14 of 21 tensors quantised", text)
+        self.assertIn("14 of 21 tensors converted", text)
         self.assertEqual(self.files(), ["model"])
 
 

@@ -35,6 +35,52 @@ class Weights(QuantizeTest):
                     else:
                         self.assertEqual((tensor.kind, tensor.data), ("F32", before[name].data))
 
+    def test_numbers_are_rounded_once(self):
+        source = self.model()
+        exact = {name: tensor.weights() for name, tensor in read_packed(source).items()}
+
+        def bf16(w):
+            bits = w.astype("<f4").view("<u4").astype(np.uint64)
+            bits += 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))
+            return (bits.astype("<u4") & np.uint32(0xFFFF0000)).view("<f4")
+
+        for kind, rounded in (("bf16", bf16), ("f16", np.float16), ("f64", np.float64), ("f32", np.float32)):
+            with self.subTest(type=kind):
+                _, after = self.convert(source, kind, "-f", kind, "-e", "f64")
+                for name, tensor in after.items():
+                    matrix, layer = len(tensor.shape) == 2, ".layers." in name
+                    self.assertEqual(tensor.kind, kind.upper() if matrix and layer else "F64" if matrix else "F32")
+                    expected = rounded(exact[name]) if matrix and layer else exact[name]
+                    np.testing.assert_array_equal(tensor.weights(), expected.astype(np.float64), name)
+
+    def test_quantised_matrices_are_expanded_exactly(self):
+        for kind in FORMATS:
+            with self.subTest(format=kind):
+                self.convert(self.model(), kind, "-f", kind)
+                before, after = self.convert(self.folder / kind, f"dense-{kind}", "-f", "f32")
+                for name, tensor in after.items():
+                    self.assertEqual(tensor.kind, "F32")
+                    np.testing.assert_array_equal(tensor.weights(), before[name].weights().astype("<f4"), name)
+
+    def test_other_programs_are_told_what_dense_weights_are(self):
+        write_model(self.folder / "model", random_model(), torch_dtype="bfloat16", dtype="bfloat16", quantization_config={
+            "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True})
+        source = json.loads((self.folder / "model/config.json").read_text())
+        # Norms stay F32.
+        for kind, name in (("bf16", "float32"), ("f32", "float32"), ("f64", "float64")):
+            self.run_driver("model", kind, "-f", kind)
+            config = json.loads((self.folder / kind / "config.json").read_text())
+            self.assertEqual((config["torch_dtype"], config["dtype"]), (name, name))
+            self.assertEqual(config.keys() ^ source.keys(), {"quantization_config"})
+            self.assertIn(b'"__metadata__":{"format":"pt"}', (self.folder / kind / "model.safetensors").read_bytes())
+        self.run_driver("model", "packed", "-f", "q8_0")
+        self.assertEqual(json.loads((self.folder / "packed/config.json").read_text()), source)
+        self.model("half", "BF16")
+        (self.folder / "half/config.json").write_text(json.dumps(source))
+        self.run_driver("half", "halves", "-f", "bf16")
+        self.assertEqual(json.loads((self.folder / "halves/config.json").read_text())["torch_dtype"], "bfloat16")
+
     def test_every_type_of_numbers_is_read_exactly(self):
         for kind in ("BF16", "F16", "F64"):
             with self.subTest(type=kind):
@@ -69,7 +115,7 @@ class Weights(QuantizeTest):
             with self.subTest(format=kind):
                 self.run_driver(source, kind, "-f", kind, "-e", "q8_0")
                 done = self.run_driver(kind, f"{kind}-again", "-f", kind, "-e", "q8_0")
-                self.assertIn("0 of 21 tensors quantised", done.stdout)
+                self.assertIn("0 of 21 tensors converted", done.stdout)
                 first, second = (self.folder / name / "model.safetensors" for name in (kind, f"{kind}-again"))
                 self.assertEqual(first.read_bytes(), second.read_bytes())
 
@@ -115,7 +161,7 @@ class Weights(QuantizeTest):
     def test_a_checkpoint_of_bitsandbytes_is_packed_as_it_is(self):
         llama = Path(os.environ["KFORMER_SOURCE"]) / "tests/data/nf4_case/llama"
         done = self.run_driver(llama, "packed", "-f", "nf4")
-        self.assertIn("0 of 11 tensors quantised", done.stdout)
+        self.assertIn("0 of 11 tensors converted", done.stdout)
         packed, stored = read_packed(self.folder / "packed"), read_packed(llama)
         for name, tensor in packed.items():
             if tensor.kind == "NF4":
@@ -189,7 +235,7 @@ text = ""
                 known = self.KNOWN.get(kind, 0)
                 self.assertEqual(self.text_of(kind)[:known], published[:known])
                 again = self.run_driver(kind, f"{kind}-again", "-f", kind).stdout
-                self.assertIn("0 of 47 tensors quantised", again)
+                self.assertIn("0 of 47 tensors converted", again)
                 first, second = (self.folder / name for name in (kind, f"{kind}-again"))
                 for path in first.iterdir():
                     self.assertEqual(path.read_bytes(), (second / path.name).read_bytes())

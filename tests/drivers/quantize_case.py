@@ -54,5 +54,5 @@ class QuantizeTest(DriverTest):
 
     def convert(self, source, output, *arguments):
         done = self.run_driver(source, output, "-r", f"{output}.h5", *arguments)
-        self.assertIn(f"packed checkpoint: {output}", done.stdout)
+        self.assertRegex(done.stdout, rf"(?m)^(packed )?checkpoint: {output}$")
         return self.check_report(source, self.folder / output, self.folder / f"{output}.h5")

@@ -78,7 +78,8 @@ std::map<std::string, std::vector<std::size_t>> layer_tensor_shapes(const ModelT
 std::map<std::string, std::vector<std::size_t>> model_tensor_shapes(const LanguageModelTable& model);
 
 /// Collects the tensors of a packed checkpoint and writes them into a folder, with the model's config.json and,
-/// where they exist, the files of the tokenizer.
+/// where they exist, the files of the tokenizer. If none of them is quantised, this is a folder as others publish it:
+/// config.json then loses `quantization_config`, and its `torch_dtype` is the type that holds all numbers.
 class PackedCheckpointWriter {
  public:
   /// \param source the checkpoint whose model is written; its tensors are not added automatically

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "io/atomic_file.hpp"
 #include "io/checkpoint/packed.hpp"
 #include "io/gguf/layout.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/core/stored_type.hpp"
 #include "kformer/io/checkpoint.hpp"
 
 namespace kformer {
@@ -28,6 +32,42 @@ void copy_if_there(const fs::path& from, const fs::path& to) {
 void write_text(const fs::path& path, const std::string& text) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   Impl::replace_file(path, std::span(&bytes, 1));
+}
+
+using Tensors = std::map<std::string, CheckpointTensor>;
+
+bool is_dense(const Tensors& tensors) {
+  return std::ranges::none_of(tensors,
+                              [](const auto& t) { return quantized_format_of(t.second.type).has_value(); });
+}
+
+const char* torch_name(DType dtype) {
+  return dtype == DType::f64    ? "float64"
+         : dtype == DType::bf16 ? "bfloat16"
+         : dtype == DType::f16  ? "float16"
+                                : "float32";
+}
+
+// The type that holds all numbers; for BF16 beside F16 this is F32.
+DType widest(const Tensors& tensors) {
+  std::optional<DType> all;
+  for (const auto& [name, tensor] : tensors) {
+    const DType dtype = std::get<DType>(tensor.type);
+    if (!all || dtype == DType::f64) all = dtype;
+    if (*all != dtype && *all != DType::f64) all = DType::f32;
+  }
+  return all.value_or(DType::f32);
+}
+
+// What other programs read with numbers must not be told that these are quantised, or of another type.
+std::string dense_config(const fs::path& from, const Tensors& tensors) {
+  const Impl::MappedFile file = Impl::map_file(from);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  auto config = nlohmann::ordered_json::parse(text, text + file.bytes().size());
+  config.erase("quantization_config");
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (config.contains(key)) config[key] = torch_name(widest(tensors));
+  return config.dump(2) + "\n";
 }
 
 }  // namespace
@@ -58,6 +98,9 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
     throw Error("kformer::PackedCheckpointWriter::write: folder '" + folder.string() +
                 "' is the source folder and would be overwritten; name another");
   SafetensorsWriter weights;
+  const bool dense = is_dense(m_tensors);
+  // Older releases of transformers refuse a file without it.
+  if (dense) weights.metadata("format", "pt");
   for (const auto& [name, tensor] : m_tensors) {
     if (quantized_format_of(tensor.type)) {
       weights.metadata(Impl::packed_key(name), Impl::packed_text(tensor));
@@ -71,7 +114,11 @@ void PackedCheckpointWriter::write(const fs::path& folder) const {
     write_text(folder / config_file, model_config_json(m_source.model()));
     return;
   }
-  copy_if_there(m_source.folder() / config_file, folder / config_file);
+  const fs::path config = m_source.folder() / config_file;
+  if (dense && fs::is_regular_file(config, reason))
+    write_text(folder / config_file, dense_config(config, m_tensors));
+  else
+    copy_if_there(config, folder / config_file);
   for (const std::string_view name : tokenizer_files) copy_if_there(m_source.folder() / name, folder / name);
 }
 
