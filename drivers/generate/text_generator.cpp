@@ -96,6 +96,9 @@ class DeckGenerator final : public TextGenerator {
     m_engine = make_text_engine(space, m_task, m_ledger);
     const measure::KernelNames loading;
     m_engine->load(m_checkpoint, {});
+    if (m_task.adapter)
+      fmt::print(stderr, "merged into the weights: adapter '{}', rank x scale: {}\n",
+                 deck.adapter.path.string(), adapter_text(m_task.adapter->lora()));
     if (deck.check.reference == GenerateReference::recompute)
       m_check = std::make_unique<LogitCheck>(space, m_task, m_checkpoint, loading.text());
   }

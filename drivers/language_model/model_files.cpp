@@ -63,6 +63,16 @@ FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& mo
   return weights;
 }
 
+std::string adapter_text(const LoraConfig& lora) {
+  std::string text;
+  for (std::size_t i = 0; i < lora.targets.size(); ++i)
+    if (const LoraTarget& t = lora.targets[i]; t.rank > 0)
+      text += fmt::format("{}{} {} x {:.4g}", text.empty() ? "" : ", ", names_of<Projection>[i], t.rank,
+                          lora.scale(static_cast<Projection>(i)));
+  if (lora.magnitudes) text += ", magnitudes";
+  return text;
+}
+
 std::unique_ptr<const Tokenizer> open_tokenizer(const TokenizerTable& table, const Checkpoint& checkpoint) {
   if (table.format == TokenizerFormat::byte) return kformer::open_tokenizer(TokenizerFormat::byte, {});
   const auto path = table.path.empty() ? beside(checkpoint, table.format) : table.path;

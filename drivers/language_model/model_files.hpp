@@ -21,6 +21,9 @@ Checkpoint open_checkpoint(const WeightsTable& weights);
 /// \throws FileError if a file cannot be read or does not match the model
 AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model);
 
+/// Ranks and scales by map: "q_proj 16 x 2".
+std::string adapter_text(const LoraConfig& lora);
+
 /// The weights of a training whose adapters leave them as they are.
 struct FrozenWeights {
   WeightFormats formats;          ///< of projections that stay quantised

@@ -16,6 +16,7 @@
 #include "kformer/model/generator.hpp"
 #include "kformer/model/recompute_costs.hpp"
 #include "kformer/train/trainer.hpp"
+#include "merge/logit_difference.hpp"
 
 /// \file
 /// A model in training, behind an interface without execution space and precision.
@@ -28,7 +29,7 @@ struct LearnerTask {
   DType dtype = DType::f32;                      ///< weights and activations
   TrainerOptions trainer;                        ///< micro-batch, optimizer, schedule, recomputation
   std::optional<CheckpointOptions> checkpoints;  ///< where they go, if there are any
-  bool logits = false;                           ///< whether `Learner::logits_after` is wanted
+  bool logits = false;                           ///< whether `Learner::logits_after` or `logits_of` is wanted
   std::optional<GeneratorOptions> sampler;       ///< how `Learner::sample` samples, if it is wanted
   std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
 };
@@ -65,7 +66,9 @@ class Learner {
   /// As `Trainer::steps_done`.
   virtual std::int64_t steps_done() const = 0;
   /// Logits after the last token of each of some texts of at most `seq_len` tokens, with the weights as they are now.
-  virtual std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) = 0;
+  virtual Logits logits_after(std::span<const std::vector<std::int32_t>> texts) = 0;
+  /// Logits after each token of a text of at most `seq_len` tokens.
+  virtual Logits logits_of(const std::vector<std::int32_t>& text) = 0;
   /// The numbers of the trainer, for checkpoints.
   virtual TrainerState state() const = 0;
   /// Writes a checkpoint, as `CheckpointWriter::snapshot`.
@@ -74,7 +77,9 @@ class Learner {
   virtual void finish_checkpoints() = 0;
   /// Continues from a checkpoint, after `prepare`.
   virtual void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) = 0;
-  /// Writes the weights under their published names. Adapters are merged into them, and start again from B = 0.
+  /// Adds the adapters to the weights. They start again from B = 0.
+  virtual void merge_adapters() = 0;
+  /// Writes the weights under their published names, without adapters that are not merged.
   virtual void save_weights(const std::filesystem::path& path) = 0;
   /// Writes the adapters, as `kformer::save_gguf_adapter`.
   virtual void save_gguf_adapter(const std::filesystem::path& file) = 0;

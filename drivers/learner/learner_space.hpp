@@ -99,28 +99,24 @@ class LearnerOn final : public Learner {
   }
   std::int64_t steps_done() const override { return m_trainer.steps_done(); }
 
-  // As many texts at once as a micro-batch has sequences. What follows their tokens does not matter, for attention is
-  // causal.
-  std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) override {
+  // As many texts at once as a micro-batch has sequences.
+  Logits logits_after(std::span<const std::vector<std::int32_t>> texts) override {
     const auto [batch, seq_len] = m_task.trainer.shape;
-    std::vector<std::vector<double>> logits;
+    Logits logits;
     while (!texts.empty()) {
       const auto part = texts.first(std::min(texts.size(), static_cast<std::size_t>(batch)));
-      std::vector<TokenSequence> sequences;
-      for (const std::vector<std::int32_t>& text : part) {
-        sequences.push_back({text, {}, {0}});
-        sequences.back().ids.resize(static_cast<std::size_t>(seq_len), 0);
-        sequences.back().targets.assign(static_cast<std::size_t>(seq_len), CrossEntropyOptions().ignore_index);
-      }
-      m_trainer.forward(m_exec, sequences);
-      for (std::size_t i = 0; i < part.size(); ++i) {
-        const std::int64_t last = static_cast<std::int64_t>(i) * seq_len + std::ssize(part[i]) - 1;
-        m_trainer.model().logits(m_exec, last, m_logits);
-        m_exec.fence("kformer-train::logits_after");
-        logits.push_back(measure::download<Exec>(tensor_ref(m_logits)).values);
-      }
+      forward(part);
+      for (std::size_t i = 0; i < part.size(); ++i)
+        logits.push_back(logits_at(static_cast<std::int64_t>(i) * seq_len + std::ssize(part[i]) - 1));
       texts = texts.subspan(part.size());
     }
+    return logits;
+  }
+
+  Logits logits_of(const std::vector<std::int32_t>& text) override {
+    forward(std::span(&text, 1));
+    Logits logits;
+    for (std::int64_t t = 0; t < std::ssize(text); ++t) logits.push_back(logits_at(t));
     return logits;
   }
 
@@ -134,8 +130,8 @@ class LearnerOn final : public Learner {
     m_trainer.restore(state);
   }
 
+  void merge_adapters() override { m_trainer.model().merge_adapters(m_exec); }
   void save_weights(const std::filesystem::path& path) override {
-    m_trainer.model().merge_adapters(m_exec);
     const auto parameters = m_trainer.model().parameters();
     kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
   }
@@ -152,6 +148,25 @@ class LearnerOn final : public Learner {
 
  private:
   using memory_space = typename Exec::memory_space;
+
+  // What follows the tokens of a text does not matter, for attention is causal.
+  void forward(std::span<const std::vector<std::int32_t>> texts) {
+    const auto seq_len = static_cast<std::size_t>(m_task.trainer.shape.seq_len);
+    std::vector<TokenSequence> sequences;
+    for (const std::vector<std::int32_t>& text : texts) {
+      sequences.push_back({text, {}, {0}});
+      sequences.back().ids.resize(seq_len, 0);
+      sequences.back().targets.assign(seq_len, CrossEntropyOptions().ignore_index);
+    }
+    m_trainer.forward(m_exec, sequences);
+  }
+
+  // After a token of the micro-batch.
+  std::vector<double> logits_at(std::int64_t row) {
+    m_trainer.model().logits(m_exec, row, m_logits);
+    m_exec.fence("kformer-train::logits");
+    return measure::download<Exec>(tensor_ref(m_logits)).values;
+  }
 
   void initialise(const InitTable& init, const std::string& name, const TensorRef& weight) {
     T* data = static_cast<T*>(weight.data);

@@ -8,6 +8,7 @@
 
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
+#include "merge/logit_difference.hpp"
 
 /// \file
 /// Adapters that become part of the weights which are quantised, and what that changes.
@@ -20,23 +21,6 @@ enum class AdapterForm {
   live,   ///< it stays beside the weights
   merged  ///< it is added to them, which are expanded
 };
-
-/// Logits by token and word.
-using Logits = std::vector<std::vector<double>>;
-
-/// How the logits of a model differ from those of another, over all words of all tokens.
-struct LogitDifference {
-  std::int64_t tokens = 0;    ///< how many
-  double max_err = 0;         ///< largest difference
-  double rms_err = 0;         ///< root of the mean square of the differences
-  double divergence = 0;      ///< KL(p ‖ q) of the next word, the mean over tokens, in nats
-  double max_divergence = 0;  ///< the largest
-  double same_first = 0;      ///< share of the tokens after which both have the same most likely word
-};
-
-/// \param exact p
-/// \param other q, as many tokens and words
-LogitDifference difference(const Logits& exact, const Logits& other);
 
 /// Whether an adapter changes a tensor.
 bool is_adapted(const AdapterCheckpoint& adapter, const std::string& name);

@@ -64,7 +64,8 @@ class Report {
     measure::write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
     m_file.root().attribute("input", options.input.string()).attribute("output", options.output.string());
   }
-  void add(const auto&... lines) { m_results.add(lines...); }
+  void add(const auto& line) { m_results.add(line); }
+  void add(const std::string& group, const LogitDifference& d) { write_difference(m_file, group, d); }
   void finish() {
     m_file.finish();
     fmt::print("results: {}\n", m_file.path().string());

@@ -86,13 +86,6 @@ std::string report_text(const ReportTotals& totals) {
   return text;
 }
 
-std::string report_text(const std::string& name, const LogitDifference& d) {
-  return fmt::format(
-      "{} against weights + adapter, {} tokens: logits differ by at most {:.3g}, rms {:.3g}; KL {:.3g} nats, "
-      "at most {:.3g}; same most likely word {:.1f} %\n",
-      name, d.tokens, d.max_err, d.rms_err, d.divergence, d.max_divergence, 100 * d.same_first);
-}
-
 QuantizeResults::QuantizeResults(ResultFile& file) : m_file(file), m_tensors(declare_tensors(file)) {}
 
 void QuantizeResults::add(const ReportLine& line) {
@@ -122,16 +115,6 @@ void QuantizeResults::add(const ReportTotals& totals) {
       .attribute("rel_rms_err", totals.errors.relative_rms())
       .attribute("cosine", totals.errors.cosine())
       .attribute("zeros", totals.errors.share_of_zeros());
-}
-
-void QuantizeResults::add(const std::string& name, const LogitDifference& d) {
-  m_file.group(name)
-      .attribute("tokens", d.tokens)
-      .attribute("max_logit_err", d.max_err)
-      .attribute("rms_logit_err", d.rms_err)
-      .attribute("kl_divergence", d.divergence)
-      .attribute("max_kl_divergence", d.max_divergence)
-      .attribute("same_most_likely_word", d.same_first);
 }
 
 }  // namespace kformer::drivers

@@ -7,7 +7,6 @@
 
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/result_file.hpp"
-#include "quantize/adapter_merge.hpp"
 #include "quantize/plan.hpp"
 #include "quantize/tensor_errors.hpp"
 
@@ -45,10 +44,7 @@ std::string report_head(std::size_t name_width);
 std::string report_text(const ReportLine& line, std::size_t name_width);
 std::string report_text(const ReportTotals& totals);
 
-/// A line on a model with a merged adapter.
-std::string report_text(const std::string& name, const LogitDifference& difference);
-
-/// The report in a result file: /tensors and /totals, and with an adapter /merged and /merged_quantized.
+/// The report in a result file: /tensors and /totals.
 class QuantizeResults {
  public:
   /// Declares the table.
@@ -57,9 +53,6 @@ class QuantizeResults {
   void add(const ReportLine& line);
   /// Adds the sums.
   void add(const ReportTotals& totals);
-  /// Adds how a model with a merged adapter differs from weights and adapter.
-  /// \param name of the group: "merged" or "merged_quantized"
-  void add(const std::string& name, const LogitDifference& difference);
 
  private:
   ResultFile& m_file;

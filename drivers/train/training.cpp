@@ -45,6 +45,17 @@ std::vector<fs::path> checkpoints_of_another_run(const TrainDeck& deck) {
   return files;
 }
 
+// The first tokens of the first sequence, of validation if there is one. What follows its last target fills it up.
+std::vector<std::int32_t> text_to_compare(const TrainingData& data) {
+  TokenSequence sequence;
+  (data.validation ? data.validation : data.train)->read(0, sequence);
+  std::vector<std::int32_t>& targets = sequence.targets;
+  while (!targets.empty() && targets.back() == CrossEntropyOptions().ignore_index) targets.pop_back();
+  const std::size_t used = targets.empty() ? sequence.ids.size() : targets.size();
+  sequence.ids.resize(std::min<std::size_t>(64, used));
+  return sequence.ids;
+}
+
 /// A training with its result file.
 class Training {
  public:
@@ -98,16 +109,27 @@ class Training {
   }
 
  private:
-  // The adapter first: to write the model merges it.
+  // The adapter first: the model takes it up.
   void write(const OutputFolders& folders) {
     if (folders.adapter) {
       folders.adapter->write_adapter(*m_learner, {.base_model = m_base}, m_deck.output.adapter_gguf);
       fmt::print("adapter: {}\n", folders.adapter->path().string());
     }
     if (folders.model) {
+      if (m_deck.adapter) merge();
       folders.model->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
       fmt::print("model: {}\n", folders.model->path().string());
     }
+  }
+
+  // Says how the logits of a text change.
+  void merge() {
+    const std::vector<std::int32_t> text = text_to_compare(m_plan.data);
+    const Logits live = m_learner->logits_of(text);
+    m_learner->merge_adapters();
+    const LogitDifference found = difference(live, m_learner->logits_of(text));
+    fmt::print("{}", report_text("merged", found));
+    write_difference(m_results.file(), "merged", found);
   }
 
   void measure_machine() {

@@ -11,6 +11,7 @@
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
+#include "learner/sampler_options.hpp"
 #include "objective/objective.hpp"
 
 namespace kformer::drivers {
@@ -90,16 +91,6 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
   return options;
 }
 
-// How many matrices have which format: "14 NF4".
-std::string format_text(const WeightFormats& formats) {
-  std::map<QuantizedFormat, int> counts;
-  for (const auto& [name, format] : formats) ++counts[format];
-  std::string text;
-  for (const auto& [format, count] : counts)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, to_string(format));
-  return text;
-}
-
 // The deck has refused what it asks for itself; an adapter of `adapter.path` may ask for the same.
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
@@ -110,8 +101,7 @@ LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
         "\"grpo\" cannot sample; train one without");
   if (lora.magnitudes && deck.output.adapter_gguf)
     throw NotSupported(
-        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not "
-        "have; "
+        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not have; "
         "remove output.adapter_gguf");
   return lora;
 }
@@ -121,11 +111,7 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
   const bool keep = deck.adapter && deck.weights && deck.weights->keep_quantized;
   FrozenWeights frozen = frozen_weights(plan.checkpoint ? &*plan.checkpoint : nullptr, plan.task.config,
                                         deck.precision.weights, keep, deck.precision.storage);
-  if (!frozen.formats.empty() && deck.policy)
-    throw NotSupported(
-        fmt::format("kformer-train: objective.kind = \"grpo\" samples with dense weights, but these stay "
-                    "quantised ({}); set weights.keep_quantized = false",
-                    format_text(frozen.formats)));
+  if (deck.policy) require_dense_sampler(frozen.formats);
   if (!frozen.formats.empty() && !deck.output.model.empty())
     throw NotSupported(fmt::format(
         "kformer-train: output.model merges the adapter into the weights, but these stay quantised ({}); set "
@@ -134,28 +120,12 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
   return frozen;
 }
 
-// Ranks and scales by map: "q_proj 16 x 2".
-std::string adapter_text(const LoraConfig& lora) {
-  std::string text;
-  for (std::size_t i = 0; i < lora.targets.size(); ++i)
-    if (const LoraTarget& t = lora.targets[i]; t.rank > 0)
-      text += fmt::format("{}{} {} x {:.4g}", text.empty() ? "" : ", ", names_of<Projection>[i], t.rank,
-                          lora.scale(static_cast<Projection>(i)));
-  if (lora.magnitudes) text += ", magnitudes";
-  return text;
-}
-
 GeneratorOptions sampler_of(const TrainDeck& deck, const TrainingPlan& plan) {
-  const PolicyTable& p = *deck.policy;
-  const std::int64_t longest = plan.data.train->prompts()->report().longest;
-  return {.batch = p.sample_batch > 0 ? p.sample_batch : deck.batch.sequences,
-          .max_new_tokens = p.max_new_tokens,
-          .prefill_chunk = std::min<std::int64_t>(512, longest),
-          .end_of_text = plan.encoder->end_of_text(),
-          .sampling = {.temperature = p.temperature,
-                       .top_k = p.top_k,
-                       .top_p = p.top_p,
-                       .seed = static_cast<std::uint64_t>(deck.run.seed)}};
+  GeneratorOptions options =
+      sampler_options(*deck.policy, deck.batch.sequences, plan.data.train->prompts()->report().longest);
+  options.end_of_text = plan.encoder->end_of_text();
+  options.sampling.seed = static_cast<std::uint64_t>(deck.run.seed);
+  return options;
 }
 
 std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& plan, const Tokenizer* tokenizer) {
@@ -199,7 +169,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.trainer = trainer_options(deck, plan.steps);
   plan.task.trainer.layer.lora = adapters_of(deck, plan);
   if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
-  plan.task.logits = deck.samples.has_value();
+  plan.task.logits = deck.samples || (deck.adapter && !deck.output.model.empty());
   if (deck.policy) plan.task.sampler = sampler_of(deck, plan);
   FrozenWeights frozen = frozen_weights_of(deck, plan);
   plan.task.trainer.layer.formats = std::move(frozen.formats);

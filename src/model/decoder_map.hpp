@@ -15,6 +15,25 @@
 
 namespace kformer::Impl {
 
+/// xa(row, column) is kept where the row has chosen the adapter of the column, and else becomes 0. A row whose adapter does
+/// not exist becomes NaN; −1 is none.
+template <class Exec, class XA, class Of, class Chosen>
+void keep_chosen(const Exec& exec, const XA& xa, const Of& of, const Chosen& chosen, std::int32_t adapters) {
+  using T = typename XA::non_const_value_type;
+  using C = compute_t<T>;
+  const std::size_t columns = xa.extent(1);
+  Kokkos::parallel_for(
+      "kformer::LlamaDecoder::keep_chosen", Kokkos::RangePolicy<Exec>(exec, 0, xa.extent(0) * columns),
+      KOKKOS_LAMBDA(std::size_t i) {
+        const std::size_t row = i / columns, column = i % columns;
+        const std::int32_t own = chosen(row);
+        if (own < -1 || own >= adapters)
+          xa(row, column) = T(std::numeric_limits<C>::quiet_NaN());
+        else if (own != of(column))
+          xa(row, column) = T(C(0));
+      });
+}
+
 template <class Exec, Scalar T, std::size_t count>
 struct DecoderMap {
   using Memory = typename Exec::memory_space;
@@ -87,24 +106,8 @@ struct DecoderMap {
                      Kokkos::subview(xa, Kokkos::ALL, run),
                      {.scale = scale, .batch_invariant = options.batch_invariant}, workspace);
     }
-    if (chosen.extent(0) > 0) keep_chosen(exec);
+    if (chosen.extent(0) > 0) keep_chosen(exec, xa, of, chosen, adapters);
     add_adapter_terms(exec, xa, adapter, y, {.batch_invariant = options.batch_invariant}, workspace);
-  }
-
-  // A row without an adapter keeps nothing, and one whose adapter does not exist is NaN.
-  void keep_chosen(const Exec& exec) const {
-    using C = compute_t<T>;
-    const std::size_t columns = xa.extent(1);
-    Kokkos::parallel_for(
-        "kformer::LlamaDecoder::keep_chosen", Kokkos::RangePolicy<Exec>(exec, 0, xa.extent(0) * columns),
-        KOKKOS_LAMBDA(std::size_t i) {
-          const std::size_t row = i / columns, column = i % columns;
-          const std::int32_t own = chosen(row);
-          if (own < -1 || own >= adapters)
-            xa(row, column) = T(std::numeric_limits<C>::quiet_NaN());
-          else if (own != of(column))
-            xa(row, column) = T(C(0));
-        });
   }
 };
 

@@ -80,6 +80,47 @@ class Adapters(AdapterTest):
                 self.assertGreater(np.abs(b).max(), 0)
             np.testing.assert_allclose(merged[name], expected, rtol=0, atol=1e-6)
 
+    def merged(self):
+        with h5py.File(self.folder / "deck.h5") as file:
+            return dict(file["merged"].attrs) if "merged" in file else None
+
+    def test_what_merging_changes(self):
+        found = {}
+        for storage in ("f32", "bf16"):
+            done = self.train(f"[adapter]\n[precision]\nstorage = '{storage}'\n", "output.model=merged", "batch.micro_batch=2",
+                              "batch.sequences=3")
+            self.assertRegex(done.stdout, r"(?m)^merged against weights \+ adapter, 24 tokens: logits differ by at most ")
+            self.check_memory()
+            found[storage] = self.merged()
+            self.assertEqual(found[storage]["tokens"], 24)
+            self.assertLess(0, found[storage]["rms_logit_err"])
+            self.assertLessEqual(found[storage]["rms_logit_err"], found[storage]["max_logit_err"])
+            self.assertLess(found[storage]["kl_divergence"], found[storage]["max_logit_err"]**2)
+            self.assertLess(found[storage]["kl_divergence"], found[storage]["max_kl_divergence"])
+        self.assertLess(found["f32"]["max_logit_err"], 1e-3)
+        self.assertLess(found["f32"]["rms_logit_err"], found["bf16"]["rms_logit_err"] / 100)
+        self.assertLess(found["bf16"]["max_logit_err"], 1)
+        self.train("[adapter]\n", "output.adapter=out")
+        self.assertIsNone(self.merged())
+        self.train("", "output.model=merged")
+        self.assertIsNone(self.merged())
+
+    def test_what_is_compared_are_logits_of_weights_and_adapter(self):
+        # An adapter that is nothing before the merge would be nothing after it, too.
+        self.train("[adapter]\n[precision]\nstorage = 'f64'\n", "output.adapter=out", "output.model=merged")
+        exact = self.merged()
+        self.assertLess(0, exact["max_logit_err"])
+        self.assertLess(exact["max_logit_err"], 1e-11)
+
+    def test_a_text_to_compare_ends_with_its_targets(self):
+        (self.folder / "chat.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}, '
+                                                '{"role": "assistant", "content": "b"}]}\n' * 8)
+        self.train("[adapter]\n", f"data.train='{self.folder}/chat.jsonl'", "data.format='chat'", "data.packing='pad'",
+                   "batch.seq_len=200", "data.chat_style='chatml'", "output.model=merged", "schedule.steps=1")
+        self.assertLess(self.merged()["tokens"], 64)
+        self.train("[adapter]\n", "batch.seq_len=200", "output.model=merged", "schedule.steps=1")
+        self.assertEqual(self.merged()["tokens"], 64)
+
     def test_training_goes_on_from_an_adapter(self):
         self.train("[adapter]\nrank = 2\n", "output.adapter=out", "schedule.steps=8")
         first = self.steps("loss")[0]
@@ -101,6 +142,7 @@ class Adapters(AdapterTest):
             return done.stderr
         with h5py.File(self.folder / "generate.h5") as file:
             self.assertEqual(file["cases"]["peak_bytes"][()].tolist(), file["cases"]["predicted_bytes"][()].tolist())
+            self.assertEqual(f"merged into the weights: adapter '{adapter}', rank x scale: q_proj 4 x " in done.stderr, bool(adapter))
             return file["tokens"]["id"][()] if "id" in file["tokens"] else None, file["logits"]["last_logits"][()]
 
     def test_generation_with_an_adapter_is_that_of_the_merged_model(self):

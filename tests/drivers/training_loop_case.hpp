@@ -109,7 +109,7 @@ class Diary final : public Learner {
     }
     return losses.at(m_evaluations++);
   }
-  std::vector<std::vector<double>> logits_after(std::span<const std::vector<std::int32_t>> texts) override {
+  Logits logits_after(std::span<const std::vector<std::int32_t>> texts) override {
     note(fmt::format("t{}", steps));
     std::vector<double> logits(258);
     logits['x'] = 1;
@@ -134,6 +134,8 @@ class Diary final : public Learner {
   void initialise(const InitTable&) override { throw std::logic_error("initialise"); }
   void prepare() override { throw std::logic_error("prepare"); }
   void restore(const TrainingCheckpoint&, const TrainerState&) override { throw std::logic_error("restore"); }
+  Logits logits_of(const std::vector<std::int32_t>&) override { throw std::logic_error("logits_of"); }
+  void merge_adapters() override { throw std::logic_error("merge_adapters"); }
   void save_weights(const std::filesystem::path&) override { throw std::logic_error("save_weights"); }
 
  private:
