@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -7,6 +9,7 @@
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
 #include "learner/memory_policy.hpp"
+#include "learner/sampler_options.hpp"
 #include "measure/spaces.hpp"
 #include "memory/memory_planner.hpp"
 
@@ -50,14 +53,16 @@ class DeckPlanner final : public MemoryPlanner {
     LearnerTask task;
     task.config = m_config;
     task.dtype = point.dtype;
-    task.trainer.shape = {point.batch, point.context};
+    const ObjectiveKind objective = m_deck.objective.kind;
+    // The search for the largest batch counts pairs, too.
+    task.trainer.shape = {objective == ObjectiveKind::dpo ? whole(point.batch, 2) : point.batch, point.context};
     task.trainer.optimizer.states = m_deck.optimizer.states;
     task.trainer.optimizer.master = m_deck.optimizer.master == MasterWeights::f32;
     const PlanTrainingTable& t = m_deck.training;
     task.trainer.layer.packed = t.packing == Packing::best_fit;
     task.trainer.layer.compute = t.compute;
     task.trainer.layer.batch_invariant = m_deck.plan.batch_invariant;
-    task.trainer.layer.accumulate = t.accumulate;
+    task.trainer.layer.accumulate = t.accumulate || sequences(point) > point.batch;
     task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
@@ -66,11 +71,41 @@ class DeckPlanner final : public MemoryPlanner {
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
     task.trainer.layer.formats = std::move(frozen.formats);
     task.staging_bytes = frozen.staging_bytes;
+    if (objective == ObjectiveKind::grpo) {
+      require_dense_sampler(task.trainer.layer.formats);
+      task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
+    }
     const MemoryDecision decision = forecast_memory(point.execution_space, task, point.recompute, limit);
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
     forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_to_compare);
     return forecast;
+  }
+
+  // The least multiple of `part` that is not less.
+  static std::int64_t whole(std::int64_t count, std::int64_t part) { return (count + part - 1) / part * part; }
+
+  // Of a step.
+  std::int64_t sequences(const MemoryCase& point) const {
+    if (const std::int64_t wanted = m_deck.training.sequences; wanted > 0) {
+      if (wanted < point.batch)
+        throw NotSupported(fmt::format("kformer-memory: training.sequences = {} is less than the batch, {}",
+                                       wanted, point.batch));
+      return wanted;
+    }
+    return m_deck.policy ? whole(point.batch, m_deck.policy->group_size) : point.batch;
+  }
+
+  std::int64_t longest_prompt(const MemoryCase& point) const {
+    const PlanPolicyTable& policy = *m_deck.policy;
+    const std::int64_t room = point.context - policy.max_new_tokens;
+    if (room < std::max<std::int64_t>(1, policy.longest_prompt))
+      throw NotSupported(
+          fmt::format("kformer-memory: policy.max_new_tokens = {} leaves room for a prompt of {} tokens in a "
+                      "context of {}, but the longest has {}",
+                      policy.max_new_tokens, std::max<std::int64_t>(0, room), point.context,
+                      std::max<std::int64_t>(1, policy.longest_prompt)));
+    return policy.longest_prompt > 0 ? policy.longest_prompt : room;
   }
 
   std::shared_ptr<const Ledger> generation(const MemoryCase& point) const {

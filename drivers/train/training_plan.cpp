@@ -101,7 +101,8 @@ LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
         "\"grpo\" cannot sample; train one without");
   if (lora.magnitudes && deck.output.adapter_gguf)
     throw NotSupported(
-        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not have; "
+        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not "
+        "have; "
         "remove output.adapter_gguf");
   return lora;
 }

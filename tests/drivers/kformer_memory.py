@@ -66,6 +66,29 @@ class Decks(MemoryTest):
                 done = self.run_driver("deck.toml", "--set", f"run.{key}={value}", expect=3)
                 self.assertIn(f"unknown key '{key}' in [run]", done.stderr)
 
+    def test_contradictions_of_an_objective(self):
+        self.deck('purpose = "train"\ncontext = 16\nbatch = 4\n')
+        grpo = ("objective.kind=grpo", "policy.max_new_tokens=8")
+        for settings, sentence in (
+                (("policy.top_k=3",), "[policy] is for 'objective.kind' = \"grpo\", not \"next_token\""),
+                (("objective.kind=dpo", "sweep.batch=3"), "'sweep.batch' = 3 must be even with 'objective.kind' = \"dpo\""),
+                (("objective.kind=dpo", "training.sequences=5"), "'training.sequences' = 5 must be even"),
+                (("training.sequences=3",), "'sweep.batch' = 4, the sequences of a micro-batch, is more than training.sequences = 3"),
+                ((*grpo, "policy.beta=0.1"), "unknown key 'beta' in [policy]"),
+                ((*grpo, "training.sequences=12"), "'training.sequences' = 12 must be a multiple of policy.group_size = 8"),
+                ((*grpo, "training.sequences=16", "policy.sample_batch=3"),
+                 "'policy.sample_batch' = 3 must divide training.sequences = 16"),
+                ((*grpo, "training.accumulate=true"), "'training.accumulate' with 'objective.kind' = \"grpo\" needs"),
+                ((*grpo, "policy.temperature=0"), "'policy.temperature' must be more than 0"),
+                ((*grpo, "adapter.dropout=0.1"), "'adapter.dropout' would make the model that learns another one"),
+                ((*grpo, "adapter.rank=2", "sweep.weights=nf4"),
+                 "'sweep.weights' = \"nf4\" keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense ones")):
+            with self.subTest(settings=settings):
+                words = [word for setting in settings for word in ("--set", setting)]
+                self.assertIn(sentence, self.run_driver("deck.toml", *words, expect=3).stderr)
+        # Generation has no pairs.
+        self.run_driver("deck.toml", "--set", "objective.kind=dpo", "--set", "sweep.batch=3", "--set", "sweep.purpose=generate")
+
     def test_output_that_cannot_be_written_is_a_failure(self):
         for argument in (self.deck("context = 16\n"), "--version", "--describe-deck", "--deck-schema", "--help"):
             with self.subTest(argument=argument), open("/dev/full", "w") as full:
@@ -152,12 +175,12 @@ max_position_embeddings = 1024
         with h5py.File(self.folder / "plan.h5") as file:
             return ({name: file["cases"][name][0] for name in file["cases"]}, self.classes(file), done.stdout)
 
-    def train(self, dtype, policy, *arguments):
+    def train(self, dtype, policy, *arguments, reward=False):
         (self.folder / "train.toml").write_text(
             f'schema = 1\nkind = "train"\n[profile]\nmachine_limits = false\n[model]{self.MODEL}[data]\n'
             f'format = "synthetic"\n[batch]\nmicro_batch = {self.BATCH}\nseq_len = {self.CONTEXT}\n[schedule]\n'
             f'steps = 1\n[precision]\nstorage = "{dtype}"\n[memory]\nrecompute = "{policy}"\n[output]\n'
-            'overwrite = true\n')
+            'overwrite = true\n' + ('[[reward]]\nkind = "contains"\n' if reward else ""))
         done = subprocess.run([os.environ["KFORMER_TRAIN"], "train.toml", *arguments], cwd=self.folder,
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -197,6 +220,60 @@ max_position_embeddings = 1024
         size, inner = 64, 96
         layer = 4 * (2 * size * size + size * size + 3 * size * inner + 2 * size)
         self.assertEqual(plan["predicted_bytes"] - single["predicted_bytes"], 5 * layer)
+
+    PAIRS = '{"prompt": "aa", "chosen": "bbb", "rejected": "cc"}\n' * 8
+    PROMPTS = '{"prompt": "abc", "answer": "a"}\n{"prompt": "abcdefghijklmnop", "answer": "a"}\n' * 8
+    RUN = ["--set", "data.format=text", "--set", "tokenizer.format=byte", "--set", "data.train=lines.jsonl"]
+
+    def test_so_it_is_with_pairs(self):
+        (self.folder / "lines.jsonl").write_text(self.PAIRS)
+        dpo = ["--set", "objective.kind=dpo"]
+        for batch, sequences in ((2, 2), (4, 4), (2, 6)):
+            with self.subTest(batch=batch, sequences=sequences):
+                plan, classes, _ = self.forecast("f32", "layer", *dpo, "--set", f"sweep.batch={batch}", "--set",
+                                                 f"training.sequences={sequences}")
+                run, run_classes = self.train("f32", "layer", *dpo, *self.RUN, "--set", f"batch.micro_batch={batch}", "--set",
+                                              f"batch.sequences={sequences}")
+                self.assertEqual((plan["predicted_bytes"], classes), (run["peak_bytes"], run_classes))
+        # What fits are whole pairs.
+        self.assertEqual(self.forecast("f32", "layer", *dpo, "--set", "sweep.batch=2", "--set",
+                                       f'memory.budget="{plan["predicted_bytes"] * 5}"')[0]["largest_batch"] % 2, 0)
+
+    def test_so_it_is_with_a_sampler(self):
+        (self.folder / "lines.jsonl").write_text(self.PROMPTS)
+        # The longest prompt is 16 letters behind a token that begins a text.
+        grpo = ["--set", "objective.kind=grpo", "--set", "policy.group_size=4", "--set", "policy.max_new_tokens=9"]
+        totals = []
+        for dtype, batch, sequences, keys in (
+                ("f32", 4, 4, []), ("f32", 2, 8, []), ("bf16", 3, 12, ["policy.sample_batch=6"]),
+                ("f32", 8, 8, ["policy.top_k=5", "policy.top_p=0.5"]), ("f32", 2, 8, ["adapter.rank=4"])):
+            with self.subTest(dtype=dtype, batch=batch, sequences=sequences, keys=keys):
+                keys = [word for key in keys for word in ("--set", key)]
+                plan, classes, _ = self.forecast(dtype, "layer", *grpo, *keys, "--set", f"sweep.batch={batch}", "--set",
+                                                 f"training.sequences={sequences}", "--set", "policy.longest_prompt=17")
+                run, run_classes = self.train(dtype, "layer", *grpo, *keys, *self.RUN, "--set", f"batch.micro_batch={batch}",
+                                              "--set", f"batch.sequences={sequences}", reward=True)
+                self.assertEqual((plan["predicted_bytes"], classes), (run["peak_bytes"], run_classes))
+                self.assertGreater(plan["kv_cache_bytes"], 0)
+                totals.append(plan["predicted_bytes"])
+        # Without a longest prompt, prompts have all the room that completions leave; a step has whole groups.
+        plans = [self.forecast("f32", "layer", *grpo, "--set", "sweep.batch=2", *keys)
+                 for keys in ([], ["--set", "policy.longest_prompt=31", "--set", "training.sequences=4"])]
+        self.assertEqual(plans[0][1], plans[1][1])
+        self.assertLess(plans[0][0]["predicted_bytes"], totals[1])
+
+    def test_a_sampler_that_does_not_fit_is_said(self):
+        for settings, sentence in (
+                (["policy.group_size=2", "policy.max_new_tokens=40"], "max_new_tokens = 40 leaves room for a prompt of 0 tokens"),
+                (["policy.max_new_tokens=30", "policy.longest_prompt=11"],
+                 "leaves room for a prompt of 10 tokens in a context of 40, but the longest has 11")):
+            (self.folder / "plan.toml").write_text(
+                f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\ncontext = 40\n'
+                "[output]\noverwrite = true\n")
+            words = [word for setting in settings for word in ("--set", setting)]
+            text = self.run_driver("plan.toml", "--set", "objective.kind=grpo", *words, expect=7).stdout
+            self.assertIn("unsupported", text)
+            self.assertIn(sentence, text)
 
     def test_a_budget_gives_the_schedule_of_a_training(self):
         totals = [self.forecast("f32", policy)[0]["predicted_bytes"] for policy in ("none", "pointwise", "layer")]

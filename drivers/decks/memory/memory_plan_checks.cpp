@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "decks/generate_checks.hpp"
 #include "decks/language_model.hpp"
 #include "decks/memory/memory_plan_schema.hpp"
 #include "decks/sweep/sweep_checks.hpp"
+#include "decks/train/policy_checks.hpp"
 #include "decks/train/train_checks.hpp"
 
 namespace kformer::Impl::schema {
@@ -20,18 +24,65 @@ void check_source(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnost
                       "[model] and [weights] both define the model; remove one of them");
 }
 
-// Only for a valid sweep. With adapters, quantised weights stay as they are.
+using Path = std::vector<std::string>;
+
+std::string whole_pairs(const char* key, std::int64_t count) {
+  return fmt::format("'{}' = {} must be even with 'objective.kind' = \"dpo\": a pair is two sequences", key,
+                     count);
+}
+
+void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const auto error = [&](const Path& key, const std::string& text) {
+    diagnostics.error(place_of(loaded, key), text);
+  };
+  const std::int64_t sequences = deck.training.sequences;
+  if (deck.objective.kind == ObjectiveKind::dpo && sequences % 2 != 0)
+    error({"training", "sequences"}, whole_pairs("training.sequences", sequences));
+  if (!deck.policy) return;
+  if (deck.objective.kind != ObjectiveKind::grpo)
+    return error({"policy"}, fmt::format("[policy] is for 'objective.kind' = \"grpo\", not \"{}\"",
+                                         name_of(deck.objective.kind)));
+  check_sampler(*deck.policy, deck.adapter, loaded, diagnostics);
+  if (sequences > 0) {
+    check_groups(*deck.policy, {"training", "sequences"}, sequences, loaded, diagnostics);
+    check_sample_batch(*deck.policy, "training.sequences", sequences, loaded, diagnostics);
+  }
+  if (deck.training.accumulate && sequences == 0)
+    error({"training", "accumulate"},
+          "'training.accumulate' with 'objective.kind' = \"grpo\" needs 'training.sequences', which says "
+          "how many completions are sampled");
+}
+
+// What is wrong with a training: the axis, and a sentence.
+std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck& deck,
+                                                            const MemoryCase& point) {
+  const std::int64_t sequences = deck.training.sequences;
+  const bool quantised = point.weights != WeightStorage::same;
+  if (sequences > 0 && point.batch > sequences)
+    return {{"batch", fmt::format("'sweep.batch' = {}, the sequences of a micro-batch, is more than "
+                                  "training.sequences = {}, those of a step",
+                                  point.batch, sequences)}};
+  if (deck.objective.kind == ObjectiveKind::dpo && point.batch % 2 != 0)
+    return {{"batch", whole_pairs("sweep.batch", point.batch)}};
+  if (deck.objective.kind == ObjectiveKind::grpo && quantised)
+    return {{"weights", fmt::format("'sweep.weights' = \"{}\" keeps weights quantised, but 'objective.kind' = "
+                                    "\"grpo\" samples with dense ones; remove it",
+                                    name_of(point.weights))}};
+  // With adapters, quantised weights stay as they are.
+  if (!deck.adapter && quantised)
+    return {{"weights", fmt::format("'sweep.weights' = \"{}\" cannot be trained; add [adapter], or leave such "
+                                    "cases out with [[sweep.exclude]]",
+                                    name_of(point.weights))}};
+  return {};
+}
+
+// Only for a valid sweep.
 void check_training(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  if (deck.adapter) return;
   for (const auto& point : cases_of<MemoryCase>(deck.sweep.mode, deck.sweep.axes)) {
-    if (point.purpose != PlanPurpose::train || point.weights == WeightStorage::same ||
-        excluded(deck.sweep.exclude, point))
-      continue;
-    diagnostics.error(
-        place_of(loaded, {"sweep", "weights"}),
-        fmt::format("'sweep.weights' = \"{}\" cannot be trained; add [adapter], or leave such cases out "
-                    "with [[sweep.exclude]]",
-                    name_of(point.weights)));
+    if (point.purpose != PlanPurpose::train || excluded(deck.sweep.exclude, point)) continue;
+    const auto fault = fault_of(deck, point);
+    if (!fault) continue;
+    diagnostics.error(place_of(loaded, {"sweep", fault->first}), fault->second);
     return;
   }
 }
@@ -45,6 +96,7 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
     check_cache(kind, deck.plan.cache, "plan", {"sweep", "kv_cache"}, loaded, diagnostics);
   check_budget(deck.memory.budget, loaded, diagnostics);
   if (deck.adapter) check_adapter(*deck.adapter, loaded, diagnostics);
+  check_objective(deck, loaded, diagnostics);
   if (deck.plan.live_adapters > 0 && !deck.adapter)
     diagnostics.error(place_of(loaded, {"plan", "live_adapters"}),
                       "'plan.live_adapters' needs [adapter], which says their ranks");

@@ -24,6 +24,11 @@ MemoryPlanDeck load_memory_plan_deck(const DeckSource& source) {
   diagnostics.throw_if_any();
   auto deck = read_deck(loaded, source, diagnostics, std::move(below));
   fill_in_recent(deck.plan.cache, "plan", loaded);
+  if (deck.objective.kind == ObjectiveKind::grpo) {
+    if (!deck.policy) deck.policy.emplace();
+    // As such a training does.
+    if (!has(loaded, {"plan", "batch_invariant"})) deck.plan.batch_invariant = true;
+  }
   check_memory_plan_deck(deck, loaded, diagnostics);
   diagnostics.throw_if_any();
   record_deck(deck, loaded);

@@ -8,6 +8,7 @@
 #include "decks/generate_deck.hpp"
 #include "decks/loss_scale_table.hpp"
 #include "decks/sweep/sweep.hpp"
+#include "decks/train/train_deck.hpp"
 #include "decks/train/weight_storage.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/types/data_format.hpp"
@@ -87,11 +88,23 @@ struct PlanOptimizerTable {
   bool operator==(const PlanOptimizerTable&) const = default;  ///< all keys equal
 };
 
+/// The table [objective] of a plan.
+struct PlanObjectiveTable {
+  ObjectiveKind kind = ObjectiveKind::next_token;              ///< what is learnt
+  bool operator==(const PlanObjectiveTable&) const = default;  ///< all keys equal
+};
+
+/// The table [policy] of a plan: of these keys only those that change memory.
+struct PlanPolicyTable : PolicyTable {
+  std::int64_t longest_prompt = 0;  ///< tokens; 0: as long as `max_new_tokens` leaves room for
+};
+
 /// The table [training] of a plan: what else decks of kind "train" say that takes memory.
 struct PlanTrainingTable {
   Packing packing = Packing::stream;       ///< best_fit keeps the starts of documents
   Precision compute = Precision::storage;  ///< operands of products that are never stored
   bool accumulate = false;                 ///< whether a step has several micro-batches
+  std::int64_t sequences = 0;              ///< of a step; 0: those of a micro-batch, and whole groups
   bool checkpoint = false;                 ///< whether checkpoints are written in the background, from a copy
   bool samples = false;                    ///< whether the model writes texts on the way
   bool operator==(const PlanTrainingTable&) const = default;  ///< all keys equal
@@ -113,6 +126,8 @@ struct MemoryPlanDeck {
   MemorySweepTable sweep;                   ///< [sweep]
   PlanTable plan;                           ///< [plan]
   PlanOptimizerTable optimizer;             ///< [optimizer]
+  PlanObjectiveTable objective;             ///< [objective]
+  std::optional<PlanPolicyTable> policy;    ///< [policy], of objective grpo
   PlanTrainingTable training;               ///< [training]
   std::optional<AdapterTable> adapter;      ///< [adapter], which learns in place of the weights
   PlanMemoryTable memory;                   ///< [memory]

@@ -5,6 +5,7 @@
 #include "decks/language_model_schema.hpp"
 #include "decks/memory/memory_plan_deck.hpp"
 #include "decks/sweep/sweep_schema.hpp"
+#include "decks/train/policy_schema.hpp"
 #include "decks/train/train_schema.hpp"
 
 /// \file
@@ -87,6 +88,29 @@ void describe(V& v, PlanOptimizerTable& t) {
 }
 
 template <class V>
+void describe(V& v, PlanObjectiveTable& t) {
+  v.key(
+      {.name = "kind",
+       .help =
+           "what is learnt, as in decks of kind `train`. Memory differs only for `grpo`, whose model "
+           "also samples, with a cache, and for which `plan.batch_invariant` is `true` if not given; for `dpo` "
+           "`batch` must be even, for a pair is two sequences"},
+      t.kind);
+}
+
+template <class V>
+void describe(V& v, PlanPolicyTable& t) {
+  describe_group_size(v, t);
+  describe_sampling(v, t);
+  v.key({.name = "longest_prompt",
+         .help = "tokens of the longest prompt",
+         .range = {.min = 0, .max = longest_axis_value},
+         .unit = "tokens",
+         .default_text = "0, `context` − `max_new_tokens`"},
+        t.longest_prompt);
+}
+
+template <class V>
 void describe(V& v, PlanTrainingTable& t) {
   v.key({.name = "packing", .help = "as `data.packing`; `best_fit` also keeps the starts of documents"},
         t.packing);
@@ -96,10 +120,17 @@ void describe(V& v, PlanTrainingTable& t) {
        .help = "count steps of several micro-batches, `batch.sequences` > `batch.micro_batch`: gradients last "
                "from one to the next and cannot lie over activations"},
       t.accumulate);
+  v.key({.name = "sequences",
+         .help = "sequences of a step, `batch.sequences`; `batch` is then a micro-batch, as with `accumulate`",
+         .range = {.min = 0, .max = longest_axis_value},
+         .default_text = "0, those of `batch`; with `grpo` the fewest whole groups that have them"},
+        t.sequences);
   v.key({.name = "checkpoint",
          .help = "count the copy from which [checkpoint] with `background = true` writes files"},
         t.checkpoint);
-  v.key({.name = "samples", .help = "count the row of logits that [samples] needs"}, t.samples);
+  v.key({.name = "samples",
+         .help = "count the row of logits that [samples] needs, or `output.model` with [adapter]"},
+        t.samples);
 }
 
 template <class V>
@@ -128,6 +159,8 @@ void describe(V& v, MemoryPlanDeck& d) {
           d.sweep);
   v.table({.name = "plan", .help = "Settings of all cases."}, d.plan);
   v.table({.name = "optimizer", .help = "AdamW, in training."}, d.optimizer);
+  v.table({.name = "objective", .help = "What is learnt, in training."}, d.objective);
+  v.table({.name = "policy", .help = "Of the objective `grpo`: how completions are sampled."}, d.policy);
   v.table({.name = "training", .help = "Other settings of `train` decks that need memory."}, d.training);
   v.table(
       {.name = "adapter",

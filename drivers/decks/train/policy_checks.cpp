@@ -24,15 +24,8 @@ class PolicyCheck {
 
   void sizes() {
     const std::int64_t sequences = m_deck.batch.sequences;
-    if (sequences % m_policy.group_size != 0)
-      error({"batch", "sequences"},
-            fmt::format(
-                "'batch.sequences' = {} must be a multiple of policy.group_size = {}: a step has whole groups",
-                sequences, m_policy.group_size));
-    if (m_policy.sample_batch > 0 && sequences % m_policy.sample_batch != 0)
-      error({"policy", "sample_batch"},
-            fmt::format("'policy.sample_batch' = {} must divide batch.sequences = {}", m_policy.sample_batch,
-                        sequences));
+    check_groups(m_policy, {"batch", "sequences"}, sequences, m_loaded, m_diagnostics);
+    check_sample_batch(m_policy, "batch.sequences", sequences, m_loaded, m_diagnostics);
     const std::int64_t updates = m_policy.updates;
     const auto whole = [&](const Path& path, std::int64_t steps) {
       if (steps % updates != 0)
@@ -50,14 +43,7 @@ class PolicyCheck {
       error({"policy", "beta"},
             fmt::format("'policy.beta' = {} needs [adapter]: the reference is the model without it",
                         m_policy.beta));
-    if (m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0)
-      error({"adapter", "dropout"},
-            "'adapter.dropout' would make the model that learns another one than the model that samples; "
-            "remove it");
-    if (m_deck.adapter && m_deck.adapter->dora)
-      error({"adapter", "dora"},
-            "'adapter.dora' gives weights magnitudes, with which 'objective.kind' = \"grpo\" cannot sample; "
-            "remove it");
+    check_sampler(m_policy, m_deck.adapter, m_loaded, m_diagnostics);
     if (m_deck.adapter && m_deck.precision.weights != WeightStorage::same)
       error({"precision", "weights"},
             "'precision.weights' keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense "
@@ -66,11 +52,6 @@ class PolicyCheck {
       error({"policy", "delta"},
             fmt::format("'policy.delta' = {} must be more than 1 + policy.epsilon_high = {}", m_policy.delta,
                         1 + m_policy.epsilon_high));
-    if (m_policy.temperature == 0)
-      error({"policy", "temperature"},
-            "'policy.temperature' must be more than 0: completions of a prompt would be equal, and nothing "
-            "learnt");
-    if (m_policy.top_p == 0) error({"policy", "top_p"}, "'policy.top_p' must be more than 0");
   }
 
   void rewards() {
@@ -89,6 +70,43 @@ class PolicyCheck {
 };
 
 }  // namespace
+
+void check_groups(const PolicyTable& policy, const std::vector<std::string>& key, std::int64_t sequences,
+                  const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (sequences % policy.group_size == 0) return;
+  diagnostics.error(
+      place_of(loaded, key),
+      fmt::format("'{}.{}' = {} must be a multiple of policy.group_size = {}: a step has whole groups", key[0],
+                  key[1], sequences, policy.group_size));
+}
+
+void check_sample_batch(const PolicyTable& policy, const char* key, std::int64_t sequences,
+                        const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (policy.sample_batch == 0 || sequences % policy.sample_batch == 0) return;
+  diagnostics.error(
+      place_of(loaded, {"policy", "sample_batch"}),
+      fmt::format("'policy.sample_batch' = {} must divide {} = {}", policy.sample_batch, key, sequences));
+}
+
+void check_sampler(const PolicyTable& policy, const std::optional<AdapterTable>& adapter,
+                   const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const auto error = [&](const Path& path, const char* text) {
+    diagnostics.error(place_of(loaded, path), text);
+  };
+  if (adapter && adapter->dropout.value_or(0) > 0)
+    error({"adapter", "dropout"},
+          "'adapter.dropout' would make the model that learns another one than the model that samples; "
+          "remove it");
+  if (adapter && adapter->dora)
+    error({"adapter", "dora"},
+          "'adapter.dora' gives weights magnitudes, with which 'objective.kind' = \"grpo\" cannot sample; "
+          "remove it");
+  if (policy.temperature == 0)
+    error({"policy", "temperature"},
+          "'policy.temperature' must be more than 0: completions of a prompt would be equal, and nothing "
+          "learnt");
+  if (policy.top_p == 0) error({"policy", "top_p"}, "'policy.top_p' must be more than 0");
+}
 
 void check_policy(const TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   PolicyCheck check(deck, loaded, diagnostics);

@@ -9,12 +9,43 @@
 
 namespace kformer::Impl::schema {
 
-template <class V>
-void describe(V& v, PolicyTable& t) {
+/// The keys of [policy] that change memory.
+template <class V, class Table>
+void describe_group_size(V& v, Table& t) {
   v.key({.name = "group_size",
          .help = "completions of each prompt; their rewards are compared. It divides `batch.sequences`",
          .range = {.min = 2, .max = 1 << 16}},
         t.group_size);
+}
+template <class V, class Table>
+void describe_sampling(V& v, Table& t) {
+  v.key({.name = "max_new_tokens",
+         .help = "most tokens of a completion; prompts have at most `batch.seq_len` − `max_new_tokens`",
+         .range = {.min = 1, .max = 1 << 20},
+         .unit = "tokens"},
+        t.max_new_tokens);
+  v.key({.name = "sample_batch",
+         .help =
+             "completions that are sampled together, each with a cache of `batch.seq_len` tokens; it does not "
+             "change them",
+         .range = {.min = 0, .max = 1 << 20},
+         .default_text = "0, all of a step"},
+        t.sample_batch);
+  v.key({.name = "temperature", .help = "logits are divided by it to sample", .range = {.min = 0}},
+        t.temperature);
+  v.key({.name = "top_k",
+         .help = "sample from this many of the most probable tokens, 0 = all",
+         .range = {.min = 0}},
+        t.top_k);
+  v.key({.name = "top_p",
+         .help = "sample from the smallest set of tokens with this total probability",
+         .range = {.min = 0, .max = 1}},
+        t.top_p);
+}
+
+template <class V>
+void describe(V& v, PolicyTable& t) {
+  describe_group_size(v, t);
   v.key({.name = "updates",
          .help = "steps that learn from the same completions; from the second one on ratios differ from 1",
          .range = {.min = 1, .max = 1 << 16}},
@@ -43,28 +74,7 @@ void describe(V& v, PolicyTable& t) {
       t.beta);
   v.key({.name = "mask_truncated", .help = "do not learn from completions that `max_new_tokens` cut off"},
         t.mask_truncated);
-  v.key({.name = "max_new_tokens",
-         .help = "most tokens of a completion; prompts have at most `batch.seq_len` − `max_new_tokens`",
-         .range = {.min = 1, .max = 1 << 20},
-         .unit = "tokens"},
-        t.max_new_tokens);
-  v.key({.name = "sample_batch",
-         .help =
-             "completions that are sampled together, each with a cache of `batch.seq_len` tokens; it does not "
-             "change them",
-         .range = {.min = 0, .max = 1 << 20},
-         .default_text = "0, all of a step"},
-        t.sample_batch);
-  v.key({.name = "temperature", .help = "logits are divided by it to sample", .range = {.min = 0}},
-        t.temperature);
-  v.key({.name = "top_k",
-         .help = "sample from this many of the most probable tokens, 0 = all",
-         .range = {.min = 0}},
-        t.top_k);
-  v.key({.name = "top_p",
-         .help = "sample from the smallest set of tokens with this total probability",
-         .range = {.min = 0, .max = 1}},
-        t.top_p);
+  describe_sampling(v, t);
 }
 
 template <class V>
