@@ -160,13 +160,38 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_trained_with_adapters) {
                       "'sweep.weights' = \"nf4\" cannot be trained; add [adapter]"));
 }
 
+BOOST_AUTO_TEST_CASE(a_policy_is_for_rewards_and_has_defaults) {
+  const auto plain = load(header + model);
+  BOOST_TEST(!plain.policy.has_value());
+  BOOST_TEST(!plain.plan.batch_invariant);
+  const std::string grpo = "[objective]\nkind = \"grpo\"\n";
+  const auto deck = load(header + model + grpo);
+  BOOST_TEST_REQUIRE(deck.policy.has_value());
+  BOOST_TEST(deck.policy->group_size == 8);
+  BOOST_TEST(deck.policy->longest_prompt == 0);
+  BOOST_TEST(deck.plan.batch_invariant);
+  BOOST_TEST(!load(header + model + grpo + "[plan]\nbatch_invariant = false\n").plan.batch_invariant);
+  BOOST_TEST(contains(faults(header + model + "[policy]\ntop_k = 2\n"),
+                      "[policy] is for 'objective.kind' = \"grpo\", not \"next_token\""));
+}
+
+BOOST_AUTO_TEST_CASE(excluded_trainings_of_an_objective_are_legal) {
+  const std::string sweep =
+      "[sweep]\npurpose = [\"generate\", \"train\"]\nbatch = [2, 3]\n"
+      "[[sweep.exclude]]\npurpose = \"train\"\nbatch = 3\n[objective]\nkind = \"dpo\"\n";
+  BOOST_TEST(cases(header + model + sweep).size() == 3u);
+  BOOST_TEST(contains(faults(header + model + sweep, {"sweep.exclude=[]"}),
+                      "'sweep.batch' = 3 must be even with 'objective.kind' = \"dpo\""));
+}
+
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   const auto deck =
       load(header + model +
                "[sweep]\nkv_cache = [\"window\", \"heavy_hitters\"]\nweights = [\"same\", \"tq1_0\"]\n"
                "[[sweep.exclude]]\nweights = \"tq1_0\"\nkv_cache = \"window\"\n"
                "[plan]\nwindow = 16\nbudget = 8\nactivations = \"int8\"\n"
-               "[optimizer]\nstates = \"int8\"\nmaster = \"none\"\n[memory]\nbudget = \"2GiB\"\n",
+               "[optimizer]\nstates = \"int8\"\nmaster = \"none\"\n[memory]\nbudget = \"2GiB\"\n"
+               "[objective]\nkind = \"grpo\"\n[policy]\nlongest_prompt = 7\ntop_k = 3\n",
            {"plan.device_bytes=80000000000", "model.rope_scaling.rope_type=llama3"});
   BOOST_TEST(deck.plan.cache.recent == 4);
   const auto again = load(deck.record.resolved);
@@ -178,6 +203,10 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   BOOST_TEST((again.plan == deck.plan));
   BOOST_TEST((deck.optimizer == PlanOptimizerTable{OptimizerStates::eight_bit, MasterWeights::none}));
   BOOST_TEST((again.optimizer == deck.optimizer));
+  BOOST_TEST((again.objective == deck.objective));
+  BOOST_TEST_REQUIRE(again.policy.has_value());
+  BOOST_TEST((again.policy->top_k == 3 && again.policy->longest_prompt == 7));
+  BOOST_TEST((again.policy == deck.policy));
   BOOST_TEST((again.memory == deck.memory));
   BOOST_TEST(again.record.resolved == deck.record.resolved);
   const auto by_weights = load(header + "[weights]\npath = \"m\"\nformat = \"gguf\"\n");

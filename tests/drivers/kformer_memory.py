@@ -230,13 +230,13 @@ max_position_embeddings = 1024
         dpo = ["--set", "objective.kind=dpo"]
         for batch, sequences in ((2, 2), (4, 4), (2, 6)):
             with self.subTest(batch=batch, sequences=sequences):
-                plan, classes, _ = self.forecast("f32", "layer", *dpo, "--set", f"sweep.batch={batch}", "--set",
+                plan, classes, _ = self.forecast("f32", "pointwise", *dpo, "--set", f"sweep.batch={batch}", "--set",
                                                  f"training.sequences={sequences}")
-                run, run_classes = self.train("f32", "layer", *dpo, *self.RUN, "--set", f"batch.micro_batch={batch}", "--set",
+                run, run_classes = self.train("f32", "pointwise", *dpo, *self.RUN, "--set", f"batch.micro_batch={batch}", "--set",
                                               f"batch.sequences={sequences}")
                 self.assertEqual((plan["predicted_bytes"], classes), (run["peak_bytes"], run_classes))
         # What fits are whole pairs.
-        self.assertEqual(self.forecast("f32", "layer", *dpo, "--set", "sweep.batch=2", "--set",
+        self.assertEqual(self.forecast("f32", "pointwise", *dpo, "--set", "sweep.batch=2", "--set",
                                        f'memory.budget="{plan["predicted_bytes"] * 5}"')[0]["largest_batch"] % 2, 0)
 
     def test_so_it_is_with_a_sampler(self):
@@ -249,15 +249,18 @@ max_position_embeddings = 1024
                 ("f32", 8, 8, ["policy.top_k=5", "policy.top_p=0.5"]), ("f32", 2, 8, ["adapter.rank=4"])):
             with self.subTest(dtype=dtype, batch=batch, sequences=sequences, keys=keys):
                 keys = [word for key in keys for word in ("--set", key)]
-                plan, classes, _ = self.forecast(dtype, "layer", *grpo, *keys, "--set", f"sweep.batch={batch}", "--set",
+                plan, classes, _ = self.forecast(dtype, "pointwise", *grpo, *keys, "--set", f"sweep.batch={batch}", "--set",
                                                  f"training.sequences={sequences}", "--set", "policy.longest_prompt=17")
-                run, run_classes = self.train(dtype, "layer", *grpo, *keys, *self.RUN, "--set", f"batch.micro_batch={batch}",
+                run, run_classes = self.train(dtype, "pointwise", *grpo, *keys, *self.RUN, "--set", f"batch.micro_batch={batch}",
                                               "--set", f"batch.sequences={sequences}", reward=True)
                 self.assertEqual((plan["predicted_bytes"], classes), (run["peak_bytes"], run_classes))
                 self.assertGreater(plan["kv_cache_bytes"], 0)
                 totals.append(plan["predicted_bytes"])
+        caches = [self.forecast("f32", "pointwise", *grpo, "--set", "training.sequences=8", "--set", f"policy.sample_batch={n}")[0]
+                  ["kv_cache_bytes"] for n in (8, 4)]
+        self.assertEqual(caches[0], 2 * caches[1])
         # Without a longest prompt, prompts have all the room that completions leave; a step has whole groups.
-        plans = [self.forecast("f32", "layer", *grpo, "--set", "sweep.batch=2", *keys)
+        plans = [self.forecast("f32", "pointwise", *grpo, "--set", "sweep.batch=2", *keys)
                  for keys in ([], ["--set", "policy.longest_prompt=31", "--set", "training.sequences=4"])]
         self.assertEqual(plans[0][1], plans[1][1])
         self.assertLess(plans[0][0]["predicted_bytes"], totals[1])

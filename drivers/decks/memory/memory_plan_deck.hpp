@@ -97,6 +97,7 @@ struct PlanObjectiveTable {
 /// The table [policy] of a plan: of these keys only those that change memory.
 struct PlanPolicyTable : PolicyTable {
   std::int64_t longest_prompt = 0;  ///< tokens; 0: as long as `max_new_tokens` leaves room for
+  bool operator==(const PlanPolicyTable&) const = default;  ///< all keys equal
 };
 
 /// The table [training] of a plan: what else decks of kind "train" say that takes memory.
