@@ -20,4 +20,8 @@ struct MappedFile {
 /// \throws FileError "cannot read 'model.gguf': No such file or directory"
 MappedFile map_file(const std::filesystem::path& path);
 
+/// Takes the whole pages among these bytes of a mapped file out of the memory of the process. Their next access reads the
+/// file again. Bytes of other memory would become zeros.
+void release_pages(std::span<const std::byte> mapped);
+
 }  // namespace kformer::Impl

@@ -131,6 +131,7 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
       Impl::load_quantized(exec, tensor, slot, staging, ledger);
     else
       load_dense(exec, tensor, slot.dense, staging, ledger);
+    checkpoint.release(slot.name);
   }
   exec.fence("kformer::load_weights");
 }

@@ -162,6 +162,7 @@ TrainingCheckpoint::TrainingCheckpoint(std::filesystem::path path, SafetensorsFi
   if (found != text("checksum"))
     refuse(m_path,
            fmt::format("is damaged: the checksum of its contents is {}, expected {}", found, text("checksum")));
+  for (const std::string& name : m_file.names()) m_file.release(name);
 }
 
 TrainingCheckpoint TrainingCheckpoint::open(const std::filesystem::path& path) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/resident.hpp"
 #include "io/scratch_directory.hpp"
 #include "kformer/core/view_of.hpp"
 #include "kformer/io/safetensors.hpp"
@@ -134,6 +135,34 @@ BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
   const Checkpoint checkpoint = open_checked();
   BOOST_TEST(quantized_weights(checkpoint).empty());
   BOOST_TEST(staging_bytes(checkpoint, {}) == 0u);
+}
+
+// 64 MiB in matrices of up to 4 MiB. What was copied of the file must not stay in memory beside the copies.
+BOOST_AUTO_TEST_CASE(a_file_is_in_memory_one_tensor_at_a_time,
+                     *boost::unit_test::precondition(counts_resident_files)) {
+  const ScratchDirectory folder;
+  const auto ledger = Ledger::create();
+  put_contents(
+      folder / "config.json",
+      R"({"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8,
+                   "intermediate_size": 2048, "num_hidden_layers": 4, "vocab_size": 64, "rms_norm_eps": 1e-5,
+                   "max_position_embeddings": 64, "tie_word_embeddings": true})");
+  const LlamaConfig config = llama_config(read_model_config(folder / "config.json"));
+  LlamaModel<Exec, float> model(config, {1, 4}, {}, *ledger);
+  for (const Parameter& p : model.parameters())
+    Kokkos::deep_copy(Kokkos::View<float*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                          static_cast<float*>(p.weight.data), static_cast<std::size_t>(p.weight.size())),
+                      0);
+  save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "model.safetensors", *ledger);
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  std::size_t most = 0;
+  const std::size_t before = resident_bytes_of_files();
+  kformer::load_weights(Exec(), checkpoint, model.weights(), {}, *ledger, [&] {
+    most = std::max(most, resident_bytes_of_files());
+    return false;
+  });
+  BOOST_TEST(most <= before + (std::size_t(8) << 20));
+  BOOST_TEST(resident_bytes_of_files() <= before + (std::size_t(8) << 20));
 }
 
 // Two rows of a Q8_0 matrix, each a scale of 1 and 32 codes.

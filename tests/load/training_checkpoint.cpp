@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "io/file_size_limit.hpp"
+#include "io/resident.hpp"
 #include "io/scratch_directory.hpp"
 #include "io/xxh64.hpp"
 #include "support/errors.hpp"
@@ -91,6 +92,22 @@ BOOST_AUTO_TEST_CASE(the_checksum_is_xxh64) {
   BOOST_TEST(of("a") == 0xD24EC4F1A98C6E5Bu);
   BOOST_TEST(of("abc") == 0x44BC2CF5AD770999u);
   BOOST_TEST(of("The quick brown fox jumps over the lazy dog") == 0x0B242D361FDA71BCu);
+}
+
+// Of a file of 16 MiB; its contents are read twice, for the checksum and to restore them.
+BOOST_AUTO_TEST_CASE(a_file_does_not_stay_in_memory, *boost::unit_test::precondition(counts_resident_files)) {
+  const ScratchDirectory scratch;
+  const TestTensor<Exec, float> array({1 << 22}, Rows::packed);
+  const std::vector<NamedArray> arrays{{"a", array.ref()}};
+  const auto ledger = Ledger::create();
+  CheckpointWriter<Exec> writer({.folder = scratch.path()}, arrays, *ledger);
+  writer.snapshot(Exec(), 1, "");
+  writer.finish();
+  const std::size_t before = resident_bytes_of_files(), little = std::size_t(4) << 20;
+  const auto checkpoint = TrainingCheckpoint::open(scratch / "step-00000001.safetensors");
+  BOOST_TEST(resident_bytes_of_files() <= before + little);
+  checkpoint.restore(Exec(), std::span<const NamedArray>(arrays), *ledger);
+  BOOST_TEST(resident_bytes_of_files() <= before + little);
 }
 
 BOOST_AUTO_TEST_CASE(what_was_written_is_restored) {

@@ -56,6 +56,10 @@ class Checkpoint {
   /// The tensor `name`.
   /// \throws FileError with similar names if there is none
   const CheckpointTensor& at(std::string_view name) const;
+  /// Takes the bytes of tensor `name` out of the memory of the process, for callers that have copied them. They stay valid:
+  /// their next access reads the file again. Bytes that are not those of the file stay. Does nothing without such a tensor.
+  /// Safe while others read.
+  void release(std::string_view name) const;
 
   /// Checks that every tensor of `model` is present with its shape, that only matrices are quantised and the
   /// others are F64, F32, F16 or BF16, and that there is no bias and no normalisation inside a layer that the

@@ -54,6 +54,10 @@ class SafetensorsFile {
   /// The elements of tensor `name`, exactly converted from F64, F32, F16 or BF16.
   /// \throws FileError if there is no such tensor, or if it has another element type
   std::vector<double> read_f64(std::string_view name) const;
+  /// Takes the bytes of tensor `name` out of the memory of the process, if the file is mapped; their next access reads the
+  /// file again. Safe while others read.
+  /// \throws FileError if there is no such tensor
+  void release(std::string_view name) const;
 
  private:
   SafetensorsFile() = default;

@@ -152,9 +152,11 @@ class TrainingCheckpoint {
   template <class Exec>
   void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger) const {
     check_against(arrays);
-    for (const NamedArray& a : arrays)
+    for (const NamedArray& a : arrays) {
       transfer<typename Exec::memory_space, Kokkos::HostSpace>(
           exec, ledger, a.array.data, m_file.at(a.name).bytes.data(), Impl::bytes_of(a.array));
+      m_file.release(a.name);
+    }
     exec.fence("kformer::TrainingCheckpoint::restore");
   }
 

@@ -14,6 +14,7 @@
 
 #include "core/nf4_tables.hpp"
 #include "io/gguf/layout.hpp"
+#include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl {
@@ -57,6 +58,7 @@ class Nf4Group {
       *to = m_absmax[block];
       std::memcpy(to + 1, m_codes.data() + block * code_bytes, code_bytes);
     }
+    release_pages(m_codes);
     if (m_blocks == 0) return bytes;
     std::memcpy(to, &m_offset, sizeof(m_offset));
     std::memcpy(to + sizeof(m_offset), m_nested.data(), m_nested.size());

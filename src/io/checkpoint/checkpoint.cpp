@@ -66,6 +66,8 @@ std::vector<std::string> Checkpoint::names() const { return m_contents->names();
 
 const CheckpointTensor* Checkpoint::find(std::string_view name) const { return m_contents->find(name); }
 
+void Checkpoint::release(std::string_view name) const { m_contents->release(name); }
+
 const CheckpointTensor& Checkpoint::at(std::string_view name) const {
   if (const CheckpointTensor* tensor = find(name)) return *tensor;
   throw FileError("'" + m_contents->source + "' has no tensor '" + std::string(name) + "'" +

@@ -2,6 +2,7 @@
 #include "io/checkpoint/contents.hpp"
 
 #include "io/key_names.hpp"
+#include "io/mapped_file.hpp"
 #include "io/row_order.hpp"
 
 namespace kformer::Impl {
@@ -10,7 +11,9 @@ bool CheckpointContents::add(const std::string& name, CheckpointTensor tensor, s
   if (!fresh) return false;
   if (interleaved_heads > 0)
     place->second.arranged = [bytes = tensor.bytes, rows = tensor.shape.front(), interleaved_heads] {
-      return half_split_rows(bytes, rows, interleaved_heads);
+      auto arranged = half_split_rows(bytes, rows, interleaved_heads);
+      release_pages(bytes);
+      return arranged;
     };
   place->second.tensor = std::move(tensor);
   return true;
@@ -41,6 +44,11 @@ const CheckpointTensor* CheckpointContents::find(std::string_view name) const {
 const CheckpointTensor* CheckpointContents::find_layout(std::string_view name) const {
   const auto place = m_slots.find(name);
   return place == m_slots.end() ? nullptr : &place->second.tensor;
+}
+
+void CheckpointContents::release(std::string_view name) const {
+  const auto place = m_slots.find(name);
+  if (place != m_slots.end() && !place->second.arranged) release_pages(place->second.tensor.bytes);
 }
 
 }  // namespace kformer::Impl

@@ -129,6 +129,11 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
                   Impl::suggest_names(name, names()));
 }
 
+void SafetensorsFile::release(std::string_view name) const {
+  const TensorEntry& entry = at(name);
+  if (m_mapping) Impl::release_pages(entry.bytes);
+}
+
 std::vector<double> SafetensorsFile::read_f64(std::string_view name) const {
   const TensorEntry& entry = at(name);
   if (auto numbers = Impl::numbers_of(stored_type_named(entry.dtype), entry.bytes)) return *std::move(numbers);
