@@ -6,6 +6,7 @@ groups = open_results("layer.h5")
 groups["cases"].to_dataframe()
 """
 
+from .grid import GridError, to_grid
 from .reader import ResultFileError, open_results
 
-__all__ = ["ResultFileError", "open_results"]
+__all__ = ["GridError", "ResultFileError", "open_results", "to_grid"]

@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 import xarray as xr
 
+from .axes import with_axes
+
 SCHEMA = "kformer-results"
 SCHEMA_MAJOR = 1
 # Of all datasets of a file together. A small file can declare any size, and everything is read.
@@ -38,7 +40,8 @@ def open_results(path) -> dict[str, xr.Dataset]:
 
     Keys are the group paths ("cases", "memory/classes"); "" is the root, whose attributes describe the run.
     Coded flags (status, direction, ...) become words, case numbers become coordinates, and "cases" gains `tflops`
-    and, from its compulsory traffic, `intensity` (FLOP per byte). Files of a later minor version are accepted, and
+    and, from its compulsory traffic, `intensity` (FLOP per byte), and the attributes `sweep_axes` and `zipped_axes`, names
+    of columns. Files of a later minor version are accepted, and
     unknown groups are returned unchanged. The `.part` file of a running or stopped run opens like a finished one.
     All data are in memory afterwards.
 
@@ -49,7 +52,7 @@ def open_results(path) -> dict[str, xr.Dataset]:
     groups = {name: _open_group(path, name) for name in _group_names(path)}
     if "cases" in groups:
         try:
-            groups["cases"] = _with_rates(groups["cases"])
+            groups["cases"] = with_axes(_with_rates(groups["cases"]), *_kind_and_deck(groups))
         except DAMAGE as error:
             raise ResultFileError(f"{path}: the columns of 'cases' do not fit together: {error}") from error
     return groups
@@ -139,6 +142,11 @@ def _decode_flags(dataset: xr.Dataset) -> xr.Dataset:
             attrs = {k: v for k, v in variable.attrs.items() if not k.startswith("flag_")}
             decoded[name] = (variable.dims, np.array(text, dtype=object).reshape(variable.shape), attrs)
     return dataset.assign(decoded)
+
+
+def _kind_and_deck(groups: dict[str, xr.Dataset]) -> tuple[str, str]:
+    deck = groups["provenance"].get("deck_resolved") if "provenance" in groups else None
+    return groups[""].attrs.get("kind", ""), "" if deck is None else str(deck.values)
 
 
 def _with_rates(cases: xr.Dataset) -> xr.Dataset:
