@@ -8,6 +8,7 @@ import pathlib
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 
 class Norm(nn.Module):
@@ -80,7 +81,9 @@ class Model(nn.Module):
 
 
 class Llama(nn.Module):
-    """Parameters have their published names."""
+    """Parameters have their published names. With `recomputes`, layers keep their inputs alone for backward."""
+
+    recomputes = False
 
     def __init__(self, config):
         super().__init__()
@@ -99,7 +102,7 @@ class Llama(nn.Module):
         angles = torch.arange(ids.shape[1], dtype=torch.float64)[:, None] * frequencies
         cos, sin = angles.cos().to(real), angles.sin().to(real)
         for layer in self.model.layers:
-            x = layer(x, cos, sin)
+            x = checkpoint(layer, x, cos, sin, use_reentrant=False) if self.recomputes else layer(x, cos, sin)
         logits = self.lm_head(self.model.norm(x))
         return functional.cross_entropy(logits.view(-1, c["vocab_size"]).to(real), targets.reshape(-1),
                                         ignore_index=-100)

@@ -7,7 +7,10 @@
 
 CHECKPOINT is a folder with config.json and model.safetensors, or a config.json alone: weights are then drawn here.
 Tokens are random, or with --text the bytes of a file, from its beginning again where it is too short.
---adapter-rank trains adapters of all linear maps, on the other side by PEFT, which `speed` alone compares.
+--adapter-rank trains adapters of all linear maps, on the other side by PEFT, which `speed` alone compares. The weights
+are then stored in the type of the run, as hubs publish them in bf16.
+Peaks are VmHWM, which unlike ru_maxrss has nothing of the process that started it. With --clock cpu a step is what a
+process of --steps more steps takes of the processor: for one thread on a machine that others use, too.
 Needs the environment of perf/peers/make_environment.
 """
 
@@ -41,7 +44,7 @@ def tokens_of(text, count, vocab_size):
 
 
 def prepared(options, folder):
-    """A folder with config.json, weights and tokens.npy."""
+    """A folder with config.json, weights in float or as they are, and tokens.npy."""
     import torch
     from safetensors.torch import save_file
     from torch_llama import Llama, read_config
@@ -60,7 +63,7 @@ def prepared(options, folder):
                 torch.nn.init.normal_(p, std=0.02)
         state = {name: p.detach().contiguous() for name, p in model.named_parameters()}
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    count = options.steps * options.sequences * options.seq_len + 1
+    count = (SCHEDULE["warmup"] + options.steps) * options.sequences * options.seq_len + 1
     np.save(folder / "tokens.npy", tokens_of(options.text, count, config["vocab_size"]))
 
 
@@ -106,26 +109,58 @@ recompute = "{options.recompute}"
 
 
 def run_kformer(folder, options):
-    """The table of steps, the trained weights, and the peak memory of the process in bytes."""
+    """The table of steps, and the peak memory of the process in bytes."""
     import h5py
     shutil.rmtree(pathlib.Path(folder) / "trained", ignore_errors=True)
     environment = os.environ | {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_NUM_THREADS": str(options.threads)}
     process = subprocess.Popen([options.kformer_train, "deck.toml"], cwd=folder, env=environment,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    error = process.stderr.read().decode()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status != 0:
-        sys.exit(f"kformer-train failed: {error}")
+    _, error = process.communicate()
+    if process.returncode != 0:
+        sys.exit(f"kformer-train failed: {error.decode()}")
     with h5py.File(pathlib.Path(folder) / "peer.h5") as file:
         steps = {name: file["steps"][name][:] for name in ("loss", "gradient_norm", "time")}
-    return steps, usage.ru_maxrss * 1024
+        return steps, int(file["cases"]["process_peak_bytes"][0])
 
 
-def adapted(model, dtype, rank):
-    """The model with adapters that learn in its place: float ones, on weights of the type of the run."""
-    import peft
+def store_as(dtype, folder):
+    """Rewrites the weights in this type."""
+    from safetensors.torch import load_file, save_file
+    path = pathlib.Path(folder) / "model.safetensors"
+    weights = {name: w.to(torch_dtype(dtype)) for name, w in load_file(path).items()}
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def torch_dtype(dtype):
     import torch
-    model.to(torch.bfloat16 if dtype == "bf16" else torch.float32)
+    return getattr(torch, DTYPES[dtype])
+
+
+def peak_memory():
+    """VmHWM of this process in bytes."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+def loaded(folder, dtype, adapters):
+    """The model on the weights of the folder, without a copy where the types agree."""
+    import torch
+    from safetensors.torch import load_file
+    from torch_llama import Llama, read_config
+    # 16-bit training as users run it: float weights that learn, products in 16 bits. Frozen weights have 16 bits.
+    stored = torch_dtype("f32" if dtype == "bf16" and not adapters else dtype)
+    with torch.device("meta"):
+        model = Llama(read_config(folder))
+    weights = {name: w.to(stored) for name, w in load_file(pathlib.Path(folder) / "model.safetensors").items()}
+    model.load_state_dict(weights, strict=False, assign=True)
+    if model.config["tie_word_embeddings"]:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    return model
+
+
+def adapted(model, rank):
+    """The model with float adapters that learn in its place."""
+    import peft
     maps = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     model = peft.inject_adapter_in_model(peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=maps), model)
     for p in model.parameters():
@@ -134,24 +169,23 @@ def adapted(model, dtype, rank):
     return model
 
 
-def torch_steps(folder, dtype, options, compiled):
-    """The same in this process."""
+def torch_steps(folder, dtype, options, peer):
+    """The same in this process, and the peaks before the model and before the steps."""
     import torch
-    from safetensors.torch import load_file
-    from torch_llama import Llama, learning_rate, parameter_groups, read_config
-    torch.set_num_threads(options.threads)
-    real = getattr(torch, DTYPES[dtype])
-    model = Llama(read_config(folder))
-    model.load_state_dict(load_file(pathlib.Path(folder) / "model.safetensors"), strict=False)
-    # 16-bit training as users run it: float weights, products in 16 bits.
-    model.to(torch.float32 if dtype == "bf16" else real)
+    from torch_llama import learning_rate, parameter_groups
     if options.adapter_rank:
-        model = adapted(model, dtype, options.adapter_rank)
+        import peft  # noqa: F401, so that `imported` has it
+    torch.set_num_threads(options.threads)
+    imported = peak_memory()
+    model = loaded(folder, dtype, options.adapter_rank > 0)
+    if options.adapter_rank:
+        model = adapted(model, options.adapter_rank)
+    model.recomputes = peer == "checkpoint"
     optimizer = torch.optim.AdamW(parameter_groups(model, DECAY), lr=SCHEDULE["lr"], **ADAMW)
-    loss_of = torch.compile(model) if compiled else model
+    loss_of = torch.compile(model) if peer == "compile" else model
     tokens = torch.from_numpy(np.load(pathlib.Path(folder) / "tokens.npy").astype(np.int64))
     length, batch = options.seq_len, options.micro_batch
-    result = {"loss": [], "gradient_norm": [], "time": []}
+    result = {"loss": [], "gradient_norm": [], "time": [], "imported": imported, "loaded": peak_memory()}
     for step in range(options.steps):
         begin = time.perf_counter()
         lr = learning_rate(step, options.steps, **SCHEDULE)
@@ -174,21 +208,20 @@ def torch_steps(folder, dtype, options, compiled):
         result["loss"].append(total)
         result["gradient_norm"].append(norm.item())
         result["time"].append(time.perf_counter() - begin)
-    return result, model
+    return result | {"peak": peak_memory()}, model
 
 
-def torch_process(folder, dtype, options, compiled):
+def torch_process(folder, dtype, options, peer):
     """Times and peak memory of a process that does nothing else."""
     command = [sys.executable, __file__, "worker", str(folder), "--dtype", dtype, "--steps", str(options.steps),
                "--seq-len", str(options.seq_len), "--micro-batch", str(options.micro_batch), "--sequences",
                str(options.sequences), "--threads", str(options.threads), "--max-norm", str(options.max_norm),
-               "--adapter-rank", str(options.adapter_rank)] + (["--compiled"] if compiled else [])
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status != 0:
+               "--adapter-rank", str(options.adapter_rank), "--peers", peer]
+    process = subprocess.run(command, stdout=subprocess.PIPE)
+    if process.returncode != 0:
         return None
-    return json.loads(text), usage.ru_maxrss * 1024
+    steps = json.loads(process.stdout)
+    return steps, steps["peak"]
 
 
 def agree(options):
@@ -196,7 +229,7 @@ def agree(options):
     from safetensors.torch import load_file
     with tempfile.TemporaryDirectory() as folder:
         prepared(options, folder)
-        exact, model = torch_steps(folder, "f64", options, False)
+        exact, model = torch_steps(folder, "f64", options, "eager")
         weights = {name: p.detach() for name, p in model.named_parameters()}
         for dtype in ("f64", "f32"):
             deck(folder, dtype, options)
@@ -209,7 +242,7 @@ def agree(options):
             print(f"{dtype}: largest relative difference from PyTorch f64: "
                   + ", ".join(f"{name} {value:.2e}" for name, value in rows.items()))
             if dtype == "f32":
-                peer, float_model = torch_steps(folder, "f32", options, False)
+                peer, float_model = torch_steps(folder, "f32", options, "eager")
                 rows = {"loss": np.abs(np.array(peer["loss"]) / exact["loss"] - 1).max(),
                         "gradient_norm": np.abs(np.array(peer["gradient_norm"]) / exact["gradient_norm"] - 1).max(),
                         "weights": max(((p.detach().double() - weights[n]).abs().max() / weights[n].abs().max()).item()
@@ -218,29 +251,64 @@ def agree(options):
     return torch.__version__
 
 
+def run(name, folder, dtype, options):
+    """Steps and peak memory of one program."""
+    if name != "kformer":
+        return torch_process(folder, dtype, options, name)
+    deck(folder, dtype, options)
+    return run_kformer(folder, options)
+
+
+def seconds_per_step(name, folder, dtype, options):
+    """Seconds, steps and peak memory of one program, or nothing if it failed."""
+    def cpu_run(steps):
+        before = os.times()
+        result = run(name, folder, dtype, argparse.Namespace(**vars(options) | {"steps": steps}))
+        after = os.times()
+        return result, after.children_user + after.children_system - before.children_user - before.children_system
+
+    if options.clock == "wall":
+        if (result := run(name, folder, dtype, options)) is None:
+            return None
+        # The first step of a process compiles or touches memory for the first time.
+        return statistics.median(result[0]["time"][1:]), *result
+    _, few = cpu_run(SCHEDULE["warmup"])
+    result, many = cpu_run(SCHEDULE["warmup"] + options.steps)
+    return result and ((many - few) / options.steps, *result)
+
+
 def speed(options):
+    peers = options.peers.split(",")
     with tempfile.TemporaryDirectory() as folder:
-        prepared(options, folder)
         for dtype in options.dtypes.split(","):
-            deck(folder, dtype, options)
-            times, memory = {}, {}
+            prepared(options, folder)
+            if options.adapter_rank:
+                store_as(dtype, folder)
+            times, memory, before = {}, {}, {}
             for _ in range(options.turns):
-                for name, result in (("kformer", lambda: run_kformer(folder, options)),
-                                     ("eager", lambda: torch_process(folder, dtype, options, False)),
-                                     ("compile", lambda: torch_process(folder, dtype, options, True))):
-                    if (measured := result()) is None:
+                for name in ["kformer", *peers]:
+                    if (measured := seconds_per_step(name, folder, dtype, options)) is None:
+                        print(f"{dtype} {name} failed", flush=True)
                         continue
-                    steps, peak = measured
-                    # The first step of a process compiles or touches memory for the first time.
-                    times.setdefault(name, []).extend(steps["time"][1:])
+                    seconds, steps, peak = measured
+                    times.setdefault(name, []).append(seconds)
                     memory[name] = max(memory.get(name, 0), peak)
-            best = min(statistics.median(t) for n, t in times.items() if n != "kformer")
-            least = min(m for n, m in memory.items() if n != "kformer")
-            for name in times:
-                print(f"{dtype} {name:8} median step {statistics.median(times[name]):8.3f} s, "
-                      f"peak {memory[name] / 2**20:8.0f} MiB")
-            print(f"{dtype}: {best / statistics.median(times['kformer']):.2f} x the faster PyTorch, "
-                  f"{memory['kformer'] / least:.2f} of its memory", flush=True)
+                    if "imported" in steps:
+                        before[name] = f" ({mib(steps['imported'])} imported, {mib(steps['loaded'])} loaded)"
+            for name, seconds in times.items():
+                ratios = sorted(theirs / ours for theirs, ours in zip(seconds, times["kformer"]))
+                print(f"{dtype} {name:10} step {statistics.median(seconds):8.3f} s, {statistics.median(ratios):5.2f} x "
+                      f"({ratios[0]:.2f} to {ratios[-1]:.2f}), peak {mib(memory[name])} MiB{before.get(name, '')}")
+            theirs = [name for name in times if name != "kformer"]
+            fastest = min(theirs, key=lambda name: statistics.median(times[name]))
+            paired = statistics.median(a / b for a, b in zip(times[fastest], times["kformer"]))
+            least = min(memory[name] for name in theirs)
+            print(f"{dtype}: {paired:.2f} x the fastest PyTorch, {memory['kformer'] / least:.2f} of the least of its memory",
+                  flush=True)
+
+
+def mib(size):
+    return f"{size / 2**20:.0f}"
 
 
 def main():
@@ -260,11 +328,13 @@ def main():
     parser.add_argument("--budget", help="memory.budget of kformer-train, for --recompute auto")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="how `speed` measures a step")
     parser.add_argument("--dtype", help=argparse.SUPPRESS)
-    parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--peers", default="eager,compile",
+                        help="of PyTorch: eager, compile, and checkpoint, which is eager and recomputes whole layers")
     options = parser.parse_args()
     if options.mode == "worker":
-        print(json.dumps(torch_steps(options.checkpoint, options.dtype, options, options.compiled)[0]))
+        print(json.dumps(torch_steps(options.checkpoint, options.dtype, options, options.peers)[0]))
     elif options.mode == "agree":
         agree(options)
     else:
