@@ -76,6 +76,8 @@ function(kformer_kokkos_sources target)
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
     set_source_files_properties(${sources} PROPERTIES LANGUAGE CUDA)
+    # nvcc does not take fmt's checks of format strings at compile time for constant expressions.
+    target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=;FMT_USE_CONSTEVAL=0;FMT_USE_CONSTEXPR=1>)
   else()
     target_precompile_headers(${target} REUSE_FROM kformer_kokkos_header)
   endif()

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/load/load_weights.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "kformer/core/stored_type.hpp"
 #include "load/merge_staging.hpp"
+#include "load/safetensors_array.hpp"
 
 namespace kformer {
 
@@ -40,5 +44,21 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
   }
   return most;
 }
+
+namespace Impl {
+
+void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
+  const std::vector<std::size_t> wanted =
+      slot.is_quantized() ? std::vector<std::size_t>{static_cast<std::size_t>(slot.quantized.rows),
+                                                     static_cast<std::size_t>(slot.quantized.cols)}
+                          : shape_of(slot.dense);
+  if (tensor.shape != wanted)
+    throw FileError(
+        fmt::format("kformer::load_weights: {} has the extents {} in the checkpoint, and {} in the "
+                    "model; make the model with llama_config(checkpoint.model())",
+                    slot.name, tensor.shape, wanted));
+}
+
+}  // namespace Impl
 
 }  // namespace kformer

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <map>
 #include <vector>
@@ -28,17 +27,8 @@ namespace kformer {
 namespace Impl {
 
 /// A model of other extents than the checkpoint's would be filled with what is not its own.
-inline void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
-  const std::vector<std::size_t> wanted =
-      slot.is_quantized() ? std::vector<std::size_t>{static_cast<std::size_t>(slot.quantized.rows),
-                                                     static_cast<std::size_t>(slot.quantized.cols)}
-                          : shape_of(slot.dense);
-  if (tensor.shape != wanted)
-    throw FileError(
-        fmt::format("kformer::load_weights: {} has the extents {} in the checkpoint, and {} in the "
-                    "model; make the model with llama_config(checkpoint.model())",
-                    slot.name, tensor.shape, wanted));
-}
+/// \throws FileError if the extents differ
+void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor);
 
 /// Fills a quantised slot with blocks of its format, or with numbers that become such blocks.
 template <class Exec>

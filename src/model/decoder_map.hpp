@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <limits>
-
 #include "kformer/model/impl/decoder_ranks.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
@@ -28,7 +26,7 @@ void keep_chosen(const Exec& exec, const XA& xa, const Of& of, const Chosen& cho
         const std::size_t row = i / columns, column = i % columns;
         const std::int32_t own = chosen(row);
         if (own < -1 || own >= adapters)
-          xa(row, column) = T(std::numeric_limits<C>::quiet_NaN());
+          xa(row, column) = T(Kokkos::Experimental::quiet_NaN_v<C>);
         else if (own != of(column))
           xa(row, column) = T(C(0));
       });
