@@ -181,7 +181,7 @@ struct Exponential<float> {
   static constexpr const float* q = exp_float;
   static constexpr float to_integer = 0x1.8p+23f;  // adding it leaves the nearest integer in the low bits
   static constexpr int mantissa = 23;
-  static constexpr std::int32_t one = 0x3f800000;
+  static constexpr std::uint32_t one = 0x3f800000;
   static constexpr float lowest = -0x1.5d589ep+6f;  // ln 2⁻¹²⁶
   static constexpr float ln2_high = 0x1.62ep-1f, ln2_low = 0x1.0bfbe8p-15f;
 };
@@ -191,7 +191,7 @@ struct Exponential<double> {
   static constexpr const double* q = exp_double;
   static constexpr double to_integer = 0x1.8p+52;
   static constexpr int mantissa = 52;
-  static constexpr std::int64_t one = 0x3ff0000000000000;
+  static constexpr std::uint64_t one = 0x3ff0000000000000;
   static constexpr double lowest = -0x1.6232bdd7abcd2p+9;  // ln 2⁻¹⁰²²
   static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
 };
@@ -219,7 +219,9 @@ KFORMER_SIMD_INLINE Vector<C> exp(Vector<C> argument) {
     power = _mm512_scalef_pd(q * r + splat(C(1)), n);
   return choose<C>(vanishes, Vector<C>{}, power);
 #else
-  const auto power = as_bits<Vector<C>>((as_bits<IntegerVector<C>>(shifted) << E::mantissa) + E::one);
+  // Unsigned, because lanes that nobody reads may hold any number.
+  using Bits = Vector<std::make_unsigned_t<Integer<C>>>;
+  const auto power = as_bits<Vector<C>>((as_bits<Bits>(shifted) << E::mantissa) + E::one);
   return choose<C>(vanishes, Vector<C>{}, (q * r) * power + power);
 #endif
 }
