@@ -6,7 +6,10 @@ groups = open_results("layer.h5")
 groups["cases"].to_dataframe()
 """
 
+from .compare import CompareError, Comparison, compare
 from .grid import GridError, to_grid
 from .reader import ResultFileError, open_results
 
-__all__ = ["GridError", "ResultFileError", "open_results", "to_grid"]
+__all__ = [
+    "CompareError", "Comparison", "GridError", "ResultFileError", "compare", "open_results", "to_grid",
+]  # fmt: skip

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""python3 -m kformer_results plot|summary FILE.h5"""
+"""python3 -m kformer_results plot|summary|compare FILE.h5..."""
 
 import argparse
 import sys
 from pathlib import Path
 
+import xarray as xr
+
+from .compare import METRICS, Comparison, compare
 from .memory_plots import save_memory_plot
 from .plots import save_plots
 from .reader import DAMAGE, ResultFileError, open_results
@@ -22,18 +25,21 @@ from .train_plots import save_train_plots
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code: 0, or 4 if the file cannot be read or shown."""
+    """Runs the command line; returns the exit code.
+
+    0, or 1 if `compare` found a case beyond the threshold, or 4 if a file cannot be read or shown.
+    """
     options = _parser().parse_args(arguments)
+    groups = {"": xr.Dataset()}
     try:
         groups = open_results(options.file)
-        options.run(groups, options)
+        return options.run(groups, options) or 0
     except (ResultFileError, OSError) as error:
         return _fail(error)
     except DAMAGE as error:
         kind = groups[""].attrs.get("kind", "")
         what = f"{options.file}: its groups are not those of a result file of kind '{kind}'"
         return _fail(f"{what} ({type(error).__name__}: {error})")
-    return 0
 
 
 def _fail(reason) -> int:
@@ -45,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m kformer_results", description="Shows Kformer result files."
     )
-    commands = parser.add_subparsers(required=True, metavar="plot|summary")
+    commands = parser.add_subparsers(required=True, metavar="plot|summary|compare")
     plot = commands.add_parser("plot", help="plot time, memory and other measurements as PNG")
     plot.add_argument("-o", "--output", type=Path, metavar="OUT.png", help="default: FILE.png beside the file")
     plot.add_argument(
@@ -60,9 +66,62 @@ def _parser() -> argparse.ArgumentParser:
     plot.set_defaults(run=_plot)
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
+    _add_compare(commands)
     for command in (plot, summary):
         command.add_argument("file", type=Path, metavar="FILE.h5", help="result file, or the .h5.part of a run")
     return parser
+
+
+def _add_compare(commands) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="ratio of every case of two runs, with intervals of 95 %% confidence",
+        description="Exit codes: 0 if no case of B is beyond the threshold, 1 if one is or did not run, 2 usage, 4 files.",
+    )
+    command.add_argument("file", type=Path, metavar="A.h5")
+    command.add_argument("other", type=Path, metavar="B.h5")
+    command.add_argument("--metric", choices=METRICS, default="time", help="default: time")
+    command.add_argument(
+        "--threshold", type=_ratio, default=1.05, metavar="X", help="largest ratio of B to A that passes, default 1.05"
+    )
+    command.add_argument(
+        "--ignore", action="append", default=[], metavar="COLUMN", help="match cases that differ in it; may be repeated"
+    )
+    command.set_defaults(run=_compare)
+
+
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _compare(groups, options) -> int:
+    found = compare(groups, open_results(options.other), options.metric, options.ignore)
+    print(f"A  {run_label(groups)}\nB  {run_label(open_results(options.other))}\n")
+    table, constant = _folded(found)
+    print(", ".join(f"{name} {value}" for name, value in constant.items()))
+    print(table.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
+    print()
+    for note in found.notes:
+        print(note)
+    beyond = found.beyond(options.threshold)
+    undecided = int((found.table["verdict"] == "undecided").sum())
+    print(f"{len(table)} cases compared, {undecided} undecided (the interval contains 1), "
+          f"{len(beyond)} beyond {options.threshold:g}.")  # fmt: skip
+    return 1 if len(beyond) else 0
+
+
+def _folded(found: Comparison):
+    """The table in ms or MiB, and the keys that are the same in all of its rows."""
+    table = found.table.copy()
+    unit, scale = ("ms", 1e3) if found.metric == "time" else ("MiB", 2.0**-20)
+    keys = list(table.columns[: table.columns.get_loc("a")])
+    constant = {name: table[name].iloc[0] for name in keys if table[name].nunique() == 1}
+    table[["a", "b"]] *= scale
+    table = table.rename(columns={"a": f"A [{unit}]", "b": f"B [{unit}]", "ratio": "B/A"})
+    return table.drop(columns=list(constant)), constant
 
 
 def _plot(groups, options) -> None:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""Two runs compared case by case."""
+
+import itertools
+import unittest
+
+import h5py
+import numpy as np
+
+from kformer_results import CompareError, compare, open_results
+from kformer_results.ranks import _rank, ratio_interval
+from tests.test_memory import plan
+from tests.test_results import WithFile, WithMain
+from tests.test_tables import GENERATED, QUANTIZED, write
+from tests.test_train import TRAINED
+
+
+class Ranks(unittest.TestCase):
+    def test_the_rank_is_that_of_all_orders(self):
+        for n, m in ((2, 2), (4, 4), (5, 3), (6, 7)):
+            statistics = []
+            for places in itertools.combinations(range(n + m), n):
+                statistics.append(sum(place - k for k, place in enumerate(places)))
+            statistics = np.array(statistics)
+            for tail in (0.025, 0.2):
+                expected = max(c for c in range(n * m + 1) if np.mean(statistics < c) <= tail)
+                self.assertEqual(_rank(n, m, tail), expected, (n, m, tail))
+
+    def test_the_approximation_continues_the_exact_ranks(self):
+        self.assertEqual(_rank(50, 50, 0.025), 966)
+        self.assertLess(abs(_rank(50, 51, 0.025) - 988), 5)
+
+    def test_three_samples_say_nothing(self):
+        self.assertEqual(ratio_interval(np.ones(3), np.full(3, 9.0), 0.95), (0.0, np.inf))
+        self.assertEqual(ratio_interval(np.ones(4), np.full(4, 9.0), 0.95)[0], 9.0)
+        self.assertEqual(ratio_interval(np.ones(0), np.ones(4), 0.95), (0.0, np.inf))
+
+    def test_the_interval_covers_as_often_as_it_says(self):
+        generator = np.random.default_rng(20260101)
+        for n, m in ((7, 7), (12, 20)):
+            covered = 0
+            for _ in range(2000):
+                a, b = np.exp(generator.standard_normal(n)), 1.3 * np.exp(generator.standard_normal(m))
+                low, high = ratio_interval(a, b, 0.95)
+                covered += low <= 1.3 <= high
+            self.assertGreater(covered, 1880)
+            self.assertLess(covered, 1960)
+
+    def test_many_samples_are_thinned(self):
+        low, high = ratio_interval(np.linspace(1, 2, 50000), np.linspace(2, 4, 50000), 0.95)
+        self.assertLess(low, 2)
+        self.assertGreater(high, 2)
+        self.assertLess(high / low, 1.1)
+
+
+class Compare(WithFile, WithMain):
+    def pair(self, change=None, **options):
+        """A run, and the same after a change."""
+        first, second = self.written("a.h5"), self.written("b.h5", **options)
+        if change:
+            with h5py.File(second, "a") as file:
+                change(file)
+        return first, second
+
+    def slower(self, factor, case=5):
+        def change(file):
+            file["cases/time"][case] = file["cases/time"][case] * factor
+
+        return self.pair(change)
+
+    def compared(self, paths, **options):
+        return compare(*map(open_results, paths), **options)
+
+    def test_a_run_is_undecided_against_itself(self):
+        found = self.compared(self.pair())
+        self.assertEqual(len(found.table), 32)
+        self.assertEqual(set(found.table["verdict"]), {"undecided"})
+        np.testing.assert_array_equal(found.table["ratio"], 1)
+        self.assertTrue((found.table["low"] < 1).all() and (found.table["high"] > 1).all())
+        self.assertEqual(found.notes, [])
+
+    def test_one_case_that_takes_twice_as_long(self):
+        found = self.compared(self.slower(2))
+        decided = found.table[found.table["verdict"] != "undecided"]
+        self.assertEqual(decided["verdict"].tolist(), ["more"])
+        self.assertAlmostEqual(decided["ratio"].item(), 2)
+        self.assertTrue(1.5 < decided["low"].item() < 2 < decided["high"].item() < 2.5)
+        self.assertEqual((decided["impl"].item(), decided["seq_len"].item()), ("flash", 1024))
+        self.assertEqual(len(found.beyond(1.9)), 1)
+        self.assertEqual(len(found.beyond(2.1)), 0)
+
+    def test_cases_match_by_what_they_ran_and_not_by_number(self):
+        def reverse(file):
+            for name, column in file["cases"].items():
+                if name not in ("case", "repeat"):
+                    column[()] = column[()][::-1]
+
+        found = self.compared(self.pair(reverse))
+        np.testing.assert_array_equal(found.table["ratio"], 1)
+
+    def test_a_case_that_no_longer_runs_is_lost(self):
+        def fail(file):
+            file["cases/time"][3] = np.nan
+
+        paths = self.pair(fail)
+        found = self.compared(paths)
+        self.assertEqual(found.beyond(100)["verdict"].tolist(), ["lost"])
+        self.assertIn("gained", set(self.compared(paths[::-1]).table["verdict"]))
+
+    def test_what_could_not_be_matched_is_said(self):
+        found = self.compared(self.pair(cases=31))
+        self.assertEqual(found.notes, ["1 case of A is not in B: " + found.notes[0].split(": ", 1)[1]])
+        self.assertIn("dtype bf16", found.notes[0])
+        self.assertIn("seq_len 4096", found.notes[0])
+
+    def test_other_commits_and_machines_are_said(self):
+        def move(file):
+            file.attrs["git_sha"] = "fedc"
+            file["provenance"].attrs["cpu_model"] = "Another CPU"
+            file.attrs["complete"] = np.int8(0)
+
+        self.assertEqual(self.compared(self.pair(move)).notes, [
+            "git_sha differs: 0123456789abcdef0123 in A, fedc in B.",
+            "cpu_model differs: Example CPU in A, Another CPU in B.",
+            "Run B did not end.",
+        ])  # fmt: skip
+
+    def test_memory_is_exact(self):
+        for name in "ab":
+            write(self.folder / f"{name}.h5", "memory_plan", plan(predicted_bytes=[4.0, 8.0, 8.0 + (name == "b")]))
+        found = self.compared([self.folder / "a.h5", self.folder / "b.h5"], metric="memory")
+        self.assertEqual(found.table["verdict"].tolist(), ["equal", "equal", "more"])
+        self.assertEqual(found.table["ratio"].tolist(), [1, 1, 1.125])
+        self.assertEqual(found.table["low"].tolist(), [1, 1, 1.125])
+
+    def test_repeats_of_a_generation_are_samples(self):
+        columns = {name: list(values[:1]) * 5 for name, values in GENERATED["cases"][1].items()}
+        for name, factor in (("a", 1), ("b", 2)):
+            rates = list(100 / factor * np.linspace(0.9, 1.1, 5))
+            changed = {**columns, "repeat": range(5), "decode_rate": rates}
+            write(self.folder / f"{name}.h5", "generate", {"cases": ("case", changed)})
+        found = self.compared([self.folder / "a.h5", self.folder / "b.h5"])
+        self.assertEqual(found.table["verdict"].tolist(), ["more"])
+        self.assertAlmostEqual(found.table["ratio"].item(), 2)
+        self.assertAlmostEqual(found.table["a"].item(), 0.01)
+
+    def test_steps_of_a_training_are_samples(self):
+        case = {"cases": ("case", {"op": ["train"], "dtype": ["f32"], "peak_bytes": [100]})}
+        steps = TRAINED["steps"][1]
+        write(self.folder / "a.h5", "train", {**TRAINED, **case})
+        write(self.folder / "b.h5", "train", {**case, "steps": ("step", {**steps, "time": steps["time"] / 2})})
+        found = self.compared([self.folder / "a.h5", self.folder / "b.h5"])
+        self.assertEqual(found.table[["verdict", "ratio"]].values.tolist(), [["less", 0.5]])
+
+    def test_columns_can_be_ignored(self):
+        def move(file):
+            file["cases/execution_space"][()] = np.array(["Cuda"] * 32, dtype=object)
+
+        paths = self.pair(move)
+        wanted = "no case of A is in B: execution_space is OpenMP in A and Cuda in B; 'ignore' can leave it out"
+        with self.assertRaises(CompareError) as caught:
+            self.compared(paths)
+        self.assertEqual(str(caught.exception), wanted)
+        self.assertEqual(len(self.compared(paths, ignore=["execution_space"]).table), 32)
+        with self.assertRaisesRegex(CompareError, "run A has several cases with the same"):
+            self.compared(paths, ignore=["execution_space", "impl"])
+
+    def test_what_cannot_be_compared_is_said_in_a_sentence(self):
+        write(self.folder / "q.h5", "quantize", QUANTIZED)
+        packed, layer = open_results(self.folder / "q.h5"), open_results(self.written())
+        for words, call in {
+            "kind 'layer_sweep' cannot be compared with one of kind 'quantize'": lambda: compare(layer, packed),
+            "kind 'quantize' without cases": lambda: compare(packed, packed),
+            "no metric 'speed'; there are: time, memory": lambda: compare(layer, layer, "speed"),
+            "has no column 'predicted_bytes'": lambda: compare(layer, layer, "memory"),
+        }.items():
+            with self.assertRaises(CompareError) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+
+    def test_the_exit_code_is_that_of_the_threshold(self):
+        paths = self.slower(2)
+        code, out, _ = self.run_main("compare", *paths, "--threshold", "2.1")
+        self.assertEqual(code, 0)
+        self.assertIn("32 cases compared, 31 undecided (the interval contains 1), 0 beyond 2.1.", out)
+        code, out, _ = self.run_main("compare", *paths)
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"f32 +forward +flash +1024 .* 2\.000 +1\.[0-9]+ 2\.[0-9]+ +more")
+        self.assertIn("op layer, execution_space OpenMP", out)
+        self.assertEqual(self.run_main("compare", paths[0], self.folder / "none.h5")[0], 4)
+        for wrong in (["--threshold", "-1"], ["--threshold", "all"], ["--metric", "speed"]):
+            with self.assertRaises(SystemExit) as caught:
+                self.run_main("compare", *paths, *wrong)
+            self.assertEqual(caught.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
