@@ -6,6 +6,7 @@ build_packages=(
   libhdf5-dev libtomlplusplus-dev libcli11-dev libfmt-dev nlohmann-json3-dev
   libpcre2-dev libsentencepiece-dev libicu-dev
   libopenblas-openmp-dev liblapack-dev
+  libopenmpi-dev openmpi-bin
 )
 plot_packages=(python3 python3-h5py python3-h5netcdf python3-xarray python3-pandas python3-numpy python3-matplotlib)
 test_packages=(libboost-dev libboost-test-dev python3-netcdf4 netcdf-bin)

@@ -40,6 +40,13 @@ class FileError : public Error {
   using Error::Error;
 };
 
+/// Ranks could not exchange data: one did not answer in time, or the library of messages failed. The communicator
+/// cannot be used any more.
+class CommunicationError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// An input deck or an override is invalid; the text lists every fault with its place.
 class DeckError : public Error {
  public:

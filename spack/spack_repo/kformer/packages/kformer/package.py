@@ -38,6 +38,7 @@ class Kformer(CMakePackage, CudaPackage):
         description="Normalise Unicode text for tokenizers",
     )
     variant("blas", default=True, description="Host matrix products through BLAS")
+    variant("mpi", default=False, description="Ranks of MPI")
     variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
     # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
     variant(
@@ -52,8 +53,9 @@ class Kformer(CMakePackage, CudaPackage):
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    # CMake's FindHDF5 asks the C compiler.
+    # CMake's FindHDF5 and FindMPI ask the C compiler.
     depends_on("c", type="build", when="+drivers")
+    depends_on("c", type="build", when="+mpi")
 
     depends_on("kokkos@4.6:5")
     depends_on("kokkos+openmp", when="+openmp")
@@ -76,6 +78,7 @@ class Kformer(CMakePackage, CudaPackage):
         depends_on("kokkos-kernels+cuda+cublas", when="+cuda")
 
     depends_on("blas", when="+blas")
+    depends_on("mpi@3:", when="+mpi")
 
     with when("+drivers"):
         # Files are written by one process; a parallel HDF5 would make MPI a need of every consumer.
@@ -129,6 +132,7 @@ class Kformer(CMakePackage, CudaPackage):
                 "Kformer_ENABLE_KOKKOS_KERNELS",
                 "ON" if self.spec.satisfies("+kokkos_kernels") else "OFF",
             ),
+            self.define("Kformer_ENABLE_MPI", "ON" if self.spec.satisfies("+mpi") else "OFF"),
             self.define("Kokkos_ROOT", self.spec["kokkos"].prefix),
         ]
         if self.spec.satisfies("+blas"):

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kformer/core/tensor_ref.hpp"
+#include "kformer/memory/ledger.hpp"
+
+/// \file
+/// Sums of gradients over micro-batches whose order does not depend on how many ranks there are.
+
+namespace kformer {
+
+/// Adds up what the same arrays hold one after another, in the order of `tree_sum` over these leaves. In memory there
+/// are partial sums for at most ⌊log₂ leaves⌋ nodes of the tree, besides the arrays.
+///
+///     GradientTree<Exec> tree(gradients, leaves, ledger);
+///     for (i = 0; i < leaves; ++i) {
+///       …                       // the gradients are those of leaf i alone
+///       tree.add(exec, i, leaves);
+///     }                         // the gradients are the sum
+///
+/// Ranks that sum blocks of 2^b leaves each, in order, and then `Collectives::all_reduce`, have the bits of one rank that
+/// sums all of them: a block is a node of the tree, and the sum over ranks is made in the rest of it. The last rank
+/// may have fewer leaves.
+///
+/// Each leaf but the last costs a pass that copies its sum, and each but the first a pass that adds.
+template <class Exec>
+class GradientTree {
+ public:
+  using memory_space = typename Exec::memory_space;  ///< of the arrays
+
+  /// Books and allocates memory.
+  /// \param arrays      of float or double, without gaps; their memory must outlive this object
+  /// \param most_leaves that are summed at a time
+  /// \param ledger      the memory is of the class gradients
+  /// \throws NotSupported if an array has another type, or `most_leaves` is less than 1
+  /// \throws OutOfMemory with the ledger
+  GradientTree(std::vector<TensorRef> arrays, std::int64_t most_leaves, Ledger& ledger);
+
+  /// Adds leaf `i`, which the arrays hold. After the last one they hold the sum, else their content is used up.
+  /// \param exec   the instance
+  /// \param i      0, 1, … in this order; 0 begins a new sum
+  /// \param leaves of this sum, at most `most_leaves`
+  /// \throws NotSupported if the leaves do not come in order, or are too many
+  void add(const Exec& exec, std::int64_t i, std::int64_t leaves);
+
+  /// How many partial sums there are at a time: ⌊log₂ leaves⌋.
+  static std::int64_t partial_sums(std::int64_t leaves);
+
+ private:
+  void push(const Exec& exec);
+  void pop_and_add(const Exec& exec);
+  template <class F>
+  void for_arrays(F f) const;
+
+  std::vector<TensorRef> m_arrays;
+  std::int64_t m_most_leaves, m_next = 0;
+  std::int64_t m_depth = 0;            // partial sums now
+  std::vector<std::size_t> m_offsets;  // of the arrays in a partial sum
+  std::size_t m_stride = 0;            // bytes of a partial sum
+  MemoryBlock<memory_space> m_partial;
+};
+
+/// Which leaves each of `ranks` ranks has: equal blocks in order, the last ones with fewer or none.
+struct LeafBlocks {
+  std::int64_t leaves = 0;  ///< of all ranks
+  int ranks = 1;            ///< how many there are
+  std::int64_t each = 0;    ///< ⌈leaves / ranks⌉
+
+  /// The blocks of `count` leaves.
+  static LeafBlocks of(std::int64_t count, int ranks) { return {count, ranks, (count + ranks - 1) / ranks}; }
+  /// The first leaf of a rank.
+  std::int64_t begin(int rank) const { return rank * each < leaves ? rank * each : leaves; }
+  /// Behind the last leaf of a rank.
+  std::int64_t end(int rank) const { return begin(rank + 1); }
+  /// Whether every block is a node of the tree of `tree_sum`: one rank has all leaves, or each has as many, a power of
+  /// two, of which the last may lack some but not all.
+  bool are_nodes() const { return ranks == 1 || ((each & (each - 1)) == 0 && begin(ranks - 1) < leaves); }
+};
+
+}  // namespace kformer

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "kformer/parallel/gradient_tree.hpp"
+
+/// \file
+/// Definitions of the members of GradientTree.
+
+namespace kformer {
+
+namespace Impl {
+
+/// `to[i] = from[i]`, or with `add` `to[i] = from[i] + to[i]`.
+template <class T, class Exec>
+void copy_or_add(const Exec& exec, T* to, const T* from, std::int64_t count, bool add) {
+  Kokkos::parallel_for(
+      "kformer::GradientTree::add", Kokkos::RangePolicy<Exec>(exec, 0, count),
+      KOKKOS_LAMBDA(std::int64_t i) { to[i] = add ? from[i] + to[i] : from[i]; });
+}
+
+template <class Exec>
+void copy_or_add(const Exec& exec, const TensorRef& array, void* to, const void* from, bool add) {
+  if (array.dtype == DType::f64)
+    copy_or_add(exec, static_cast<double*>(to), static_cast<const double*>(from), array.size(), add);
+  else
+    copy_or_add(exec, static_cast<float*>(to), static_cast<const float*>(from), array.size(), add);
+}
+
+}  // namespace Impl
+
+template <class Exec>
+std::int64_t GradientTree<Exec>::partial_sums(std::int64_t leaves) {
+  return std::bit_width(static_cast<std::uint64_t>(leaves)) - 1;
+}
+
+template <class Exec>
+GradientTree<Exec>::GradientTree(std::vector<TensorRef> arrays, std::int64_t most_leaves, Ledger& ledger)
+    : m_arrays(std::move(arrays)), m_most_leaves(most_leaves) {
+  if (most_leaves < 1)
+    throw NotSupported("kformer::GradientTree: most_leaves must be at least 1, got " +
+                       std::to_string(most_leaves));
+  MemoryLayout layout;
+  for (const TensorRef& array : m_arrays) {
+    if (array.dtype != DType::f32 && array.dtype != DType::f64)
+      throw NotSupported(std::string("kformer::GradientTree: an array is of ") + to_string(array.dtype) +
+                         "; expected the gradients, which are of f32 or f64");
+    m_offsets.push_back(layout.reserve<std::byte>(array.size() * std::int64_t(size_of(array.dtype))));
+  }
+  m_stride = layout.bytes();
+  const std::int64_t bytes = checked_product({partial_sums(most_leaves), static_cast<std::int64_t>(m_stride)});
+  m_partial = ledger.allocate<memory_space>(MemoryClass::gradients, "GradientTree::partial",
+                                            static_cast<std::size_t>(bytes));
+}
+
+template <class Exec>
+template <class F>
+void GradientTree<Exec>::for_arrays(F f) const {
+  std::byte* const partial = m_partial.data() + static_cast<std::size_t>(m_depth) * m_stride;
+  for (std::size_t i = 0; i < m_arrays.size(); ++i) f(m_arrays[i], partial + m_offsets[i]);
+}
+
+template <class Exec>
+void GradientTree<Exec>::push(const Exec& exec) {
+  for_arrays([&](const TensorRef& array, std::byte* partial) {
+    Impl::copy_or_add(exec, array, partial, array.data, false);
+  });
+  ++m_depth;
+}
+
+template <class Exec>
+void GradientTree<Exec>::pop_and_add(const Exec& exec) {
+  --m_depth;
+  for_arrays([&](const TensorRef& array, const std::byte* partial) {
+    Impl::copy_or_add(exec, array, array.data, partial, true);
+  });
+}
+
+template <class Exec>
+void GradientTree<Exec>::add(const Exec& exec, std::int64_t i, std::int64_t leaves) {
+  if (i == 0) m_next = m_depth = 0;
+  if (i != m_next || i >= leaves || leaves > m_most_leaves)
+    throw NotSupported("kformer::GradientTree::add: got leaf " + std::to_string(i) + " of " +
+                       std::to_string(leaves) + "; expected leaf " + std::to_string(m_next) + " of at most " +
+                       std::to_string(m_most_leaves));
+  ++m_next;
+  for (std::int64_t bits = i; bits & 1; bits >>= 1) pop_and_add(exec);
+  if (i + 1 < leaves)
+    push(exec);
+  else
+    while (m_depth > 0) pop_and_add(exec);
+}
+
+}  // namespace kformer

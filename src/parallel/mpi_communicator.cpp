@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/parallel/mpi_communicator.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+namespace kformer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// Counts of MPI are ints.
+constexpr std::size_t most_bytes = std::size_t(1) << 30;
+
+// `what` returns the beginning of the sentence.
+template <class What>
+void require_success(int code, What what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommunicationError(what() + ": MPI failed: " + std::string(text, static_cast<std::size_t>(length)));
+}
+
+// Polls until all requests are done; false after the time-out. Ranks may outnumber cores, so that one that waits leaves
+// its core to the others: at first by yielding, later by sleeping.
+template <class What>
+bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what) {
+  const auto start = Clock::now();
+  while (true) {
+    int done = 0;
+    require_success(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+                    what);
+    if (done) return true;
+    const Seconds waited = Clock::now() - start;
+    if (waited > timeout) return false;
+    if (waited < std::chrono::milliseconds(1))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+std::string seconds_text(Seconds seconds) {
+  std::ostringstream text;
+  text << seconds.count() << " s";
+  return text.str();
+}
+
+}  // namespace
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized) return;
+  int provided = 0;
+  require_success(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided),
+                  [] { return std::string("kformer::MpiSession"); });
+  m_owner = true;
+}
+
+MpiSession::~MpiSession() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (m_owner && !finalized) MPI_Finalize();
+}
+
+void MpiSession::abort(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+// A duplicate of the program's communicator.
+struct MpiCommunicator::World {
+  MPI_Comm comm = MPI_COMM_NULL;
+  Seconds timeout{};
+  int next_tag = 1;
+  std::string failure;  // of an earlier exchange
+
+  World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  // Freeing is collective: where a rank is lost nobody may wait for it.
+  ~World() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (comm != MPI_COMM_NULL && failure.empty() && !finalized) MPI_Comm_free(&comm);
+  }
+};
+
+std::shared_ptr<MpiCommunicator::World> MpiCommunicator::duplicate(MPI_Comm world, const MpiOptions& options) {
+  const auto what = [&] { return "kformer::MpiCommunicator '" + options.name + "'"; };
+  if (!(options.timeout.count() > 0))
+    throw NotSupported(what() + ": the time-out must be positive, got " + seconds_text(options.timeout));
+  const auto copy = std::make_shared<World>();
+  copy->timeout = options.timeout;
+  std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
+  require_success(MPI_Comm_idup(world, &copy->comm, requests.data()), what);
+  if (!done_in_time(requests, options.timeout, what)) {
+    copy->comm = MPI_COMM_NULL;  // not valid yet
+    throw CommunicationError(what() + ": not all ranks have made it after " + seconds_text(options.timeout) +
+                             "; every rank of the MPI communicator must");
+  }
+  require_success(MPI_Comm_set_errhandler(copy->comm, MPI_ERRORS_RETURN), what);
+  return copy;
+}
+
+namespace {
+
+std::string class_name() { return "kformer::MpiCommunicator"; }
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  require_success(MPI_Comm_rank(comm, &rank), class_name);
+  return rank;
+}
+
+std::vector<int> all_ranks_of(MPI_Comm comm) {
+  int size = 1;
+  require_success(MPI_Comm_size(comm, &size), class_name);
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(MPI_Comm world, const MpiOptions& options)
+    : MpiCommunicator(duplicate(world, options), all_ranks_of(world), rank_in(world), 0, options.name) {}
+
+MpiCommunicator::MpiCommunicator(std::shared_ptr<World> world, std::vector<int> members, int rank, int tag,
+                                 const std::string& name)
+    : Communicator(rank, static_cast<int>(members.size()), name),
+      m_world(std::move(world)),
+      m_members(std::move(members)),
+      m_tag(tag) {
+  m_requests.reserve(2 * m_members.size());
+  m_peers.reserve(2 * m_members.size());
+}
+
+bool MpiCommunicator::takes_device_memory() const {
+#if defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#elif defined(MPICH_NUMVERSION) && defined(MPIX_GPU_SUPPORT_CUDA)
+  int supported = 0;
+  return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported;
+#else
+  return false;
+#endif
+}
+
+std::string MpiCommunicator::error_prefix(const ExchangeName& exchange_name) const {
+  std::string text = std::string("kformer::MpiCommunicator: ") + exchange_name.operation;
+  if (!exchange_name.region.empty()) text += " of " + std::string(exchange_name.region);
+  return text + ": rank " + std::to_string(rank()) + " of '" + name() + "' (" + std::to_string(size()) +
+         " ranks)";
+}
+
+double MpiCommunicator::exchange(const InstanceRef& exec, const ExchangeName& exchange_name,
+                                 std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  if (!m_world->failure.empty())
+    throw CommunicationError(error_prefix(exchange_name) +
+                             " cannot go on after an earlier error: " + m_world->failure);
+  exec.fence();
+  const auto start = Clock::now();
+  try {
+    post(exchange_name, sends, receives);
+    wait(exchange_name);
+  } catch (const CommunicationError& error) {
+    if (m_world->failure.empty()) m_world->failure = error.what();
+    throw;
+  }
+  return Seconds(Clock::now() - start).count();
+}
+
+void MpiCommunicator::post(const ExchangeName& exchange_name, std::span<const Outgoing> sends,
+                           std::span<const Incoming> receives) {
+  m_requests.clear();
+  m_peers.clear();
+  const auto in_pieces = [&](int peer, std::size_t bytes, bool peer_sends, auto start) {
+    for (std::size_t at = 0; at < bytes; at += most_bytes) {
+      m_requests.push_back(MPI_REQUEST_NULL);
+      m_peers.push_back({peer, peer_sends});
+      const int code = start(at, static_cast<int>(std::min(most_bytes, bytes - at)),
+                             m_members[static_cast<std::size_t>(peer)], &m_requests.back());
+      require_success(code, [&] { return error_prefix(exchange_name); });
+    }
+  };
+  for (const Incoming& m : receives)
+    in_pieces(m.peer, m.bytes, true, [&](std::size_t at, int count, int peer, MPI_Request* request) {
+      return MPI_Irecv(static_cast<std::byte*>(m.data) + at, count, MPI_BYTE, peer, m_tag, m_world->comm,
+                       request);
+    });
+  for (const Outgoing& m : sends)
+    in_pieces(m.peer, m.bytes, false, [&](std::size_t at, int count, int peer, MPI_Request* request) {
+      return MPI_Isend(static_cast<const std::byte*>(m.data) + at, count, MPI_BYTE, peer, m_tag, m_world->comm,
+                       request);
+    });
+}
+
+void MpiCommunicator::wait(const ExchangeName& exchange_name) {
+  if (!done_in_time(m_requests, m_world->timeout, [&] { return error_prefix(exchange_name); }))
+    give_up(exchange_name);
+}
+
+// Names those who did not answer.
+void MpiCommunicator::give_up(const ExchangeName& exchange_name) {
+  std::set<int> silent, deaf;
+  for (std::size_t i = 0; i < m_requests.size(); ++i) {
+    int done = 0;
+    MPI_Test(&m_requests[i], &done, MPI_STATUS_IGNORE);
+    if (done) continue;
+    (m_peers[i].sends ? silent : deaf).insert(m_peers[i].rank);
+    // Sends cannot be taken back.
+    if (m_peers[i].sends) {
+      MPI_Cancel(&m_requests[i]);
+      MPI_Request_free(&m_requests[i]);
+    }
+  }
+  const auto list = [](const std::set<int>& ranks) {
+    std::string text = ranks.size() > 1 ? "ranks " : "rank ";
+    for (const int r : ranks) text += (r == *ranks.begin() ? "" : ", ") + std::to_string(r);
+    return text;
+  };
+  std::string text = error_prefix(exchange_name) + " waited " + seconds_text(m_world->timeout) + " in vain";
+  if (!silent.empty()) text += " for data from " + list(silent);
+  if (!deaf.empty()) text += std::string(silent.empty() ? "" : " and") + " for " + list(deaf) + " to take data";
+  throw CommunicationError(text + "; look there for an earlier error, or raise the time-out");
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::subset(std::span<const int> members, const std::string& name) {
+  const int place = checked_member(members, name);
+  std::vector<int> of_world;
+  for (const int member : members) of_world.push_back(m_members[static_cast<std::size_t>(member)]);
+  // Every rank makes as many calls, so the members of a subset find the same tag.
+  return std::unique_ptr<Communicator>(
+      new MpiCommunicator(m_world, std::move(of_world), place, m_world->next_tag++, name));
+}
+
+}  // namespace kformer
