@@ -32,8 +32,9 @@ void require_success(int code, What what) {
   throw CommunicationError(what() + ": MPI failed: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-// Polls until all requests are done; false after the time-out. Ranks may outnumber cores, so that one that waits leaves
-// its core to the others: at first by yielding, later by sleeping.
+// Polls until all requests are done; false after the time-out. Ranks may outnumber cores, so that one that waits for more
+// than a moment leaves its core to the others. It sleeps: who yields to busy programs gets the core back after their time
+// slices, milliseconds later.
 template <class What>
 bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what) {
   const auto start = Clock::now();
@@ -44,10 +45,7 @@ bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what
     if (done) return true;
     const Seconds waited = Clock::now() - start;
     if (waited > timeout) return false;
-    if (waited < std::chrono::milliseconds(1))
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (waited > std::chrono::microseconds(20)) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 
