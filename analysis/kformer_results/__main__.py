@@ -8,8 +8,10 @@ from pathlib import Path
 import xarray as xr
 
 from .compare import METRICS, Comparison, compare
+from .generate_plots import save_generate_plot
 from .memory_plots import save_memory_plot
 from .plots import save_plots
+from .quantize_plots import save_quantize_plot
 from .reader import DAMAGE, ResultFileError, open_results
 from .series import (
     case_frame,
@@ -62,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument(
         "--configuration", type=int, default=0, metavar="N", help="configuration of a comparison, counted from 0"
     )
-    plot.add_argument("--if-any", action="store_true", help="kinds of results without plots are no error")
     plot.set_defaults(run=_plot)
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
@@ -126,15 +127,14 @@ def _folded(found: Comparison):
 
 def _plot(groups, options) -> None:
     out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
-    drawn = {"train": save_train_plots, "memory_plan": save_memory_plot}
+    drawn = {
+        "train": save_train_plots, "memory_plan": save_memory_plot, "generate": save_generate_plot,
+        "quantize": save_quantize_plot,
+    }  # fmt: skip
     if (kind := groups[""].attrs.get("kind")) in drawn:
         for path in drawn[kind](groups, out):
             print(path)
         return
-    if kind in TABLES:
-        if options.if_any:
-            return
-        raise ResultFileError(f"{options.file}: no plots for kind '{kind}'; 'summary' prints a table")
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
     for path in save_plots(groups, out, **chosen):
         print(path)

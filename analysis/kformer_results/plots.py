@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from .attention_plots import attention_rows
+from .roofline import roofline_rows
 from .series import UNATTRIBUTED, breakdown, case_frame, memory_reduction, run_label, select, select_configuration
 from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, draw_lines
 
@@ -38,7 +39,7 @@ _MARGIN_TOP, _MARGIN_BOTTOM = 1.25, 0.5
 def save_plots(groups, out, *, separate=False, op=None, batch=None, configuration=0) -> list[Path]:
     """Plots a file that open_results read; returns the paths of the PNG files.
 
-    Writes one picture `out`, or with `separate` one per kind, named like out's stem with -time, -memory, -breakdown and,
+    Writes one picture `out`, or with `separate` one per kind, named like out's stem with -time, -roofline, -memory, -breakdown and,
     for attention comparisons, -speedup and -share. Leaves out kinds without data. `op` and `batch` select the cases
     (default: those of the first case); `configuration` selects a configuration of a comparison by number.
 
@@ -46,7 +47,8 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None, configuratio
     """
     out = Path(out)
     frame = select_configuration(select(case_frame(groups), op, batch), configuration)
-    rows = _time_rows(frame) + attention_rows(frame) + _memory_rows(frame) + _breakdown_rows(groups, frame)
+    rows = _time_rows(frame) + attention_rows(frame) + roofline_rows(frame) + _memory_rows(frame)
+    rows += _breakdown_rows(groups, frame)
     files = {out: rows}
     if separate:
         kinds = dict.fromkeys(row["kind"] for row in rows)
@@ -166,7 +168,8 @@ def _compose(groups, frame, rows):
         bars = row["kind"] == "breakdown"
         left, above = (0.17, 0.75) if bars else (0.075, 0.42)
         bottom, top = 0.62 / row["height"], 1 - above / row["height"]
-        band.subplots_adjust(left=left, right=0.985, bottom=bottom, top=top, wspace=0.2)
+        right = 0.86 if row["kind"] == "roofline" else 0.985  # its legend is beside it
+        band.subplots_adjust(left=left, right=right, bottom=bottom, top=top, wspace=0.2)
         for axes, draw in zip(all_axes, row["panels"]):
             draw(axes)
         if len(all_axes) > 1:

@@ -97,10 +97,3 @@ class Tables(WithFile, WithMain):
         code, out, _ = self.run_main("summary", self.planned())
         self.assertEqual(code, 0)
         self.assertIn("total_GiB", out)
-
-    def test_a_kind_without_plots(self):
-        code, _, error = self.run_main("plot", self.generated())
-        self.assertEqual(code, 4)
-        self.assertIn("no plots for kind 'generate'; 'summary' prints a table", error)
-        self.assertEqual(self.run_main("plot", "--if-any", self.generated()), (0, "", ""))
-        self.assertEqual(list(self.folder.glob("*.png")), [])

@@ -20,7 +20,7 @@ run_deck() {
   run_job copy_output "$output" "${entry[@]}" "$1" "$2"
   result=$(sed -n 's/^results: //p' "$output" | tail -n 1)
   python=$(find_python)
-  run_job "${entry[@]}" "$python" -m kformer_results plot --if-any "$result"
+  run_job "${entry[@]}" "$python" -m kformer_results plot "$result"
 }
 
 # copy_output FILE COMMAND...: what COMMAND prints goes to FILE as well. A signal to all is for COMMAND alone to
