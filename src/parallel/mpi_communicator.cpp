@@ -21,6 +21,8 @@ using Seconds = std::chrono::duration<double>;
 
 // Counts of MPI are ints.
 constexpr std::size_t most_bytes = std::size_t(1) << 30;
+// That every MPI has.
+constexpr int most_tag = 32767;
 
 // `what` returns the beginning of the sentence.
 template <class What>
@@ -241,6 +243,10 @@ std::unique_ptr<Communicator> MpiCommunicator::subset(std::span<const int> membe
   std::vector<int> of_world;
   for (const int member : members) of_world.push_back(m_members[static_cast<std::size_t>(member)]);
   // Every rank makes as many calls, so the members of a subset find the same tag.
+  if (m_world->next_tag > most_tag)
+    throw NotSupported("kformer::MpiCommunicator::subset: '" + name +
+                       "' would be one too many: there are tags for " + std::to_string(most_tag) +
+                       " subsets; make them once");
   return std::unique_ptr<Communicator>(
       new MpiCommunicator(m_world, std::move(of_world), place, m_world->next_tag++, name));
 }

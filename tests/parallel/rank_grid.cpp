@@ -45,6 +45,12 @@ BOOST_AUTO_TEST_CASE(lines_of_the_grid_talk_among_themselves) {
 }
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
+  const auto ranks = world();
+  for (int i = 0; i < 32767; ++i) ranks->subset(std::vector{ranks->rank()}, "alone");
+  check_error<NotSupported>(
+      [&] { ranks->subset(std::vector{ranks->rank()}, "alone"); },
+      "kformer::MpiCommunicator::subset: 'alone' would be one too many: there are tags for 32767 "
+      "subsets; make them once");
   const auto six = std::make_shared<LoneCommunicator>(0, 6);
   check_error<NotSupported>([&] { RankGrid(six, {.data = 2, .tensor = 2}); },
                             "kformer::RankGrid: data 2, context 1, tensor 2, pipeline 1 are 4 ranks, but "
