@@ -50,7 +50,7 @@ build_tests() {
     return
   fi
   build openmp all
-  build serial kformer_tests_serial kformer_tests_drivers kformer-drivers
+  build serial kformer_tests_serial kformer_tests_drivers kformer-drivers kformer-libraries
   build asan kformer_tests_fuzz
 }
 
