@@ -15,6 +15,7 @@ COMPONENTS = {
     "ops": "Blocks",
     "model": "Models",
     "train": "Training",
+    "parallel": "Many ranks",
     "memory": "Memory",
     "core": "Core",
     "load": "Loading checkpoints",

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "kformer/parallel/tree_order.hpp"
 #include "kformer/train/trainer.hpp"
 #include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
@@ -18,9 +19,27 @@ namespace kformer {
 
 namespace Impl {
 
-inline LayerOptions for_training(LayerOptions options) {
-  options.mode = LayerMode::training;
-  return options;
+// With a fixed order every micro-batch has gradients of its own.
+inline LayerOptions for_training(const TrainerOptions& options) {
+  LayerOptions layer = options.layer;
+  layer.mode = LayerMode::training;
+  layer.accumulate &= !options.parallel.fixed_order;
+  return layer;
+}
+
+template <class Exec>
+std::optional<DataParallel<Exec>> data_parallel(const DataParallelOptions& options,
+                                                const std::vector<Parameter>& parameters, Ledger& ledger) {
+  if (!options.ranks && !options.fixed_order) return {};
+  return on_behalf_of(
+      "Trainer", [&] { return std::optional<DataParallel<Exec>>(std::in_place, options, parameters, ledger); });
+}
+
+/// In the order of the sum over ranks.
+inline double sum_of(std::span<const double> values) {
+  if (values.empty()) return 0;
+  return tree_sum<double>(std::ssize(values),
+                          [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 
 inline const LayerShape& checked(const LayerShape& shape) {
@@ -40,9 +59,10 @@ template <class Exec, Scalar T>
 Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
-      m_model(config, Impl::checked(options.shape), Impl::for_training(options.layer), ledger,
+      m_model(config, Impl::checked(options.shape), Impl::for_training(options), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
-      m_optimizer(m_model.trained(), options.optimizer, ledger),
+      m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model.trained(), ledger)),
+      m_optimizer(m_parallel ? m_parallel->updated() : m_model.trained(), options.optimizer, ledger),
       m_spikes(options.spikes) {
   options.schedule.check();
   Impl::require_options(Operands("Trainer", {}), options.loss);
@@ -160,13 +180,14 @@ void Trainer<Exec, T>::launch(const Exec& exec, Pass pass) {
     m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
 }
 
-// `f(first, part)`: the number of the first sequence, and the sequences.
+// `f(first, part)`: the number of the first sequence in the step, and the sequences.
 template <class Exec, Scalar T>
 template <class F>
 void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequences, F f) const {
   const auto batch = static_cast<std::size_t>(m_options.shape.batch);
   for (std::size_t first = 0; first < sequences.size(); first += batch)
-    f(first, sequences.subspan(first, std::min(batch, sequences.size() - first)));
+    f(first + static_cast<std::size_t>(m_first),
+      sequences.subspan(first, std::min(batch, sequences.size() - first)));
 }
 
 // Dropout of the adapters in a micro-batch, for as long as what it returns exists.
@@ -186,17 +207,20 @@ void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSeq
   exec.fence("kformer::Trainer: losses of a micro-batch");
 }
 
-// Over all tokens, in their order.
+// The sum over the tokens of each micro-batch.
 template <class Exec, Scalar T>
-double Trainer<Exec, T>::loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass) {
-  double sum = 0;
+std::vector<double> Trainer<Exec, T>::losses(const Exec& exec, std::span<const TokenSequence> sequences,
+                                             Pass pass) {
+  std::vector<double> sums;
   for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
     const auto dropping = pass == Pass::forward ? nullptr : dropout(first);
     compute_losses(exec, part, pass);
+    if (pass == Pass::forward_and_backward && m_parallel) m_parallel->add_micro_batch(exec);
     const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
-    for (std::size_t i = 0; i < tokens; ++i) sum += static_cast<double>(m_host.loss(i));
+    sums.push_back(0);
+    for (std::size_t i = 0; i < tokens; ++i) sums.back() += static_cast<double>(m_host.loss(i));
   });
-  return sum;
+  return sums;
 }
 
 // Of the losses that compute_losses left.
@@ -246,10 +270,17 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
                     .tokens = checked_targets("step", sequences)};
-  if (!m_options.layer.accumulate && std::ssize(sequences) > m_options.shape.batch)
+  const bool adds_up = m_options.layer.accumulate || m_options.parallel.fixed_order;
+  if (!adds_up && std::ssize(sequences) > m_options.shape.batch)
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
                        " sequences for a micro-batch of " + std::to_string(m_options.shape.batch) +
                        " (shape.batch), but backward overwrites the gradients; set layer.accumulate");
+  if (m_parallel) {
+    const StepShare& share =
+        m_parallel->begin_step(exec, std::ssize(sequences), report.tokens, m_options.shape.batch);
+    m_first = share.first;
+    report.tokens = share.tokens;
+  }
   if (report.tokens == 0) {
     ++m_steps;
     report.skipped = true;
@@ -259,15 +290,20 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
   return report;
 }
 
+// `losses` are those of this rank's micro-batches; the loss of the step is their sum over all ranks, divided by `count`.
 template <class Exec, Scalar T>
-void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report) {
+void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report, std::span<const double> losses,
+                                   double count) {
   ++m_steps;
-  report.gradient_norm = m_optimizer.measure(exec);
+  report.loss = (m_parallel ? m_parallel->sum(exec, losses) : Impl::sum_of(losses)) / count;
+  report.gradient_norm =
+      m_parallel ? m_optimizer.set_norm(exec, m_parallel->reduce(exec)) : m_optimizer.measure(exec);
   if (std::isfinite(report.gradient_norm) && !m_spikes.accept(report.loss, report.gradient_norm)) {
     m_optimizer.skip();
     report.skipped = true;
   } else {
     report.skipped = !m_optimizer.update(exec, report.learning_rate);
+    if (m_parallel && !report.skipped) m_parallel->publish(exec);
   }
 }
 
@@ -277,8 +313,7 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
   if (report.skipped) return report;
   const double count = static_cast<double>(report.tokens);
   Kokkos::deep_copy(exec, m_dloss, static_cast<C>(report.loss_scale / count));
-  report.loss = loss_sum(exec, sequences, Pass::forward_and_backward) / count;
-  finish_step(exec, report);
+  finish_step(exec, report, losses(exec, sequences, Pass::forward_and_backward), count);
   return report;
 }
 
@@ -288,7 +323,7 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
   require_log_probabilities("step");
   StepReport report = begin_step(exec, sequences);
   if (report.skipped) return report;
-  report.loss = 0;
+  std::vector<double> shares;
   for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
     const auto dropping = dropout(first);
     compute_losses(exec, part, Pass::forward);
@@ -299,10 +334,11 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
       throw DimensionMismatch("kformer::Trainer::step: the objective returned " +
                               std::to_string(share.dlogp.size()) + " derivatives; expected " +
                               std::to_string(logp.values.size()) + ", one for each target of the micro-batch");
-    report.loss += share.loss;
+    shares.push_back(share.loss);
     learn(exec, part, share.dlogp, report.loss_scale);
+    if (m_parallel) m_parallel->add_micro_batch(exec);
   });
-  finish_step(exec, report);
+  finish_step(exec, report, shares, 1);
   return report;
 }
 
@@ -327,7 +363,7 @@ LogProbabilities Trainer<Exec, T>::log_probabilities(const Exec& exec, std::span
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::evaluate(const Exec& exec, std::span<const TokenSequence> sequences) {
   const std::int64_t targets = checked_targets("evaluate", sequences);
-  return loss_sum(exec, sequences, Pass::forward) / static_cast<double>(targets);
+  return Impl::sum_of(losses(exec, sequences, Pass::forward)) / static_cast<double>(targets);
 }
 
 template <class Exec, Scalar T>

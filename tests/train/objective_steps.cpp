@@ -24,21 +24,6 @@ TrainerOptions adapted_options(std::int64_t batch = 2) {
   return options;
 }
 
-/// A trainer with random adapters, if the options have any.
-template <class T>
-TrainingRun<T> run_of(const TrainerOptions& options) {
-  TrainingRun<T> run(options);
-  std::mt19937 generator(11);
-  std::normal_distribution<double> normal;
-  for (const Parameter& p : run.trainer.model().adapters()) {
-    HostTensor<double> values({p.weight.extent[0], p.weight.extent[1]});
-    for (double& v : values.values()) v = 0.3 * normal(generator);
-    write_parameter<T>(p.weight, values);
-  }
-  run.trainer.prepare(Exec());
-  return run;
-}
-
 /// The objective that is the mean loss over so many targets.
 Objective mean_loss(double count) {
   return [=](std::size_t, const LogProbabilities& logp) {

@@ -69,6 +69,21 @@ struct TrainingRun {
   }
 };
 
+/// A trainer with random adapters, if the options have any.
+template <class T>
+TrainingRun<T> run_of(const TrainerOptions& options, const LlamaConfig& config = small_model()) {
+  TrainingRun<T> run(options, config);
+  std::mt19937 generator(11);
+  std::normal_distribution<double> normal;
+  for (const Parameter& p : run.trainer.model().adapters()) {
+    HostTensor<double> values({p.weight.extent[0], p.weight.extent[1]});
+    for (double& v : values.values()) v = 0.3 * normal(generator);
+    write_parameter<T>(p.weight, values);
+  }
+  run.trainer.prepare(Exec());
+  return run;
+}
+
 /// Options that exercise everything that a step keeps.
 inline TrainerOptions some_trainer_options(std::int64_t batch = 2) {
   return {.shape = {batch, TrainingRun<float>::seq_len},

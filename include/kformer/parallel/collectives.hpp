@@ -17,6 +17,7 @@
 #include "kformer/memory/ledger.hpp"
 #include "kformer/memory/transfer.hpp"
 #include "kformer/parallel/communicator.hpp"
+#include "kformer/parallel/shards.hpp"
 
 /// \file
 /// Collective operations on Views.
@@ -79,6 +80,8 @@ void sum_parts(const Exec& exec, const RankParts& parts, std::byte* out, std::in
 /// | `all_reduce` | N − p_r + (n − 1) p_r, which is 2 N (n − 1) / n if n divides the elements |
 /// | `reduce_scatter`, `all_to_all` | N (n − 1) / n, where N is what the rank has at first |
 /// | `all_gather` | (n − 1) N, where N is what the rank has at first |
+/// | `reduce_shards` | N − p_r |
+/// | `gather_shards` | (n − 1) p_r |
 /// | `broadcast` | N times the ranks that it passes the array on to: at most ⌈log₂ n⌉, n − 1 together |
 /// | `send`, `shift` | N |
 /// | `receive` | 0 |
@@ -219,6 +222,26 @@ class Collectives {
     point_to_point(exec, "shift", to, input("shift", x), from, output("shift", y), region);
   }
 
+  /// In the shard of this rank, each array = the sum of that array of all ranks. Elsewhere arrays stay as they are.
+  /// \param exec   the instance
+  /// \param arrays of float, double, bf16 or f16, without gaps
+  /// \param shards of these arrays
+  /// \param region what the log calls it
+  /// \throws CommunicationError if a rank does not answer in time
+  /// \throws NotSupported if the shards are for another number of ranks, or an array has another type
+  void reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
+                     std::string_view region = {});
+
+  /// In the shard of each rank, each array = that array of this rank.
+  /// \param exec   the instance
+  /// \param arrays without gaps, of any type
+  /// \param shards of these arrays
+  /// \param region what the log calls it
+  /// \throws CommunicationError if a rank does not answer in time
+  /// \throws NotSupported if the shards are for another number of ranks
+  void gather_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
+                     std::string_view region = {});
+
   /// Gathers a few numbers in host memory, of which every rank has some.
   /// \param exec   the instance
   /// \param values of all ranks, those of rank 0 first; each rank has filled in its own
@@ -248,6 +271,7 @@ class Collectives {
     }
   };
   class Call;
+  class ShardMessages;
 
   template <class X, class Y>
   static constexpr void require_equal_types() {
@@ -278,6 +302,7 @@ class Collectives {
   int rank() const { return m_communicator->rank(); }
   int size() const { return m_communicator->size(); }
   void require_rank(const char* function, int peer) const;
+  void require_shards(const char* function, const Shards& shards) const;
   void require_multiple(const char* function, const char* many, std::int64_t elements, const char* few,
                         std::int64_t of) const;
   Impl::RankParts parts(const Array& own) const;

@@ -64,8 +64,16 @@ class LossScaler {
     C norm = 0;
     transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, *m_ledger, &norm, m_norm.data(), sizeof(C));
     exec.fence("kformer::LossScaler::wait");
-    m_finite = std::isfinite(norm);
-    return m_gradient_norm = static_cast<double>(norm) / scale();
+    return remember(norm);
+  }
+
+  /// In place of `measure` and `wait`: a norm that is known, such as that of gradients on several ranks.
+  /// \param exec the instance of the kernels that follow
+  /// \param norm of the scaled loss
+  /// \returns the norm without the loss scale
+  double set(const Exec& exec, double norm) {
+    Kokkos::deep_copy(exec, m_norm, static_cast<C>(norm));
+    return remember(static_cast<C>(norm));
   }
 
   /// Adapts the scale to the norm that was waited for.
@@ -87,6 +95,11 @@ class LossScaler {
 
  private:
   using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+  double remember(C norm) {
+    m_finite = std::isfinite(norm);
+    return m_gradient_norm = static_cast<double>(norm) / scale();
+  }
 
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   DynamicLossScale m_scale;

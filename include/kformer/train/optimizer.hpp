@@ -79,6 +79,12 @@ class Optimizer {
   /// \returns the norm without the loss scale, before it is clipped
   [[nodiscard]] double measure(const Exec& exec);
 
+  /// In place of `measure`, if the parameters are not all that the norm is of.
+  /// \param exec the instance
+  /// \param norm of the gradients of the scaled loss
+  /// \returns the norm without the loss scale, before it is clipped
+  double set_norm(const Exec& exec, double norm);
+
   /// The second half of `step`, with the norm of the last `measure`.
   /// \throws NotSupported if `prepare` or `measure` was not called, or the learning rate is negative
   /// \returns whether the step counted
@@ -288,6 +294,13 @@ double Optimizer<Exec, T>::measure(const Exec& exec) {
   launch_norm("Optimizer::measure", exec);
   m_measured = true;
   return m_scaler.wait(exec);
+}
+
+template <class Exec, Scalar T>
+double Optimizer<Exec, T>::set_norm(const Exec& exec, double norm) {
+  require_prepared("set_norm");
+  m_measured = true;
+  return m_scaler.set(exec, norm);
 }
 
 template <class Exec, Scalar T>

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kformer/core/named_array.hpp"
 #include "kformer/memory/transfer.hpp"
 #include "kformer/model/llama_model.hpp"
+#include "kformer/train/data_parallel.hpp"
 #include "kformer/train/loss_spikes.hpp"
 #include "kformer/train/objective.hpp"
 #include "kformer/train/optimizer.hpp"
@@ -32,6 +34,9 @@ struct TrainerOptions {
   CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
   std::uint64_t dropout_seed = 0;   ///< of `layer.lora.dropout`; evaluation has none
+  /// Ranks that share a step. With `fixed_order` gradients are added up outside the model, so that `layer.accumulate` is
+  /// off.
+  DataParallelOptions parallel{};
 };
 
 /// What a step of training did. All numbers refer to the weights before the update.
@@ -65,6 +70,11 @@ struct TrainerState {
 /// Loss and gradient of a step are the mean over all its targets with a loss, however the step is cut into
 /// micro-batches. The same steps give the same bits, and so do steps that continue from a restored state.
 ///
+/// With `TrainerOptions::parallel` each rank has a trainer, and the sequences of a step are cut into blocks in order, one
+/// for each rank (`LeafBlocks`). All ranks call `step` with their own block; the report is that of the whole step, and the
+/// weights are the same everywhere. Other functions know nothing of other ranks. A rank that throws leaves the others
+/// waiting until their time-out.
+///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class Trainer {
@@ -89,9 +99,10 @@ class Trainer {
   /// One step, with every sequence once. They are cut into micro-batches in order, of which the last may be smaller.
   /// Waits for the result.
   /// \param exec      the instance everything is launched on
-  /// \param sequences of `shape.seq_len` tokens each
-  /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
-  ///                      `layer.packed`
+  /// \param sequences of this rank, of `shape.seq_len` tokens each
+  /// \throws NotSupported if `prepare` was not called, a sequence has several documents without `layer.packed`, or
+  ///                      the sequences are not divided among ranks as `DataParallel::begin_step` wants
+  /// \throws CommunicationError if another rank does not answer in time
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
   /// \returns the result of the step; a skipped step changes no weight
   [[nodiscard]] StepReport step(const Exec& exec, std::span<const TokenSequence> sequences);
@@ -174,7 +185,7 @@ class Trainer {
   std::int64_t checked_targets(const char* function, std::span<const TokenSequence> sequences) const;
   void require_log_probabilities(const char* function) const;
   StepReport begin_step(const Exec& exec, std::span<const TokenSequence> sequences);
-  void finish_step(const Exec& exec, StepReport& report);
+  void finish_step(const Exec& exec, StepReport& report, std::span<const double> losses, double count);
   template <class F>
   void for_micro_batches(std::span<const TokenSequence> sequences, F f) const;
   std::shared_ptr<void> dropout(std::size_t first);
@@ -182,7 +193,7 @@ class Trainer {
   void append_log_probabilities(std::span<const TokenSequence> part, LogProbabilities& logp) const;
   void learn(const Exec& exec, std::span<const TokenSequence> part, const std::vector<double>& dlogp,
              double scale);
-  double loss_sum(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
+  std::vector<double> losses(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
   void check_starts(const std::string& sequence, const std::vector<std::int32_t>& starts) const;
   void upload(const Exec& exec, std::span<const TokenSequence> sequences);
   void upload_documents(const Exec& exec, std::span<const TokenSequence> sequences);
@@ -191,6 +202,7 @@ class Trainer {
   TrainerOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   LlamaModel<Exec, T> m_model;
+  std::optional<DataParallel<Exec>> m_parallel;
   Optimizer<Exec, T> m_optimizer;
   LossSpikes m_spikes;
   Batch<memory_space> m_batch;
@@ -199,6 +211,7 @@ class Trainer {
   PackedTokens<memory_space> m_packed;  // of the micro-batch
   bool m_prepared = false;
   std::int64_t m_steps = 0;
+  std::int64_t m_first = 0;  // sequence of this rank in the step
 };
 
 }  // namespace kformer

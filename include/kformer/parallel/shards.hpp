@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kformer/core/tensor_ref.hpp"
+
+/// \file
+/// The elements of the arrays of a model, divided among ranks. Free of messages.
+
+namespace kformer {
+
+/// Elements [begin, end) of an array, in row-major order.
+struct ArrayRange {
+  std::size_t array = 0;   ///< its place in a list
+  std::int64_t begin = 0;  ///< the first element
+  std::int64_t end = 0;    ///< behind the last element
+
+  /// How many elements there are.
+  std::int64_t size() const { return end - begin; }
+  /// Whether both are the same.
+  bool operator==(const ArrayRange&) const = default;
+};
+
+/// These elements of a dense array, as an array of rank 1.
+TensorRef part_of(const TensorRef& array, const ArrayRange& range);
+
+/// Which elements of some arrays belong to which rank. Each array is cut into pieces of equal length, of which its last
+/// may be shorter. Of all P pieces, in order, rank r of n has those from ⌊P r / n⌋ to ⌊P (r + 1) / n⌋.
+class Shards {
+ public:
+  /// \param sizes elements of each array
+  /// \param piece elements that stay together
+  /// \param ranks how many there are
+  /// \throws NotSupported if `piece` or `ranks` is less than 1, or a size is negative
+  Shards(std::span<const std::int64_t> sizes, std::int64_t piece, int ranks);
+
+  /// How many ranks there are.
+  int ranks() const { return static_cast<int>(m_ranges.size()); }
+  /// What belongs to a rank: at most one range of each array, in their order.
+  const std::vector<ArrayRange>& of(int rank) const { return m_ranges[static_cast<std::size_t>(rank)]; }
+  /// Where the pieces of each rank end, of which there are `pieces_end(ranks() - 1)` in all.
+  std::int64_t pieces_end(int rank) const { return m_pieces_end[static_cast<std::size_t>(rank)]; }
+  /// The elements of a rank.
+  std::int64_t elements(int rank) const;
+
+ private:
+  std::vector<std::vector<ArrayRange>> m_ranges;
+  std::vector<std::int64_t> m_pieces_end;
+};
+
+}  // namespace kformer

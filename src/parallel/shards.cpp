@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/parallel/shards.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "kformer/core/error.hpp"
+
+namespace kformer {
+
+TensorRef part_of(const TensorRef& array, const ArrayRange& range) {
+  TensorRef part;
+  part.data = array.data == nullptr ? nullptr
+                                    : static_cast<std::byte*>(array.data) +
+                                          static_cast<std::size_t>(range.begin) * size_of(array.dtype);
+  part.dtype = array.dtype;
+  part.rank = 1;
+  part.extent[0] = range.size();
+  part.stride[0] = 1;
+  return part;
+}
+
+Shards::Shards(std::span<const std::int64_t> sizes, std::int64_t piece, int ranks) {
+  if (piece < 1 || ranks < 1)
+    throw NotSupported("kformer::Shards: expected at least one rank and one element in a piece, got " +
+                       std::to_string(ranks) + " and " + std::to_string(piece));
+  std::int64_t pieces = 0;
+  for (const std::int64_t size : sizes) {
+    if (size < 0) throw NotSupported("kformer::Shards: expected no negative size, got " + std::to_string(size));
+    pieces += (size + piece - 1) / piece;
+  }
+  m_ranges.resize(static_cast<std::size_t>(ranks));
+  // ⌊P (r + 1) / n⌋ without a product that overflows.
+  for (std::int64_t r = 1; r <= ranks; ++r)
+    m_pieces_end.push_back(pieces / ranks * r + pieces % ranks * r / ranks);
+  std::int64_t first = 0;  // piece of an array
+  std::size_t rank = 0;
+  for (std::size_t a = 0; a < sizes.size(); ++a) {
+    const std::int64_t last = first + (sizes[a] + piece - 1) / piece;
+    for (std::int64_t next = first; next < last;) {
+      while (m_pieces_end[rank] <= next) ++rank;
+      const std::int64_t end = std::min(last, m_pieces_end[rank]);
+      m_ranges[rank].push_back({a, (next - first) * piece, std::min(sizes[a], (end - first) * piece)});
+      next = end;
+    }
+    first = last;
+  }
+}
+
+std::int64_t Shards::elements(int rank) const {
+  std::int64_t sum = 0;
+  for (const ArrayRange& range : of(rank)) sum += range.size();
+  return sum;
+}
+
+}  // namespace kformer

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT
+#include "kformer/train/data_parallel.hpp"
+
+#include <cmath>
+#include <tuple>
+
+#include "ops/adamw/batches.hpp"
+#include "parallel/ranks.hpp"
+#include "support/errors.hpp"
+#include "train/training_run.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+using Bits = std::map<std::string, std::vector<unsigned char>>;
+
+constexpr std::int64_t seq_len = TrainingRun<float>::seq_len;
+constexpr std::int64_t batch = 2, steps = 4;
+
+// One array has many pieces of a shard.
+LlamaConfig model() {
+  LlamaConfig config = small_model();
+  config.vocab_size = 5 * Impl::adamw_piece / config.hidden_size + 3;
+  return config;
+}
+
+struct Outcome {
+  std::vector<StepReport> reports;
+  Bits weights;
+};
+
+// Sequences of a step, with a micro-batch at the end that is not full.
+std::vector<TokenSequence> sequences_of(std::int64_t step, std::int64_t micro_batches) {
+  return random_sequences(micro_batches * batch - 1, seq_len, 100 + static_cast<unsigned>(step));
+}
+
+template <class T>
+Bits weights_of(TrainingRun<T>& run) {
+  Bits all;
+  for (const Parameter& p : run.trainer.model().trained()) all[p.name] = bits_of(p.weight);
+  return all;
+}
+
+template <class T>
+Outcome train(const TrainerOptions& options, std::int64_t micro_batches) {
+  TrainingRun<T> run = run_of<T>(options, model());
+  const auto& ranks = options.parallel.ranks;
+  const LeafBlocks blocks = LeafBlocks::of(micro_batches, ranks ? ranks->size() : 1);
+  const int rank = ranks ? ranks->rank() : 0;
+  Outcome outcome;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto all = sequences_of(step, micro_batches);
+    const auto at = [&](std::int64_t leaf) {
+      return all.begin() + std::min<std::ptrdiff_t>(std::ssize(all), leaf * batch);
+    };
+    outcome.reports.push_back(run.step({at(blocks.begin(rank)), at(blocks.end(rank))}));
+  }
+  outcome.weights = weights_of(run);
+  return outcome;
+}
+
+template <class T>
+std::vector<TrainerOptions> kinds_of_training() {
+  std::vector<TrainerOptions> all = resumable_options<T>();
+  for (const Recompute kind : {Recompute::pointwise, Recompute::layer}) {
+    all.push_back(some_trainer_options(batch));
+    all.back().layer.recompute = kind;
+  }
+  all.push_back(some_trainer_options(batch));
+  LoraConfig& lora = all.back().layer.lora;
+  for (auto& target : lora.targets) target = {.rank = 3, .alpha = 6};
+  lora.dropout = 0.25;
+  all.back().dropout_seed = 7;
+  return all;
+}
+
+void check_same(const Outcome& a, const Outcome& b, const std::string& what) {
+  BOOST_REQUIRE(a.reports.size() == b.reports.size());
+  for (std::size_t i = 0; i < a.reports.size(); ++i) {
+    const StepReport &x = a.reports[i], &y = b.reports[i];
+    BOOST_TEST(x.loss == y.loss, what << ", loss of step " << i << ": " << x.loss << ", " << y.loss);
+    BOOST_TEST(x.gradient_norm == y.gradient_norm, what << ", norm of step " << i);
+    BOOST_TEST(x.tokens == y.tokens, what);
+    BOOST_TEST(x.loss_scale == y.loss_scale, what);
+    BOOST_TEST(x.skipped == y.skipped, what);
+  }
+  for (const auto& [name, bits] : a.weights) BOOST_TEST((bits == b.weights.at(name)), what << ", " << name);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(data_parallel)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_have_the_bits_of_one_in_the_fixed_order, T, Scalars) {
+  const auto ranks = world();
+  for (TrainerOptions options : kinds_of_training<T>()) {
+    const std::int64_t each = options.layer.lora.any() ? 2 : 1;  // micro-batches of each rank
+    const std::int64_t micro_batches = ranks->size() * each;
+    options.parallel = {.fixed_order = true, .micro_batches = micro_batches};
+    const Outcome alone = train<T>(options, micro_batches);
+    BOOST_TEST(!alone.reports.back().skipped);
+    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+      options.parallel = {.ranks = ranks,
+                          .zero = zero,
+                          .fixed_order = true,
+                          .micro_batches = each,
+                          .collectives = {.chunk_bytes = 1000}};
+      check_same(train<T>(options, micro_batches), alone,
+                 std::string(name_of(zero)) + ", " + std::to_string(each) + " micro-batches");
+    }
+  }
+}
+
+// In any order, on numbers of ranks that divide nothing: some have no sequences.
+BOOST_AUTO_TEST_CASE(ranks_compute_what_one_does) {
+  const auto ranks = world();
+  for (const std::int64_t micro_batches : {1, 3, 5}) {
+    TrainerOptions options = some_trainer_options(batch);
+    const Outcome alone = train<double>(options, micro_batches);
+    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+      options.parallel = {.ranks = ranks, .zero = zero};
+      const Outcome together = train<double>(options, micro_batches);
+      for (std::size_t i = 0; i < steps; ++i) {
+        const StepReport &x = together.reports[i], &y = alone.reports[i];
+        BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss, micro_batches << " micro-batches");
+        BOOST_TEST(std::abs(x.gradient_norm - y.gradient_norm) <= 1e-12 * y.gradient_norm);
+        BOOST_TEST(x.tokens == y.tokens);
+      }
+      for (const auto& [name, bits] : alone.weights) {
+        std::vector<double> a(bits.size() / sizeof(double)), b(a.size());
+        std::memcpy(a.data(), bits.data(), bits.size());
+        std::memcpy(b.data(), together.weights.at(name).data(), bits.size());
+        for (std::size_t i = 0; i < a.size(); ++i)
+          BOOST_REQUIRE_MESSAGE(std::abs(a[i] - b[i]) <= 1e-12,
+                                name << " [" << i << "] " << a[i] << " " << b[i]);
+      }
+    }
+  }
+}
+
+// Objectives count sequences through the whole step.
+BOOST_AUTO_TEST_CASE(objectives_know_the_sequences_of_the_step) {
+  const auto ranks = world();
+  const std::int64_t micro_batches = ranks->size();
+  const auto all = random_sequences(micro_batches * batch, seq_len);
+  const auto step = [&](const DataParallelOptions& parallel, std::size_t begin, std::size_t end) {
+    TrainerOptions options = some_trainer_options(batch);
+    options.parallel = parallel;
+    TrainingRun<double> run(options, model());
+    const std::vector<TokenSequence> own(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         all.begin() + static_cast<std::ptrdiff_t>(end));
+    const StepReport report =
+        run.trainer.step(Exec(), own, [&](std::size_t first, const LogProbabilities& logp) {
+          ObjectiveShare share;
+          for (std::size_t s = 0; s < logp.sequences(); ++s)
+            for (const double value : logp.of(s)) {
+              const double weight = 1 + static_cast<double>(first + s);
+              share.loss -= weight * value;
+              share.dlogp.push_back(-weight);
+            }
+          return share;
+        });
+    return Outcome{{report}, weights_of(run)};
+  };
+  const auto rank = static_cast<std::size_t>(ranks->rank());
+  check_same(step({.ranks = ranks, .fixed_order = true}, rank * batch, (rank + 1) * batch),
+             step({.fixed_order = true, .micro_batches = micro_batches}, 0, all.size()), "objective");
+}
+
+// To the byte, and the parts of the optimizer together are the whole.
+BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
+  const auto ranks = world();
+  for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+    TrainerOptions options = some_trainer_options(batch);
+    options.parallel = {.ranks = ranks, .zero = zero, .fixed_order = true, .micro_batches = 4};
+    const TrainingRun<bf16> run(options, model());
+    options.parallel.ranks = std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size());
+    const auto forecast = Ledger::create(Ledger::Mode::count);
+    const Trainer<Exec, bf16> counted(model(), options, *forecast);
+    for (int c = 0; c < memory_classes; ++c) {
+      const auto memory_class = static_cast<MemoryClass>(c);
+      BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+    }
+    std::int64_t states = 0;
+    for (const AdamWParameter& p : run.trainer.optimizer().parameters()) states += p.m.size();
+    std::vector<double> all(static_cast<std::size_t>(ranks->size()));
+    std::vector<std::int64_t> ends(all.size());
+    for (std::size_t r = 0; r < all.size(); ++r) ends[r] = static_cast<std::int64_t>(r) + 1;
+    all[static_cast<std::size_t>(ranks->rank())] = static_cast<double>(states);
+    const auto ledger = Ledger::create();
+    Collectives<Exec>(ranks, {}, *ledger).gather_values(Exec(), all, ends);
+    double sum = 0;
+    for (const double part : all) sum += part;
+    const auto whole = static_cast<double>(model().model_parameter_count());
+    BOOST_TEST(sum == (zero == ZeroStage::none ? ranks->size() * whole : whole));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(shards_have_every_element_once) {
+  const std::vector<std::int64_t> sizes{0, 10, 3, 25, 1};
+  for (const int count : {1, 2, 3, 7, 30}) {
+    const Shards shards(sizes, 4, count);
+    std::vector<std::vector<int>> seen;
+    for (const std::int64_t size : sizes) seen.emplace_back(static_cast<std::size_t>(size));
+    std::int64_t elements = 0;
+    for (int r = 0; r < count; ++r) {
+      elements += shards.elements(r);
+      for (const ArrayRange& range : shards.of(r)) {
+        BOOST_TEST(range.begin % 4 == 0);
+        for (std::int64_t i = range.begin; i < range.end; ++i) ++seen[range.array][static_cast<std::size_t>(i)];
+      }
+      const std::int64_t pieces = shards.pieces_end(r) - (r > 0 ? shards.pieces_end(r - 1) : 0);
+      BOOST_TEST(std::abs(static_cast<double>(pieces) - 12.0 / count) < 1);
+    }
+    BOOST_TEST(elements == 39);
+    for (const auto& array : seen)
+      for (const int times : array) BOOST_TEST(times == 1);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
+  const auto ranks = world();
+  const auto ledger = Ledger::create();
+  Collectives<Exec> collectives(ranks, {.chunk_bytes = 256}, *ledger);
+  const std::size_t n = static_cast<std::size_t>(ranks->size());
+  const Vector<float> x("x", 1000);
+  const Vector<bf16> y("y", 77);
+  const std::vector<TensorRef> arrays{tensor_ref(x), tensor_ref(y)};
+  const Shards shards(std::vector<std::int64_t>{1000, 77}, 16, ranks->size());
+  std::size_t own = 0;
+  for (const ArrayRange& range : shards.of(ranks->rank()))
+    own += static_cast<std::size_t>(range.size()) * size_of(arrays[range.array].dtype);
+  collectives.reduce_shards(Exec(), arrays, shards, "reduced");
+  collectives.gather_shards(Exec(), arrays, shards, "gathered");
+  std::map<std::string, std::uint64_t> bytes;
+  for (const auto& entry : ranks->log().counts()) bytes[entry.region] = entry.bytes;
+  BOOST_TEST(bytes["reduced"] == 4 * 1000 + 2 * 77 - own);
+  BOOST_TEST(bytes["gathered"] == (n - 1) * own);
+}
+
+BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
+  const auto ranks = world();
+  const auto sequences = random_sequences(6, seq_len);
+  const auto step = [&](bool fixed_order, std::int64_t count) {
+    TrainerOptions options = some_trainer_options(batch);
+    options.parallel = {.ranks = ranks, .fixed_order = fixed_order, .micro_batches = 4};
+    TrainingRun<float> run(options);
+    return run.step({sequences.begin(), sequences.begin() + count});
+  };
+  if (ranks->size() > 1) {
+    check_error<NotSupported>([&] { step(false, 1); },
+                              "kformer::DataParallel: a rank before rank 1 has no multiple of the micro-batch, "
+                              "which is 2 sequences; only the last rank that has sequences may have other "
+                              "numbers (LeafBlocks)");
+    const std::string size = std::to_string(ranks->size()), leaves = std::to_string(3 * ranks->size());
+    check_error<NotSupported>([&] { step(true, 6); },
+                              "kformer::DataParallel: with fixed_order each of " + size +
+                                  " ranks takes as many micro-batches, a power of two, of which the last may "
+                                  "lack some but not all; " +
+                                  leaves + " micro-batches are not divided so");
+  }
+  check_error<NotSupported>(
+      [&] { Shards({}, 0, 1); },
+      "kformer::Shards: expected at least one rank and one element in a piece, got 1 and 0");
+  const auto ledger = Ledger::create();
+  Collectives<Exec> collectives(ranks, {}, *ledger);
+  check_error<NotSupported>([&] { collectives.reduce_shards(Exec(), {}, Shards({}, 1, ranks->size() + 1)); },
+                            "kformer::Collectives::reduce_shards: the shards are for " +
+                                std::to_string(ranks->size() + 1) + " ranks, and 'world' has " +
+                                std::to_string(ranks->size()));
+  const Kokkos::View<std::uint8_t*, Exec::memory_space> codes("codes", 1);
+  const std::vector<TensorRef> arrays{tensor_ref(codes)};
+  check_error<NotSupported>(
+      [&] {
+        collectives.reduce_shards(Exec(), arrays, Shards(std::vector<std::int64_t>{1}, 1, ranks->size()));
+      },
+      "kformer::Collectives::reduce_shards: an array is of u8; expected float, double, bf16 or f16");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
