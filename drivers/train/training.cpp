@@ -83,7 +83,7 @@ class Training {
 
   int run(const OutputFolders& folders) {
     // Now nothing can refuse the training any more.
-    for (const fs::path& file : checkpoints_of_another_run(m_deck)) fs::remove(file);
+    for (const fs::path& file : checkpoints_of_another_run(m_deck)) remove_training_checkpoint(file);
     const measure::KernelNames names;
     Progress progress(scale(), stdout);
     TrainingLoop loop{.deck = &m_deck,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -34,6 +35,26 @@ std::optional<std::int64_t> step_in(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size() && step >= 0 ? std::optional(step)
                                                                                : std::nullopt;
+}
+
+/// The file of a rank.
+std::string file_name(std::int64_t step, int rank, int ranks) {
+  const std::string part = rank == 0 ? "" : fmt::format(".rank-{}-of-{}", rank, ranks);
+  return fmt::format("{}{:08}{}{}", prefix, step, part, suffix);
+}
+
+/// The step in the name of the file of any rank, or nothing for other names.
+std::optional<std::int64_t> step_of_any_rank(std::string_view name) {
+  const std::size_t part = name.find(".rank-");
+  if (part == std::string_view::npos) return step_in(name);
+  const auto step = step_in(std::string(name.substr(0, part)) + std::string(suffix));
+  const std::string_view rest = name.substr(part);
+  int rank = 0, ranks = 0, length = 0;
+  const std::string text(rest);
+  if (std::sscanf(text.c_str(), ".rank-%d-of-%d.safetensors%n", &rank, &ranks, &length) != 2 ||
+      static_cast<std::size_t>(length) != text.size())
+    return {};
+  return step;
 }
 
 /// The checkpoints in a folder by step.
@@ -86,16 +107,32 @@ void CheckpointFolder::create() const {
     throw FileError(fmt::format("cannot make the folder '{}' for checkpoints: {}", m_options.folder.string(),
                                 error.message()));
   // What a killed run left half-written.
-  remove_half_written(m_options.folder, [](const std::string& name) { return step_in(name).has_value(); });
+  if (m_options.rank == 0)
+    remove_half_written(m_options.folder,
+                        [](const std::string& name) { return step_of_any_rank(name).has_value(); });
 }
 
 void CheckpointFolder::wait() {
   if (m_pending.valid()) m_pending.get();
+  complete();
+}
+
+// Only a checkpoint whose files are all there replaces an older one.
+void CheckpointFolder::complete() {
+  if (!m_written) return;
+  const std::int64_t step = *m_written;
+  m_written.reset();
+  if (m_options.agree) m_options.agree();
+  if (m_options.rank == 0) rotate(step);
 }
 
 void CheckpointFolder::write(std::int64_t step, const std::string& metadata, CheckpointColumns columns,
                              const std::vector<NamedArray>& arrays) {
-  if (!m_options.background) return replace(step, metadata, columns, arrays);
+  if (m_options.ranks > 1) m_written = step;
+  if (!m_options.background) {
+    replace(step, metadata, columns, arrays);
+    return complete();
+  }
   m_pending = std::async(std::launch::async, [this, step, metadata, columns = std::move(columns), &arrays] {
     replace(step, metadata, columns, arrays);
   });
@@ -105,7 +142,8 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
                                const std::vector<NamedArray>& arrays) const {
   Entries entries;
   SafetensorsWriter file;
-  for (const auto& [name, array] : arrays) {
+  for (const auto& [array_name, array, begin] : arrays) {
+    const std::string name = begin ? fmt::format("{}#{}", array_name, *begin) : array_name;
     const auto* data = static_cast<const std::byte*>(array.data);
     const std::size_t bytes = static_cast<std::size_t>(array.size()) * size_of(array.dtype);
     entries.emplace(name, TensorEntry{name_in_files(array.dtype), shape_of(array), {data, bytes}});
@@ -120,78 +158,164 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
   file.metadata("format", format_name);
   file.metadata("step", std::to_string(step));
   file.metadata("metadata", metadata);
+  if (m_options.ranks > 1) file.metadata("ranks", std::to_string(m_options.ranks));
   file.metadata("checksum", checksum_of(step, metadata, entries));
-  file.write(m_options.folder / fmt::format("{}{:08}{}", prefix, step, suffix));
-  rotate(step);
+  file.write(m_options.folder / file_name(step, m_options.rank, m_options.ranks));
+  if (m_options.ranks == 1) rotate(step);
 }
 
 // Files of later steps are of a run that this one does not continue: they neither stay in place of this run's files nor
-// are they this run's to delete. Nor is what only has the name of a checkpoint.
+// are they this run's to delete. Nor is what only has the name of a checkpoint. The file of rank 0 goes first: without it
+// the others are none.
 void CheckpointFolder::rotate(std::int64_t step) const {
-  std::vector<std::filesystem::path> old;
+  std::vector<std::int64_t> old;
   const auto keep = static_cast<std::size_t>(m_options.keep);
   if (keep > 0)
     for (const auto& [of, path] : files_in(m_options.folder))
-      if (of <= step && is_checkpoint(path)) old.push_back(path);
+      if (of <= step && is_checkpoint(path)) old.push_back(of);
   old.resize(old.size() - std::min(keep, old.size()));
-  for (const std::filesystem::path& path : old) {
-    std::error_code error;
-    std::filesystem::remove(path, error);
-    if (error) throw FileError(fmt::format("cannot delete '{}': {}", path.string(), error.message()));
-  }
+  for (const std::int64_t of : old) remove_training_checkpoint(files_in(m_options.folder).at(of));
 }
 
 }  // namespace Impl
 
-TrainingCheckpoint::TrainingCheckpoint(std::filesystem::path path, SafetensorsFile file)
-    : m_path(std::move(path)), m_file(std::move(file)) {
+TrainingCheckpoint::TrainingCheckpoint(std::filesystem::path path) : m_path(std::move(path)) {
+  add_file(m_path);
+  const auto& metadata = m_files.front().metadata();
+  if (const auto ranks = metadata.find("ranks"); ranks != metadata.end()) {
+    const std::string& text = ranks->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), m_ranks);
+    if (error != std::errc() || end != text.data() + text.size() || m_ranks < 1)
+      refuse(m_path, fmt::format("is damaged: its number of ranks is '{}'", text));
+  }
+  for (int rank = 1; rank < m_ranks; ++rank) {
+    const std::filesystem::path part = m_path.parent_path() / file_name(m_step, rank, m_ranks);
+    if (!std::filesystem::exists(part))
+      refuse(m_path, fmt::format("is incomplete: '{}' of rank {} is not there", part.string(), rank));
+    add_file(part);
+  }
+  for (auto& [name, parts] : m_stored) std::ranges::sort(parts, {}, &Stored::begin);
+  check_whole();
+}
+
+// Checks a file and notes what it has.
+void TrainingCheckpoint::add_file(const std::filesystem::path& path) {
+  const SafetensorsFile& file = m_files.emplace_back(SafetensorsFile::open(path));
   const auto text = [&](const char* key) -> const std::string& {
-    const auto place = m_file.metadata().find(key);
-    if (place == m_file.metadata().end())
-      refuse(m_path, fmt::format("is not a training checkpoint: its metadata have no '{}'", key));
+    const auto place = file.metadata().find(key);
+    if (place == file.metadata().end())
+      refuse(path, fmt::format("is not a training checkpoint: its metadata have no '{}'", key));
     return place->second;
   };
   if (text("format") != format_name)
-    refuse(m_path, fmt::format("is not a training checkpoint: its format is '{}', expected '{}'",
-                               text("format"), format_name));
-  const std::string& step = text("step");
-  std::from_chars(step.data(), step.data() + step.size(), m_step);
+    refuse(path, fmt::format("is not a training checkpoint: its format is '{}', expected '{}'", text("format"),
+                             format_name));
+  std::int64_t step = 0;
+  std::from_chars(text("step").data(), text("step").data() + text("step").size(), step);
+  if (m_files.size() == 1) m_step = step;
   Entries entries;
-  for (const std::string& name : m_file.names()) entries.emplace(name, m_file.at(name));
-  const std::string found = checksum_of(m_step, text("metadata"), entries);
+  for (const std::string& name : file.names()) entries.emplace(name, file.at(name));
+  const std::string found = checksum_of(step, text("metadata"), entries);
   if (found != text("checksum"))
-    refuse(m_path,
+    refuse(path,
            fmt::format("is damaged: the checksum of its contents is {}, expected {}", found, text("checksum")));
-  for (const std::string& name : m_file.names()) m_file.release(name);
+  if (step != m_step || (m_files.size() > 1 && text("ranks") != m_files.front().metadata().at("ranks")))
+    refuse(path,
+           fmt::format("does not belong to '{}': its step or its number of ranks differs", m_path.string()));
+  for (const auto& [name, entry] : entries) {
+    file.release(name);
+    if (name.starts_with(column_prefix)) continue;
+    Stored stored{0, static_cast<std::int64_t>(entry.size()), m_files.size() - 1, name, true};
+    const std::size_t mark = name.find('#');
+    if (mark != std::string::npos) {
+      std::from_chars(name.data() + mark + 1, name.data() + name.size(), stored.begin);
+      stored.end += stored.begin;
+      stored.whole = false;
+    }
+    m_stored[name.substr(0, mark)].push_back(std::move(stored));
+  }
+}
+
+// Parts follow one another.
+void TrainingCheckpoint::check_whole() const {
+  for (const auto& [name, parts] : m_stored) {
+    std::int64_t end = 0;
+    for (const Stored& part : parts) {
+      if (part.begin != end || (part.whole && parts.size() > 1))
+        refuse(m_path, fmt::format("is damaged: '{}' has no element {} in any of its files", name, end));
+      end = part.end;
+    }
+  }
 }
 
 TrainingCheckpoint TrainingCheckpoint::open(const std::filesystem::path& path) {
-  return {path, SafetensorsFile::open(path)};
+  return TrainingCheckpoint(path);
 }
 
 void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const {
   for (const NamedArray& a : arrays) {
-    const TensorEntry& entry = m_file.at(a.name);
+    const auto place = m_stored.find(a.name);
+    if (place == m_stored.end()) {
+      m_files.front().at(a.name);  // says what is there
+      refuse(m_path, fmt::format("belongs to another run: it has no array '{}'", a.name));
+    }
+    const std::vector<Stored>& parts = place->second;
+    const TensorEntry& entry = m_files[parts.front().file].at(parts.front().entry);
     const std::vector<std::size_t> shape = Impl::shape_of(a.array);
     const std::string type = name_in_files(a.array.dtype);
-    if (entry.dtype != type || entry.shape != shape)
+    const std::int64_t end = a.begin.value_or(0) + a.array.size();
+    // What is cut has lost its extents.
+    const bool fits = !a.begin && parts.front().whole ? entry.shape == shape
+                      : a.begin                       ? end <= parts.back().end
+                                                      : end == parts.back().end;
+    if (entry.dtype != type || !fits)
       refuse(m_path, fmt::format("belongs to another run: '{}' is {} {} there, and {} {} in this run", a.name,
                                  entry.dtype, entry.shape, type, shape));
   }
-  for (const std::string& name : m_file.names())
-    if (!name.starts_with(column_prefix) &&
-        std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
+  for (const auto& [name, parts] : m_stored)
+    if (std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
       refuse(m_path, fmt::format("belongs to another run: this one has no array '{}'", name));
+}
+
+std::vector<TrainingCheckpoint::Piece> TrainingCheckpoint::pieces_of(const NamedArray& array) const {
+  const std::int64_t begin = array.begin.value_or(0), end = begin + array.array.size();
+  const std::size_t element = size_of(array.array.dtype);
+  const auto bytes = [&](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };
+  std::vector<Piece> pieces;
+  for (const Stored& stored : m_stored.at(array.name)) {
+    const std::int64_t first = std::max(begin, stored.begin), last = std::min(end, stored.end);
+    if (first >= last) continue;
+    const SafetensorsFile& file = m_files[stored.file];
+    pieces.push_back({&file, stored.entry,
+                      file.at(stored.entry).bytes.subspan(bytes(first - stored.begin), bytes(last - first)),
+                      bytes(first - begin)});
+  }
+  return pieces;
 }
 
 CheckpointColumns TrainingCheckpoint::columns() const {
   CheckpointColumns columns;
-  for (const std::string& name : m_file.names())
+  const SafetensorsFile& file = m_files.front();
+  for (const std::string& name : file.names())
     if (name.starts_with(column_prefix)) {
-      const TensorEntry& entry = m_file.at(name);
+      const TensorEntry& entry = file.at(name);
       columns[name.substr(column_prefix.size())] = {entry.dtype, {entry.bytes.begin(), entry.bytes.end()}};
     }
   return columns;
+}
+
+void remove_training_checkpoint(const std::filesystem::path& path) {
+  const auto step = step_in(path.filename().string());
+  std::vector<std::filesystem::path> files{path};
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), none))
+    if (entry.path() != path && step_of_any_rank(entry.path().filename().string()) == step)
+      files.push_back(entry.path());
+  for (const std::filesystem::path& file : files) {
+    std::error_code error;
+    std::filesystem::remove(file, error);
+    if (error) throw FileError(fmt::format("cannot delete '{}': {}", file.string(), error.message()));
+  }
 }
 
 std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder) {

@@ -14,7 +14,9 @@ template <class Exec>
 class Collectives<Exec>::ShardMessages {
  public:
   ShardMessages(std::span<const TensorRef> arrays, const std::vector<ArrayRange>& ranges, std::size_t bytes)
-      : m_arrays(arrays), m_ranges(ranges), m_bytes(bytes) {}
+      : m_arrays(arrays), m_ranges(ranges), m_bytes(bytes) {
+    skip_empty();
+  }
 
   bool ended() const { return m_range == m_ranges.size(); }
   DType dtype() const { return m_arrays[m_ranges[m_range].array].dtype; }
@@ -33,9 +35,14 @@ class Collectives<Exec>::ShardMessages {
     if (m_done < m_ranges[m_range].size()) return;
     ++m_range;
     m_done = 0;
+    skip_empty();
   }
 
  private:
+  void skip_empty() {
+    while (!ended() && m_ranges[m_range].size() == 0) ++m_range;
+  }
+
   std::span<const TensorRef> m_arrays;
   const std::vector<ArrayRange>& m_ranges;
   std::size_t m_bytes;

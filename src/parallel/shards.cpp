@@ -29,21 +29,21 @@ Shards::Shards(std::span<const std::int64_t> sizes, std::int64_t piece, int rank
     if (size < 0) throw NotSupported("kformer::Shards: expected no negative size, got " + std::to_string(size));
     pieces += (size + piece - 1) / piece;
   }
-  m_ranges.resize(static_cast<std::size_t>(ranks));
   // ⌊P (r + 1) / n⌋ without a product that overflows.
-  for (std::int64_t r = 1; r <= ranks; ++r)
-    m_pieces_end.push_back(pieces / ranks * r + pieces % ranks * r / ranks);
-  std::int64_t first = 0;  // piece of an array
-  std::size_t rank = 0;
-  for (std::size_t a = 0; a < sizes.size(); ++a) {
-    const std::int64_t last = first + (sizes[a] + piece - 1) / piece;
-    for (std::int64_t next = first; next < last;) {
-      while (m_pieces_end[rank] <= next) ++rank;
-      const std::int64_t end = std::min(last, m_pieces_end[rank]);
-      m_ranges[rank].push_back({a, (next - first) * piece, std::min(sizes[a], (end - first) * piece)});
-      next = end;
+  std::int64_t begin = 0;
+  for (std::int64_t r = 1; r <= ranks; ++r) {
+    const std::int64_t end = pieces / ranks * r + pieces % ranks * r / ranks;
+    m_pieces_end.push_back(end);
+    std::int64_t first = 0;  // piece of an array
+    auto& ranges = m_ranges.emplace_back();
+    for (std::size_t a = 0; a < sizes.size(); ++a) {
+      const auto element = [&](std::int64_t at) {
+        return std::clamp<std::int64_t>((at - first) * piece, 0, sizes[a]);
+      };
+      ranges.push_back({a, element(begin), element(end)});
+      first += (sizes[a] + piece - 1) / piece;
     }
-    first = last;
+    begin = end;
   }
 }
 

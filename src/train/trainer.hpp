@@ -377,21 +377,58 @@ void Trainer<Exec, T>::forward(const Exec& exec, std::span<const TokenSequence> 
   m_model.forward(exec, m_batch.ids, m_packed);
 }
 
+namespace Impl {
+
+/// The arrays of a parameter, by `add(prefix, array, elements of the parameter per element)`.
+template <class Add>
+void for_each_array(const AdamWParameter& p, Add add) {
+  add("", p.weight, 1);
+  add("optimizer.master.", p.master, 1);
+  add("optimizer.m.", p.m, 1);
+  add("optimizer.v.", p.v, 1);
+  add("optimizer.m_scale.", p.m_scale, adamw_block);
+  add("optimizer.v_scale.", p.v_scale, adamw_block);
+}
+
+}  // namespace Impl
+
 template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
   std::vector<NamedArray> all;
-  const auto add = [&](const char* prefix, const AdamWParameter& parameter, const TensorRef& array) {
-    if (array.present()) all.push_back({prefix + parameter.name, array});
-  };
-  for (const AdamWParameter& p : m_optimizer.parameters()) {
-    add("", p, p.weight);
-    add("optimizer.master.", p, p.master);
-    add("optimizer.m.", p, p.m);
-    add("optimizer.v.", p, p.v);
-    add("optimizer.m_scale.", p, p.m_scale);
-    add("optimizer.v_scale.", p, p.v_scale);
+  const bool sharded = m_parallel && m_parallel->is_sharded();
+  const auto trained = m_model.trained();
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const std::int64_t begin = sharded ? m_parallel->own_ranges()[i].begin : 0;
+    Impl::for_each_array(m_optimizer.parameters()[i],
+                         [&](const std::string& prefix, const TensorRef& array, std::int64_t per_element) {
+                           if (!array.present()) return;
+                           NamedArray& named = all.emplace_back(NamedArray{prefix + trained[i].name, array});
+                           if (prefix.empty())
+                             named.array = trained[i].weight;
+                           else if (sharded)
+                             named.begin = begin / per_element;
+                         });
   }
   return all;
+}
+
+template <class Exec, Scalar T>
+std::vector<NamedArray> Trainer<Exec, T>::shard() const {
+  if (!m_parallel || m_parallel->ranks().size() == 1) return arrays();
+  std::vector<NamedArray> parts;
+  const auto trained = m_model.trained();
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const ArrayRange& range = m_parallel->own_ranges()[i];
+    const bool sharded = m_parallel->is_sharded();
+    Impl::for_each_array(m_optimizer.parameters()[i], [&](const std::string& prefix, const TensorRef& array,
+                                                          std::int64_t per_element) {
+      if (!array.present() || range.size() == 0) return;
+      const std::int64_t begin = range.begin / per_element, end = (range.end + per_element - 1) / per_element;
+      NamedArray& part = parts.emplace_back(NamedArray{prefix + trained[i].name, array, begin});
+      if (!sharded) part.array = part_of(array, {i, begin, end});
+    });
+  }
+  return parts;
 }
 
 template <class Exec, Scalar T>

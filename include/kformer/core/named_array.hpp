@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kformer/core/tensor_ref.hpp"
@@ -11,6 +13,8 @@ namespace kformer {
 struct NamedArray {
   std::string name;  ///< unique among the arrays that it is listed with
   TensorRef array;   ///< dense and row-major
+  /// Of a part, which is a vector: the place of its first element in the array of that name.
+  std::optional<std::int64_t> begin{};
 };
 
 }  // namespace kformer

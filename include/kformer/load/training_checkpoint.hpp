@@ -28,6 +28,10 @@
 /// A checkpoint is a safetensors file `step-00000040.safetensors` with the arrays of the run, and the caller's columns
 /// as `columns/NAME`. Its metadata are "format", "step", "metadata", a text of the caller's, and "checksum", XXH64 of
 /// the rest of the metadata and of names, types, extents and bytes of all arrays.
+///
+/// Several ranks write a checkpoint together, each its parts of the arrays: rank 0 that file, whose metadata then have
+/// "ranks", and rank 2 of 4 the file `step-00000040.rank-2-of-4.safetensors`. A part that begins at element 8192 of the
+/// array NAME is called `NAME#8192`. Any number of ranks can continue from it.
 
 namespace kformer {
 
@@ -36,8 +40,13 @@ struct CheckpointOptions {
   std::filesystem::path folder;  ///< where the files go; it is made. One run at a time writes there.
   std::int64_t keep = 2;         ///< how many of the newest stay; 0: all
   bool background =
-      true;  ///< whether a thread writes a copy while training goes on. Otherwise `snapshot` writes,
-             ///< and arrays that the host can read need no copy.
+      true;       ///< whether a thread writes a copy while training goes on. Otherwise `snapshot` writes,
+                  ///< and arrays that the host can read need no copy.
+  int rank = 0;   ///< of several that write checkpoints together, and make the same calls
+  int ranks = 1;  ///< how many there are
+  std::function<void()>
+      agree{};  ///< with several: returns when all ranks have called it. Called when this rank's
+                ///< file is complete; the oldest files are deleted after it
 };
 
 /// A column that the caller adds to a checkpoint, for data that grow with the run. The text of a checkpoint
@@ -60,7 +69,7 @@ class CheckpointFolder {
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
   /// Makes the folder, and deletes what a killed run left half-written.
   void create() const;
-  /// Waits for the last file, and throws what went wrong with it.
+  /// Waits for the last file, of all ranks, and throws what went wrong with that of this rank.
   void wait();
   /// Writes arrays in memory of the host, and deletes the oldest files.
   void write(std::int64_t step, const std::string& metadata, CheckpointColumns columns,
@@ -69,10 +78,12 @@ class CheckpointFolder {
  private:
   void replace(std::int64_t step, const std::string& metadata, const CheckpointColumns& columns,
                const std::vector<NamedArray>& arrays) const;
+  void complete();
   void rotate(std::int64_t step) const;
 
   CheckpointOptions m_options;
   std::future<void> m_pending;
+  std::optional<std::int64_t> m_written;  // the step of a file of this rank, if others may still write theirs
 };
 
 /// Bytes of a dense array.
@@ -115,7 +126,7 @@ class CheckpointWriter {
   double snapshot(const Exec& exec, std::int64_t step, const std::string& metadata,
                   CheckpointColumns columns = {});
 
-  /// Waits for the last file. Otherwise the destructor waits, and reports no error.
+  /// Waits for the last file, of all ranks. Otherwise the destructor waits for that of this rank, and reports no error.
   /// \throws FileError if the file could not be written
   void finish() { m_files.wait(); }
 
@@ -140,39 +151,66 @@ class TrainingCheckpoint {
   /// The steps that were done.
   std::int64_t step() const { return m_step; }
   /// The text that was given to `snapshot`.
-  const std::string& metadata() const { return m_file.metadata().at("metadata"); }
+  const std::string& metadata() const { return m_files.front().metadata().at("metadata"); }
   /// A copy of the columns that were given to `snapshot`.
   CheckpointColumns columns() const;
 
   /// Copies the file's contents to the arrays. Returns when they have arrived.
   /// \param exec   the instance
-  /// \param arrays all that are in the file, in any order
+  /// \param arrays all that are in the file, in any order; of each, all or a part
   /// \param ledger counts transfers
   /// \throws FileError if names, types or extents are not those of the file; then nothing is written
   template <class Exec>
   void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger) const {
     check_against(arrays);
-    for (const NamedArray& a : arrays) {
-      transfer<typename Exec::memory_space, Kokkos::HostSpace>(
-          exec, ledger, a.array.data, m_file.at(a.name).bytes.data(), Impl::bytes_of(a.array));
-      m_file.release(a.name);
-    }
+    for (const NamedArray& a : arrays)
+      for (const Piece& piece : pieces_of(a)) {
+        transfer<typename Exec::memory_space, Kokkos::HostSpace>(
+            exec, ledger, static_cast<std::byte*>(a.array.data) + piece.offset, piece.bytes.data(),
+            piece.bytes.size());
+        piece.file->release(piece.entry);
+      }
     exec.fence("kformer::TrainingCheckpoint::restore");
   }
 
  private:
-  TrainingCheckpoint(std::filesystem::path path, SafetensorsFile file);
+  // An array in a file, or a part of it.
+  struct Stored {
+    std::int64_t begin, end;  // elements
+    std::size_t file;         // of m_files
+    std::string entry;        // its name there
+    bool whole;
+  };
+  // What an array takes from a file.
+  struct Piece {
+    const SafetensorsFile* file;
+    std::string entry;
+    std::span<const std::byte> bytes;
+    std::size_t offset;  // bytes, in the array
+  };
+
+  explicit TrainingCheckpoint(std::filesystem::path path);
+  void add_file(const std::filesystem::path& path);
+  void check_whole() const;
   void check_against(std::span<const NamedArray> arrays) const;
+  std::vector<Piece> pieces_of(const NamedArray& array) const;
 
   std::filesystem::path m_path;
-  SafetensorsFile m_file;
+  std::vector<SafetensorsFile> m_files;                 // of rank 0, 1, …
+  std::map<std::string, std::vector<Stored>> m_stored;  // by name; parts in their order
   std::int64_t m_step = 0;
+  int m_ranks = 1;
 };
 
 /// The files in a folder that have the name and the header of a checkpoint, by step. What follows the header
 /// may be damaged.
 /// \param folder where they are; it may be absent
 std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder);
+
+/// Deletes a checkpoint: this file, and those of other ranks.
+/// \param path as `training_checkpoints_in` names it
+/// \throws FileError if a file cannot be deleted
+void remove_training_checkpoint(const std::filesystem::path& path);
 
 /// The checkpoint of the latest step that can be read, or nothing.
 /// \param folder  where they are; it may be absent

@@ -40,7 +40,7 @@ class Shards {
 
   /// How many ranks there are.
   int ranks() const { return static_cast<int>(m_ranges.size()); }
-  /// What belongs to a rank: at most one range of each array, in their order.
+  /// What belongs to a rank: a range of each array, in their order; many are empty.
   const std::vector<ArrayRange>& of(int rank) const { return m_ranges[static_cast<std::size_t>(rank)]; }
   /// Where the pieces of each rank end, of which there are `pieces_end(ranks() - 1)` in all.
   std::int64_t pieces_end(int rank) const { return m_pieces_end[static_cast<std::size_t>(rank)]; }

@@ -73,10 +73,10 @@ class DataParallel {
   /// \throws OutOfMemory with the ledger
   DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters, Ledger& ledger);
 
-  /// What this rank updates: all parameters, or its shard as vectors with the same names.
+  /// What this rank updates: all parameters, or the part of each that is in its shard, as a vector.
   const std::vector<Parameter>& updated() const { return m_updated; }
-  /// Which elements of the parameters belong to which rank.
-  const Shards& shards() const { return m_shards; }
+  /// Which elements of each parameter are in the shard of this rank.
+  const std::vector<ArrayRange>& own_ranges() const { return m_shards.of(ranks().rank()); }
   /// Whether this rank updates its shard alone.
   bool is_sharded() const { return m_options.zero != ZeroStage::none; }
   /// The ranks.

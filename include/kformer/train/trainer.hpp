@@ -158,8 +158,10 @@ class Trainer {
 
   /// Every array that a step changes and the next one reads: weights under their published names, and under
   /// "optimizer.master.", "optimizer.m.", "optimizer.v.", "optimizer.m_scale." and "optimizer.v_scale." with these
-  /// names what the optimizer keeps for them.
+  /// names what the optimizer keeps for them: all of it, or the shard of this rank.
   std::vector<NamedArray> arrays() const;
+  /// What this rank writes of them, so that all ranks together write each element once. Without other ranks: all.
+  std::vector<NamedArray> shard() const;
   /// The numbers, for checkpoints.
   TrainerState state() const;
   /// Restores the numbers, after `prepare`. The caller restores the arrays of the same step.
