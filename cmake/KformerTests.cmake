@@ -8,6 +8,13 @@ if("Cuda" IN_LIST Kformer_SPACES)
        "there is no such device here|libcuda.so.1: cannot open shared object")
 endif()
 
+# The environment of ranks that outnumber cores, and that root may run, in a container. A rank that waits sleeps already
+# (docs/parallel.md). Only Open MPI reads these.
+set(Kformer_OVERSUBSCRIBED_RANKS
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=0
+    OMPI_MCA_btl_vader_single_copy_mechanism=none)
+
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
 # of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one. The target

@@ -22,10 +22,11 @@ std::string environment_value(const char* name) {
 Session::DeviceCheck::DeviceCheck() { require_device(); }
 
 Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
-                 const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log)
+                 const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log,
+                 bool writes)
     : m_file(output_file_name(output.file,
                               {run.name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")}),
-             {output.overwrite, static_cast<int>(output.compression)}),
+             {output.overwrite, static_cast<int>(output.compression), !writes}),
       m_kokkos(start_kokkos(line.all.front(), line.kokkos, run.threads)) {
   measure::write_provenance(m_file, kind, run.name, line.all);
   measure::write_deck(m_file, record.text, record.resolved, line.deck.overrides);

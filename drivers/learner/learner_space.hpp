@@ -33,7 +33,7 @@ class LearnerOn final : public Learner {
         m_trainer(task.config, task.trainer, ledger),
         m_staging(ledger.allocate(m_exec, MemoryClass::io, "Learner::staging", task.staging_bytes)) {
     if (task.sampler) m_sampler.emplace(m_trainer.model(), task, ledger);
-    if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.arrays(), ledger);
+    if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.shard(), ledger);
     if (!task.logits) return;
     Arena<memory_space> arena;
     arena.add(m_logits, 1, task.config.vocab_size);

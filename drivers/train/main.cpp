@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/ranks.hpp"
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
@@ -39,27 +40,45 @@ std::optional<ModelFolder> folder_of(const char* key, const std::string& folder,
   return ModelFolder(key, folder, replace, others);
 }
 
-int run(const CommandLine& line, const TrainDeck& deck) {
+// As many as the deck wants.
+void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
+  const std::int64_t wanted = deck.parallel ? deck.parallel->data : 1;
+  if (ranks.size() == wanted || (dry_run && ranks.size() == 1)) return;
+  if (!deck.parallel)
+    throw DeckError(
+        fmt::format("error: {} ranks were started, but the deck has no [parallel]; set parallel.data = {}, "
+                    "or start one",
+                    ranks.size(), ranks.size()));
+  throw DeckError(
+      fmt::format("error: 'parallel.data' = {} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
+                  wanted, wanted, ranks.size(), ranks.size() == 1 ? "was" : "were", wanted, program));
+}
+
+int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
+  require_ranks(deck, ranks, line.dry_run);
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
   std::optional<CheckpointLock> lock;
-  if (deck.checkpoint && !line.dry_run) lock.emplace(deck.checkpoint->folder);
+  ranks.begin(deck.parallel ? deck.parallel->timeout_s : ParallelTable().timeout_s);
+  if (deck.checkpoint && !line.dry_run && ranks.is_first()) lock.emplace(deck.checkpoint->folder);
   // A run that continues another one replaces what that one left.
   auto checkpoint = checkpoint_to_continue(deck);
   OutputTable output = deck.output;
   output.overwrite |= checkpoint.has_value();
-  OutputFolders folders{folder_of("model", deck.output.model, line, deck, output.overwrite),
-                        folder_of("adapter", deck.output.adapter, line, deck, output.overwrite)};
+  OutputFolders folders;
+  if (ranks.is_first())
+    folders = {folder_of("model", deck.output.model, line, deck, output.overwrite),
+               folder_of("adapter", deck.output.adapter, line, deck, output.overwrite)};
   if (line.dry_run) {
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();
     const auto kokkos = start_kokkos(line.all.front(), line.kokkos, deck.run.threads);
-    print_training_plan(deck, space);
+    print_training_plan(deck, space, ranks);
     return exit_ok;
   }
   for (auto* folder : {&folders.model, &folders.adapter})
     if (*folder) (*folder)->try_out();
-  Session session(line, program, "train", deck.run, output, deck.record);
-  return train(deck, space, folders, std::move(checkpoint), session.file());
+  Session session(line, program, "train", deck.run, output, deck.record, stdout, ranks.is_first());
+  return train(deck, space, folders, std::move(checkpoint), session.file(), ranks);
 }
 
 }  // namespace
@@ -68,5 +87,14 @@ int run(const CommandLine& line, const TrainDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, drivers::run);
+  std::optional<drivers::Ranks> ranks;
+  const int started = drivers::guarded([&] {
+    ranks.emplace(argc, argv);
+    return drivers::exit_ok;
+  });
+  if (!ranks) return started;
+  return ranks->finish(drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck,
+                                            [&](const drivers::CommandLine& line, const TrainDeck& deck) {
+                                              return drivers::run(line, deck, *ranks);
+                                            }));
 }

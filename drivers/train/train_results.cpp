@@ -137,6 +137,27 @@ RecordTable<TransferCount> declare_transfers(ResultFile& file) {
            {{"bytes", u64, "byte", "of all of them"}, &TransferCount::bytes}}};
 }
 
+Table& declare_ranks(ResultFile& file) {
+  Table& t = table_by_class(file, "memory/ranks", "rank", "memory of ranks that train together");
+  t.column({"predicted_bytes", u64, "byte", "the most that was forecast", "memory_class"});
+  t.column({"peak_bytes", u64, "byte", "the most that was booked", "memory_class"});
+  t.column({"predicted_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
+  t.column({"peak_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
+  t.column({"process_peak_bytes", u64, "byte", "most resident memory of the process, by the system"});
+  return t;
+}
+
+Table& declare_communication(ResultFile& file) {
+  Table& t = file.table("communication", "call", "what ranks sent to each other");
+  t.column({"rank", i64, "1", "who sent"});
+  t.column({"operation", text, "1", "collective operation"});
+  t.column({"region", text, "1", "what for"});
+  t.column({"calls", u64, "1", "of this run"});
+  t.column({"bytes", u64, "byte", "sent to other ranks"});
+  t.column({"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"});
+  return t;
+}
+
 }  // namespace
 
 TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const FigureColumn> figures)
@@ -150,6 +171,8 @@ TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const 
       m_timeline(declare_timeline(file)),
       m_bookings(declare_bookings(file)),
       m_transfers(declare_transfers(file)),
+      m_ranks(declare_ranks(file)),
+      m_communication(declare_communication(file)),
       m_measurements(file) {}
 
 void TrainResults::add(const TrainingHistory& history) {
@@ -178,6 +201,55 @@ void TrainResults::add_bookings(const Ledger& ledger) {
 
 void TrainResults::add_transfers(const Ledger& ledger) {
   for (const TransferCount& count : ledger.transfers()) m_transfers.append(count);
+}
+
+void TrainResults::add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger& ledger) {
+  std::vector<double> own;
+  for (const Ledger* of : {&forecast, &ledger}) {
+    for (int c = 0; c < memory_classes; ++c)
+      own.push_back(static_cast<double>(of->peak(static_cast<MemoryClass>(c))));
+    own.push_back(static_cast<double>(of->peak_total()));
+  }
+  own.push_back(static_cast<double>(measure::process_memory().peak));
+  const auto all = ranks.gather(own, "memory");
+  auto next = all.begin();
+  const auto bytes = [&] { return static_cast<std::uint64_t>(*next++); };
+  const auto by_class = [&] {
+    std::vector<std::uint64_t> values;
+    for (int c = 0; c < memory_classes; ++c) values.push_back(bytes());
+    return values;
+  };
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto predicted = by_class();
+    const std::uint64_t predicted_total = bytes();
+    const auto peak = by_class();
+    const std::uint64_t peak_total = bytes(), process = bytes();
+    m_ranks.append({{"predicted_bytes", predicted},
+                    {"peak_bytes", peak},
+                    {"predicted_total_bytes", predicted_total},
+                    {"peak_total_bytes", peak_total},
+                    {"process_peak_bytes", process}});
+  }
+}
+
+void TrainResults::add_communication(Ranks& ranks) {
+  // All ranks have made the same calls.
+  const auto counts = ranks.world()->log().counts();
+  std::vector<double> own;
+  for (const CommunicationCount& c : counts)
+    own.insert(own.end(), {static_cast<double>(c.calls), static_cast<double>(c.bytes), c.seconds});
+  const auto all = ranks.gather(own, "communication");
+  auto next = all.begin();
+  for (std::int64_t rank = 0; rank < ranks.size(); ++rank)
+    for (const CommunicationCount& c : counts) {
+      const auto calls = static_cast<std::uint64_t>(*next++), bytes = static_cast<std::uint64_t>(*next++);
+      m_communication.append({{"rank", rank},
+                              {"operation", c.operation},
+                              {"region", c.region},
+                              {"calls", calls},
+                              {"bytes", bytes},
+                              {"time", *next++}});
+    }
 }
 
 void TrainResults::add(const TrainSummary& s) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "app/ranks.hpp"
 #include "kformer/io/result_file.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/record_table.hpp"
@@ -53,6 +54,10 @@ class TrainResults {
   void add_bookings(const Ledger& ledger);
   /// The rows of /memory/transfers.
   void add_transfers(const Ledger& ledger);
+  /// The rows of /memory/ranks: what each rank was to need, and needed. All ranks call it.
+  void add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger& ledger);
+  /// The rows of /communication: what each rank sent. All ranks call it.
+  void add_communication(Ranks& ranks);
   /// The row of /cases, and what it measured.
   void add(const TrainSummary& summary);
   /// Writes what there is so far.
@@ -71,6 +76,8 @@ class TrainResults {
   Table& m_timeline;
   Table& m_bookings;
   RecordTable<TransferCount> m_transfers;
+  Table& m_ranks;
+  Table& m_communication;
   MeasurementTables m_measurements;
 };
 

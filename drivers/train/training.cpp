@@ -28,9 +28,11 @@ std::optional<std::size_t> smaller(std::optional<std::size_t> a, std::optional<s
 
 std::optional<std::size_t> budget_of(const TrainDeck& deck) { return deck.memory.budget_bytes(); }
 
-// What the run may take: its budget, and what is free.
-std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& space) {
-  return smaller(budget_of(deck), measure::memory_available(space));
+// What the run may take: its budget, and what is free, of which every rank on this machine has its part.
+std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& space, const Ranks& ranks) {
+  auto free = measure::memory_available(space);
+  if (free) *free /= static_cast<std::size_t>(ranks.on_this_machine());
+  return smaller(budget_of(deck), free);
 }
 
 // Otherwise this run might resume from checkpoints of another one.
@@ -56,12 +58,28 @@ std::vector<std::int32_t> text_to_compare(const TrainingData& data) {
   return sequence.ids;
 }
 
+// What several ranks divide. Checkpoints are written by all of them.
+void share_among(const Ranks& ranks, const TrainDeck& deck, LearnerTask& task) {
+  if (!deck.parallel) return;
+  const ParallelTable& t = *deck.parallel;
+  const int size = static_cast<int>(t.data);
+  DataParallelOptions& options = task.trainer.parallel;
+  options.ranks = ranks.size() == size ? ranks.world() : std::make_shared<LoneCommunicator>(0, size);
+  options.zero = t.zero == 0 ? ZeroStage::none : ZeroStage::optimizer;
+  options.fixed_order = t.order == SumOrder::fixed;
+  options.micro_batches = micro_batches_of_rank(deck).each;
+  if (!task.checkpoints) return;
+  task.checkpoints->rank = ranks.rank();
+  task.checkpoints->ranks = size;
+}
+
 /// A training with its result file.
 class Training {
  public:
   Training(const TrainDeck& deck, const std::string& space, std::optional<TrainingCheckpoint> checkpoint,
-           ResultFile& file)
+           ResultFile& file, Ranks& ranks)
       : m_deck(deck),
+        m_ranks(ranks),
         m_space(space),
         m_stop(deck.run.walltime_s),
         m_objective(make_objective(deck)),
@@ -69,6 +87,8 @@ class Training {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
+    share_among(m_ranks, deck, m_plan.task);
+    if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.barrier("a checkpoint"); };
     fmt::print("{}", plan_text(deck, m_plan));
     m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
@@ -83,10 +103,12 @@ class Training {
 
   int run(const OutputFolders& folders) {
     // Now nothing can refuse the training any more.
-    for (const fs::path& file : checkpoints_of_another_run(m_deck)) remove_training_checkpoint(file);
+    if (m_ranks.is_first())
+      for (const fs::path& file : checkpoints_of_another_run(m_deck)) remove_training_checkpoint(file);
     const measure::KernelNames names;
     Progress progress(scale(), stdout);
     TrainingLoop loop{.deck = &m_deck,
+                      .ranks = &m_ranks,
                       .data = &m_plan.data,
                       .steps = m_plan.steps,
                       .run = identity_of(m_deck, m_plan),
@@ -97,7 +119,7 @@ class Training {
                       .ledger = m_ledger.get(),
                       .results = &m_results,
                       .progress = &progress,
-                      .stop = [&] { return m_stop.reason(); },
+                      .stop = [&] { return reason_to_stop(); },
                       .profile = {}};
     if (m_deck.profile.kernels) loop.profile = [&](const auto& step) { profile(step); };
     const TrainingEnd end = run_training(loop, std::move(m_history));
@@ -105,10 +127,19 @@ class Training {
       fmt::print("note: no step was profiled: the run ended before the second one\n");
     if (!end.stopped) write(folders);
     summarise(end, names.text());
-    return close(end);
+    const int code = close(end);
+    m_ranks.barrier("the end");
+    return code;
   }
 
  private:
+  // All ranks stop together.
+  std::optional<std::string> reason_to_stop() {
+    const auto own = m_stop.reason();
+    if (!m_ranks.any(own.has_value(), "whether to stop")) return {};
+    return own.value_or("another rank stops");
+  }
+
   // The adapter first: the model takes it up.
   void write(const OutputFolders& folders) {
     if (folders.adapter) {
@@ -146,11 +177,11 @@ class Training {
   }
 
   double flop_rate_limit() const {
-    return m_limits ? m_limits->flop_rate : std::numeric_limits<double>::quiet_NaN();
+    return m_limits ? m_limits->flop_rate * m_ranks.size() : std::numeric_limits<double>::quiet_NaN();
   }
 
   void decide() {
-    m_limit = limit_of(m_deck, m_space);
+    m_limit = limit_of(m_deck, m_space, m_ranks);
     m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, m_limit);
     m_plan.task.trainer.recompute = m_memory.schedule;
   }
@@ -184,6 +215,7 @@ class Training {
     m_learner->prepare();
     if (m_objective->needs_first_weights())
       m_objective->begin(*m_learner, m_plan.data, [this] { return m_stop.reason().has_value(); });
+    require_same_checkpoint(checkpoint ? checkpoint->step() : -1);
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();
     CheckpointRecord record = checkpoint_record(checkpoint->metadata(), checkpoint->columns(), source);
@@ -200,6 +232,17 @@ class Training {
     fmt::print("resumed after step {} from {}\n", checkpoint->step(), source);
     if (const auto changes = changes_text(settings_of(m_deck), record.settings); !changes.empty())
       fmt::print("note: this run differs from the one it continues: {}\n", changes);
+  }
+
+  // A file system may show a folder to one rank as it was a while ago.
+  void require_same_checkpoint(std::int64_t step) {
+    const auto own = static_cast<double>(step);
+    for (const double other : m_ranks.gather(std::span(&own, 1), "the checkpoint"))
+      if (other != own)
+        throw FileError(
+            fmt::format("the newest checkpoint in '{}' is of step {} for rank {}, but of step {} for another "
+                        "rank; look whether all ranks see the same folder",
+                        m_deck.checkpoint->folder, step, m_ranks.rank(), other));
   }
 
   // A run may continue with other rules for the loss scale.
@@ -258,6 +301,10 @@ class Training {
     m.on_device = measure::device_memory();
     measure_again();
     m_summary.flop_rate_limit = flop_rate_limit();
+    if (m_ranks.size() > 1) {
+      m_results.add_ranks(m_ranks, *m_memory.forecast, *m_ledger);
+      m_results.add_communication(m_ranks);
+    }
     m_results.add_bookings(*m_ledger);
     m_results.add_transfers(*m_ledger);
     m_results.add(m_summary);
@@ -290,6 +337,7 @@ class Training {
   }
 
   const TrainDeck& m_deck;
+  Ranks& m_ranks;
   std::string m_space;
   StopRequest m_stop;
   std::unique_ptr<TrainingObjective> m_objective;
@@ -310,19 +358,20 @@ class Training {
 
 }  // namespace
 
-void print_training_plan(const TrainDeck& deck, const std::string& space) {
+void print_training_plan(const TrainDeck& deck, const std::string& space, const Ranks& ranks) {
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
-  const TrainingPlan plan = plan_training(deck);
+  TrainingPlan plan = plan_training(deck);
+  share_among(ranks, deck, plan.task);
   fmt::print("{}", plan_text(deck, plan));
-  const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space));
+  const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space, ranks));
   // What is free at this moment says little of a later one.
   fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
 }
 
 int train(const TrainDeck& deck, const std::string& space, const OutputFolders& folders,
-          std::optional<TrainingCheckpoint> checkpoint, ResultFile& file) {
-  return Training(deck, space, std::move(checkpoint), file).run(folders);
+          std::optional<TrainingCheckpoint> checkpoint, ResultFile& file, Ranks& ranks) {
+  return Training(deck, space, std::move(checkpoint), file, ranks).run(folders);
 }
 
 }  // namespace kformer::drivers

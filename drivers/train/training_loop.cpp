@@ -78,10 +78,15 @@ class TrainingRun {
     const auto begin = Clock::now();
     const std::int64_t sequences = m_deck.batch.sequences,
                        first = done() / m_loop.objective->updates() * sequences;
+    const LeafBlocks blocks = micro_batches_of_rank(m_deck);
+    const int rank = m_loop.ranks->rank();
+    const auto sequence = [&](std::int64_t leaf) {
+      return first + std::min(sequences, leaf * m_deck.batch.micro_batch);
+    };
     const SequenceSource& data = *m_loop.data->train;
     const std::int64_t together = data.together();
     m_indices.clear();
-    for (std::int64_t i = first; i < first + sequences; ++i)
+    for (std::int64_t i = sequence(blocks.begin(rank)); i < sequence(blocks.end(rank)); ++i)
       m_indices.push_back(m_order.at(i / together) * together + i % together);
     const SequenceBatch batch = read(data);
     StepRecord record;
@@ -118,15 +123,20 @@ class TrainingRun {
     const std::int64_t part = m_deck.batch.micro_batch;
     double loss = 0, weight = 0;
     Figures figures;
-    for (std::int64_t first = 0; first < count; first += part) {
+    // One part for each rank, in turns; all add up all of them in their order.
+    for (std::int64_t first = 0; first < count; first += part * m_loop.ranks->size()) {
       if (stops()) return;
-      m_indices.resize(static_cast<std::size_t>(std::min(part, count - first)));
-      std::iota(m_indices.begin(), m_indices.end(), first);
-      const Judgement judgement = m_loop.objective->judge(*m_loop.learner, read(data));
-      if (judgement.weight == 0) continue;
-      weight += judgement.weight;
-      loss += judgement.loss * judgement.weight;
-      for (const auto& [name, value] : judgement.figures) figures[name] += value * judgement.weight;
+      const std::int64_t own = std::min(count, first + part * m_loop.ranks->rank());
+      m_indices.resize(static_cast<std::size_t>(std::min(part, count - own)));
+      std::iota(m_indices.begin(), m_indices.end(), own);
+      Judgement judgement;
+      if (!m_indices.empty()) judgement = m_loop.objective->judge(*m_loop.learner, read(data));
+      for (const Judgement& one : all_of(judgement)) {
+        if (one.weight == 0) continue;
+        weight += one.weight;
+        loss += one.loss * one.weight;
+        for (const auto& [name, value] : one.figures) figures[name] += value * one.weight;
+      }
     }
     for (auto& [name, sum] : figures) sum /= weight;
     EvaluationRecord record{done(), loss / weight, seconds_since(begin), std::move(figures)};
@@ -139,6 +149,25 @@ class TrainingRun {
                                                                : "tokens",
                                      record.time));
     m_history.evaluations.push_back(std::move(record));
+  }
+
+  // The judgements of all ranks. Each knows what its objective measures.
+  std::vector<Judgement> all_of(const Judgement& own) {
+    if (m_loop.ranks->size() == 1) return {own};
+    std::vector<double> numbers{own.weight, own.loss};
+    for (const FigureColumn& figure : m_loop.objective->figures()) {
+      const auto place = own.figures.find(figure.name);
+      numbers.push_back(place == own.figures.end() ? 0 : place->second);
+    }
+    const auto all = m_loop.ranks->gather(numbers, "an evaluation");
+    std::vector<Judgement> judgements;
+    for (auto at = all.begin(); at != all.end();) {
+      Judgement& one = judgements.emplace_back();
+      one.weight = *at++;
+      one.loss = *at++;
+      for (const FigureColumn& figure : m_loop.objective->figures()) one.figures[figure.name] = *at++;
+    }
+    return judgements;
   }
 
   // Those of m_indices.
@@ -169,8 +198,12 @@ class TrainingRun {
   // Returns the seconds until the next step can begin.
   double save() {
     const auto begin = Clock::now();
-    m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state(), {}}),
-                                    checkpoint_columns(m_history));
+    if (m_loop.ranks->is_first())
+      m_loop.learner->save_checkpoint(
+          checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state(), {}}),
+          checkpoint_columns(m_history));
+    else
+      m_loop.learner->save_checkpoint("", {});
     m_saved = true;
     const CheckpointWait wait{done(), seconds_since(begin)};
     ++m_end.checkpoints;
@@ -199,6 +232,12 @@ class TrainingRun {
 };
 
 }  // namespace
+
+LeafBlocks micro_batches_of_rank(const TrainDeck& deck) {
+  const BatchTable& b = deck.batch;
+  return LeafBlocks::of((b.sequences + b.micro_batch - 1) / b.micro_batch,
+                        deck.parallel ? static_cast<int>(deck.parallel->data) : 1);
+}
 
 TrainingEnd run_training(const TrainingLoop& loop, TrainingHistory history) {
   return TrainingRun(loop, std::move(history)).run();

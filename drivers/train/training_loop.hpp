@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "app/ranks.hpp"
+#include "kformer/parallel/gradient_tree.hpp"
 #include "kformer/train/sequence_order.hpp"
 #include "objective/objective.hpp"
 #include "objective/sequence_source.hpp"
@@ -20,6 +22,7 @@ namespace kformer::drivers {
 /// What the main loop works with.
 struct TrainingLoop {
   const TrainDeck* deck;                        ///< how often to evaluate, …
+  Ranks* ranks;                                 ///< that train together
   const TrainingData* data;                     ///< sequences
   std::int64_t steps;                           ///< of the training
   std::map<std::string, std::string> run;       ///< see `CheckpointRecord`
@@ -48,6 +51,9 @@ struct TrainingEnd {
   double last_checkpoint_wait = 0;     ///< s, from the last step to the end of the last checkpoint
   std::optional<std::string> stopped;  ///< why, if it is to be continued
 };
+
+/// The micro-batches of a step, in blocks for the ranks.
+LeafBlocks micro_batches_of_rank(const TrainDeck& deck);
 
 /// Trains from the step after the last one of `history` to the end, an early stop, or a request to stop. Evaluates,
 /// writes texts and saves checkpoints on the way, in this order, and at the end of a training all three.

@@ -13,6 +13,7 @@
 #include "language_model/model_files.hpp"
 #include "learner/sampler_options.hpp"
 #include "objective/objective.hpp"
+#include "train/training_loop.hpp"
 
 namespace kformer::drivers {
 
@@ -307,6 +308,10 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   text +=
       fmt::format("steps       {} of {} sequences of {} tokens, {:.3g} epochs, {:.4g} tokens\n", plan.steps,
                   b.sequences, b.seq_len, epochs, static_cast<double>(plan.steps * b.sequences * b.seq_len));
+  if (deck.parallel)
+    text += fmt::format("ranks       {}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
+                        deck.parallel->data, micro_batches_of_rank(deck).each, deck.parallel->zero,
+                        name_of(deck.parallel->order));
   text += fmt::format("optimizer   lr {} ({}, {} steps of warm-up), {} in {}\n", deck.optimizer.lr,
                       name_of(deck.schedule.kind), deck.schedule.warmup_steps, "AdamW",
                       name_of(deck.precision.storage));

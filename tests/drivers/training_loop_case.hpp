@@ -183,6 +183,7 @@ struct LoopCase {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::tmpfile(), &std::fclose);
     Progress progress({steps, 8, 1, 1, "0 B"}, out.get());
     TrainingLoop loop{.deck = &deck,
+                      .ranks = &ranks,
                       .data = &data,
                       .steps = steps,
                       .run = {},
@@ -217,6 +218,9 @@ struct LoopCase {
   TrainDeck deck;
   TrainingData data;
   Diary learner;
+  int argc = 0;
+  char** argv = nullptr;
+  Ranks ranks{argc, argv};
   std::unique_ptr<PromptEncoder> encoder;
   std::unique_ptr<TextWriter> texts;
   std::int64_t steps = 6, stop_after = -1;

@@ -179,6 +179,34 @@ class TrainCheck {
                         t.decay_steps ? " + decay_steps" : "", ends, *t.steps));
   }
 
+  // Each rank has micro-batches, in order.
+  void parallel() {
+    if (!m_deck.parallel || m_deck.parallel->data < 1) return;
+    const ParallelTable& t = *m_deck.parallel;
+    if (pairs() || prompts())
+      error({"parallel"}, fmt::format("[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong "
+                                      "together; remove it",
+                                      name_of(m_deck.objective.kind)));
+    if (m_deck.batch.micro_batch < 1) return;
+    const std::int64_t leaves =
+                           (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch,
+                       each = (leaves + t.data - 1) / t.data;
+    const std::string step =
+        fmt::format("a step has {} micro-batches ('batch.sequences' = {}, 'batch.micro_batch' = {})", leaves,
+                    m_deck.batch.sequences, m_deck.batch.micro_batch);
+    if ((t.data - 1) * each >= leaves)
+      error({"parallel", "data"},
+            fmt::format("'parallel.data' = {} ranks cannot share a step: {}, and with {} on each some ranks "
+                        "have none; {} ranks can, or change [batch]",
+                        t.data, step, each, (leaves + each - 1) / each));
+    else if (t.order == SumOrder::fixed && t.data > 1 && (each & (each - 1)) != 0)
+      error({"parallel", "order"},
+            fmt::format(
+                "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not {}: "
+                "{}; change 'parallel.data' or [batch]",
+                each, step));
+  }
+
   void parts() {
     if (m_deck.checkpoint && given({"checkpoint", "folder"}) && m_deck.checkpoint->folder.empty())
       error({"checkpoint", "folder"}, "'checkpoint.folder' must not be empty");
@@ -338,6 +366,7 @@ void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& di
   check.numbers();
   check.schedule();
   check_budget(deck.memory.budget, loaded, diagnostics);
+  check.parallel();
   check.parts();
 }
 

@@ -149,6 +149,24 @@ struct CheckpointTable {
   bool operator==(const CheckpointTable&) const = default;  ///< all keys equal
 };
 
+/// Whether the order of sums depends on how many ranks there are.
+enum class SumOrder {
+  any,   ///< it does
+  fixed  ///< it does not: any grid of ranks gives the same bits
+};
+/// The names of the enumerators in decks and results, in order.
+template <>
+inline constexpr std::array<std::string_view, 2> names_of<SumOrder> = {"any", "fixed"};
+
+/// The table [parallel].
+struct ParallelTable {
+  std::int64_t data = 0;                                  ///< ranks that share the sequences of a step
+  std::int64_t zero = 0;                                  ///< stage of ZeRO
+  SumOrder order = SumOrder::any;                         ///< of sums over micro-batches
+  double timeout_s = 300;                                 ///< of every wait for another rank
+  bool operator==(const ParallelTable&) const = default;  ///< all keys equal
+};
+
 /// The table [evaluation].
 struct EvaluationTable {
   std::int64_t every_steps = 0;                             ///< 0 = only at the end
@@ -206,6 +224,7 @@ struct TrainDeck {
   TrainOptimizerTable optimizer;              ///< [optimizer]
   ScheduleTable schedule;                     ///< [schedule]
   MemoryTable memory;                         ///< [memory]
+  std::optional<ParallelTable> parallel;      ///< [parallel]
   std::optional<CheckpointTable> checkpoint;  ///< [checkpoint]
   std::optional<EvaluationTable> evaluation;  ///< [evaluation]
   std::optional<SamplesTable> samples;        ///< [samples]

@@ -277,6 +277,31 @@ void describe(V& v, MemoryTable& t) {
 }
 
 template <class V>
+void describe(V& v, ParallelTable& t) {
+  v.key({.name = "data",
+         .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
+         .range = {.min = 1, .max = 1 << 20},
+         .required = true},
+        t.data);
+  v.key({.name = "zero",
+         .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
+                 "the ranks",
+         .range = {.min = 0, .max = 1}},
+        t.zero);
+  v.key(
+      {.name = "order",
+       .help = "`fixed`: sums over micro-batches are made in a binary tree, so that losses and weights have "
+               "the same bits for any number of ranks, each with a power of two of micro-batches; it takes the "
+               "memory of some more gradients"},
+      t.order);
+  v.key({.name = "timeout_s",
+         .help = "longest wait for another rank; then the run ends with a sentence that names it",
+         .range = {.min = 0.001, .max = 1e9},
+         .unit = "s"},
+        t.timeout_s);
+}
+
+template <class V>
 void describe(V& v, CheckpointTable& t) {
   v.key(
       {.name = "folder", .help = "folder for checkpoints, relative to the working directory", .required = true},
@@ -404,6 +429,7 @@ void describe(V& v, TrainDeck& d) {
   v.table({.name = "optimizer", .help = "AdamW."}, d.optimizer);
   v.table({.name = "schedule", .help = "Length of the training and learning rate."}, d.schedule);
   v.table({.name = "memory", .help = "Memory limit and recomputation."}, d.memory);
+  v.table({.name = "parallel", .help = "Optional: several ranks of MPI train together."}, d.parallel);
   v.table({.name = "checkpoint", .help = "Optional: files from which a run can continue with the same bits."},
           d.checkpoint);
   v.table({.name = "evaluation", .help = "Optional: the loss on validation data."}, d.evaluation);

@@ -13,6 +13,7 @@ namespace kformer {
 struct ResultFileOptions {
   bool overwrite = false;  ///< replace an existing result file, and the `.part` file of an unfinished run
   int compression = 4;     ///< deflate level 0 to 9 of the numeric columns
+  bool discard = false;    ///< nothing is written, locked or checked: of a run whose other ranks write it
 };
 
 /// Writer of a result file in HDF5 that opens group by group in xarray, pandas, h5py and the netCDF tools.

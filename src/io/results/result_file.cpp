@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -27,19 +28,24 @@ using Impl::ExistingFile;
 }  // namespace
 
 struct ResultFile::Contents : Impl::ResultContents {
-  explicit Contents(const std::filesystem::path& file) : path(file), lock(file) {}
+  Contents(const std::filesystem::path& file, bool discard) : path(file) {
+    if (!discard) lock.emplace(file);
+  }
 
   std::filesystem::path path;
-  Impl::RunLock lock;
+  std::optional<Impl::RunLock> lock;
   ResultFileOptions options;
 };
 
 ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
-    : m_contents(std::make_unique<Contents>(path)) {
+    : m_contents(std::make_unique<Contents>(path, options.discard)) {
   if (options.compression < 0 || options.compression > 9) {
     throw Error("kformer::ResultFile: compression must be 0 to 9, not " + std::to_string(options.compression));
   }
   m_contents->options = options;
+  root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
+  root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
+  if (options.discard) return;
   const auto existing = Impl::existing_file(path), unfinished = Impl::existing_file(part_path());
   if (!options.overwrite) {
     if (existing != ExistingFile::none)
@@ -55,8 +61,6 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   const std::filesystem::path folder = path.parent_path();
   Impl::remove_half_written(folder.empty() ? "." : folder,
                             [&](const std::string& name) { return name == part_path().filename().string(); });
-  root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
-  root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
   checkpoint();
 }
 
@@ -80,11 +84,13 @@ Table& ResultFile::table(const std::string& path, const std::string& row_dimensi
 }
 
 void ResultFile::checkpoint() {
+  if (m_contents->options.discard) return;
   const auto image = Impl::serialize(*m_contents, part_path().string(), m_contents->options.compression);
   Impl::replace_file(part_path(), std::array{std::span<const std::byte>(image)});
 }
 
 void ResultFile::finish() {
+  if (m_contents->options.discard) return;
   root().attribute("complete", true);
   checkpoint();
   if (!m_contents->options.overwrite && Impl::existing_file(path()) != ExistingFile::none)

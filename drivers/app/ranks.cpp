@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "app/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "app/program.hpp"
+#include "kformer/core/error.hpp"
+#ifdef KFORMER_ENABLE_MPI
+#include "kformer/parallel/mpi_communicator.hpp"
+#endif
+
+namespace kformer::drivers {
+
+namespace {
+
+// The first of some variables that is set: of Open MPI, of those that speak PMI (MPICH), of Slurm.
+int number_in(std::initializer_list<const char*> variables, int otherwise) {
+  for (const char* variable : variables)
+    if (const char* text = std::getenv(variable)) return std::max(1, std::atoi(text));
+  return otherwise;
+}
+
+int started() { return number_in({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 1); }
+
+void send_to_nowhere(int file) {
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ::dup2(nowhere, file);
+  ::close(nowhere);
+}
+
+}  // namespace
+
+#ifdef KFORMER_ENABLE_MPI
+struct Ranks::Session : MpiSession {
+  using MpiSession::MpiSession;
+};
+#else
+struct Ranks::Session {};
+#endif
+
+Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+  if (started() == 1) return;
+#ifdef KFORMER_ENABLE_MPI
+  m_session = std::make_unique<Session>(argc, argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &m_rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &m_size);
+  if (m_rank == 0) return;
+  std::fflush(nullptr);
+  m_error = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+  send_to_nowhere(STDOUT_FILENO);
+  send_to_nowhere(STDERR_FILENO);
+#else
+  static_cast<void>(argc);
+  throw NotSupported(
+      fmt::format("{} processes were started together, but this build has no MPI; configure it with "
+                  "Kformer_ENABLE_MPI=ON",
+                  started()));
+#endif
+}
+
+Ranks::~Ranks() = default;
+
+int Ranks::on_this_machine() const {
+  return std::min(
+      m_size, number_in({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}, m_size));
+}
+
+void Ranks::begin([[maybe_unused]] double timeout_s) {
+  if (m_error >= 0) {
+    std::fflush(stderr);
+    ::dup2(m_error, STDERR_FILENO);
+    ::close(m_error);
+    m_error = -1;
+  }
+#ifdef KFORMER_ENABLE_MPI
+  if (m_size > 1) {
+    m_world = std::make_shared<MpiCommunicator>(
+        MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::duration<double>(timeout_s)});
+    return;
+  }
+#endif
+  m_world = std::make_shared<LoneCommunicator>();
+}
+
+std::vector<double> Ranks::gather(std::span<const double> own, const char* what) {
+  // One number at least, so that all meet.
+  std::vector<double> mine(own.begin(), own.end());
+  mine.push_back(0);
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(m_size));
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  const std::size_t bytes = mine.size() * sizeof(double);
+  for (int peer = 0; peer < m_size; ++peer) {
+    double* place = all.data() + mine.size() * static_cast<std::size_t>(peer);
+    if (peer == m_rank) {
+      std::ranges::copy(mine, place);
+      continue;
+    }
+    sends.push_back({peer, mine.data(), bytes});
+    receives.push_back({peer, place, bytes});
+  }
+  if (m_size > 1)
+    m_world->exchange(InstanceRef(Kokkos::DefaultHostExecutionSpace()), {"gather", what}, sends, receives);
+  std::vector<double> values;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (i % mine.size() < own.size()) values.push_back(all[i]);
+  return values;
+}
+
+bool Ranks::any(bool own, const char* what) {
+  if (m_size == 1) return own;
+  const double value = own ? 1 : 0;
+  const auto all = gather(std::span(&value, 1), what);
+  return std::ranges::count(all, 1.0) > 0;
+}
+
+int Ranks::finish(int code) {
+  if (m_size == 1 || code == exit_ok || code == exit_stopped) return code;
+#ifdef KFORMER_ENABLE_MPI
+  // All ranks refuse a deck, and rank 0 says why, if the launcher gives it the time.
+  if (!m_world && m_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (m_world)
+    fmt::print(stderr, "rank {} of {} ends with exit code {}, and ends the others\n", m_rank, m_size, code);
+  std::fflush(nullptr);
+  if (m_world) MpiSession::abort(code);
+#endif
+  return code;
+}
+
+}  // namespace kformer::drivers

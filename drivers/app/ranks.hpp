@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kformer/parallel/communicator.hpp"
+
+namespace kformer::drivers {
+
+/// The processes that run a program together: those that mpiexec or srun started, or this one alone. Only rank 0 has a
+/// standard output.
+class Ranks {
+ public:
+  /// Starts MPI if the environment says that there are several processes. Until `begin` only rank 0 has a standard error:
+  /// all read the same deck, and find the same faults.
+  /// \throws NotSupported if there are several, and the build has no MPI
+  Ranks(int& argc, char**& argv);
+  /// Ends MPI.
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  /// This rank, from 0.
+  int rank() const { return m_rank; }
+  /// The number of ranks.
+  int size() const { return m_size; }
+  /// Ranks on this machine, by the launcher.
+  int on_this_machine() const;
+  /// Whether this rank writes what a user sees.
+  bool is_first() const { return m_rank == 0; }
+
+  /// Connects the ranks. All have a standard error from here on.
+  /// \param timeout_s longest wait for another rank
+  void begin(double timeout_s);
+  /// The ranks, after `begin`.
+  const std::shared_ptr<Communicator>& world() const { return m_world; }
+
+  /// What each rank has, in their order. As many numbers of each.
+  std::vector<double> gather(std::span<const double> own, const char* what);
+  /// Returns when all have called it.
+  void barrier(const char* what) { gather({}, what); }
+  /// Whether it is so on any rank.
+  bool any(bool own, const char* what);
+
+  /// What the exit code of the program is. If a rank has failed, this one ends the others, which would wait for it.
+  int finish(int code);
+
+ private:
+  struct Session;
+
+  int m_rank = 0, m_size = 1;
+  int m_error = -1;  // the standard error, while it is put away
+  std::unique_ptr<Session> m_session;
+  std::shared_ptr<Communicator> m_world;
+};
+
+}  // namespace kformer::drivers

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: MIT
+"""Trainings of several ranks: they have the bits of one in the fixed order, continue from each other's checkpoints, need the
+memory of their forecast and send the bytes of the formulae; a rank that is lost ends the others.
+
+ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from driver_case import h5py, needs_h5py, read_safetensors
+from train_case import TrainTest, set_options
+
+MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
+
+# Six steps of eight micro-batches.
+KEYS = """micro_batch = 2
+sequences = 15
+[run]
+threads = 1
+[optimizer]
+lr = 1e-2
+max_norm = 1
+weight_decay = 0.1
+[schedule]
+kind = "cosine"
+steps = 6
+"""
+BATCHES = 8
+
+
+@unittest.skipIf(MPIEXEC is None, "the build has no MPI")
+class RanksTest(TrainTest):
+    def start(self, ranks, keys, *settings, **options):
+        self.deck(keys)
+        command = [] if ranks is None else [MPIEXEC, "-n", str(ranks)]
+        return subprocess.Popen([*command, self.PROGRAM, "deck.toml", *set_options(*settings)], cwd=self.folder,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **options)
+
+    def train_on(self, ranks, keys, *settings, expect=0):
+        """`ranks` None: one process without mpiexec."""
+        with self.start(ranks, keys, *settings) as run:
+            output = run.communicate(timeout=300)[0]
+        self.assertEqual(run.returncode, expect, output)
+        return output
+
+    def model(self, name):
+        return (self.folder / name / "model.safetensors").read_bytes()
+
+    def numbers(self):
+        return [self.steps(column).tolist() for column in ("loss", "gradient_norm", "tokens")]
+
+
+@needs_h5py
+class Grids(RanksTest):
+    def check_same_bits(self, *settings, keys=KEYS, grids=((2, 0), (2, 1), (4, 1), (8, 0))):
+        fixed = ("parallel.order=\"fixed\"", "output.model=\"model\"", *settings)
+        self.train_on(None, keys, "parallel.data=1", *fixed)
+        numbers, model = self.numbers(), self.model("model")
+        self.assertTrue(all(loss > 0 for loss in numbers[0]))
+        for ranks, zero in grids:
+            with self.subTest(ranks=ranks, zero=zero):
+                shutil.rmtree(self.folder / "model")
+                self.train_on(ranks, keys, f"parallel.data={ranks}", f"parallel.zero={zero}", *fixed)
+                self.assertEqual(self.numbers(), numbers)
+                self.assertEqual(self.model("model"), model)
+
+    def test_float(self):
+        self.check_same_bits()
+
+    def test_bf16_with_states_in_8_bits(self):
+        self.check_same_bits('precision.storage="bf16"', 'optimizer.states="int8"', grids=((2, 1), (4, 0)))
+
+    def test_packed_sequences_that_are_recomputed(self):
+        self.check_same_bits('data.packing="best_fit"', 'memory.recompute="layer"', grids=((4, 1),))
+
+    def test_adapters_with_dropout(self):
+        keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
+        self.check_same_bits(keys=keys, grids=((4, 1),))
+
+    def test_any_order_differs_by_rounding(self):
+        settings = ('precision.storage="f64"', 'output.model="model"')
+        self.train_on(None, KEYS, *settings)
+        numbers, model = self.numbers(), read_safetensors(self.folder / "model" / "model.safetensors")
+        for ranks, zero in ((3, 1), (4, 0)):
+            self.train_on(ranks, KEYS, f"parallel.data={ranks}", f"parallel.zero={zero}", *settings)
+            for ours, theirs in zip(self.numbers(), numbers):
+                for a, b in zip(ours, theirs):
+                    self.assertLess(abs(a - b), 1e-12 * abs(b) + 1e-300)
+            for name, values in read_safetensors(self.folder / "model" / "model.safetensors").items():
+                self.assertLess(abs(values - model[name]).max(), 1e-12, name)
+
+    def test_evaluations_are_the_same(self):
+        keys = KEYS + "[evaluation]\nevery_steps = 3\nsequences = 7\n"
+        validation = f'data.validation=["{Path(os.environ["KFORMER_SOURCE"]) / "LICENSE"}"]'
+        losses = []
+        for ranks in (1, 2, 4):
+            self.train_on(ranks, keys, f"parallel.data={ranks}", 'parallel.order="fixed"', validation)
+            losses.append(self.column("loss", "evaluations").tolist())
+        self.assertEqual(len(losses[0]), 2)
+        self.assertEqual(losses[1:], losses[:1] * 2)
+
+    def test_memory_and_bytes(self):
+        for ranks, zero in ((2, 0), (4, 1)):
+            self.train_on(ranks, KEYS, f"parallel.data={ranks}", f"parallel.zero={zero}", 'parallel.order="fixed"')
+            with h5py.File(self.folder / "deck.h5") as file:
+                memory, sent = file["memory/ranks"], file["communication"]
+                self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+                self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
+                self.assertEqual(memory["predicted_total_bytes"][()].tolist(), memory["peak_total_bytes"][()].tolist())
+                parameters = int(file["cases/parameters"][0])
+                of = {}
+                for region, sent_bytes in zip(sent["region"].asstr()[()], sent["bytes"][()]):
+                    of[region] = of.get(region, 0) + int(sent_bytes)
+            once = 6 * (ranks - 1) * 4 * parameters
+            self.assertEqual(of["gradients"], once if zero else 2 * once)
+            self.assertEqual(of.get("weights", 0), once if zero else 0)
+
+    def test_forecast_of_ranks_that_are_not_there(self):
+        settings = ("parallel.data=4", "parallel.zero=1")
+        self.deck(KEYS)
+        plan = self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
+        self.train_on(4, KEYS, *settings)
+        with h5py.File(self.folder / "deck.h5") as file:
+            peak = int(file["memory/ranks/peak_total_bytes"][0])
+        unit, bytes_of = next((unit, size) for unit, size in (("MiB", 2**20), ("KiB", 2**10)) if peak >= size)
+        self.assertIn(f"memory      {peak / bytes_of:.2f} {unit} (", plan)
+
+
+@needs_h5py
+class Checkpoints(RanksTest):
+    KEYS = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
+
+    def files(self):
+        return sorted(path.name for path in (self.folder / "saved").iterdir())
+
+    def test_another_grid_continues_with_the_same_bits(self):
+        fixed = ('parallel.order="fixed"', 'output.model="model"')
+        for first, then in (((4, 1), (2, 0)), ((1, 0), (4, 1)), ((4, 0), (8, 1)), ((8, 1), (1, 0))):
+            with self.subTest(first=first, then=then):
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
+                grid = [(f"parallel.data={ranks}", f"parallel.zero={zero}") for ranks, zero in (first, then)]
+                self.train_on(first[0], self.KEYS, *fixed, *grid[0])
+                numbers, model = self.numbers(), self.model("model")
+                for path in (self.folder / "saved").glob("step-00000006*"):
+                    path.unlink()
+                self.assertEqual(len(self.files()), 2 * first[0])
+                shutil.rmtree(self.folder / "model")
+                output = self.train_on(then[0], self.KEYS, *fixed, *grid[1], "checkpoint.resume=true")
+                self.assertIn("resumed after step 4", output)
+                self.assertEqual(self.numbers(), numbers)
+                self.assertEqual(self.model("model"), model)
+
+    def test_the_newest_stay(self):
+        self.train_on(2, self.KEYS, "parallel.data=2", "checkpoint.keep=1")
+        self.assertEqual(self.files(), ["step-00000006.rank-1-of-2.safetensors", "step-00000006.safetensors"])
+
+    def test_a_signal_stops_all_ranks(self):
+        with self.start(2, self.KEYS, "parallel.data=2", "schedule.steps=100000") as run:
+            self.wait_for_steps()
+            self.signal_rank(run, 1, signal.SIGUSR1)
+            output = run.communicate(timeout=60)[0]
+        self.assertEqual(run.returncode, 75, output)
+        self.assertIn("another rank stops", output)
+
+    def wait_for_steps(self):
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not list((self.folder / "saved").glob("step-00000004.safetensors")):
+            time.sleep(0.02)
+
+    def signal_rank(self, run, rank, number):
+        """Sends a signal to one rank."""
+        for status in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                environment = status.read_bytes().split(b"\0")
+                program = (status.parent / "cmdline").read_bytes().split(b"\0")[0].decode()
+                folder = os.readlink(status.parent / "cwd")
+            except OSError:
+                continue
+            here = Path(folder).resolve() == Path(self.folder).resolve()
+            own = {b"OMPI_COMM_WORLD_RANK=%d" % rank, b"PMI_RANK=%d" % rank} & set(environment)
+            if here and own and program == self.PROGRAM:
+                os.kill(int(status.parent.name), number)
+                return
+        self.fail(f"rank {rank} does not run")
+
+    def test_a_stopped_rank_ends_the_others(self):
+        fixed = ('parallel.order="fixed"', "parallel.data=2", 'output.model="model"')
+        self.train_on(2, self.KEYS, *fixed, "schedule.steps=40")
+        numbers, model = self.numbers(), self.model("model")
+        shutil.rmtree(self.folder / "saved")
+        shutil.rmtree(self.folder / "model")
+        with self.start(2, self.KEYS, *fixed, "schedule.steps=40", "parallel.timeout_s=2") as run:
+            self.wait_for_steps()
+            self.signal_rank(run, 1, signal.SIGSTOP)
+            output = run.communicate(timeout=60)[0]
+        self.assertNotEqual(run.returncode, 0, output)
+        self.assertRegex(output, r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1")
+        output = self.train_on(2, self.KEYS, *fixed, "schedule.steps=40", "checkpoint.resume=true")
+        self.assertIn("resumed after step", output)
+        self.assertEqual(self.numbers(), numbers)
+        self.assertEqual(self.model("model"), model)
+
+
+class Refusals(RanksTest):
+    def test_sentences(self):
+        for ranks, settings, sentence in (
+                (2, (), "error: 2 ranks were started, but the deck has no [parallel]; set parallel.data = 2, or start one"),
+                (None, ("parallel.data=4",),
+                 "error: 'parallel.data' = 4 needs 4 ranks, but 1 was started; run mpiexec -n 4 kformer-train …"),
+                (2, ("parallel.data=4",), "error: 'parallel.data' = 4 needs 4 ranks, but 2 were started"),
+                (2, ("parallel.data=16",),
+                 "'parallel.data' = 16 ranks cannot share a step: a step has 8 micro-batches ('batch.sequences' = 15, "
+                 "'batch.micro_batch' = 2), and with 1 on each some ranks have none; 8 ranks can, or change [batch]"),
+                (None, ("parallel.data=3", 'parallel.order="fixed"'),
+                 "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not 3: a step has 8 "
+                 "micro-batches")):
+            with self.subTest(sentence=sentence):
+                output = self.train_on(ranks, KEYS, *settings, expect=3)
+                self.assertIn(sentence, output)
+                self.assertEqual(output.count(sentence), 1)
+                self.assertFalse(list(self.folder.glob("*.h5*")))
+
+    def test_pairs_are_refused(self):
+        output = self.train_on(None, KEYS + '[objective]\nkind = "dpo"\n', "parallel.data=2", expect=3)
+        self.assertIn("[parallel] is not for 'objective.kind' = \"dpo\", whose sequences belong together; remove it", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
