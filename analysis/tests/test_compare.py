@@ -26,6 +26,11 @@ class Ranks(unittest.TestCase):
                 expected = max(c for c in range(n * m + 1) if np.mean(statistics < c) <= tail)
                 self.assertEqual(_rank(n, m, tail), expected, (n, m, tail))
 
+    def test_a_tail_that_is_reached_exactly_counts(self):
+        # One sample against three has four orders, each with a probability of exactly 1/4.
+        self.assertEqual([_rank(1, 3, tail) for tail in (0.2499, 0.25, 0.4999, 0.5)], [0, 1, 1, 2])
+        self.assertEqual(ratio_interval(np.array([1.0]), np.array([2.0, 3.0, 5.0]), 0.5), (2.0, 5.0))
+
     def test_the_approximation_continues_the_exact_ranks(self):
         self.assertEqual(_rank(50, 50, 0.025), 966)
         self.assertLess(abs(_rank(50, 51, 0.025) - 988), 5)
