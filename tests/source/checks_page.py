@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The tests and planted faults that docs/checks.md names are there."""
+
+import os
+import re
+import tomllib
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["KFORMER_SOURCE"])
+NAME = re.compile(r"`([^`]+)`")
+
+
+def rows():
+    """(tests, faults) of each row, as they are written."""
+    for line in (SOURCE / "docs/checks.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0] != "property" and not cells[0].startswith("---"):
+            yield cells[1], cells[2]
+
+
+def sources_of(suite):
+    """What may contain the cases of a suite: a file, its base classes, or a folder of tests in Python."""
+    if suite == "analysis/results":
+        return sorted((SOURCE / "analysis/tests").glob("*.py"))
+    room, name = suite.split("/")
+    return sorted((SOURCE / "tests" / room).glob(f"{name}.*")) + [SOURCE / "tests" / room / "driver_case.py"] * (room == "drivers")
+
+
+class ChecksPage(unittest.TestCase):
+    def test_the_tests_are_there(self):
+        count = 0
+        for tests, _ in rows():
+            for part in tests.split(";"):
+                suite, *cases = NAME.findall(part)
+                text = "".join(path.read_text(encoding="utf-8") for path in sources_of(suite))
+                self.assertTrue(text, suite)
+                for case in cases:
+                    self.assertRegex(text, rf"\b{case}\b", suite)
+                    count += 1
+        self.assertGreater(count, 50)
+
+    def test_the_faults_are_there(self):
+        known = set()
+        for path in (SOURCE / "tests/mutants").glob("*.toml"):
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            known |= {f"{path.stem}/{fault['name']}" for fault in table["mutant"]}
+        named = {fault for _, faults in rows() for fault in NAME.findall(faults)}
+        self.assertGreater(len(named), 50)
+        self.assertEqual(named - known, set())
+
+
+if __name__ == "__main__":
+    unittest.main()
