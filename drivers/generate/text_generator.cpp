@@ -62,12 +62,6 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
     task.adapter = open_adapter(deck.adapter.path, task.config);
   for (const NamedAdapterTable& named : deck.adapters)
     task.adapters.push_back(open_adapter(named.path, task.config));
-  for (const AdapterCheckpoint& adapter : task.adapters)
-    if (adapter.lora().magnitudes)
-      throw NotSupported(
-          "kformer-generate: a live adapter has magnitudes (DoRA), which a decoder does not apply; merge it: "
-          "set "
-          "adapter.path without adapter.live, and no [[adapters]]");
   for (const AdapterCheckpoint& adapter : task.adapters) task.decoder.adapters.push_back(adapter.lora());
   task.cache = cache_options(g.kv_cache, g.cache, task);
   task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);

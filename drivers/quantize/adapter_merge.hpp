@@ -30,9 +30,6 @@ class AdapterMerge {
  public:
   virtual ~AdapterMerge() = default;
 
-  /// What the others are compared with: weights and live adapter, or merged weights where magnitudes (DoRA) have no live
-  /// form.
-  virtual AdapterForm reference() const = 0;
   /// The tensor with its adapter added in float, as F32.
   virtual std::vector<std::byte> merged(const std::string& name, const CheckpointTensor& tensor) = 0;
   /// Tokens of the model with its adapter, drawn from its distribution (temperature 1, seed 1) after `first`, which they

@@ -21,10 +21,6 @@ class AdapterMergeOn final : public AdapterMerge {
   AdapterMergeOn(const Checkpoint& source, const AdapterCheckpoint& adapter)
       : m_source(source), m_adapter(adapter) {}
 
-  AdapterForm reference() const override {
-    return m_adapter.lora().magnitudes ? AdapterForm::merged : AdapterForm::live;
-  }
-
   std::vector<std::byte> merged(const std::string& name, const CheckpointTensor& tensor) override {
     const auto rows = static_cast<std::int64_t>(tensor.shape.at(0)),
                cols = static_cast<std::int64_t>(tensor.shape.at(1));
@@ -46,7 +42,7 @@ class AdapterMergeOn final : public AdapterMerge {
   }
 
   std::vector<std::int32_t> tokens(std::int32_t first, std::int64_t count) override {
-    Model model(m_exec, m_source, reference(), m_adapter, count, *m_ledger);
+    Model model(m_exec, m_source, AdapterForm::live, m_adapter, count, *m_ledger);
     GeneratorOptions options{.max_new_tokens = count - 1, .prefill_chunk = 1};
     options.sampling = {.temperature = 1, .seed = 1};
     Generator<Exec, float> generator(model.decoder, *model.cache, options, *m_ledger);

@@ -83,7 +83,7 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   const auto& starts = checkpoint.model().bos_token_ids;
   const auto tokens =
       merge.tokens(starts.empty() ? 0 : static_cast<std::int32_t>(starts.front()), options.adapter_tokens);
-  const Logits live = merge.logits(checkpoint, merge.reference(), tokens);
+  const Logits live = merge.logits(checkpoint, AdapterForm::live, tokens);
   const auto add = [&](const char* name, const char* text, const Logits& logits) {
     const LogitDifference found = difference(live, logits);
     fmt::print("{}", report_text(text, found));
@@ -92,9 +92,7 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   const Checkpoint written = Checkpoint::open(folder);
   const Logits found = merge.logits(written, AdapterForm::none, tokens);
   if (quantized_weights(written).empty()) return add("merged", "merged", found);
-  // With magnitudes these weights are the reference.
-  if (merge.reference() != AdapterForm::merged)
-    add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
+  add("merged", "merged", merge.logits(checkpoint, AdapterForm::merged, tokens));
   add("merged_quantized", "merged and quantised", found);
 }
 

@@ -96,10 +96,6 @@ TrainerOptions trainer_options(const TrainDeck& deck, std::int64_t steps) {
 LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
   if (!deck.adapter) return {};
   const LoraConfig lora = lora_config(*deck.adapter, plan.adapter ? &plan.adapter->lora() : nullptr);
-  if (lora.magnitudes && deck.policy)
-    throw NotSupported(
-        "kformer-train: the adapter of adapter.path has magnitudes (DoRA), with which objective.kind = "
-        "\"grpo\" cannot sample; train one without");
   if (lora.magnitudes && deck.output.adapter_gguf)
     throw NotSupported(
         "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not "

@@ -7,6 +7,7 @@
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
 #include "model/adapter_terms.hpp"
+#include "model/adapters/magnitudes.hpp"
 
 /// \file
 /// A linear map of a decoder: a weight in any format, and the adapters of its projections.
@@ -36,14 +37,18 @@ template <class Exec, Scalar T, std::size_t count>
 struct DecoderMap {
   using Memory = typename Exec::memory_space;
   using Matrix = BlockMatrix<Memory, T>;
+  using Integers = BlockVector<Memory, std::int32_t>;
+  using Chosen = StridedVector<Memory, const std::int32_t>;
 
   const WeightMatrix<Memory, T>& weight;
   const AdapterMatrices<Memory, T, count>& adapter;
-  Matrix xa;                                         ///< (rows, Σ ranks), overwritten
-  const std::vector<RankRun>& scales;                ///< of the ranks
-  BlockVector<Memory, std::int32_t> of;              ///< (Σ ranks): the adapter of each
-  StridedVector<Memory, const std::int32_t> chosen;  ///< (rows): the adapter of each; empty: the only one
-  std::int32_t adapters;                             ///< how many there are
+  Matrix xa;                               ///< (rows, Σ ranks), overwritten
+  const std::vector<RankRun>& scales;      ///< of the ranks
+  Integers of;                             ///< (Σ ranks): the adapter of each
+  Chosen chosen;                           ///< (rows): the adapter of each; empty: the only one
+  std::int32_t adapters;                   ///< how many there are
+  BlockVector<Memory, compute_t<T>> gain;  ///< (adapters with magnitudes · out)
+  Integers scaled_of;                      ///< (adapters): which of these each is, or −1
   QuantizedLinearOptions options;
   Workspace workspace;
 
@@ -54,21 +59,58 @@ struct DecoderMap {
   /// y = x Wᵀ [+ bias], with the terms of the adapters.
   template <class B>
   void forward(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
-    if (!fused()) {
-      base_forward(exec, x, bias, y);
-      add_terms(exec, x, y);
+    if (!scales_rows()) {
+      forward_without_gain(exec, x, bias, y);
+    } else if (!chooses()) {
+      forward_without_gain(exec, x, B(), y);
+      if (is_given(bias))
+        scale_and_add_bias(exec, bias, gain, y);
+      else
+        scale_columns(exec, y, gain, y);
+    } else if (is_given(bias)) {
+      bias_unless_scaled(exec, scaled_rows(), bias, y);
+      residual_forward_without_gain(exec, x, y);
+      scale_chosen_rows(exec, scaled_rows(), gain, BiasAddend<B>{bias}, y);
     } else {
-      lora_affine(exec, x, weight.dense(), bias, adapter, xa, y, lora_options());
+      forward_without_gain(exec, x, bias, y);
+      scale_chosen_rows(exec, scaled_rows(), gain, NoAddend(), y);
     }
   }
 
-  /// y = residual + x Wᵀ, with the terms of the adapters; the residual may be y.
-  void residual_forward(const Exec& exec, const Matrix& x, const Matrix& residual, const Matrix& y) const {
+  /// y += x Wᵀ, with the terms of the adapters. `spare` is like y, and overwritten where rows are scaled.
+  void residual_forward(const Exec& exec, const Matrix& x, const Matrix& y, const Matrix& spare) const {
+    if (!scales_rows()) {
+      residual_forward_without_gain(exec, x, y);
+    } else if (!chooses()) {
+      forward_without_gain(exec, x, BlockVector<Memory, T>(), spare);
+      add_scaled_columns(exec, BlockMatrix<Memory, const T>(y), spare, gain, y);
+    } else {
+      set_aside_scaled(exec, scaled_rows(), y, spare);
+      residual_forward_without_gain(exec, x, y);
+      scale_chosen_rows(exec, scaled_rows(), gain, spare, y);
+    }
+  }
+
+ private:
+  bool scales_rows() const { return gain.extent(0) > 0; }
+  bool chooses() const { return chosen.extent(0) > 0; }
+  ScaledRows<Integers, Chosen> scaled_rows() const { return {scaled_of, chosen}; }
+  // Whether one product adds the terms in registers.
+  bool fused() const { return adapted() && weight.is_dense() && !chooses(); }
+
+  template <class B>
+  void forward_without_gain(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
+    if (fused()) return lora_affine(exec, x, weight.dense(), bias, adapter, xa, y, lora_options());
+    base_forward(exec, x, bias, y);
+    add_terms(exec, x, y);
+  }
+
+  void residual_forward_without_gain(const Exec& exec, const Matrix& x, const Matrix& y) const {
     if (fused()) {
       lora_residual_forward(exec,
                             LoraResidualForwardOperands{.x = x,
                                                         .weight = weight.dense(),
-                                                        .residual = residual,
+                                                        .residual = y,
                                                         .a = adapter.a,
                                                         .parts = adapter.parts,
                                                         .xa = xa,
@@ -76,13 +118,9 @@ struct DecoderMap {
                             lora_options());
       return;
     }
-    weight.residual_forward(exec, x, residual, y, options, workspace);
+    weight.residual_forward(exec, x, y, y, options, workspace);
     add_terms(exec, x, y);
   }
-
- private:
-  // Whether one product adds the terms in registers.
-  bool fused() const { return adapted() && weight.is_dense() && chosen.extent(0) == 0; }
 
   template <class B>
   void base_forward(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
@@ -104,7 +142,7 @@ struct DecoderMap {
                      Kokkos::subview(xa, Kokkos::ALL, run),
                      {.scale = scale, .batch_invariant = options.batch_invariant}, workspace);
     }
-    if (chosen.extent(0) > 0) keep_chosen(exec, xa, of, chosen, adapters);
+    if (chooses()) keep_chosen(exec, xa, of, chosen, adapters);
     add_adapter_terms(exec, xa, adapter, y, {.batch_invariant = options.batch_invariant}, workspace);
   }
 };

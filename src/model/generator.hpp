@@ -116,6 +116,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
       wrong(tokens + "the capacity of the cache is " + std::to_string(capacity) + "; make the cache larger");
   }
   require_adapters(adapters, prompts.size());
+  if (m_decoder.borrows()) m_decoder.update_gains(exec);  // the model may have learnt
   m_sequences.clear();
   m_live.clear();
   m_computed_tokens = 0;

@@ -218,9 +218,11 @@ struct LayerMap {
   using Range = std::pair<std::size_t, std::size_t>;
   static Matrix rows_of(const Matrix& m, const Range& range) { return Kokkos::subview(m, range, Kokkos::ALL); }
 
+  static constexpr const char* norms_label = "kformer::DecoderLayer::norms_of_rows";
+
   void measure_rows(const Exec& exec, const LoraPart<Matrix>& part, std::size_t i, const Range& ranks) const {
     const auto measure = [&](const auto& w) {
-      row_norms("kformer::DecoderLayer::norms_of_rows", exec, w, part.b, rows_of(adapter.a, ranks), part.scale,
+      row_norms(norms_label, exec, w, part.b, rows_of(adapter.a, ranks), part.scale,
                 rows_of_part(magnitudes.norm, part));
     };
     if (split.empty())
@@ -228,9 +230,8 @@ struct LayerMap {
     else if (!split[i].format)
       measure(split[i].dense);
     else
-      with_format(*split[i].format, [&](auto format) {
-        measure(QuantizedElements<format(), C>{MatrixBlocks<format()>(split[i].quantized())});
-      });
+      quantized_row_norms(norms_label, exec, split[i].quantized(), part.b, rows_of(adapter.a, ranks),
+                          part.scale, rows_of_part(magnitudes.norm, part));
   }
 
   // xa_p = s/(1 − p) (mask_p ⊙ x) A_pᵀ.

@@ -84,7 +84,8 @@ std::vector<Parameter> LlamaDecoder<Exec, T>::adapters(std::int64_t adapter) con
   const auto k = static_cast<std::size_t>(adapter);
   std::vector<Parameter> all;
   std::string prefix;
-  const auto add = [&](const auto& matrices, Projection first) {
+  const auto add = [&](const Layer& layer, Fused which, const auto& matrices) {
+    const auto first = Impl::first_projection(which);
     std::int64_t row = 0;
     for (std::size_t i = 0; i < matrices.parts.size(); ++i) {
       const auto p = static_cast<Projection>(static_cast<std::size_t>(first) + i);
@@ -95,24 +96,40 @@ std::vector<Parameter> LlamaDecoder<Exec, T>::adapters(std::int64_t adapter) con
         all.push_back(
             {name + ".lora_B.weight", Impl::columns_of(tensor_ref(matrices.parts[i].b), before, rank), {}});
       }
+      if (rank > 0 && m_options.adapters[k].magnitudes) {
+        const auto& part = matrices.parts[i];
+        const auto own = m_ranks.scaled_of(which, k) * Impl::fused_rows(m_config, which);
+        const auto& magnitude = layer.gains[static_cast<std::size_t>(which)].magnitude;
+        all.push_back({name + ".lora_magnitude_vector",
+                       Impl::rows_of(tensor_ref(magnitude), own + part.column,
+                                     static_cast<std::int64_t>(part.b.extent(0))),
+                       {}});
+      }
       row += m_ranks.before(p, m_ranks.adapters());
     }
   };
   for (std::size_t l = 0; l < m_layers.size(); ++l) {
     prefix = "model.layers." + std::to_string(l) + ".";
-    add(m_layers[l].adapter.qkv, Projection::q);
-    add(m_layers[l].adapter.out, Projection::o);
-    add(m_layers[l].adapter.gate_up, Projection::gate);
-    add(m_layers[l].adapter.down, Projection::down);
+    add(m_layers[l], Fused::qkv, m_layers[l].adapter.qkv);
+    add(m_layers[l], Fused::out, m_layers[l].adapter.out);
+    add(m_layers[l], Fused::gate_up, m_layers[l].adapter.gate_up);
+    add(m_layers[l], Fused::down, m_layers[l].adapter.down);
   }
   return all;
 }
 
 template <class Exec, Scalar T>
+BlockVector<typename Exec::memory_space, std::int32_t> LlamaDecoder<Exec, T>::scaled_of(Fused which) const {
+  if (m_scaled_of.extent(0) == 0) return {};
+  const std::size_t adapters = m_ranks.adapters(), first = static_cast<std::size_t>(which) * adapters;
+  return Kokkos::subview(m_scaled_of, std::pair(first, first + adapters));
+}
+
+template <class Exec, Scalar T>
 template <std::size_t count>
 typename LlamaDecoder<Exec, T>::template Map<count> LlamaDecoder<Exec, T>::map(
-    Fused which, const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
-    std::size_t rows) const {
+    const Layer& layer, Fused which, const Weight& weight,
+    const AdapterMatrices<memory_space, T, count>& adapter, std::size_t rows) const {
   const auto first = static_cast<std::size_t>(m_ranks.first(which)),
              ranks = static_cast<std::size_t>(m_ranks.count(which));
   const Matrix xa(m_xa.data(), Kokkos::LayoutStride(rows, ranks, ranks, 1));
@@ -123,6 +140,8 @@ typename LlamaDecoder<Exec, T>::template Map<count> LlamaDecoder<Exec, T>::map(
           Kokkos::subview(m_of, std::pair(first, first + ranks)),
           m_chosen_adapters,
           static_cast<std::int32_t>(m_ranks.adapters()),
+          layer.gains[static_cast<std::size_t>(which)].gain,
+          scaled_of(which),
           product_options(),
           m_workspace};
 }
@@ -148,10 +167,71 @@ template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::prepare(const Exec& exec) {
   require_memory("prepare");
   rope_tables(exec, m_cos, m_sin, m_config.rope);
-  if (const auto& of = m_ranks.of(); !of.empty())
-    transfer<memory_space, Kokkos::HostSpace>(exec, *m_ledger, m_of.data(), of.data(),
-                                              of.size() * sizeof(std::int32_t));
+  const auto upload = [&](const auto& to, const std::vector<std::int32_t>& from) {
+    if (!from.empty())
+      transfer<memory_space, Kokkos::HostSpace>(exec, *m_ledger, to.data(), from.data(),
+                                                from.size() * sizeof(std::int32_t));
+  };
+  upload(m_of, m_ranks.of());
+  upload(m_scaled_of, m_ranks.scaled_of());
+  update_gains(exec);
   m_prepared = true;
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::update_gains(const Exec& exec) {
+  require_memory("update_gains");
+  if (m_ranks.scaled_of().empty()) return;
+  Region region("gains");
+  for (const Layer& layer : m_layers) {
+    update_gains(exec, layer, Fused::qkv, layer.qkv, layer.adapter.qkv);
+    update_gains(exec, layer, Fused::out, layer.out, layer.adapter.out);
+    update_gains(exec, layer, Fused::gate_up, layer.gate_up, layer.adapter.gate_up);
+    update_gains(exec, layer, Fused::down, layer.down, layer.adapter.down);
+  }
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::measure_rows(const Exec& exec, const WeightSlot& weight, const Matrix& b,
+                                         const Matrix& a, double scale,
+                                         const BlockVector<memory_space, C>& norm) {
+  const char* label = "kformer::LlamaDecoder::norms_of_rows";
+  if (weight.is_quantized()) return Impl::quantized_row_norms(label, exec, weight.quantized, b, a, scale, norm);
+  const auto rows = static_cast<std::size_t>(weight.dense.extent[0]),
+             columns = static_cast<std::size_t>(weight.dense.extent[1]);
+  const Matrix w(static_cast<T*>(weight.dense.data), Kokkos::LayoutStride(rows, columns, columns, 1));
+  Impl::row_norms(label, exec, w, b, a, scale, norm);
+}
+
+// Of each adapter with magnitudes for the rows of a weight; 1 for the rows of projections that it leaves alone.
+template <class Exec, Scalar T>
+template <std::size_t count>
+void LlamaDecoder<Exec, T>::update_gains(const Exec& exec, const Layer& layer, Fused which,
+                                         const Weight& weight,
+                                         const AdapterMatrices<memory_space, T, count>& adapter) const {
+  const auto& [magnitude, gain] = layer.gains[static_cast<std::size_t>(which)];
+  if (gain.extent(0) == 0) return;
+  const auto out = static_cast<std::size_t>(Impl::fused_rows(m_config, which));
+  Kokkos::deep_copy(exec, gain, C(1));
+  const auto slots = weight.slots();
+  const auto first = static_cast<std::size_t>(Impl::first_projection(which));
+  std::int64_t row = 0;  // of A
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto p = static_cast<Projection>(first + i);
+    const auto [begin, end] = Impl::columns_of(adapter.parts[i]);
+    for (std::size_t k = 0; k < m_ranks.adapters(); ++k) {
+      const std::int64_t rank = m_options.adapters[k][p].rank, before = m_ranks.before(p, k);
+      if (rank == 0 || !m_options.adapters[k].magnitudes) continue;
+      const std::size_t own = static_cast<std::size_t>(m_ranks.scaled_of(which, k)) * out;
+      const std::pair rows(own + begin, own + end);
+      const Matrix b = Kokkos::subview(adapter.parts[i].b, Kokkos::ALL, std::pair(before, before + rank)),
+                   a = Kokkos::subview(adapter.a, std::pair(row + before, row + before + rank), Kokkos::ALL);
+      const auto gains = Kokkos::subview(gain, rows);
+      measure_rows(exec, slots[i], b, a, m_options.adapters[k].scale(p), gains);
+      Impl::row_gains("kformer::LlamaDecoder::gains", exec, Kokkos::subview(magnitude, rows), gains, gains);
+    }
+    row += m_ranks.before(p, m_ranks.adapters());
+  }
 }
 
 template <class Exec, Scalar T>
@@ -196,7 +276,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     {
       Region region("qkv");
-      map(Fused::qkv, layer.qkv, layer.adapter.qkv, rows).forward(exec, normed, layer.bias, qkv);
+      map(layer, Fused::qkv, layer.qkv, layer.adapter.qkv, rows).forward(exec, normed, layer.bias, qkv);
     }
     {
       Region region("rope");
@@ -213,7 +293,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     {
       Region region("out_projection");
-      map(Fused::out, layer.out, layer.adapter.out, rows).residual_forward(exec, attended, x, x);
+      map(layer, Fused::out, layer.out, layer.adapter.out, rows).residual_forward(exec, attended, x, normed);
     }
     feed_forward(exec, layer, x, normed);
   }
@@ -266,7 +346,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
   }
   {
     Region region("gate_up");
-    const auto gate_up_map = map(Fused::gate_up, layer.gate_up, layer.adapter.gate_up, x.extent(0));
+    const auto gate_up_map = map(layer, Fused::gate_up, layer.gate_up, layer.adapter.gate_up, x.extent(0));
     if (layer.gate_up.is_dense() && !gate_up_map.adapted()) {
       linear_swiglu_forward(exec, normed, layer.gate_up.dense(), gate_up, product,
                             {.batch_invariant = m_options.batch_invariant}, m_workspace);
@@ -276,7 +356,8 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
     }
   }
   Region region("down");
-  map(Fused::down, layer.down, layer.adapter.down, x.extent(0)).residual_forward(exec, product, x, x);
+  map(layer, Fused::down, layer.down, layer.adapter.down, x.extent(0))
+      .residual_forward(exec, product, x, normed);
 }
 
 template <class Exec, Scalar T>

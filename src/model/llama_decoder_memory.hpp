@@ -39,6 +39,7 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaModel<Exec, T>& model, const Deco
   check_options();
   m_ranks = Impl::DecoderRanks(m_options.adapters);
   borrow(model);
+  for (Layer& layer : m_layers) place_gains(layer, ledger);
   place_arrays(ledger);
 }
 
@@ -70,9 +71,6 @@ void LlamaDecoder<Exec, T>::check_options() const {
     if (!m_options.adapters[k].any())
       throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
                          " has no projection; tokens without an adapter have the number -1");
-    if (m_options.adapters[k].magnitudes)
-      throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
-                         " has magnitudes (DoRA), which a decoder does not apply; merge it into the weights");
   }
 }
 
@@ -101,6 +99,10 @@ void LlamaDecoder<Exec, T>::borrow(const LlamaModel<Exec, T>& model) {
     layer.adapter.out = adapter.out;
     layer.adapter.gate_up = adapter.gate_up;
     layer.adapter.down = adapter.down;
+    layer.gains[static_cast<std::size_t>(Fused::qkv)].magnitude = adapter.qkv.magnitude;
+    layer.gains[static_cast<std::size_t>(Fused::out)].magnitude = adapter.out.magnitude;
+    layer.gains[static_cast<std::size_t>(Fused::gate_up)].magnitude = adapter.gate_up.magnitude;
+    layer.gains[static_cast<std::size_t>(Fused::down)].magnitude = adapter.down.magnitude;
     m_weight_bytes += weight.bytes + adapter.block.bytes();
     m_layers.push_back(std::move(layer));
   }
@@ -140,7 +142,30 @@ void LlamaDecoder<Exec, T>::place_layer(std::int64_t number, Ledger& ledger) {
     layer.adapter = {m_config, m_ranks.wide(), ledger, MemoryClass::weights};
     m_weight_bytes += layer.adapter.block.bytes();
   }
+  place_magnitudes(layer, ledger);
+  place_gains(layer, ledger);
   m_layers.push_back(std::move(layer));
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::place_magnitudes(Layer& layer, Ledger& ledger) {
+  if (m_ranks.scaled_of().empty()) return;
+  Arena<memory_space> arena;
+  for (const Fused which : Impl::fused_weights)
+    arena.add(layer.gains[static_cast<std::size_t>(which)].magnitude,
+              m_ranks.scaled(which) * Impl::fused_rows(m_config, which));
+  layer.magnitude_block = arena.allocate(ledger, MemoryClass::weights, "LlamaDecoder::magnitudes");
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::place_gains(Layer& layer, Ledger& ledger) {
+  if (m_ranks.scaled_of().empty()) return;
+  Arena<memory_space> arena;
+  for (const Fused which : Impl::fused_weights)
+    arena.add(layer.gains[static_cast<std::size_t>(which)].gain,
+              m_ranks.scaled(which) * Impl::fused_rows(m_config, which));
+  layer.gain_block = arena.allocate(ledger, MemoryClass::activations, "LlamaDecoder::gains");
+  m_weight_bytes += layer.gain_block.bytes();
 }
 
 template <class Exec, Scalar T>
@@ -178,6 +203,7 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   arena.add(m_normed, rows, hidden);
   arena.add(m_xa, rows * rank);
   arena.add(m_of, std::ssize(m_ranks.of()));
+  arena.add(m_scaled_of, std::ssize(m_ranks.scaled_of()));
   // Attention, MLP and head never need their arrays at the same time.
   arena.overlap(
       [&] {

@@ -36,6 +36,15 @@ class Adapters(DriverTest):
         self.adapter("second", doubled,
                      config | {"r": 2 * config["r"],
                                "rank_pattern": {k: 2 * r for k, r in config["rank_pattern"].items()}})
+        # Magnitudes 0.7 to 1.3 times the norms of the rows.
+        scaled, weights = dict(tensors), read_safetensors(TINY / "model.safetensors")
+        for name in tensors:
+            if name.endswith(".lora_B.weight"):
+                w = weights[name.removeprefix("base_model.model.").replace("lora_B.", "")].astype(np.float64)
+                factors = 1 + 0.3 * np.sin(np.arange(len(w)))
+                scaled[name.replace("lora_B.weight", "lora_magnitude_vector")] = \
+                    (factors * np.linalg.norm(w, axis=1)).astype(np.float32)
+        self.adapter("scaled", scaled, config | {"use_dora": True})
 
     def adapter(self, name, tensors, config):
         (self.folder / name).mkdir()
@@ -59,12 +68,28 @@ class Adapters(DriverTest):
     SEVERAL = "[[adapters]]\nname = 'a'\npath = 'first'\n[[adapters]]\nname = 'b'\npath = 'second'\n"
 
     def test_live_is_merged(self):
-        merged = self.generate("[adapter]\npath = 'first'\n")
-        live = self.generate("[adapter]\npath = 'first'\nlive = true\n")
-        self.assertEqual(merged[0], ["first", "first"])
-        self.assertEqual(live[:2], merged[:2])
-        np.testing.assert_allclose(live[2], merged[2], atol=1e-12)
-        self.assertGreater(np.abs(live[2] - self.generate("")[2]).max(), 1e-3)
+        found = {}
+        for name in ("first", "scaled"):
+            merged = self.generate(f"[adapter]\npath = '{name}'\n")
+            live = self.generate(f"[adapter]\npath = '{name}'\nlive = true\n")
+            self.assertEqual(merged[0], [name, name])
+            self.assertEqual(live[:2], merged[:2])
+            np.testing.assert_allclose(live[2], merged[2], atol=1e-12)
+            self.assertGreater(np.abs(live[2] - self.generate("")[2]).max(), 1e-3)
+            found[name] = live[2]
+        self.assertGreater(np.abs(found["first"] - found["scaled"]).max(), 1e-3)
+
+    def test_magnitudes_beside_adapters_without(self):
+        tables = self.SEVERAL + "[[adapters]]\nname = 'c'\npath = 'scaled'\n"
+        _, said, logits = self.generate(tables, (None, "a", "c", "b"))
+        for rows, table in (((0, 1), ""), ((2, 3), "[adapter]\npath = 'first'\n"),
+                            ((4, 5), "[adapter]\npath = 'scaled'\n"), ((6, 7), "[adapter]\npath = 'second'\n")):
+            _, alone, expected = self.generate(table)
+            for row in rows:
+                self.assertEqual(said[row], alone[0])
+                np.testing.assert_allclose(logits[row], expected[0], atol=1e-12)
+        for dtype in ("f32", "bf16", "f16"):
+            self.generate(tables, (None, "a", "c"), dtype=dtype)
 
     def test_each_prompt_has_its_own(self):
         names, said, logits = self.generate(self.SEVERAL, (None, "a", "b", "a"))
@@ -86,10 +111,16 @@ class Adapters(DriverTest):
                        capture_output=True)
         self.generate(self.SEVERAL, (None, "a", "b"), weights="q8_0", dtype="f32")
         self.assertIn("stays quantised", self.generate("[adapter]\npath = 'first'\n", weights="q8_0", expect=1))
-        self.generate("[adapter]\npath = 'first'\nlive = true\n", weights="q8_0", dtype="f32")
+        for name in ("first", "scaled"):
+            self.generate(f"[adapter]\npath = '{name}'\nlive = true\n", weights="q8_0", dtype="f32")
 
     def test_the_plan_is_what_is_used(self):
-        """Three adapters of the first one's ranks, as kformer-memory counts them."""
+        for path in ("first", "scaled"):
+            with self.subTest(path=path):
+                self.check_plan(path)
+
+    def check_plan(self, path):
+        """Three adapters of one's ranks, as kformer-memory counts them."""
         deck = ("schema = 1\nkind = 'memory_plan'\n[output]\noverwrite = true\n[weights]\npath = '%s'\n[sweep]\ncontext = 21\n"
                 "dtype = 'f32'\nbatch = 2\n" % TINY)
         plan = "[plan]\nlive_adapters = 3\n"
@@ -99,11 +130,11 @@ class Adapters(DriverTest):
             return subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml"], cwd=self.folder, capture_output=True, text=True,
                                   check=False)
 
-        done = run(plan + "[adapter]\npath = 'first'\n")
+        done = run(plan + f"[adapter]\npath = '{path}'\n")
         self.assertEqual(done.returncode, 0, done.stderr)
         with h5py.File(self.folder / "plan.h5") as file:
             planned = file["cases/predicted_bytes"][0]
-        adapters = "".join(f"[[adapters]]\nname = '{name}'\npath = 'first'\n" for name in "abc")
+        adapters = "".join(f"[[adapters]]\nname = '{name}'\npath = '{path}'\n" for name in "abc")
         (self.folder / "deck.toml").write_text(
             f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{TINY}'\n"
             "[tokenizer]\nformat = 'byte'\nadd_bos = false\n[generate]\nmax_new_tokens = 8\nbatch = 2\nprefill_chunk = 0\n"

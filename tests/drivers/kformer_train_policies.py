@@ -69,7 +69,8 @@ class Policies(PolicyTest):
 
     def test_sampler_and_trainer_agree_to_the_bit(self):
         for storage in ("f32", "bf16", "f16", "f64"):
-            for keys in ("", "[adapter]\nrank = 3\ntargets = ['q', 'v', 'down']\n"):
+            for keys in ("", "[adapter]\nrank = 3\ntargets = ['q', 'v', 'down']\n",
+                         "[adapter]\nrank = 3\ntargets = ['q', 'v', 'up', 'down']\ndora = true\n"):
                 self.train(self.LETTERS + keys, f"precision.storage={storage}", "schedule.steps=3")
                 self.assertEqual(self.column("unequal_logp").tolist(), [0, 0, 0], storage + keys)
                 self.assertEqual(self.column("ratio").tolist(), [1, 1, 1])

@@ -2,8 +2,6 @@
 // Magnitudes of adapters (DoRA), against the references and against dense differentiation.
 #include "model/adapters/magnitudes.hpp"
 
-#include "kformer/model/llama_decoder.hpp"
-#include "kformer/model/llama_model.hpp"
 #include "model/adapters/dropout.hpp"
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
@@ -342,28 +340,6 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(switched_off_magnitudes_are_nothing, T, Scalars) {
       run.forward();
       BOOST_TEST((run.y().bits() == on));
     }
-}
-
-BOOST_AUTO_TEST_CASE(what_has_no_magnitudes_refuses_them) {
-  Case c = cases()[0];
-  c.config.num_hidden_layers = 1;
-  c.config.vocab_size = 8;
-  const auto ledger = Ledger::create();
-  const std::string decoder =
-      "kformer::DecoderOptions: adapter 0 has magnitudes (DoRA), which a decoder does not apply; merge it into "
-      "the weights";
-  check_error<NotSupported>(
-      [&] {
-        LlamaDecoder<Exec, float>(
-            c.config, {.max_rows = 1, .max_logit_rows = 1, .max_positions = 4, .adapters = {c.lora}}, *ledger);
-      },
-      decoder);
-  const LlamaModel<Exec, float> model(c.config, c.shape, {.lora = c.lora}, *ledger);
-  check_error<NotSupported>(
-      [&] {
-        LlamaDecoder<Exec, float>(model, {.max_rows = 1, .max_logit_rows = 1, .max_positions = 4}, *ledger);
-      },
-      decoder);
 }
 
 BOOST_AUTO_TEST_CASE(magnitudes_are_in_the_group_of_b_and_decay) {

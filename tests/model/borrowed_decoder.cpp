@@ -11,8 +11,11 @@ namespace kformer::Testing {
 namespace {
 
 std::vector<LoraConfig> adapters_of_all_kinds() {
-  return {
-      {}, LoraConfig::all(4, 8), mixed(), only(Projection::o), only(Projection::up), only(Projection::down)};
+  std::vector<LoraConfig> all{LoraConfig::all(4, 8), mixed(), only(Projection::o), only(Projection::up),
+                              only(Projection::down)};
+  for (std::size_t i = 0; i < 5; ++i) all.push_back(scaled(all[i]));
+  all.emplace_back();
+  return all;
 }
 
 /// The logits of a model itself.
@@ -57,9 +60,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_borrowing_decoder_agrees_with_the_references, T,
     for (const LoraConfig& lora : adapters_of_all_kinds()) {
       const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 4, lora).template rounded<T>();
       const auto expected = model_reference<naive_t<T>, T>(inputs).logits;
-      const std::string name = std::string(c.name) + ", ranks of q and o " +
-                               std::to_string(lora[Projection::q].rank) + " and " +
-                               std::to_string(lora[Projection::o].rank);
+      const std::string name =
+          std::string(c.name) + ", ranks of q and o " + std::to_string(lora[Projection::q].rank) + " and " +
+          std::to_string(lora[Projection::o].rank) + (lora.magnitudes ? ", magnitudes" : "");
       Borrowing<T> run(inputs);
       check_close<T>(name, stepwise_logits<T>(inputs, *run.decoder, *run.cache, generator), expected);
       check_close<T>(name + ", the model", model_logits<T>(*run.model, inputs), expected);
@@ -70,8 +73,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_borrowing_decoder_agrees_with_the_references, T,
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_model_lends_quantised_weights, T, Scalars) {
   std::mt19937 generator(12);
   for (const ModelCase& c : model_cases())
-    for (const bool all : {true, false}) {
-      const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 13, mixed()).template rounded<T>();
+    for (const auto& [all, lora] : {std::pair(true, mixed()), {false, mixed()}, {false, scaled(mixed())}}) {
+      const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 13, lora).template rounded<T>();
       WeightFormats formats;
       for (const auto& [name, t] : inputs.weights)
         if (name.find("_proj.weight") != name.npos && (all || name.find("k_proj") == name.npos))
@@ -98,28 +101,65 @@ BOOST_AUTO_TEST_CASE(a_step_computes_with_what_the_model_holds) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_live_adapter_generates_what_the_merged_model_does) {
-  for (const ModelCase& c : model_cases()) BOOST_TEST_CONTEXT(c.name) {
-      const ModelInputs inputs = ModelInputs::random(c.config, {1, 17}, 7, LoraConfig::all(4, 8));
-      Borrowing<double> run(inputs, LayerMode::inference, 40, 3);
-      const auto prompts = some_prompts(inputs);
-      const auto live = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
-      run.model->merge_adapters(Exec());
-      run.forget();
-      const auto merged = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
-      ModelInputs base = inputs;
-      base.lora = {};
-      Borrowing<double> plain(base, LayerMode::inference, 40, 3);
-      const auto without = greedy(*plain.decoder, *plain.cache, *plain.ledger, prompts);
-      bool differ = false;
-      for (std::size_t s = 0; s < prompts.size(); ++s) {
-        BOOST_TEST(live[s].tokens == merged[s].tokens, boost::test_tools::per_element());
-        for (std::size_t i = prompts[s].size(); i < live[s].tokens.size(); ++i)
-          BOOST_TEST(std::abs(live[s].log_probabilities[i] - merged[s].log_probabilities[i]) < 1e-10);
-        differ = differ || live[s].tokens != without[s].tokens;
+// Gains are those of weights and adapters at that time.
+BOOST_AUTO_TEST_CASE(gains_follow_the_model) {
+  std::mt19937 generator(14);
+  const ModelCase c = model_cases()[0];
+  const ModelInputs first = ModelInputs::random(c.config, c.shape, 15, scaled(mixed()));
+  ModelInputs second = ModelInputs::random(c.config, c.shape, 16, scaled(mixed()));
+  second.ids = first.ids;
+  Borrowing<double> run(first, LayerMode::training);
+  write(*run.model, second);
+  run.decoder->update_gains(Exec());
+  check_close<double>("logits", stepwise_logits<double>(second, *run.decoder, *run.cache, generator),
+                      model_reference<naive_t<double>, double>(second).logits);
+}
+
+// To rounding, whatever the adapter.
+BOOST_AUTO_TEST_CASE(a_live_adapter_has_the_logits_of_the_merged_model) {
+  for (const ModelCase& c : model_cases())
+    for (const LoraConfig& lora : adapters_of_all_kinds()) BOOST_TEST_CONTEXT(c.name) {
+        std::mt19937 generator(17), again(17);
+        const ModelInputs inputs = ModelInputs::random(c.config, c.shape, 18, lora);
+        Borrowing<double> run(inputs);
+        const auto live = stepwise_logits<double>(inputs, *run.decoder, *run.cache, generator);
+        run.model->merge_adapters(Exec());
+        run.decoder->update_gains(Exec());
+        run.forget();
+        const auto merged = stepwise_logits<double>(inputs, *run.decoder, *run.cache, again);
+        double error = 0, size = 0;
+        for (std::size_t i = 0; i < live.values().size(); ++i) {
+          error = std::max(error, static_cast<double>(std::abs(live.values()[i] - merged.values()[i])));
+          size = std::max(size, static_cast<double>(std::abs(live.values()[i])));
+        }
+        BOOST_TEST(error <= 1e-12 * size, error << " of " << size);
       }
-      BOOST_TEST(differ);  // the adapter is large enough to be seen
-    }
+}
+
+BOOST_AUTO_TEST_CASE(a_live_adapter_generates_what_the_merged_model_does) {
+  for (const ModelCase& c : model_cases())
+    for (const LoraConfig& lora : {LoraConfig::all(4, 8), scaled(LoraConfig::all(4, 8))})
+      BOOST_TEST_CONTEXT(c.name) {
+        const ModelInputs inputs = ModelInputs::random(c.config, {1, 17}, 7, lora);
+        Borrowing<double> run(inputs, LayerMode::inference, 40, 3);
+        const auto prompts = some_prompts(inputs);
+        const auto live = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
+        run.model->merge_adapters(Exec());
+        run.forget();
+        const auto merged = greedy(*run.decoder, *run.cache, *run.ledger, prompts);
+        ModelInputs base = inputs;
+        base.lora = {};
+        Borrowing<double> plain(base, LayerMode::inference, 40, 3);
+        const auto without = greedy(*plain.decoder, *plain.cache, *plain.ledger, prompts);
+        bool differ = false;
+        for (std::size_t s = 0; s < prompts.size(); ++s) {
+          BOOST_TEST(live[s].tokens == merged[s].tokens, boost::test_tools::per_element());
+          for (std::size_t i = prompts[s].size(); i < live[s].tokens.size(); ++i)
+            BOOST_TEST(std::abs(live[s].log_probabilities[i] - merged[s].log_probabilities[i]) < 1e-10);
+          differ = differ || live[s].tokens != without[s].tokens;
+        }
+        BOOST_TEST(differ);  // the adapter is large enough to be seen
+      }
 }
 
 // The only weights of the decoder's own are the rotary tables.
@@ -130,12 +170,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nothing_is_stored_twice, T, Scalars) {
                                       *ledger);
       const auto weights = [&] { return ledger->current(MemoryClass::weights); };
       const auto all = [&] { return ledger->current_total(); };
+      const LlamaModel<Exec, T> with_magnitudes(
+          c.config, c.shape, {.mode = LayerMode::inference, .lora = scaled(mixed())}, *ledger);
       const std::size_t weights_before = weights(), before = all();
       const DecoderOptions options{.max_rows = 8, .max_logit_rows = 2, .max_positions = 32};
       const LlamaDecoder<Exec, T> decoder(model, options, *ledger);
       const auto half = static_cast<std::size_t>(c.config.head_dim / 2);
       BOOST_TEST(weights() - weights_before == 2 * 32 * half * sizeof(compute_t<T>));
       const std::size_t borrowed = all() - before;
+      const LlamaDecoder<Exec, T> scaling(with_magnitudes, options, *ledger);
+      BOOST_TEST(weights() - weights_before == 2 * 2 * 32 * half * sizeof(compute_t<T>));
       const auto other = Ledger::create();
       const LlamaDecoder<Exec, T> owner(c.config, options, *other);
       std::size_t parameters = 0, adapters = 0, embedding = 0;
@@ -186,6 +230,8 @@ BOOST_AUTO_TEST_CASE(a_model_may_be_moved_but_not_end) {
       ": the model whose weights the decoder borrows does not exist any more; keep it as long as the decoder "
       "is used";
   check_error<NotSupported>([&] { run.decoder->prepare(Exec()); }, "kformer::LlamaDecoder::prepare" + gone);
+  check_error<NotSupported>([&] { run.decoder->update_gains(Exec()); },
+                            "kformer::LlamaDecoder::update_gains" + gone);
   check_error<NotSupported>([&] { run.decoder->weights(); }, "kformer::LlamaDecoder::weights" + gone);
   check_error<NotSupported>([&] { run.decoder->step(Exec(), one.view<1>(), one.view<1>(), *run.cache); },
                             "kformer::LlamaDecoder::step" + gone);

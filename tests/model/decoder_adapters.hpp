@@ -30,6 +30,12 @@ inline LoraConfig only(Projection p) {
   return lora;
 }
 
+/// The same with magnitudes (DoRA).
+inline LoraConfig scaled(LoraConfig lora) {
+  lora.magnitudes = true;
+  return lora;
+}
+
 template <class T>
 void write(const LlamaModel<Exec, T>& model, const ModelInputs& inputs) {
   for (const auto& all : {model.parameters(), model.adapters()})

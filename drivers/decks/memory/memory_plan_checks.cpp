@@ -100,10 +100,6 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
   if (deck.plan.live_adapters > 0 && !deck.adapter)
     diagnostics.error(place_of(loaded, {"plan", "live_adapters"}),
                       "'plan.live_adapters' needs [adapter], which says their ranks");
-  if (deck.plan.live_adapters > 0 && deck.adapter && deck.adapter->dora)
-    diagnostics.error(
-        place_of(loaded, {"adapter", "dora"}),
-        "'adapter.dora' is not for 'plan.live_adapters': a decoder applies no magnitudes; remove it");
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
   check_number_of_cases(deck.sweep, loaded, diagnostics);
   check_zip(deck.sweep, loaded, diagnostics);

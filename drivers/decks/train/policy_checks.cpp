@@ -97,10 +97,6 @@ void check_sampler(const PolicyTable& policy, const std::optional<AdapterTable>&
     error({"adapter", "dropout"},
           "'adapter.dropout' would make the model that learns another one than the model that samples; "
           "remove it");
-  if (adapter && adapter->dora)
-    error({"adapter", "dora"},
-          "'adapter.dora' gives weights magnitudes, with which 'objective.kind' = \"grpo\" cannot sample; "
-          "remove it");
   if (policy.temperature == 0)
     error({"policy", "temperature"},
           "'policy.temperature' must be more than 0: completions of a prompt would be equal, and nothing "

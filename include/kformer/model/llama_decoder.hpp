@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct DecoderOptions {
 /// and set to 0 where a token has another one. So each weight is read once for all tokens. A matrix with an infinity or
 /// NaN makes all tokens NaN. If there is one adapter and no choice, the product of a dense weight adds it in registers.
 ///
+/// Adapters with magnitudes (DoRA) multiply the rows of a map by m/‖W + s B A‖. These gains are computed by `prepare` and
+/// `update_gains`, and not in each step.
+///
 /// Regions for Kokkos Tools are those of `DecoderLayer` and `embedding`, `head`.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
@@ -82,13 +86,19 @@ class LlamaDecoder {
 
   /// The matrices of an adapter: "model.layers.0.self_attn.q_proj.lora_A.weight", (rank, in), and
   /// "model.layers.0.self_attn.q_proj.lora_B.weight", (out, rank) with rows further apart if there are several adapters.
-  /// Without gradients.
+  /// With magnitudes also "model.layers.0.self_attn.q_proj.lora_magnitude_vector", (out). Without gradients.
   /// \param adapter 0 … `options().adapters.size()` − 1
   /// \throws NotSupported if there is no such adapter
   std::vector<Parameter> adapters(std::int64_t adapter) const;
 
-  /// Fills the rotary tables. Call it once before `step`.
+  /// Fills the rotary tables, and computes gains as `update_gains` does. Call it once before `step`, when weights and
+  /// adapters have been written.
   void prepare(const Exec& exec);
+
+  /// Computes the gains of adapters with magnitudes (DoRA) anew. Call it when weights, adapters or magnitudes have changed;
+  /// `Generator::start` does so for a decoder that borrows a model. Without effect where no adapter has magnitudes.
+  /// \param exec the instance everything is launched on
+  void update_gains(const Exec& exec);
 
   /// Computes the hidden states of the tokens of a step; `cache` has an open step of exactly these tokens.
   /// \param exec      the instance everything is launched on; nothing is fenced or allocated
@@ -120,15 +130,23 @@ class LlamaDecoder {
   /// Bytes of the weights that every step reads, adapters included: all except the embedding, unless it is the
   /// head.
   std::size_t weight_bytes() const { return m_weight_bytes; }
+  /// Whether the weights are those of a model, which may learn.
+  bool borrows() const { return m_borrows; }
 
  private:
   using Weight = WeightMatrix<memory_space, T>;
 
+  struct Gains {
+    BlockVector<memory_space, T> magnitude;  // (adapters with magnitudes · out), one behind the other
+    BlockVector<memory_space, C> gain;       // the same: m/‖W + s B A‖
+  };
   struct Layer {
     BlockVector<memory_space, T> norm1, norm2, q_norm, k_norm, bias;
     Weight qkv, out, gate_up, down;
     MemoryBlock<memory_space> block;
     LayerAdapters<memory_space, T> adapter;
+    std::array<Gains, 4> gains;  // by fused weight
+    MemoryBlock<memory_space> magnitude_block, gain_block;
   };
   template <std::size_t count>
   using Map = Impl::DecoderMap<Exec, T, count>;
@@ -137,6 +155,8 @@ class LlamaDecoder {
   void check_options() const;
   void borrow(const LlamaModel<Exec, T>& model);
   void place_layer(std::int64_t number, Ledger& ledger);
+  void place_magnitudes(Layer& layer, Ledger& ledger);
+  void place_gains(Layer& layer, Ledger& ledger);
   void place_ends(Ledger& ledger);
   void place_arrays(Ledger& ledger);
   std::size_t product_workspace_bytes() const;
@@ -144,8 +164,14 @@ class LlamaDecoder {
   static void require_invariant(KvCacheKind kind);
   void require_memory(const char* function) const;
   template <std::size_t count>
-  Map<count> map(Fused which, const Weight& weight, const AdapterMatrices<memory_space, T, count>& adapter,
-                 std::size_t rows) const;
+  Map<count> map(const Layer& layer, Fused which, const Weight& weight,
+                 const AdapterMatrices<memory_space, T, count>& adapter, std::size_t rows) const;
+  template <std::size_t count>
+  void update_gains(const Exec& exec, const Layer& layer, Fused which, const Weight& weight,
+                    const AdapterMatrices<memory_space, T, count>& adapter) const;
+  static void measure_rows(const Exec& exec, const WeightSlot& weight, const Matrix& b, const Matrix& a,
+                           double scale, const BlockVector<memory_space, C>& norm);
+  BlockVector<memory_space, std::int32_t> scaled_of(Fused which) const;
   void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
   void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
 
@@ -168,11 +194,12 @@ class LlamaDecoder {
   MemoryBlock<memory_space> m_ends_block, m_table_block, m_block, m_workspace_block;
   BlockMatrix<memory_space, C> m_cos, m_sin;
   Matrix m_x, m_normed, m_qkv, m_attention, m_gate_up, m_chosen, m_logits;
-  std::shared_ptr<Ledger> m_ledger;              // counts transfers
-  Impl::DecoderRanks m_ranks;                    // of all adapters
-  BlockVector<memory_space, T> m_xa;             // of one product at a time
-  BlockVector<memory_space, std::int32_t> m_of;  // the adapter of each rank
-  Integers m_chosen_adapters;                    // of the rows of this step
+  std::shared_ptr<Ledger> m_ledger;                     // counts transfers
+  Impl::DecoderRanks m_ranks;                           // of all adapters
+  BlockVector<memory_space, T> m_xa;                    // of one product at a time
+  BlockVector<memory_space, std::int32_t> m_of;         // the adapter of each rank
+  BlockVector<memory_space, std::int32_t> m_scaled_of;  // as of `DecoderRanks`
+  Integers m_chosen_adapters;                           // of the rows of this step
   BlockVector<memory_space, C> m_rstd, m_head_rstd;
   BlockVector<memory_space, std::byte> m_workspace;
 };

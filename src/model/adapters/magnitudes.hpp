@@ -63,6 +63,16 @@ void row_norms(const char* label, const Exec& exec, const W& w, const B& b, cons
       });
 }
 
+/// The same of a quantised matrix.
+template <class Exec, class B, class A, class V>
+void quantized_row_norms(const char* label, const Exec& exec, const QuantizedMatrix& w, const B& b, const A& a,
+                         double factor, const V& norm) {
+  using C = typename V::non_const_value_type;
+  with_format(w.format, [&](auto format) {
+    row_norms(label, exec, QuantizedElements<format(), C>{MatrixBlocks<format()>(w)}, b, a, factor, norm);
+  });
+}
+
 /// m = norm, rounded.
 template <class Exec, class V, class M>
 void set_magnitudes(const char* label, const Exec& exec, const V& norm, const M& magnitude) {
@@ -131,6 +141,69 @@ void scale_and_add_bias(const Exec& exec, const V& bias, const F& factor, const 
   for_elements(
       "kformer::DecoderLayer::magnitudes", exec, y, KOKKOS_LAMBDA(std::size_t r, std::size_t c) {
         y(r, c) = T(static_cast<C>(bias(c)) + factor(c) * static_cast<C>(y(r, c)));
+      });
+}
+
+/// Which rows of a step have an adapter with magnitudes.
+template <class Of, class Chosen>
+struct ScaledRows {
+  Of of;          ///< (adapters): the row of gains of each, or −1
+  Chosen chosen;  ///< (rows): the adapter of each; any number
+
+  /// The row of gains, or −1.
+  KOKKOS_INLINE_FUNCTION std::int32_t operator()(std::size_t row) const {
+    const std::int32_t own = chosen(row);
+    return own >= 0 && static_cast<std::size_t>(own) < of.extent(0) ? of(own) : -1;
+  }
+};
+
+/// What is added to no row.
+struct NoAddend {
+  KOKKOS_INLINE_FUNCTION float operator()(std::size_t, std::size_t) const { return 0; }
+};
+
+/// A bias as an addend of rows.
+template <class V>
+struct BiasAddend {
+  V bias;
+  KOKKOS_INLINE_FUNCTION auto operator()(std::size_t, std::size_t c) const { return bias(c); }
+};
+
+/// spare = y and y = 0 in the rows that are scaled: their product must stay apart until it is scaled.
+template <class Exec, class Rows, class Y>
+void set_aside_scaled(const Exec& exec, const Rows& rows, const Y& y, const Y& spare) {
+  using T = typename Y::non_const_value_type;
+  using C = compute_t<T>;
+  for_elements(
+      "kformer::LlamaDecoder::magnitudes", exec, y, KOKKOS_LAMBDA(std::size_t r, std::size_t c) {
+        if (rows(r) < 0) return;
+        spare(r, c) = y(r, c);
+        y(r, c) = T(C(0));
+      });
+}
+
+/// y = bias, or 0 in the rows that are scaled.
+template <class Exec, class Rows, class V, class Y>
+void bias_unless_scaled(const Exec& exec, const Rows& rows, const V& bias, const Y& y) {
+  using T = typename Y::non_const_value_type;
+  using C = compute_t<T>;
+  for_elements(
+      "kformer::LlamaDecoder::magnitudes", exec, y,
+      KOKKOS_LAMBDA(std::size_t r, std::size_t c) { y(r, c) = rows(r) < 0 ? T(bias(c)) : T(C(0)); });
+}
+
+/// y = addend + gain ⊙ y in the rows that are scaled, each with its own gains, which lie one behind the other.
+template <class Exec, class Rows, class G, class A, class Y>
+void scale_chosen_rows(const Exec& exec, const Rows& rows, const G& gain, const A& addend, const Y& y) {
+  using T = typename Y::non_const_value_type;
+  using C = compute_t<T>;
+  const std::size_t columns = y.extent(1);
+  for_elements(
+      "kformer::LlamaDecoder::magnitudes", exec, y, KOKKOS_LAMBDA(std::size_t r, std::size_t c) {
+        const std::int32_t own = rows(r);
+        if (own < 0) return;
+        const C factor = gain(static_cast<std::size_t>(own) * columns + c);
+        y(r, c) = T(static_cast<C>(addend(r, c)) + factor * static_cast<C>(y(r, c)));
       });
 }
 

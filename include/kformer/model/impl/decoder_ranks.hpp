@@ -16,6 +16,16 @@ namespace kformer::Impl {
 /// A fused weight of a decoder layer.
 enum class FusedWeight { qkv, out, gate_up, down };
 
+/// All of them.
+inline constexpr std::array fused_weights{FusedWeight::qkv, FusedWeight::out, FusedWeight::gate_up,
+                                          FusedWeight::down};
+
+/// The first of its projections; the others follow.
+Projection first_projection(FusedWeight weight);
+
+/// Its rows, those of all its projections.
+std::int64_t fused_rows(const LlamaConfig& config, FusedWeight weight);
+
 /// Ranks that are neighbours and have one scale.
 struct RankRun {
   std::int64_t first, count;
@@ -29,7 +39,7 @@ class DecoderRanks {
   DecoderRanks() = default;
   explicit DecoderRanks(std::vector<LoraConfig> adapters);
 
-  /// The adapters as one, which has the scale of the only one, or 1.
+  /// The adapters as one without magnitudes, which has the scale of the only one, or 1.
   LoraConfig wide() const;
   /// Ranks of the adapters of a projection before this one.
   std::int64_t before(Projection p, std::size_t adapter) const;
@@ -45,6 +55,14 @@ class DecoderRanks {
   }
   /// The number of the adapter of each rank.
   const std::vector<std::int32_t>& of() const { return m_of; }
+  /// How many adapters have magnitudes for rows of a fused weight.
+  std::int64_t scaled(FusedWeight weight) const { return m_scaled[static_cast<std::size_t>(weight)]; }
+  /// Which of these an adapter is, for each adapter of each fused weight, or −1; empty if there are none at all.
+  const std::vector<std::int32_t>& scaled_of() const { return m_scaled_of; }
+  /// The same of one.
+  std::int32_t scaled_of(FusedWeight weight, std::size_t adapter) const {
+    return m_scaled_of[static_cast<std::size_t>(weight) * m_adapters.size() + adapter];
+  }
   /// How many adapters.
   std::size_t adapters() const { return m_adapters.size(); }
 
@@ -53,6 +71,8 @@ class DecoderRanks {
   std::array<std::int64_t, 5> m_first{};
   std::array<std::vector<RankRun>, 4> m_scales;
   std::vector<std::int32_t> m_of;
+  std::array<std::int64_t, 4> m_scaled{};
+  std::vector<std::int32_t> m_scaled_of;
 };
 
 }  // namespace kformer::Impl
