@@ -368,6 +368,14 @@ BOOST_AUTO_TEST_CASE(other_adapters_are_refused) {
   const std::string elsewhere = " is not supported: adapters are those of linear maps in every layer";
   check_refused("modules_to_save", {"lm_head"}, "modules_to_save" + elsewhere);
   check_refused("layers_to_transform", {1}, "layers_to_transform" + elsewhere);
+  check_refused("kasa_config", {{"beta", 1}}, "kasa_config is not supported; only false is");
+  for (const char* name : {"pissa", "pissa_niter_4", "OLoRA", "corda"})
+    check_refused("init_lora_weights", name,
+                  "init_lora_weights must be true, false, \"gaussian\", \"eva\", \"orthogonal\" or \"mica\"; "
+                  "others may change the weights of the base: let PEFT convert the adapter "
+                  "(path_initial_model_for_weight_conversion), got \"" +
+                      std::string(name) + "\"");
+  check_refused("init_lora_weights", 3, "init_lora_weights must be true, false or a name, got 3");
   check_refused("r", 0, "r must be an integer from 1 to 1048576, got 0");
   check_refused("r", "two", "r must be an integer from 1 to 1048576, got \"two\"");
   check_refused("lora_alpha", nullptr, "lora_alpha must be a number, got null");

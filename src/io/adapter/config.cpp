@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "io/schema/read_file.hpp"
 #include "kformer/core/enum_names.hpp"
@@ -69,11 +73,28 @@ class Config {
   json m_root;
 };
 
+// PiSSA, OLoRA and others take the first B A from the weights: the adapter is that of other weights, unless PEFT has
+// converted it, which it does with `path_initial_model_for_weight_conversion` and then says true.
+void refuse_changed_weights(const Config& config) {
+  const json value = config.at("init_lora_weights");
+  if (value.is_null() || value.is_boolean()) return;
+  if (!value.is_string()) config.refuse_value("init_lora_weights", value, "true, false or a name");
+  std::string name = value.get<std::string>();
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::array<std::string_view, 4> harmless{"gaussian", "eva", "orthogonal", "mica"};
+  if (std::ranges::find(harmless, name) == harmless.end())
+    config.refuse_value(
+        "init_lora_weights", value,
+        "true, false, \"gaussian\", \"eva\", \"orthogonal\" or \"mica\"; others may change the "
+        "weights of the base: let PEFT convert the adapter (path_initial_model_for_weight_conversion)");
+}
+
 // What would make the adapter another function.
 void refuse_other_adapters(const Config& config) {
   if (const json type = config.at("peft_type"); type != "LORA")
     config.refuse_value("peft_type", type, "\"LORA\"");
-  for (const char* key : {"fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"})
+  for (const char* key : {"fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens",
+                          "arrow_config", "kasa_config", "monteclora_config"})
     if (const json value = config.at(key); !value.is_null() && value != false)
       config.refuse(fmt::format("{} is not supported; only false is", key));
   if (const json bias = config.at("bias"); !bias.is_null() && bias != "none")
@@ -82,6 +103,7 @@ void refuse_other_adapters(const Config& config) {
                           "trainable_token_indices", "target_parameters"})
     if (const json value = config.at(key); !value.is_null() && !value.empty())
       config.refuse(fmt::format("{} is not supported: adapters are those of linear maps in every layer", key));
+  refuse_changed_weights(config);
 }
 
 /// The values of a pattern by projection.
