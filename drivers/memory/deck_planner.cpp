@@ -8,6 +8,7 @@
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
+#include "learner/data_parallel.hpp"
 #include "learner/memory_policy.hpp"
 #include "learner/sampler_options.hpp"
 #include "measure/spaces.hpp"
@@ -66,6 +67,11 @@ class DeckPlanner final : public MemoryPlanner {
     task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
     if (t.checkpoint) task.checkpoints.emplace();
+    if (m_deck.parallel) {
+      const std::int64_t batches = (sequences(point) + point.batch - 1) / point.batch;
+      share_among(std::make_shared<LoneCommunicator>(0, static_cast<int>(m_deck.parallel->data)),
+                  *m_deck.parallel, batches, task);
+    }
     FrozenWeights frozen =
         frozen_weights(m_checkpoint ? &*m_checkpoint : nullptr, m_config, point.weights,
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);

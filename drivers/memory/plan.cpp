@@ -21,7 +21,8 @@ constexpr std::array columns_of_classes{std::pair{"weights_bytes", MemoryClass::
                                         std::pair{"kv_cache_bytes", MemoryClass::kv_cache},
                                         std::pair{"activations_bytes", MemoryClass::activations},
                                         std::pair{"workspace_bytes", MemoryClass::workspace},
-                                        std::pair{"io_bytes", MemoryClass::io}};
+                                        std::pair{"io_bytes", MemoryClass::io},
+                                        std::pair{"communication_bytes", MemoryClass::communication}};
 
 std::size_t bytes_of(const MemoryForecast& forecast, MemoryClass memory_class) {
   return forecast.bytes[static_cast<std::size_t>(memory_class)];

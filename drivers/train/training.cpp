@@ -8,6 +8,7 @@
 
 #include "app/program.hpp"
 #include "app/stop.hpp"
+#include "learner/data_parallel.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
@@ -58,19 +59,12 @@ std::vector<std::int32_t> text_to_compare(const TrainingData& data) {
   return sequence.ids;
 }
 
-// What several ranks divide. Checkpoints are written by all of them.
-void share_among(const Ranks& ranks, const TrainDeck& deck, LearnerTask& task) {
+// Of ranks that were not started the first is forecast.
+void share_steps(const Ranks& ranks, const TrainDeck& deck, LearnerTask& task) {
   if (!deck.parallel) return;
-  const ParallelTable& t = *deck.parallel;
-  const int size = static_cast<int>(t.data);
-  DataParallelOptions& options = task.trainer.parallel;
-  options.ranks = ranks.size() == size ? ranks.world() : std::make_shared<LoneCommunicator>(0, size);
-  options.zero = t.zero == 0 ? ZeroStage::none : ZeroStage::optimizer;
-  options.fixed_order = t.order == SumOrder::fixed;
-  options.micro_batches = micro_batches_of_rank(deck).each;
-  if (!task.checkpoints) return;
-  task.checkpoints->rank = ranks.rank();
-  task.checkpoints->ranks = size;
+  const int size = static_cast<int>(deck.parallel->data);
+  share_among(ranks.size() == size ? ranks.world() : std::make_shared<LoneCommunicator>(0, size),
+              *deck.parallel, micro_batches_of_rank(deck).leaves, task);
 }
 
 /// A training with its result file.
@@ -87,7 +81,7 @@ class Training {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
-    share_among(m_ranks, deck, m_plan.task);
+    share_steps(m_ranks, deck, m_plan.task);
     if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.barrier("a checkpoint"); };
     fmt::print("{}", plan_text(deck, m_plan));
     m_objective->open(m_plan.data, m_plan.encoder.get());
@@ -362,7 +356,7 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
   TrainingPlan plan = plan_training(deck);
-  share_among(ranks, deck, plan.task);
+  share_steps(ranks, deck, plan.task);
   fmt::print("{}", plan_text(deck, plan));
   const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space, ranks));
   // What is free at this moment says little of a later one.

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TrainTest, set_options
+from train_case import TINY, TrainTest, set_options
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
 
@@ -121,15 +121,25 @@ class Grids(RanksTest):
             self.assertEqual(of["gradients"], once if zero else 2 * once)
             self.assertEqual(of.get("weights", 0), once if zero else 0)
 
-    def test_forecast_of_ranks_that_are_not_there(self):
-        settings = ("parallel.data=4", "parallel.zero=1")
-        self.deck(KEYS)
-        plan = self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
-        self.train_on(4, KEYS, *settings)
-        with h5py.File(self.folder / "deck.h5") as file:
-            peak = int(file["memory/ranks/peak_total_bytes"][0])
-        unit, bytes_of = next((unit, size) for unit, size in (("MiB", 2**20), ("KiB", 2**10)) if peak >= size)
-        self.assertIn(f"memory      {peak / bytes_of:.2f} {unit} (", plan)
+    def test_forecasts_of_ranks_that_are_not_there(self):
+        """By kformer-train on one process, and by kformer-memory."""
+        for data, zero, order in ((4, 1, "any"), (2, 0, "fixed"), (8, 1, "any")):
+            with self.subTest(data=data, zero=zero, order=order):
+                settings = (f"parallel.data={data}", f"parallel.zero={zero}", f'parallel.order="{order}"')
+                self.deck(KEYS)
+                plan = self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
+                self.train_on(data, KEYS, *settings)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    peak = int(file["memory/ranks/peak_total_bytes"][0])
+                unit, bytes_of = next((unit, size) for unit, size in (("MiB", 2**20), ("KiB", 2**10)) if peak >= size)
+                self.assertIn(f"memory      {peak / bytes_of:.2f} {unit} (", plan)
+                (self.folder / "plan.toml").write_text(
+                    f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
+                    '[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\n'
+                    f'[parallel]\ndata = {data}\nzero = {zero}\norder = "{order}"\n')
+                subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
+                               stdout=subprocess.DEVNULL)
+                self.assertEqual(int(self.column("predicted_bytes", "cases", "plan.h5")[0]), peak)
 
 
 @needs_h5py

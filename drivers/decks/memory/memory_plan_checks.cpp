@@ -38,6 +38,9 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
   const std::int64_t sequences = deck.training.sequences;
   if (deck.objective.kind == ObjectiveKind::dpo && sequences % 2 != 0)
     error({"training", "sequences"}, whole_pairs("training.sequences", sequences));
+  if (deck.parallel &&
+      (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
+    error({"parallel"}, parallel_objective(deck.objective.kind));
   if (!deck.policy) return;
   if (deck.objective.kind != ObjectiveKind::grpo)
     return error({"policy"}, fmt::format("[policy] is for 'objective.kind' = \"grpo\", not \"{}\"",

@@ -120,19 +120,20 @@ struct PlanMemoryTable {
 
 /// A deck of kind "memory_plan".
 struct MemoryPlanDeck {
-  PlanRunTable run;                         ///< [run]
-  OutputTable output;                       ///< [output]
-  std::optional<LanguageModelTable> model;  ///< [model], complete; or else
-  std::optional<WeightsTable> weights;      ///< [weights], a checkpoint that says it
-  MemorySweepTable sweep;                   ///< [sweep]
-  PlanTable plan;                           ///< [plan]
-  PlanOptimizerTable optimizer;             ///< [optimizer]
-  PlanObjectiveTable objective;             ///< [objective]
-  std::optional<PlanPolicyTable> policy;    ///< [policy], of objective grpo
-  PlanTrainingTable training;               ///< [training]
-  std::optional<AdapterTable> adapter;      ///< [adapter], which learns in place of the weights
-  PlanMemoryTable memory;                   ///< [memory]
-  DeckRecord record;                        ///< how the deck was read
+  PlanRunTable run;                           ///< [run]
+  OutputTable output;                         ///< [output]
+  std::optional<LanguageModelTable> model;    ///< [model], complete; or else
+  std::optional<WeightsTable> weights;        ///< [weights], a checkpoint that says it
+  MemorySweepTable sweep;                     ///< [sweep]
+  PlanTable plan;                             ///< [plan]
+  PlanOptimizerTable optimizer;               ///< [optimizer]
+  PlanObjectiveTable objective;               ///< [objective]
+  std::optional<PlanPolicyTable> policy;      ///< [policy], of objective grpo
+  PlanTrainingTable training;                 ///< [training]
+  std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
+  std::optional<PlanParallelTable> parallel;  ///< [parallel], of whose first rank the memory is planned
+  PlanMemoryTable memory;                     ///< [memory]
+  DeckRecord record;                          ///< how the deck was read
 };
 
 /// Reads a deck of kind "memory_plan". Needs neither Kokkos nor a device. A checkpoint is not opened.

@@ -183,10 +183,7 @@ class TrainCheck {
   void parallel() {
     if (!m_deck.parallel || m_deck.parallel->data < 1) return;
     const ParallelTable& t = *m_deck.parallel;
-    if (pairs() || prompts())
-      error({"parallel"}, fmt::format("[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong "
-                                      "together; remove it",
-                                      name_of(m_deck.objective.kind)));
+    if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
                            (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch,
@@ -344,6 +341,12 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
     if (ranks[i] && lora.targets[i].rank == 0)
       error("ranks", fmt::format("'adapter.ranks.{0}' is set, but 'adapter.targets' lacks \"{0}\"",
                                  names_of<AdapterTarget>[i]));
+}
+
+std::string parallel_objective(ObjectiveKind kind) {
+  return fmt::format(
+      "[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong together; remove it",
+      name_of(kind));
 }
 
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics) {

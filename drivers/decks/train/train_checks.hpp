@@ -13,6 +13,9 @@ void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& di
 /// Reports contradictions between keys of [adapter].
 void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
+/// Why an objective cannot be shared among ranks.
+std::string parallel_objective(ObjectiveKind kind);
+
 /// [memory] budget, if there is one, names a number of bytes.
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics);
 

@@ -158,11 +158,16 @@ enum class SumOrder {
 template <>
 inline constexpr std::array<std::string_view, 2> names_of<SumOrder> = {"any", "fixed"};
 
-/// The table [parallel].
-struct ParallelTable {
-  std::int64_t data = 0;                                  ///< ranks that share the sequences of a step
-  std::int64_t zero = 0;                                  ///< stage of ZeRO
-  SumOrder order = SumOrder::any;                         ///< of sums over micro-batches
+/// The table [parallel] of a plan.
+struct PlanParallelTable {
+  std::int64_t data = 0;                                      ///< ranks that share the sequences of a step
+  std::int64_t zero = 0;                                      ///< stage of ZeRO
+  SumOrder order = SumOrder::any;                             ///< of sums over micro-batches
+  bool operator==(const PlanParallelTable&) const = default;  ///< all keys equal
+};
+
+/// The table [parallel] of a training.
+struct ParallelTable : PlanParallelTable {
   double timeout_s = 300;                                 ///< of every wait for another rank
   bool operator==(const ParallelTable&) const = default;  ///< all keys equal
 };

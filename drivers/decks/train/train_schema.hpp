@@ -277,7 +277,7 @@ void describe(V& v, MemoryTable& t) {
 }
 
 template <class V>
-void describe(V& v, ParallelTable& t) {
+void describe(V& v, PlanParallelTable& t) {
   v.key({.name = "data",
          .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
          .range = {.min = 1, .max = 1 << 20},
@@ -294,6 +294,11 @@ void describe(V& v, ParallelTable& t) {
                "the same bits for any number of ranks, each with a power of two of micro-batches; it takes the "
                "memory of some more gradients"},
       t.order);
+}
+
+template <class V>
+void describe(V& v, ParallelTable& t) {
+  describe(v, static_cast<PlanParallelTable&>(t));
   v.key({.name = "timeout_s",
          .help = "longest wait for another rank; then the run ends with a sentence that names it",
          .range = {.min = 0.001, .max = 1e9},

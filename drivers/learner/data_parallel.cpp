@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#include "learner/data_parallel.hpp"
+
+namespace kformer::drivers {
+
+void share_among(const std::shared_ptr<Communicator>& ranks, const PlanParallelTable& table,
+                 std::int64_t micro_batches, LearnerTask& task) {
+  DataParallelOptions& options = task.trainer.parallel;
+  options.ranks = ranks;
+  options.zero = table.zero == 0 ? ZeroStage::none : ZeroStage::optimizer;
+  options.fixed_order = table.order == SumOrder::fixed;
+  options.micro_batches = LeafBlocks::of(micro_batches, ranks->size()).each;
+  // A rank with one micro-batch overwrites its gradients.
+  if (micro_batches > 1 && options.micro_batches == 1) task.trainer.layer.accumulate = false;
+  if (!task.checkpoints) return;
+  task.checkpoints->rank = ranks->rank();
+  task.checkpoints->ranks = ranks->size();
+}
+
+}  // namespace kformer::drivers
