@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_have_the_bits_of_one_in_the_fixed_order, T, 
                           .zero = zero,
                           .fixed_order = true,
                           .micro_batches = each,
-                          .collectives = {.chunk_bytes = 1000}};
+                          .collectives = {.chunk_bytes = 30000}};
       check_same(train<T>(options, micro_batches), alone,
                  std::string(name_of(zero)) + ", " + std::to_string(each) + " micro-batches");
     }
