@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 import os
 
-from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 from spack_repo.builtin.build_systems.cuda import CudaPackage
+from spack_repo.builtin.build_systems.rocm import ROCmPackage
 
 from spack.package import *
 
 
-class Kformer(CMakePackage, CudaPackage):
+class Kformer(CMakePackage, CudaPackage, ROCmPackage):
     """Transformer building blocks in C++20 on Kokkos, forward and backward, with driver
     programs that run transformer workloads from input decks and write time, memory and
     accuracy to HDF5."""
@@ -19,11 +20,16 @@ class Kformer(CMakePackage, CudaPackage):
 
     license("MIT")
 
+    # A release is here by its tag and the commit of that tag; scripts/check_spack compares them with the repository.
     version("main", branch="main")
+
+    generator("ninja")
 
     variant("openmp", default=True, description="Run on host threads through OpenMP")
     variant("drivers", default=True, description="Build the io library and the driver programs")
-    variant("tests", default=False, description="Build the tests")
+    variant("tests", default=False, description="Build the tests, to run them by hand")
+    variant("shared", default=False, description="Build shared libraries")
+    variant("pic", default=True, when="~shared", description="Position-independent static libraries")
     # SentencePiece brings gperftools along, which few want for one format of tokenizers.
     variant(
         "sentencepiece",
@@ -38,7 +44,7 @@ class Kformer(CMakePackage, CudaPackage):
         description="Normalise Unicode text for tokenizers",
     )
     variant("blas", default=True, description="Host matrix products through BLAS")
-    variant("mpi", default=False, description="Ranks of MPI")
+    variant("mpi", default=False, description="Ranks of MPI: Kformer::parallel")
     variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
     # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
     variant(
@@ -61,9 +67,18 @@ class Kformer(CMakePackage, CudaPackage):
     depends_on("kokkos+openmp", when="+openmp")
     depends_on("kokkos+serial", when="~openmp")
     depends_on("kokkos~cuda", when="~cuda")
+    depends_on("kokkos~rocm", when="~rocm")
+    for target in ROCmPackage.amdgpu_targets:
+        depends_on(f"kokkos+rocm amdgpu_target={target}", when=f"+rocm amdgpu_target={target}")
     for arch in CudaPackage.cuda_arch_values:
         depends_on(f"kokkos+cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
-    requires("^kokkos cxxstd=20", when="^kokkos@:4", msg="Kformer is C++20, so is its Kokkos 4")
+    requires(
+        "^kokkos cxxstd=20",
+        "^kokkos cxxstd=23",
+        policy="any_of",
+        when="^kokkos@:4",
+        msg="Kformer is C++20: its Kokkos 4 needs cxxstd=20 or 23",
+    )
     requires("^kokkos+cuda_lambda", when="+cuda ^kokkos@:4")
     requires(
         "^kokkos+wrapper",
@@ -78,20 +93,23 @@ class Kformer(CMakePackage, CudaPackage):
         depends_on("kokkos-kernels+cuda+cublas", when="+cuda")
 
     depends_on("blas", when="+blas")
+    # Said as a dependency: a conflict would drive the concretizer away from OpenBLAS, to a BLAS without threads.
+    depends_on("openblas threads=openmp", when="+blas+openmp ^[virtuals=blas] openblas")
     depends_on("mpi@3:", when="+mpi")
 
     with when("+drivers"):
         # Files are written by one process; a parallel HDF5 would make MPI a need of every consumer.
         depends_on("hdf5@1.10:+hl~mpi")
-        depends_on("tomlplusplus@3.3:")
-        depends_on("nlohmann-json@3.11:")
+        depends_on("tomlplusplus@3.3:", type="build")
+        depends_on("nlohmann-json@3.11:", type="build")
         depends_on("fmt@9:")
-        depends_on("cli11@2.1:")
+        depends_on("cli11@2.1:", type="build")
         depends_on("pcre2@10.40:")
         depends_on("sentencepiece", when="+sentencepiece")
         depends_on("icu4c", when="+icu")
 
     depends_on("boost@1.74:+test", when="+tests")
+    depends_on("boost@1.74:+test", type="test")
 
     conflicts(
         "cuda_arch=none",
@@ -105,11 +123,12 @@ class Kformer(CMakePackage, CudaPackage):
         msg="Kformer calls BLAS from its own threads: take openblas threads=openmp",
     )
     conflicts(
-        "^openblas threads=none",
-        when="+blas+openmp",
-        msg="a single-threaded OpenBLAS is not safe to call from several threads: take "
-        "openblas threads=openmp",
+        "amdgpu_target=none",
+        when="+rocm",
+        msg="kformer+rocm needs the GPU's architecture, such as amdgpu_target=gfx90a (MI250) or "
+        "amdgpu_target=gfx942 (MI300)",
     )
+    conflicts("+cuda", when="+rocm", msg="Kokkos runs on one kind of GPU: take +cuda or +rocm")
     conflicts("%gcc@:11", msg="Kformer is C++20 and needs GCC 12 or newer")
 
     sanity_check_is_file = [
@@ -118,12 +137,18 @@ class Kformer(CMakePackage, CudaPackage):
         join_path("include", "kformer", "model", "decoder_layer.hpp"),
     ]
 
-    consumer_src_dir = join_path("tests", "install")
+    consumer_src_dir = join_path("tests", "install", "consumer")
 
     def cmake_args(self):
         args = [
             self.define("Kformer_FETCH_DEPS", False),
-            self.define_from_variant("Kformer_ENABLE_TESTS", "tests"),
+            self.define(
+                "Kformer_ENABLE_TESTS", self.run_tests or self.spec.satisfies("+tests")
+            ),
+            self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
+            self.define(
+                "CMAKE_POSITION_INDEPENDENT_CODE", self.spec.satisfies("+shared") or self.spec.satisfies("+pic")
+            ),
             self.define_from_variant("Kformer_ENABLE_DRIVERS", "drivers"),
             self.define_from_variant("Kformer_ENABLE_BLAS", "blas"),
             self.define_from_variant("Kformer_ENABLE_SENTENCEPIECE", "sentencepiece"),
@@ -139,6 +164,23 @@ class Kformer(CMakePackage, CudaPackage):
             args.append(self.define("BLAS_LIBRARIES", self.spec["blas"].libs.joined(";")))
         if self.spec.satisfies("+cuda"):
             args.append(self.define("CMAKE_CXX_COMPILER", self["kokkos"].kokkos_cxx))
+        elif self.spec.satisfies("+rocm"):
+            args.append(self.define("CMAKE_CXX_COMPILER", self.spec["hip"].hipcc))
+        return args
+
+    def compilers_of_consumers(self):
+        """CMake's arguments; outside of a build Spack sets neither CC nor CXX."""
+        if self.spec.satisfies("+cuda"):
+            os.environ["NVCC_WRAPPER_DEFAULT_COMPILER"] = self["cxx"].cxx
+            os.environ["CUDA_ROOT"] = os.environ["CUDAToolkit_ROOT"] = self.spec["cuda"].prefix
+            cxx = self["kokkos"].kokkos_cxx
+        elif self.spec.satisfies("+rocm"):
+            cxx = self.spec["hip"].hipcc
+        else:
+            cxx = self["cxx"].cxx
+        args = [self.define("CMAKE_CXX_COMPILER", cxx)]
+        if self.spec.satisfies("+drivers"):
+            args.append(self.define("CMAKE_C_COMPILER", self["c"].cc))
         return args
 
     @run_after("install")
@@ -147,7 +189,6 @@ class Kformer(CMakePackage, CudaPackage):
 
     def test_consumer(self):
         """build and run a project that uses the installed package"""
-        cxx = self["kokkos"].kokkos_cxx if self.spec.satisfies("+cuda") else os.environ["CXX"]
         cmake = self.spec["cmake"].command
         ctest = Executable(join_path(self.spec["cmake"].prefix.bin, "ctest"))
         source = join_path(self.test_suite.current_test_cache_dir, self.consumer_src_dir)
@@ -155,7 +196,7 @@ class Kformer(CMakePackage, CudaPackage):
         cmake(
             "-S", source, "-B", "consumer",
             self.define("CMAKE_PREFIX_PATH", [self.prefix, *get_cmake_prefix_path(self)]),
-            self.define("CMAKE_CXX_COMPILER", cxx),
+            *self.compilers_of_consumers(),
         )  # fmt: skip
         cmake("--build", "consumer")
         ctest("--test-dir", "consumer", "--output-on-failure", "--no-tests=error")
@@ -167,3 +208,11 @@ class Kformer(CMakePackage, CudaPackage):
         for name in ("kformer-layer", "kformer-attention"):
             driver = Executable(join_path(self.prefix.bin, name))
             check_outputs("Kokkos", driver("--version", output=str.split, error=str.split))
+
+    def test_deck(self):
+        """a small layer forward and backward, compared with the reference in double"""
+        if self.spec.satisfies("~drivers"):
+            raise SkipTest("Package must be installed with +drivers")
+        driver = Executable(join_path(self.prefix.bin, "kformer-layer"))
+        deck = join_path(self.prefix.share, "kformer", "inputs", "smoke", "layer.toml")
+        check_outputs("results: ", driver(deck, "-o", "layer.h5", output=str.split, error=str.split))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""The Spack recipes, read with stand-ins for Spack's directives: what they say fits itself and the sources. `scripts/check_spack` asks
+Spack itself.
+
+ctest runs this with the sources in KFORMER_SOURCE.
+"""
+
+import os
+import re
+import sys
+import types
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["KFORMER_SOURCE"])
+PACKAGES = SOURCE / "spack/spack_repo/kformer/packages"
+DIRECTIVES = ("version variant depends_on conflicts requires license generator").split()
+
+
+class Recorder:
+    """A package's directives, in order; `with when(...)` adds its condition."""
+
+    def __init__(self):
+        self.calls, self.conditions = [], []
+
+    def directive(self, name):
+        def record(*arguments, when="", **options):
+            self.calls.append((name, arguments, " ".join([*self.conditions, when]).strip(), options))
+        return record
+
+    def when(self, condition):
+        outer = self
+
+        class Context:
+            def __enter__(self):
+                outer.conditions.append(condition)
+
+            def __exit__(self, *_):
+                outer.conditions.pop()
+        return Context()
+
+
+def read_recipe(name):
+    """The directives of a recipe, and its class."""
+    recorder = Recorder()
+    spack = types.ModuleType("spack.package")
+    for directive in DIRECTIVES:
+        setattr(spack, directive, recorder.directive(directive))
+    spack.when, spack.join_path = recorder.when, lambda *parts: "/".join(parts)
+    spack.run_after = lambda phase: lambda method: method
+    modules = {"spack": types.ModuleType("spack"), "spack.package": spack}
+    for module, classes in {"cmake": {"CMakePackage": {}}, "python": {"PythonPackage": {}},
+                            "cuda": {"CudaPackage": {"cuda_arch_values": ("80", "90")}},
+                            "rocm": {"ROCmPackage": {"amdgpu_targets": ("gfx90a", "gfx942")}}}.items():
+        stand_in = types.ModuleType(module)
+        for label, members in classes.items():
+            setattr(stand_in, label, type(label, (), members))
+        stand_in.generator = spack.generator
+        modules[f"spack_repo.builtin.build_systems.{module}"] = stand_in
+    for parent in ("spack_repo", "spack_repo.builtin", "spack_repo.builtin.build_systems"):
+        modules[parent] = types.ModuleType(parent)
+    before = {module: sys.modules.get(module) for module in modules}
+    sys.modules.update(modules)
+    try:
+        names = {}
+        exec(compile((PACKAGES / name / "package.py").read_text(), name, "exec"), names)
+    finally:
+        for module, old in before.items():
+            sys.modules.pop(module) if old is None else sys.modules.update({module: old})
+    package, = [value for value in names.values() if isinstance(value, type) and value.__module__ not in modules
+                and value.__bases__ != (object,)]
+    return recorder.calls, package
+
+
+class Settings:
+    """Stands for a package in `cmake_args`."""
+
+    run_tests = False
+
+    def __init__(self, on):
+        self.on = on
+        self.spec = self
+
+    def satisfies(self, variant):
+        return variant in self.on
+
+    def define(self, name, value):
+        return f"-D{name}={value}"
+
+    def define_from_variant(self, name, variant):
+        return self.define(name, "+" + variant in self.on)
+
+    def __getitem__(self, name):
+        return types.SimpleNamespace(prefix="/" + name, kokkos_cxx="nvcc_wrapper", hipcc="hipcc", cxx="c++", cc="cc",
+                                     libs=types.SimpleNamespace(joined=lambda _: "libblas.so"))
+
+
+class Kformer(unittest.TestCase):
+    def setUp(self):
+        self.calls, self.package = read_recipe("kformer")
+
+    def said(self, directive):
+        return [call for call in self.calls if call[0] == directive]
+
+    def cmake_args(self, *on):
+        return self.package.cmake_args(Settings(on))
+
+    def test_every_condition_names_a_variant_that_there_is(self):
+        variants = {arguments[0] for _, arguments, _, _ in self.said("variant")} | {"cuda", "rocm"}
+        for name, arguments, condition, _ in self.calls:
+            for word in condition.split():
+                if word.startswith("^"):
+                    break  # the variants of a dependency
+                for variant in re.findall(r"[+~]([a-z_]+)", word):
+                    self.assertIn(variant, variants, (name, arguments, condition))
+
+    def test_a_gpu_without_its_architecture_is_refused_with_a_sentence(self):
+        for gpu, none in (("+cuda", "cuda_arch=none"), ("+rocm", "amdgpu_target=none")):
+            sentence, = [options["msg"] for _, arguments, condition, options in self.said("conflicts")
+                         if arguments == (none,) and condition == gpu]
+            self.assertIn("needs the GPU's architecture, such as", sentence)
+
+    def test_the_architecture_is_that_of_kokkos(self):
+        kokkos = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
+        self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), kokkos)
+        self.assertIn(("kokkos+rocm amdgpu_target=gfx942", "+rocm amdgpu_target=gfx942"), kokkos)
+        for gpu in ("cuda", "rocm"):
+            self.assertIn((f"kokkos~{gpu}", f"~{gpu}"), kokkos)
+
+    def test_openblas_has_the_threads_of_openmp(self):
+        self.assertIn(("openblas threads=openmp", "+blas+openmp ^[virtuals=blas] openblas"),
+                      [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")])
+
+    def test_cmake_knows_every_option(self):
+        cmake = (SOURCE / "CMakeLists.txt").read_text()
+        for argument in self.cmake_args("+blas", "+cuda", "+mpi"):
+            name = re.match(r"-D(Kformer_\w+)=", argument)
+            if name:
+                self.assertRegex(cmake, rf"(option|set)\({name[1]}\b")
+
+    def test_variants_reach_cmake(self):
+        self.assertIn("-DKformer_ENABLE_MPI=ON", self.cmake_args("+mpi"))
+        self.assertIn("-DKformer_ENABLE_MPI=OFF", self.cmake_args())
+        self.assertIn("-DBUILD_SHARED_LIBS=True", self.cmake_args("+shared"))
+        self.assertIn("-DCMAKE_POSITION_INDEPENDENT_CODE=True", self.cmake_args("+shared"))
+        self.assertIn("-DCMAKE_CXX_COMPILER=nvcc_wrapper", self.cmake_args("+cuda"))
+        self.assertIn("-DCMAKE_CXX_COMPILER=hipcc", self.cmake_args("+rocm"))
+
+    def test_installation_tests_build_them(self):
+        settings = Settings(())
+        settings.run_tests = True
+        self.assertIn("-DKformer_ENABLE_TESTS=True", self.package.cmake_args(settings))
+        self.assertIn("-DKformer_ENABLE_TESTS=False", self.cmake_args())
+
+    def test_the_consumer_is_where_the_recipe_says(self):
+        self.assertTrue((SOURCE / self.package.consumer_src_dir / "CMakeLists.txt").is_file())
+
+    def test_no_test_relies_on_the_environment_of_a_build(self):
+        text = (PACKAGES / "kformer/package.py").read_text()
+        self.assertNotRegex(text, r'environ\["C(C|XX)"\]')
+
+    def test_what_must_be_installed_is_in_the_sources(self):
+        for path in self.package.sanity_check_is_file:
+            self.assertTrue((SOURCE / path).is_file(), path)
+
+
+class Analysis(unittest.TestCase):
+    def test_the_needs_are_those_of_the_python_package(self):
+        calls, package = read_recipe("py_kformer_results")
+        needs = {}
+        for _, (spec, *_), _, options in [call for call in calls if call[0] == "depends_on"]:
+            if "run" in options["type"] and spec.startswith("py-"):
+                name, version = spec[3:].rstrip(":").split("@")
+                needs[name] = version
+        stated = re.search(r"^dependencies = \[(.*)\]", (SOURCE / "analysis/pyproject.toml").read_text(), re.M)[1]
+        self.assertEqual(needs, dict(need.split(">=") for need in re.findall(r'"([^"]+)"', stated)))
+        self.assertTrue((SOURCE / package.build_directory / "pyproject.toml").is_file())
+
+
+if __name__ == "__main__":
+    unittest.main()
