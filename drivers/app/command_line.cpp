@@ -5,8 +5,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
+#include "app/completion.hpp"
 #include "measure/provenance.hpp"
 
 namespace kformer::drivers {
@@ -27,46 +31,113 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+// Whether the word in the place of a deck is a model: a folder, a file of weights, or a name that is neither a file nor
+// that of a deck.
+bool names_model(const std::string& word) {
+  const std::filesystem::path path = word;
+  const std::string ending = lower(path.extension().string());
+  if (ending == ".toml") return false;
+  std::error_code ignored;
+  return ending == ".gguf" || ending == ".safetensors" || !std::filesystem::is_regular_file(path, ignored);
+}
+
+// The options of a driver, and the variables that they fill.
+struct Options {
+  Options(CommandLine& line, const DriverInfo& info) : app(info.summary, info.name) {
+    const DriverFeatures& has = info.features;
+    const bool model_in_place = has.deck_of_call && !has.overrides_of_model;
+    app.footer(std::string(kokkos_help) + exit_code_help);
+    app.add_option(model_in_place ? "MODEL" : "DECK", deck,
+                   model_in_place
+                       ? "Input deck (TOML; docs/decks.md explains the keys), or a model: a folder or file "
+                         "of a checkpoint, or the name of a published one"
+                       : "Input deck (TOML); docs/decks.md explains the keys")
+        ->option_text(model_in_place ? "DECK | MODEL" : "DECK");
+    if (has.prompts) app.add_option("PROMPT", prompts, "With a model: texts to continue, or to answer");
+    app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (has.overrides_of_model)
+      app.add_option("-m,--model", model,
+                     "Published model by name, or folder of one: instead of the deck's, or without a deck");
+    app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
+    app.add_flag("--overwrite", overwrite, "Replace an existing result file; --set output.overwrite=true");
+    if (has.resumes)
+      app.add_flag("--resume", resume, "Continue from the newest checkpoint; --set checkpoint.resume=true");
+    if (has.table)
+      app.add_option("-f,--format", format, "Format of the table: table, csv, json or markdown")
+          ->check(CLI::IsMember(
+              std::vector<std::string>(names_of<ReportFormat>.begin(), names_of<ReportFormat>.end())))
+          ->capture_default_str();
+    app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, print what would run, and stop");
+    app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
+    app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
+    app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");
+    app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
+    add_completion(app);
+  }
+
+  CLI::App app;
+  std::vector<std::string> prompts{};
+  std::string deck{}, model{}, output{}, format{name_of(ReportFormat::table)};
+  bool overwrite = false, resume = false, describe = false, schema = false, version = false;
+};
+
+// Where the deck comes from: a file, or what the call says without one; nothing if it says neither.
+std::optional<std::string> fault_of_source(const Options& given, const DriverFeatures& has, CommandLine& line) {
+  const bool in_place = has.deck_of_call && !has.overrides_of_model;
+  const std::string model =
+      in_place && !given.deck.empty() && names_model(given.deck) ? given.deck : given.model;
+  const bool without_deck = in_place ? !model.empty() : given.deck.empty() && !model.empty();
+  if (!without_deck && given.deck.empty()) return in_place ? "no deck and no model given" : "no deck given";
+  if (!without_deck && !given.prompts.empty())
+    return "prompts belong to a model; a deck has them in [[prompt]]";
+  if (without_deck && has.prompts && given.prompts.empty()) return "no prompt given after the model";
+  if (without_deck) {
+    line.deck.text = has.deck_of_call({model, given.prompts});
+    return {};
+  }
+  line.deck.path = given.deck;
+  if (!model.empty()) line.deck.model_overrides = has.overrides_of_model(model);
+  return {};
+}
+
 int answer_or_run(int argc, char** argv, const DriverInfo& info,
                   const std::function<int(const CommandLine&)>& run) {
   ProgramArguments arguments = split_arguments(argc, argv);
   CommandLine line;
   line.all = arguments.all;
   line.kokkos = arguments.kokkos;
-
-  CLI::App app{info.summary, info.name};
-  app.footer(std::string(kokkos_help) + exit_code_help);
-  std::string deck, output;
-  bool describe = false, schema = false, version = false;
-  app.add_option("DECK", deck, "Input deck (TOML); docs/decks.md explains the keys");
-  app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
-  app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, print what would run, and stop");
-  app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
-  app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
-  app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");
-  app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
+  Options given(line, info);
   try {
-    app.parse(arguments.own);
+    given.app.parse(arguments.own);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? exit_ok : exit_usage;
+    return given.app.exit(error) == 0 ? exit_ok : exit_usage;
   }
-  if (version) {
+  if (given.version) {
     fmt::print("{}\n{}", measure::version_line(info.name), measure::kokkos_summary());
     return exit_ok;
   }
-  if (describe || schema) {
-    fmt::print("{}", describe ? info.describe_deck() : info.deck_schema());
+  if (given.describe || given.schema) {
+    fmt::print("{}", given.describe ? info.describe_deck() : info.deck_schema());
     return exit_ok;
   }
-  if (deck.empty()) {
-    fmt::print(stderr, "error: no deck given\n\n{}", app.help());
+  if (const auto fault = fault_of_source(given, info.features, line)) {
+    fmt::print(stderr, "error: {}\n\n{}", *fault, given.app.help());
     return exit_usage;
   }
-  line.deck.path = deck;
-  if (!output.empty()) line.deck.overrides.push_back("output.file=" + toml_string(output));
+  const auto& formats = names_of<ReportFormat>;
+  line.format = static_cast<ReportFormat>(std::ranges::find(formats, given.format) - formats.begin());
+  if (given.overwrite) line.deck.overrides.push_back("output.overwrite=true");
+  if (given.resume) line.deck.overrides.push_back("checkpoint.resume=true");
+  if (!given.output.empty()) line.deck.overrides.push_back("output.file=" + toml_string(given.output));
   return run(line);
 }
 

@@ -9,9 +9,28 @@
 #include <vector>
 
 #include "app/program.hpp"
+#include "app/report.hpp"
 #include "decks/engine/deck.hpp"
 
 namespace kformer::drivers {
+
+/// What a call without a deck says.
+struct ModelCall {
+  std::string model;                 ///< folder or file of a checkpoint, or the name of a published model
+  std::vector<std::string> prompts;  ///< where the driver takes them
+};
+
+/// What a driver has besides decks.
+struct DriverFeatures {
+  bool table = false;    ///< prints a table of cases, as --format says
+  bool resumes = false;  ///< goes on with an interrupted run
+  bool prompts = false;  ///< takes prompts after the model
+  /// Writes the deck that a call without one means. Null: there is always a deck.
+  std::function<std::string(const ModelCall& call)> deck_of_call = nullptr;
+  /// What --model changes in a deck, as --set would. Null: the driver has no such option, and the model stands where a deck
+  /// would.
+  std::function<std::vector<std::string>(const std::string& model)> overrides_of_model = nullptr;
+};
 
 /// Describes a driver to its command line.
 struct DriverInfo {
@@ -19,15 +38,17 @@ struct DriverInfo {
   std::string summary;                         ///< one line
   std::function<std::string()> describe_deck;  ///< Markdown
   std::function<std::string()> deck_schema;    ///< JSON Schema
+  DriverFeatures features{};                   ///< besides
 };
 
 /// A parsed command line.
 struct CommandLine {
-  DeckSource deck;                  ///< deck and overrides; --output is the last override
-  bool dry_run = false;             ///< print what would run and stop
-  bool print_deck = false;          ///< print the resolved deck and stop
-  std::vector<std::string> kokkos;  ///< arguments for Kokkos::initialize
-  std::vector<std::string> all;     ///< the whole command line
+  DeckSource deck;                            ///< deck and overrides; --output is the last override
+  ReportFormat format = ReportFormat::table;  ///< of the table of cases
+  bool dry_run = false;                       ///< print what would run and stop
+  bool print_deck = false;                    ///< print the resolved deck and stop
+  std::vector<std::string> kokkos;            ///< arguments for Kokkos::initialize
+  std::vector<std::string> all;               ///< the whole command line
 };
 
 /// Parses the command line, answers --help, --version, --describe-deck and --deck-schema, and calls `run`
@@ -43,8 +64,10 @@ bool print_deck(const CommandLine& line, const DeckRecord& record);
 template <class Deck>
 int driver_main(int argc, char** argv, const char* program, const char* summary,
                 Deck (*load)(const DeckSource&),
-                const std::type_identity_t<std::function<int(const CommandLine&, Deck&)>>& run) {
-  const DriverInfo info{program, summary, describe_deck_markdown<Deck>, describe_deck_json_schema<Deck>};
+                const std::type_identity_t<std::function<int(const CommandLine&, Deck&)>>& run,
+                const DriverFeatures& features = {}) {
+  const DriverInfo info{program, summary, describe_deck_markdown<Deck>, describe_deck_json_schema<Deck>,
+                        features};
   return driver_main(argc, argv, info, [&](const CommandLine& line) -> int {
     Deck deck = load(line.deck);
     return print_deck(line, deck.record) ? exit_ok : run(line, deck);

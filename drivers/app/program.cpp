@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "app/address_space.hpp"
@@ -79,7 +80,10 @@ int guarded(const std::function<int()>& run) {
   std::signal(SIGXFSZ, SIG_IGN);  // writing then fails, and says why
   const auto fail = [](const std::exception& error, int code) {
     std::fflush(stdout);  // Both may go to one file.
-    fmt::print(stderr, "{}{}\n", code == exit_deck ? "" : "error: ", error.what());
+    // A fault of a deck begins with its place.
+    const bool said =
+        code == exit_deck && std::string_view(error.what()).find("error: ") != std::string_view::npos;
+    fmt::print(stderr, "{}{}\n", said ? "" : "error: ", error.what());
     return code;
   };
   try {

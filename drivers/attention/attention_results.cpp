@@ -128,18 +128,38 @@ std::string configuration_text(const AttentionCase& p) {
   return text;
 }
 
-std::string attention_table_head() {
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", "space", "dtype",
-                     "direction", "mask", "window", "heads", "dim", "batch", "q_len", "seq_len", "attention",
-                     measured_head());
+std::vector<ReportColumn> attention_labels() {
+  return {{"space", "execution_space", 0, true},
+          {"dtype", "dtype", 0, true},
+          {"direction", "direction", 0, true},
+          {"mask", "mask", 0, true},
+          {"window", "window"},
+          {"heads", ""},
+          {"", "num_attention_heads"},
+          {"", "num_key_value_heads"},
+          {"head_dim", "head_dim"},
+          {"v_head_dim", "v_head_dim"},
+          {"batch", "batch"},
+          {"q_len", "q_len"},
+          {"seq_len", "seq_len"},
+          {"attention", "impl", 0, true}};
 }
 
-std::string attention_table_row(const AttentionResult& result) {
-  const AttentionCase& p = result.point;
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>6} {:>7} {:>4} {:>5} {:>6} {:>7} {:<9} {}", p.execution_space,
-                     name_of(p.dtype), name_of(p.direction), p.causal ? "caus." : "full", p.window,
-                     fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads), p.head_dim, p.batch,
-                     query_length(p), p.seq_len, name_of(p.impl), measured_row(result));
+std::vector<ReportValue> attention_point(const AttentionCase& p) {
+  return {text_value(p.execution_space),
+          text_value(name_of(p.dtype)),
+          text_value(name_of(p.direction)),
+          text_value(p.causal ? "causal" : "full"),
+          count_value(p.window),
+          text_value(fmt::format("{}/{}", p.num_attention_heads, p.num_key_value_heads)),
+          count_value(p.num_attention_heads),
+          count_value(p.num_key_value_heads),
+          count_value(p.head_dim),
+          count_value(p.v_head_dim),
+          count_value(p.batch),
+          count_value(query_length(p)),
+          count_value(p.seq_len),
+          text_value(name_of(p.impl))};
 }
 
 std::string comparison_text(const Comparison& comparison) {

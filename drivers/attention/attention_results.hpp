@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "app/report.hpp"
 #include "attention/comparison.hpp"
 #include "sweep/measurement_tables.hpp"
 
@@ -29,10 +31,10 @@ class AttentionResults {
   MeasurementTables m_measurements;
 };
 
-/// Head of the table of cases on standard output.
-std::string attention_table_head();
-/// One row of it.
-std::string attention_table_row(const AttentionResult& result);
+/// The columns of a report that tell cases apart.
+std::vector<ReportColumn> attention_labels();
+/// Their values.
+std::vector<ReportValue> attention_point(const AttentionCase& point);
 /// The table of speed-ups on standard output.
 std::string comparison_text(const Comparison& comparison);
 

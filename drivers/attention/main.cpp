@@ -50,7 +50,7 @@ std::string name_of_case(const AttentionCase& c) {
 }
 
 int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors,
-              const std::vector<AttentionCase>& cases, ResultFile& file) {
+              const std::vector<AttentionCase>& cases, ReportFormat format, ResultFile& file) {
   AttentionResults tables(file);
   TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
   AttentionSweep sweep(deck, tensors ? &*tensors : nullptr);
@@ -60,7 +60,9 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   for (const AttentionCase& c : cases) loop.spaces.push_back(c.execution_space);
   loop.name = [&](std::size_t i) { return name_of_case(cases[i]); };
   loop.add_machine = [&](const auto& space, const auto& limits) { tables.add_machine(space, limits); };
-  loop.head = attention_table_head();
+  loop.format = format;
+  loop.labels = attention_labels();
+  for (const AttentionCase& c : cases) loop.points.push_back(attention_point(c));
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
@@ -70,14 +72,13 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
     const AttentionCase& c = result.point;
     output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
                  sweep.last_results());
-    return attention_table_row(result);
   };
-  loop.finish = [&] {
+  loop.finish = [&](std::FILE* log) {
     if (!comparison.empty()) {
       tables.add_comparison(comparison);
-      fmt::print("{}\n", comparison_text(comparison));
+      fmt::print(log, "{}\n", comparison_text(comparison));
     }
-    output.report();
+    output.report(log);
   };
   return run_cases(loop, deck.run, deck.profile, file);
 }
@@ -87,8 +88,9 @@ int run(const CommandLine& line, const AttentionCompareDeck& deck) {
   if (deck.tensors) tensors = read_attention_tensors(deck.tensors->input);
   const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), measure::built_spaces());
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "attention_compare", deck.run, deck.output, deck.record);
-  return run_sweep(deck, tensors, cases, session.file());
+  Session session(line, program, "attention_compare", deck.run, deck.output, deck.record,
+                  log_beside(line.format));
+  return run_sweep(deck, tensors, cases, line.format, session.file());
 }
 
 }  // namespace
@@ -97,6 +99,6 @@ int run(const CommandLine& line, const AttentionCompareDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck,
-                              drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck, drivers::run,
+                              {.table = true});
 }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "app/completion.hpp"
 #include "app/program.hpp"
 #include "kformer/core/enum_names.hpp"
 #include "measure/provenance.hpp"
@@ -111,6 +112,7 @@ std::optional<DataCommand> data_command(int argc, char** argv, int& exit_code) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   for (CLI::App* command : {prepare, inspect}) command->footer(exit_code_help);
+  add_completion(app);
   try {
     app.parse(arguments.own);
     Shared& chosen = inspect->parsed() ? inspected : prepared;

@@ -4,8 +4,11 @@
 
 #include "app/session.hpp"
 #include "app/stop.hpp"
+#include "decks/models/model_calls.hpp"
 #include "generate/figures.hpp"
 #include "generate/prompt_loop.hpp"
+#include "kformer/text/chat_template.hpp"
+#include "language_model/model_files.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/spaces.hpp"
 #include "sweep/limit_samples.hpp"
@@ -31,6 +34,19 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
                      file);
 }
 
+// A model that can hold conversations is asked; another one continues the text.
+std::string deck_of_call(const ModelCall& call) {
+  const std::filesystem::path path = checkpoint_of(call.model);
+  bool chat = false;
+  try {
+    const Checkpoint checkpoint = open_checkpoint({.path = path});
+    ChatTemplate::recognise(open_tokenizer({}, checkpoint)->chat_template());
+    chat = true;
+  } catch (const Error&) {  // The run says what is wrong with the files.
+  }
+  return generate_deck_of(path, call.prompts, chat);
+}
+
 int run(const CommandLine& line, const GenerateDeck& deck) {
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
   if (line.dry_run) {
@@ -47,5 +63,6 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run);
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run,
+                              {.prompts = true, .deck_of_call = drivers::deck_of_call});
 }

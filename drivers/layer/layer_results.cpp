@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "layer/layer_results.hpp"
 
-#include <fmt/format.h>
-
 #include <iterator>
 
 namespace kformer::drivers {
@@ -60,15 +58,18 @@ void LayerResults::add_case(const CaseResult& result) {
   m_file.checkpoint();
 }
 
-std::string table_head() {
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", "space", "dtype", "direction", "batch",
-                     "seq_len", "attention", measured_head());
+std::vector<ReportColumn> layer_labels() {
+  return {{"space", "execution_space", 0, true},
+          {"dtype", "dtype", 0, true},
+          {"direction", "direction", 0, true},
+          {"batch", "batch"},
+          {"seq_len", "seq_len"},
+          {"attention", "impl", 0, true}};
 }
 
-std::string table_row(const CaseResult& result) {
-  const LayerCase& p = result.point;
-  return fmt::format("{:<8} {:<5} {:<9} {:>5} {:>7} {:<9} {}", p.execution_space, name_of(p.dtype),
-                     name_of(p.direction), p.batch, p.seq_len, name_of(p.impl), measured_row(result));
+std::vector<ReportValue> layer_point(const LayerCase& p) {
+  return {text_value(p.execution_space), text_value(name_of(p.dtype)), text_value(name_of(p.direction)),
+          count_value(p.batch),          count_value(p.seq_len),       text_value(name_of(p.impl))};
 }
 
 }  // namespace kformer::drivers

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <vector>
+
+#include "app/report.hpp"
 #include "layer/layer_case.hpp"
 #include "sweep/measurement_tables.hpp"
 
@@ -26,9 +29,9 @@ class LayerResults {
   MeasurementTables m_measurements;
 };
 
-/// Head of the table on standard output.
-std::string table_head();
-/// One row of it.
-std::string table_row(const CaseResult& result);
+/// The columns of a report that tell cases apart.
+std::vector<ReportColumn> layer_labels();
+/// Their values.
+std::vector<ReportValue> layer_point(const LayerCase& point);
 
 }  // namespace kformer::drivers

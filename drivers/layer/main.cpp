@@ -6,6 +6,7 @@
 
 #include "app/session.hpp"
 #include "app/stop.hpp"
+#include "decks/models/model_calls.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "layer/layer_results.hpp"
 #include "layer/layer_tensors.hpp"
@@ -51,7 +52,7 @@ std::string name_of_case(const LayerCase& c) {
 }
 
 int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::optional<LayerTensors>& tensors,
-              const std::vector<LayerCase>& cases, ResultFile& file) {
+              const std::vector<LayerCase>& cases, ReportFormat format, ResultFile& file) {
   LayerResults tables(file, config);
   TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
   LayerSweep sweep(deck, config, tensors ? &*tensors : nullptr);
@@ -60,7 +61,9 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   for (const LayerCase& c : cases) loop.spaces.push_back(c.execution_space);
   loop.name = [&](std::size_t i) { return name_of_case(cases[i]); };
   loop.add_machine = [&](const auto& space, const auto& limits) { tables.add_machine(space, limits); };
-  loop.head = table_head();
+  loop.format = format;
+  loop.labels = layer_labels();
+  for (const LayerCase& c : cases) loop.points.push_back(layer_point(c));
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
     return result = sweep.run(cases[i], stop);
   };
@@ -69,9 +72,8 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
     const LayerCase& c = result.point;
     output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
                  sweep.last_results());
-    return table_row(result);
   };
-  loop.finish = [&] { output.report(); };
+  loop.finish = [&](std::FILE* log) { output.report(log); };
   return run_cases(loop, deck.run, deck.profile, file);
 }
 
@@ -81,8 +83,8 @@ int run(const CommandLine& line, LayerSweepDeck& deck) {
   const LlamaConfig config = llama_config(deck.model);
   const std::vector<LayerCase> cases = cases_of(deck, tensors);
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "layer_sweep", deck.run, deck.output, deck.record);
-  return run_sweep(deck, config, tensors, cases, session.file());
+  Session session(line, program, "layer_sweep", deck.run, deck.output, deck.record, log_beside(line.format));
+  return run_sweep(deck, config, tensors, cases, line.format, session.file());
 }
 
 }  // namespace
@@ -91,5 +93,9 @@ int run(const CommandLine& line, LayerSweepDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run);
+  return drivers::driver_main(
+      argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run,
+      {.table = true,
+       .deck_of_call = [](const drivers::ModelCall& call) { return layer_deck_of(call.model); },
+       .overrides_of_model = layer_model_overrides});
 }

@@ -6,6 +6,7 @@
 
 #include "app/session.hpp"
 #include "app/stop.hpp"
+#include "decks/models/model_calls.hpp"
 #include "measure/memory_available.hpp"
 #include "measure/spaces.hpp"
 #include "memory/plan.hpp"
@@ -28,7 +29,7 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
   const auto planner = make_memory_planner(deck);
   const std::vector<MemoryCase> cases = expand(deck.sweep, planner->model(), measure::built_spaces());
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "memory_plan", deck.run, deck.output, deck.record);
+  Session session(line, program, "memory_plan", deck.run, deck.output, deck.record, log_beside(line.format));
   const auto there_is = [&](const std::string& space) -> std::optional<std::size_t> {
     const std::optional<std::size_t> budget = deck.memory.budget_bytes();
     const std::optional<std::size_t> available = deck.plan.device_bytes > 0
@@ -37,7 +38,7 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
     return budget && available ? std::min(*budget, *available) : budget ? budget : available;
   };
   const StopRequest stop(deck.run.walltime_s);
-  return run_plan(*planner, deck, cases, there_is, [&] { return stop.reason(); }, session.file());
+  return run_plan(*planner, deck, cases, there_is, [&] { return stop.reason(); }, session.file(), line.format);
 }
 
 }  // namespace
@@ -47,5 +48,7 @@ int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_memory_plan_deck,
-                              drivers::run);
+                              drivers::run, {.table = true, .deck_of_call = [](const drivers::ModelCall& call) {
+                                               return memory_deck_of(call.model);
+                                             }});
 }

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "app/command_line.hpp"
 #include "measure/memory_available.hpp"
 #include "memory/advice.hpp"
+#include "memory/plan_report.hpp"
 
 namespace kformer::drivers {
 
@@ -21,8 +23,8 @@ constexpr std::array columns_of_classes{std::pair{"weights_bytes", MemoryClass::
                                         std::pair{"kv_cache_bytes", MemoryClass::kv_cache},
                                         std::pair{"activations_bytes", MemoryClass::activations},
                                         std::pair{"workspace_bytes", MemoryClass::workspace},
-                                        std::pair{"io_bytes", MemoryClass::io},
-                                        std::pair{"communication_bytes", MemoryClass::communication}};
+                                        std::pair{"communication_bytes", MemoryClass::communication},
+                                        std::pair{"io_bytes", MemoryClass::io}};
 
 std::size_t bytes_of(const MemoryForecast& forecast, MemoryClass memory_class) {
   return forecast.bytes[static_cast<std::size_t>(memory_class)];
@@ -122,58 +124,35 @@ void PlanResults::add(const PlannedCase& c) {
   m_measurements.add_case(measurement, p.execution_space);
 }
 
-// `keeps`: the cache of generation, the policy of training.
-std::string plan_head() {
-  return fmt::format(
-      "{:<8} {:<8} {:<5} {:<5} {:<13} {:>5} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  {:<4} "
-      "{:>8} "
-      "{:>6} {:>6}\n",
-      "space", "purpose", "dtype", "quant", "keeps", "batch", "context", "weights", "gradients", "optimizer",
-      "cache", "activations", "workspace", "total", "fits", "context", "batch", "time");
-}
-
-std::string plan_row(const PlannedCase& c) {
-  const MemoryCase& p = c.point;
-  const bool train = p.purpose == PlanPurpose::train;
-  std::string row = fmt::format("{:<8} {:<8} {:<5} {:<5} {:<13} {:>5} {:>8} ", p.execution_space,
-                                name_of(p.purpose), name_of(p.dtype), name_of(p.weights),
-                                train ? name_of(p.recompute) : name_of(p.kv_cache), p.batch, p.context);
-  if (!c.unsupported.empty()) return row + "unsupported\n  " + c.unsupported + "\n";
-  using enum MemoryClass;
-  for (const MemoryClass memory_class : {weights, gradients, optimizer, kv_cache, activations, workspace})
-    row += fmt::format("{:>11} ", format_bytes(bytes_of(c.forecast, memory_class)));
-  const auto known = [](std::int64_t value) { return value < 0 ? "?" : std::to_string(value); };
-  return row + fmt::format("{:>11}  {:<4} {:>8} {:>6} {:>6}\n", format_bytes(c.forecast.total),
-                           !c.available ? "?"
-                           : c.fits()   ? "yes"
-                                        : "no",
-                           known(c.largest_context), known(c.largest_batch),
-                           train ? fmt::format("+{:.2g}%", 100 * c.forecast.recompute_share) : "");
-}
-
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file) {
+             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file, ReportFormat format) {
   PlanResults results(file, deck.plan);
-  fmt::print("{}", plan_head());
-  bool ran = false;
+  std::FILE* log = log_beside(format);
+  ProgressLine progress(cases.size());
+  std::map<std::string, std::optional<std::size_t>> budgets;
+  for (const MemoryCase& point : cases)
+    if (!budgets.contains(point.execution_space))
+      budgets[point.execution_space] = there_is(point.execution_space);
+  std::optional<std::string> stopped;
   std::vector<PlannedCase> all;
   for (const MemoryCase& point : cases) {
-    if (const auto reason = stop()) {
-      file.checkpoint();
-      fmt::print("stopped ({}); the finished cases are in {}\n", *reason, file.part_path().string());
-      return exit_stopped;
-    }
-    const PlannedCase& c = all.emplace_back(planned(planner, point, there_is(point.execution_space)));
-    ran |= c.unsupported.empty();
-    results.add(c);
-    fmt::print("{}", plan_row(c));
-    std::fflush(stdout);
+    if ((stopped = stop())) break;
+    progress.begin(all.size(), fmt::format("batch {} context {}", point.batch, point.context));
+    results.add(all.emplace_back(planned(planner, point, budgets.at(point.execution_space))));
+    progress.clear();
+  }
+  fmt::print("{}", plan_report(all, format, shows_colour(stdout)));
+  if (stopped) {
+    file.checkpoint();
+    fmt::print(log, "stopped ({}); the finished cases are in {}\n", *stopped, file.part_path().string());
+    return exit_stopped;
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
-  fmt::print("{}{}", advice(all), not_counted(training));
+  fmt::print(log, "{}{}", advice(all), not_counted(training));
   file.finish();
-  fmt::print("results: {}\n", file.path().string());
+  fmt::print(log, "results: {}\n", file.path().string());
+  const bool ran = std::ranges::any_of(all, [](const PlannedCase& c) { return c.unsupported.empty(); });
   if (ran) return exit_ok;
   fmt::print(stderr, "error: {}\n", no_case_ran);
   return exit_nothing;

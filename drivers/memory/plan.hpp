@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/report.hpp"
 #include "memory/memory_planner.hpp"
 #include "sweep/measurement_tables.hpp"
 
@@ -48,17 +49,13 @@ class PlanResults {
   MeasurementTables m_measurements;
 };
 
-/// The table on standard output: its head, and a case.
-std::string plan_head();
-/// \copydoc plan_head
-std::string plan_row(const PlannedCase& c);
-
 /// Why a plan should stop, if it should; called between cases.
 using StopCheck = std::function<std::optional<std::string>()>;
 
-/// Plans the cases until the last or a request to stop, prints and writes them, and closes the file.
+/// Plans the cases until the last or a request to stop, writes and prints them, and closes the file.
 /// \returns the exit code
 int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vector<MemoryCase>& cases,
-             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file);
+             const MemoryThereIs& there_is, const StopCheck& stop, ResultFile& file,
+             ReportFormat format = ReportFormat::table);
 
 }  // namespace kformer::drivers

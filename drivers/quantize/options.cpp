@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/completion.hpp"
 #include "app/program.hpp"
 #include "measure/provenance.hpp"
 #include "measure/spaces.hpp"
@@ -94,6 +95,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   std::string version = measure::version_line(program) + "\n" + measure::kokkos_summary();
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
+  add_completion(app);
   try {
     app.parse(arguments.own);
     require_output(app, options);

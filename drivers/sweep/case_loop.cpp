@@ -2,7 +2,6 @@
 #include "sweep/case_loop.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,26 +11,17 @@
 #include "app/command_line.hpp"
 #include "app/stop.hpp"
 #include "measure/allocation_witness.hpp"
+#include "sweep/measurement_report.hpp"
 
 namespace kformer::drivers {
 
 namespace {
 
-void progress(std::size_t done, std::size_t of, const std::string& name) {
-  const bool terminal = isatty(2) != 0;
-  fmt::print(stderr, "{}[{}/{}] {}{}", terminal ? "\r\033[K" : "", done, of, name, terminal ? "" : "\n");
-  if (terminal) std::fflush(stderr);
-}
-
-void clear_progress() {
-  if (isatty(2) != 0) fmt::print(stderr, "\r\033[K");
-}
-
-void measure_spaces(const CaseLoop& loop) {
+void measure_spaces(const CaseLoop& loop, std::FILE* log) {
   for (const std::string& space : std::set(loop.spaces.begin(), loop.spaces.end())) {
     const measure::MachineLimits limits = measure::machine_limits(space);
     loop.add_machine(space, limits);
-    fmt::print("{}", measure::describe(space, limits));
+    fmt::print(log, "{}", measure::describe(space, limits));
   }
 }
 
@@ -41,47 +31,53 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
-  measure_spaces(loop);
-  fmt::print("\n{}", loop.head);
+  std::FILE* log = log_beside(loop.format);
+  measure_spaces(loop, log);
+  Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
+  fmt::print(log, "\n");
+  fmt::print("{}", report.head());
   std::fflush(stdout);
 
   bool failed_check = false, failed = false, out_of_memory = false, ran = false;
   std::size_t check_bytes = 0;
+  ProgressLine progress(loop.spaces.size());
   std::optional<std::string> stopped;
   for (std::size_t i = 0; i < loop.spaces.size() && !stopped; ++i) {
-    progress(i + 1, loop.spaces.size(), loop.name(i));
+    progress.begin(i, loop.name(i));
     const Measurement* result = nullptr;
     try {
       result = &loop.run(i, stopping);
     } catch (const OutOfMemory& error) {
-      clear_progress();
+      progress.clear();
       fmt::print(stderr, "error: {}\n", error.what());
       out_of_memory = true;
       break;
     }
-    clear_progress();
+    progress.clear();
     stopped = stop.reason();
     if (result->samples.seconds.empty() && stopped) break;
     failed_check |= result->status == CaseStatus::failed_check;
     failed |= result->status == CaseStatus::error;
     ran |= !result->samples.seconds.empty();
     check_bytes = std::max(check_bytes, result->check_bytes);
-    fmt::print("{}", loop.keep());
+    loop.keep();
+    fmt::print("{}", report.row(measured_values(*result), result->message));
     std::fflush(stdout);
   }
 
-  fmt::print("\n");
+  fmt::print("{}", report.end());
+  fmt::print(log, "\n");
   if (check_bytes > 0)
-    fmt::print("checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
-  loop.finish();
+    fmt::print(log, "checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
+  loop.finish(log);
   if (stopped || out_of_memory) {
     file.checkpoint();
-    fmt::print("stopped ({}); the finished cases are in {}\n", stopped.value_or("out of memory"),
+    fmt::print(log, "stopped ({}); the finished cases are in {}\n", stopped.value_or("out of memory"),
                file.part_path().string());
     return out_of_memory ? exit_out_of_memory : exit_stopped;
   }
   file.finish();
-  fmt::print("results: {}\n", file.path().string());
+  fmt::print(log, "results: {}\n", file.path().string());
   if (failed_check) return exit_check;
   if (failed) return exit_failure;
   if (ran) return exit_ok;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "app/report.hpp"
 #include "kformer/io/result_file.hpp"
 #include "measure/machine.hpp"
 #include "sweep/measurement.hpp"
@@ -18,14 +20,16 @@ struct CaseLoop {
   std::function<std::string(std::size_t i)> name;
   /// Called once per space, before the first case.
   std::function<void(const std::string& space, const measure::MachineLimits& limits)> add_machine;
-  std::string head;  ///< of the table on standard output
+  ReportFormat format = ReportFormat::table;     ///< of the table on standard output
+  std::vector<ReportColumn> labels;              ///< its columns before those of every measured case
+  std::vector<std::vector<ReportValue>> points;  ///< and their values in every case
   /// Runs case `i`; `stop` is called between samples. The result lives until the next call.
   /// \throws OutOfMemory if that ends the run
   std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
-  /// Records the last case; returns its row of the table.
-  std::function<std::string()> keep;
-  /// Called after the last case, also that of a run that was stopped, before the file is closed.
-  std::function<void()> finish;
+  /// Records the last case.
+  std::function<void()> keep;
+  /// Called after the last case, also that of a run that was stopped, before the file is closed; prints to `log`.
+  std::function<void(std::FILE* log)> finish;
 };
 
 /// Measures the machine, runs the cases until the last, a request to stop, or a lack of memory, and closes

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "sweep/measurement_tables.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -247,26 +245,6 @@ void MeasurementTables::add_case(const Measurement& m, const std::string& execut
   }
   for (const auto& kernel : m.profile) m_kernels.append({kernel, m_next, execution_space});
   ++m_next;
-}
-
-std::string measured_head() {
-  return fmt::format("{:>10} {:>21} {:>9} {:>6} {:>11} {:>9}  {}\n", "median", "p10 - p90", "GFLOP/s", "limit",
-                     "peak", "error", "status");
-}
-
-std::string measured_row(const Measurement& m) {
-  const auto milliseconds = [](double s) { return fmt::format("{:.2f} ms", 1e3 * s); };
-  const double median = m.samples.quantile(0.5);
-  const bool timed = median > 0;
-  std::string row = fmt::format(
-      "{:>10} {:>21} {:>9} {:>6} {:>11} {:>9}  {}\n", timed ? milliseconds(median) : "-",
-      timed ? milliseconds(m.samples.quantile(0.1)) + " - " + milliseconds(m.samples.quantile(0.9)) : "-",
-      timed ? fmt::format("{:.1f}", m.flops / median * 1e-9) : "-",
-      timed ? fmt::format("{:.0f} %", 100 * share_of_limit(m)) : "-", timed ? format_bytes(m.peak_total) : "-",
-      m.max_rel_err == m.max_rel_err ? fmt::format("{:.1e}", m.max_rel_err) : "-",
-      case_status_names[static_cast<std::size_t>(m.status)]);
-  if (!m.message.empty()) row += "  " + m.message + "\n";
-  return row;
 }
 
 }  // namespace kformer::drivers

@@ -71,9 +71,4 @@ class MeasurementTables {
   std::int32_t m_next = 0;
 };
 
-/// The columns from "median" to "status" of the table on standard output: their head, and a case.
-std::string measured_head();
-/// \copydoc measured_head
-std::string measured_row(const Measurement& measurement);
-
 }  // namespace kformer::drivers

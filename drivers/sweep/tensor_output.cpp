@@ -45,8 +45,8 @@ void TensorOutput::write(const TensorLabel& label, const measure::HostArrays& re
   }
 }
 
-void TensorOutput::report() const {
-  for (const auto& [file, size] : m_written) fmt::print("tensors: {} ({} tensors)\n", file.string(), size);
+void TensorOutput::report(std::FILE* log) const {
+  for (const auto& [file, size] : m_written) fmt::print(log, "tensors: {} ({} tensors)\n", file.string(), size);
 }
 
 }  // namespace kformer::drivers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -27,7 +28,7 @@ class TensorOutput {
   /// Writes results as F32, those of f64 as F64.
   void write(const TensorLabel& label, const measure::HostArrays& results);
   /// Prints which files were written.
-  void report() const;
+  void report(std::FILE* log) const;
 
  private:
   std::filesystem::path m_file;

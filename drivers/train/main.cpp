@@ -93,8 +93,9 @@ int main(int argc, char* argv[]) {
     return drivers::exit_ok;
   });
   if (!ranks) return started;
+  const auto run = [&](const drivers::CommandLine& line, const TrainDeck& deck) {
+    return drivers::run(line, deck, *ranks);
+  };
   return ranks->finish(drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck,
-                                            [&](const drivers::CommandLine& line, const TrainDeck& deck) {
-                                              return drivers::run(line, deck, *ranks);
-                                            }));
+                                            run, {.resumes = true}));
 }

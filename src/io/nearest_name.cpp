@@ -2,7 +2,9 @@
 #include "io/nearest_name.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace kformer::Impl {
@@ -22,6 +24,61 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+std::vector<std::string_view> parts_of(std::string_view name) {
+  std::vector<std::string_view> parts;
+  while (!name.empty()) {
+    const std::size_t end = name.find('_');
+    parts.push_back(name.substr(0, end));
+    name.remove_prefix(end == std::string_view::npos ? name.size() : end + 1);
+  }
+  return parts;
+}
+
+/// How many parts a name has besides those of `word`, which it has in this order; nothing if it lacks one:
+/// "max_tokens" in "max_new_tokens".
+std::optional<std::size_t> parts_besides(std::string_view word, std::string_view name) {
+  const auto wanted = parts_of(word), parts = parts_of(name);
+  std::size_t found = 0;
+  for (const std::string_view part : parts)
+    if (found < wanted.size() && part == wanted[found]) ++found;
+  if (wanted.size() < 2 || found < wanted.size()) return std::nullopt;
+  return parts.size() - wanted.size();
+}
+
+std::string lower(std::string_view word) {
+  std::string text(word);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+/// What other libraries call a type that has a shorter name here.
+std::string_view synonym_of(std::string_view word) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> names{{{"float32", "f32"},
+                                                                                 {"float", "f32"},
+                                                                                 {"fp32", "f32"},
+                                                                                 {"single", "f32"},
+                                                                                 {"float64", "f64"},
+                                                                                 {"fp64", "f64"},
+                                                                                 {"double", "f64"},
+                                                                                 {"bfloat16", "bf16"},
+                                                                                 {"float16", "f16"},
+                                                                                 {"fp16", "f16"},
+                                                                                 {"half", "f16"},
+                                                                                 {"bfloat", "bf16"}}};
+  const auto found = std::ranges::find(names, word, &std::pair<std::string_view, std::string_view>::first);
+  return found == names.end() ? word : found->second;
+}
+
+/// Edits that make a name of a word, of which those of a synonym, of the case, or of parts count little.
+std::size_t distance_between(std::string_view word, std::string_view name) {
+  const std::string small = lower(word);
+  if (synonym_of(small) == name) return 0;
+  const std::size_t distance = edit_distance(small, lower(name));
+  const auto besides = parts_besides(small, name);
+  return besides ? std::min(distance, *besides) : distance;
+}
+
 }  // namespace
 
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names,
@@ -32,7 +89,7 @@ std::vector<std::string> nearest_names(std::string_view word, const std::vector<
   if (word.size() > longest) return {};
   for (const auto& name : names) {
     if (name.size() > longest) continue;
-    const std::size_t distance = edit_distance(word, name);
+    const std::size_t distance = distance_between(word, name);
     if (3 * distance <= 1 + std::max(word.size(), name.size())) ranked.emplace_back(distance, name);
   }
   std::sort(ranked.begin(), ranked.end());

@@ -45,9 +45,9 @@ std::string describe(const std::string& space, const MachineLimits& limits) {
   if (limits.dot_rate_int8 > 0) text += fmt::format("; bytes {:.1f} Gop/s", giga(limits.dot_rate_int8));
   return text +
          fmt::format(
-             "; read {:.1f} GB/s, update {:.1f}, copy {:.1f}, non-temporal copy {:.1f} (host: {})\n"
+             "\n{}: read {:.1f} GB/s, update {:.1f}, copy {:.1f}, non-temporal copy {:.1f} (host: {})\n"
              "{}: matrix product of the library {:.1f} GFLOP/s f32, {:.1f} f64, {:.1f} bf16, {:.1f} f16\n",
-             giga(limits.read_bandwidth), giga(limits.update_bandwidth), giga(limits.copy_bandwidth),
+             space, giga(limits.read_bandwidth), giga(limits.update_bandwidth), giga(limits.copy_bandwidth),
              giga(limits.stream_bandwidth), host_bursts().instructions, space, giga(limits.matmul_rate_f32),
              giga(limits.matmul_rate_f64), giga(limits.matmul_rate_bf16), giga(limits.matmul_rate_f16));
 }

@@ -33,7 +33,7 @@ struct MachineLimits {
 /// Measures all of them on a space.
 MachineLimits machine_limits(const std::string& space);
 
-/// Two lines that describe them.
+/// Three lines that describe them.
 std::string describe(const std::string& space, const MachineLimits& limits);
 
 /// What a case on a space cannot exceed.

@@ -151,13 +151,38 @@ class CommandLine:
                      "--kokkos-", "3 deck invalid", "75 stopped"]:
             self.assertIn(word, text)
 
+    def test_an_override_may_precede_the_deck(self):
+        change = "run.name=another"
+        after = self.run_driver(self.SMOKE_DECK, "--set", change, "--print-deck").stdout
+        self.assertIn('name = "another"', after)
+        for words in (("--set", change), ("-s", change), (f"--set={change}",)):
+            self.assertEqual(self.run_driver(*words, self.SMOKE_DECK, "--print-deck").stdout, after)
+
+    def test_overwrite_is_an_override(self):
+        self.assertIn("overwrite = true", self.run_driver("--overwrite", self.SMOKE_DECK, "--print-deck").stdout)
+
+    def test_a_deck_of_another_program_is_named(self):
+        other = SMOKE / ("attention.toml" if self.NAME == "kformer-layer" else "layer.toml")
+        program = "kformer-attention" if self.NAME == "kformer-layer" else "kformer-layer"
+        text = self.run_driver(other, expect=3).stderr
+        self.assertIn(f"error: this is a deck of {program}, not of {self.NAME}", text)
+        self.assertIn(f"run: {program} {other}", text)
+
+    def test_completion_files(self):
+        for shell, words in (("bash", "--dry-run"), ("zsh", "#compdef " + self.NAME), ("fish", f"complete -c {self.NAME}")):
+            self.assertIn(words, self.run_driver("--completion", shell).stdout)
+        (self.folder / "complete").write_text(self.run_driver("--completion", "bash").stdout)
+        script = f'. ./complete; COMP_WORDS=({self.NAME} --dry-r) COMP_CWORD=1; _{self.NAME.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("--dry-run\n", ""))
+
     def test_version(self):
         first, kokkos, *_ = self.run_driver("--version").stdout.splitlines()
         self.assertRegex(first, rf"^{self.NAME} \d+\.\d+\.\d+ ")
         self.assertRegex(kokkos, r"^Kokkos \d+\.\d+\.\d+ with ")
 
     def test_usage_errors(self):
-        self.assertIn("error: no deck given", self.run_driver(expect=2).stderr)
+        self.assertIn("error: no deck ", self.run_driver(expect=2).stderr)
         self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
         self.run_driver("a.toml", "b.toml", expect=2)
 
@@ -250,7 +275,7 @@ class Interruption:
         self.addCleanup(run.kill)
         finished = 0
         for line in run.stdout:
-            finished += bool(re.search(r"  ok$", line))
+            finished += bool(re.search(r" ok$", line))
             if finished == 2:
                 return run
         self.fail("the run ended by itself")

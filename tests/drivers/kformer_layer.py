@@ -42,7 +42,42 @@ min_time_s = 0.0
 
 
 class CommandLine(driver_case.CommandLine, LayerTest):
-    pass
+    def test_a_published_model_needs_no_deck(self):
+        deck = self.run_driver("--model", "llama-3.2-1b", "--print-deck").stdout
+        self.assertEqual(tomllib.loads(deck)["model"]["hidden_size"], 2048)
+        (self.folder / "printed.toml").write_text(deck)
+        self.assertEqual(self.run_driver("printed.toml", "--print-deck").stdout, deck)
+
+    def test_a_published_model_replaces_that_of_a_deck(self):
+        deck = tomllib.loads(self.run_driver(self.SMOKE_DECK, "--model", "qwen2.5-0.5b", "--set", "model.rope_theta=7",
+                                             "--print-deck").stdout)["model"]
+        self.assertEqual((deck["hidden_size"], deck["num_key_value_heads"], deck["rope_theta"]), (896, 2, 7))
+        self.assertIn("did you mean 'llama-3.2-1b'", self.run_driver("--model", "lama-3.2-1b", expect=4).stderr)
+
+    def test_words_without_quotes(self):
+        self.deck("seq_len = 4\ndtype = bf16\n")
+        self.assertIn('strings need quotes: "bf16"', self.run_driver("deck.toml", expect=3).stderr)
+
+    def test_names_of_other_libraries(self):
+        self.deck("seq_len = 4\n")
+        for given, meant in (("bfloat16", "bf16"), ("float32", "f32"), ("half", "f16"), ("F64", "f64")):
+            self.assertIn(f"did you mean '{meant}'?", self.run_driver("deck.toml", "-s", f"sweep.dtype={given}", expect=3).stderr)
+
+    def test_tables_for_programs(self):
+        self.deck('seq_len = [4, 5]\nexecution_space = "default"\ndirection = "forward"\n')
+        rows = json.loads(self.run_driver("deck.toml", "--format", "json").stdout)
+        self.assertEqual([row["seq_len"] for row in rows], [4, 5])
+        self.assertTrue(all(row["status"] == "ok" and row["median_s"] > 0 for row in rows))
+        head, *lines = self.run_driver("deck.toml", "--overwrite", "-f", "csv").stdout.splitlines()
+        self.assertEqual((head.split(",")[0], len(lines)), ("execution_space", 2))
+        self.assertIn("| ok |", self.run_driver("deck.toml", "--overwrite", "-f", "markdown").stdout)
+
+    def test_lines_are_short_and_logs_quiet(self):
+        self.deck('seq_len = [4, 5]\nimpl = ["standard", "flash"]\nbatch = [1, 2]\ndtype = ["f32", "bf16"]\n')
+        done = self.run_driver("deck.toml")
+        self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 100], [])
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+        self.assertNotIn("[1/", done.stderr)
 
 
 class Output(driver_case.Output, LayerTest):

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "memory/advice.hpp"
+#include "memory/plan_report.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -133,7 +134,24 @@ BOOST_AUTO_TEST_CASE(without_knowing_what_there_is_nothing_is_said) {
   const auto c = planned(counter, point(1, 100), {});
   BOOST_TEST(c.fits());
   BOOST_TEST(c.largest_context == -1);
-  BOOST_TEST(plan_row(c).find('?') != std::string::npos);
+  BOOST_TEST(plan_report({c}, ReportFormat::table).find("budget unknown") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_shows_every_class_the_budget_and_what_is_left) {
+  Counter counter;
+  const std::string text = plan_report(
+      {planned(counter, point(1, 100), 4000), planned(counter, point(4, 100), 4000)}, ReportFormat::table);
+  BOOST_TEST(text.find("budget 3.91 KiB") != std::string::npos, text);
+  BOOST_TEST(text.find("weights 1000 B") == std::string::npos);
+  for (const char* part : {"weights 0.98 KiB", "grads 0", "optim. 0", " cache", " total", " left",
+                           "1.95 KiB  yes", "-0.98 KiB   no"})
+    BOOST_TEST(text.find(part) != std::string::npos, part << " is not in\n" << text);
+  const std::string csv = plan_report({planned(counter, point(4, 100), 4000)}, ReportFormat::csv);
+  for (const char* column :
+       {"weights_bytes", "gradients_bytes", "optimizer_bytes", "kv_cache_bytes", "activations_bytes",
+        "workspace_bytes", "communication_bytes", "io_bytes", "available_bytes", "left_bytes"})
+    BOOST_TEST(csv.find(column) != std::string::npos, column);
+  BOOST_TEST(csv.find(",5000,-1000,no,") != std::string::npos, csv);
 }
 
 BOOST_AUTO_TEST_CASE(all_cases_are_in_the_file) {

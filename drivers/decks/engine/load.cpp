@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -33,6 +34,11 @@ class IncludeReader {
     if (own) own = with_include(std::move(*own));
     m_open.pop_back();
     return own;
+  }
+
+  SourcePtr take(const DeckSource& deck) {
+    return std::make_shared<SourceText>(
+        SourceText{"deck of this call", fs::current_path(), deck.text, m_opened++});
   }
 
   SourcePtr open(const fs::path& path) {
@@ -96,20 +102,46 @@ class IncludeReader {
 void merge_overrides(Table& root, const DeckSource& source, const fs::path& directory,
                      Diagnostics& diagnostics) {
   constexpr int after_all_decks = 1 << 20;
-  for (std::size_t i = 0; i < source.overrides.size(); ++i) {
-    const auto text =
-        std::make_shared<SourceText>(SourceText{fmt::format("--set[{}]", i + 1), directory, source.overrides[i],
-                                                after_all_decks + static_cast<int>(i)});
+  int rank = after_all_decks;
+  const auto add = [&](const std::string& name, const std::string& change) {
+    const auto text = std::make_shared<SourceText>(SourceText{name, directory, change, rank++});
     auto table = parse_override(text, diagnostics);
-    if (!table) continue;
+    if (!table) return;
     if (const Entry* include = find(*table, "include"))
       diagnostics.error(include->place, "'include' belongs in a deck; --set cannot add one");
     else
       merge(root, std::move(*table));
-  }
+  };
+  for (const std::string& change : source.model_overrides) add("--model", change);
+  for (std::size_t i = 0; i < source.overrides.size(); ++i)
+    add(fmt::format("--set[{}]", i + 1), source.overrides[i]);
+}
+
+// Which program reads a deck of another kind; empty for a kind that there is not.
+std::string program_of(std::string_view kind) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 5> programs{
+      {{"layer_sweep", "kformer-layer"},
+       {"attention_compare", "kformer-attention"},
+       {"generate", "kformer-generate"},
+       {"memory_plan", "kformer-memory"},
+       {"train", "kformer-train"}}};
+  const auto found = std::ranges::find(programs, kind, &std::pair<std::string_view, const char*>::first);
+  return found == programs.end() ? "" : found->second;
+}
+
+// Whether the deck is one of another program; that is the fault then, and not its name.
+bool is_of_another_program(const Table& root, std::string_view kind, Diagnostics& diagnostics) {
+  const Entry* entry = find(root, "kind");
+  const auto* given = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value.data);
+  if (given == nullptr || *given == kind || program_of(*given).empty()) return false;
+  diagnostics.error(entry->value.place,
+                    fmt::format("this is a deck of {}, not of {}", program_of(*given), program_of(kind)),
+                    fmt::format("run: {} {}", program_of(*given), entry->value.place.source->name));
+  return true;
 }
 
 void check_header(const Table& root, const SourcePtr& source, std::string_view kind, Diagnostics& diagnostics) {
+  if (is_of_another_program(root, kind, diagnostics)) return;
   Reader reader(root, {source, 1, 1, 0}, "", diagnostics);
   DeckHeader header;
   describe_header(reader, header, {kind});
@@ -120,7 +152,7 @@ void check_header(const Table& root, const SourcePtr& source, std::string_view k
 LoadedDeck load_deck(const DeckSource& source, std::string_view kind) {
   Diagnostics diagnostics;
   IncludeReader includes(diagnostics);
-  const SourcePtr text = includes.open(source.path);
+  const SourcePtr text = source.text.empty() ? includes.open(source.path) : includes.take(source);
   auto root = includes.read(text, source.path);
   if (root && root->empty())
     diagnostics.error({text},

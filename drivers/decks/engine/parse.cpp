@@ -97,12 +97,41 @@ Entry& innermost(Table& table) {
   return *entry;
 }
 
+std::string_view line_of(std::string_view text, int number) {
+  for (int line = 1; line < number; ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+// Where the value of a line, or an element of its array, is a word without quotes; empty otherwise.
+std::string quotes_hint(std::string_view line) {
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos || line.find_first_of("\"'") != std::string_view::npos) return {};
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  std::string_view rest = line.substr(equals + 1, line.find('#') - equals - 1);
+  while (true) {
+    const std::size_t begin = rest.find_first_of(letters);
+    if (begin == std::string_view::npos) return {};
+    rest.remove_prefix(begin);
+    const std::string_view word = rest.substr(0, rest.find_first_not_of(letters));
+    const bool starts_as_word =
+        (word.front() >= 'a' && word.front() <= 'z') || (word.front() >= 'A' && word.front() <= 'Z');
+    if (starts_as_word && word != "true" && word != "false" && word != "inf" && word != "nan")
+      return "strings need quotes: \"" + std::string(word) + "\"";
+    rest.remove_prefix(word.size());
+  }
+}
+
 // Places refer to `source`, of which `text` is a variant with the same keys in the same columns.
 std::optional<Table> parse_text(std::string_view text, const SourcePtr& source, Diagnostics& diagnostics) {
   try {
     return to_table(toml::parse(text), source);
   } catch (const toml::parse_error& error) {
-    diagnostics.error(place_of(source, error.source()), std::string(error.description()));
+    const Place place = place_of(source, error.source());
+    diagnostics.error(place, std::string(error.description()), quotes_hint(line_of(text, place.line)));
     return std::nullopt;
   }
 }

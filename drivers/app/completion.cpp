@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "app/completion.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+namespace kformer::drivers {
+
+namespace {
+
+const std::map<std::string, Shell> shells{{"bash", Shell::bash}, {"fish", Shell::fish}, {"zsh", Shell::zsh}};
+
+// Text inside single quotes of a shell.
+std::string in_quotes(const std::string& text) {
+  std::string inside;
+  for (const char c : text) inside += c == '\'' ? "'\\''" : std::string(1, c);
+  return "'" + inside + "'";
+}
+
+std::string bash_text(const std::string& program, const std::vector<CompletedOption>& options) {
+  std::string function = "_" + program, names, cases, files;
+  std::replace(function.begin(), function.end(), '-', '_');
+  for (const CompletedOption& option : options) {
+    names += fmt::format("{}{}", names.empty() ? "" : " ", fmt::join(option.names, " "));
+    if (!option.choices.empty())
+      cases += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n",
+                           fmt::join(option.names, "|"),
+                           in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
+    else if (option.takes_value)
+      files += fmt::format("{}{}", files.empty() ? "" : "|", fmt::join(option.names, "|"));
+  }
+  if (!files.empty())
+    cases += fmt::format("    {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", files);
+  return fmt::format(
+      "{0}() {{\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}\n"
+      "  case $before in\n{2}  esac\n"
+      "  if [[ $word == -* ]]; then\n"
+      "    COMPREPLY=($(compgen -W {3} -- \"$word\"))\n"
+      "  else\n"
+      "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
+      "  fi\n"
+      "}}\n"
+      "complete -o filenames -F {0} {1}\n",
+      function, program, cases, in_quotes(names));
+}
+
+std::string zsh_text(const std::string& program, const std::vector<CompletedOption>& options) {
+  std::string lines;
+  for (const CompletedOption& option : options) {
+    std::string help;
+    for (const char c : option.help)
+      help += c == '[' || c == ']' || c == ':' ? std::string("\\") + c : std::string(1, c);
+    std::string value;
+    if (!option.choices.empty())
+      value = fmt::format(":value:({})", fmt::join(option.choices, " "));
+    else if (option.takes_value)
+      value = ":value:_files";
+    for (const std::string& name : option.names)
+      lines += fmt::format("  {} \\\n", in_quotes(fmt::format("*{}[{}]{}", name, help, value)));
+  }
+  return fmt::format("#compdef {}\n_arguments \\\n{}  '*:file:_files'\n", program, lines);
+}
+
+std::string fish_text(const std::string& program, const std::vector<CompletedOption>& options) {
+  std::string lines;
+  for (const CompletedOption& option : options) {
+    lines += "complete -c " + program;
+    for (const std::string& name : option.names)
+      lines += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+    if (!option.choices.empty())
+      lines += fmt::format(" -x -a {}", in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
+    else if (option.takes_value)
+      lines += " -r";
+    lines += " -d " + in_quotes(option.help) + "\n";
+  }
+  return lines;
+}
+
+// "{a,b,c}" of an option that takes one of these.
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find('{'), close = type.find('}');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+}
+
+}  // namespace
+
+std::vector<CompletedOption> completed_options(const CLI::App& app) {
+  std::vector<CompletedOption> options;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() || option->get_group().empty()) continue;
+    CompletedOption completed;
+    for (const std::string& name : option->get_snames()) completed.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) completed.names.push_back("--" + name);
+    completed.help = option->get_description().substr(0, option->get_description().find('\n'));
+    completed.takes_value = option->get_items_expected_max() > 0;
+    completed.choices = choices_of(*option);
+    options.push_back(std::move(completed));
+  }
+  const auto known = [&](const CompletedOption& option) {
+    return std::ranges::any_of(options, [&](const CompletedOption& o) { return o.names == option.names; });
+  };
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (CompletedOption& option : completed_options(*command))
+      if (!known(option)) options.push_back(std::move(option));
+  return options;
+}
+
+std::string completion_text(const std::string& program, const std::vector<CompletedOption>& options,
+                            Shell shell) {
+  switch (shell) {
+    case Shell::bash:
+      return bash_text(program, options);
+    case Shell::zsh:
+      return zsh_text(program, options);
+    case Shell::fish:
+      break;
+  }
+  return fish_text(program, options);
+}
+
+void add_completion(CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--completion",
+         [&app](const std::string& shell) {
+           std::string text = completion_text(app.get_name(), completed_options(app), shells.at(shell));
+           text.pop_back();  // CLI11 ends it
+           throw CLI::CallForVersion(text, 0);
+         },
+         "Print the completion file of a shell, and stop")
+      ->check(CLI::IsMember(shells))
+      ->group("");
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace kformer::drivers {
+
+/// A program for a shell that completes a command line.
+enum class Shell { bash, zsh, fish };
+
+/// An option as completions need it.
+struct CompletedOption {
+  std::vector<std::string> names;    ///< "-o", "--output"
+  std::string help;                  ///< one line
+  bool takes_value = false;          ///< whether a value follows
+  std::vector<std::string> choices;  ///< values; empty: file names
+};
+
+/// The options of a command line, without those that help hides.
+std::vector<CompletedOption> completed_options(const CLI::App& app);
+
+/// The completion file of a program. Words that are no options complete to file names.
+std::string completion_text(const std::string& program, const std::vector<CompletedOption>& options,
+                            Shell shell);
+
+/// Adds the hidden option --completion SHELL, which prints the completion file of the program and ends it. Call it
+/// after all other options are added.
+void add_completion(CLI::App& app);
+
+}  // namespace kformer::drivers

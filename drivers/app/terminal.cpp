@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "app/terminal.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace kformer::drivers {
+
+namespace {
+
+bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) != 0; }
+
+}  // namespace
+
+bool shows_colour(std::FILE* stream) {
+  const char* forbidden = std::getenv("NO_COLOR");
+  const char* kind = std::getenv("TERM");
+  if (forbidden != nullptr && *forbidden != '\0') return false;
+  return is_terminal(stream) && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+std::string coloured(const std::string& text, Tone tone) {
+  switch (tone) {
+    case Tone::good:
+      return "\033[32m" + text + "\033[0m";
+    case Tone::doubtful:
+      return "\033[33m" + text + "\033[0m";
+    case Tone::bad:
+      return "\033[31m" + text + "\033[0m";
+    case Tone::plain:
+      break;
+  }
+  return text;
+}
+
+std::string rough_duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::ceil(seconds));
+  if (whole < 100) return fmt::format("{} s", whole);
+  const std::int64_t minutes = (whole + 30) / 60;
+  if (minutes < 100) return fmt::format("{} min", minutes);
+  return fmt::format("{} h {} min", minutes / 60, minutes % 60);
+}
+
+std::string progress_text(std::size_t index, std::size_t steps, const std::string& name, double elapsed) {
+  std::string text = fmt::format("[{}/{}] {}", index + 1, steps, name);
+  if (index == 0) return text;
+  const double each = elapsed / static_cast<double>(index);
+  return text + fmt::format(", about {} left", rough_duration(each * static_cast<double>(steps - index)));
+}
+
+ProgressLine::ProgressLine(std::size_t steps)
+    : m_steps(steps), m_shown(is_terminal(stderr)), m_start(std::chrono::steady_clock::now()) {}
+
+void ProgressLine::begin(std::size_t index, const std::string& name) {
+  if (!m_shown) return;
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - m_start).count();
+  fmt::print(stderr, "\r\033[K{}", progress_text(index, m_steps, name, elapsed));
+  std::fflush(stderr);
+}
+
+void ProgressLine::clear() const {
+  if (m_shown) fmt::print(stderr, "\r\033[K");
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "sweep/noise.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+namespace kformer::drivers {
+
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+// Other programs' share of the cores from which on they matter.
+constexpr double idle_share = 0.25;
+
+double change(double a, double b) {
+  const double larger = std::max(a, b);
+  return larger > 0 ? std::fabs(a - b) / larger : 0;
+}
+
+}  // namespace
+
+double spread_of(const Measurement& m) {
+  if (m.samples.seconds.size() < 3) return none;
+  return (m.samples.quantile(0.9) - m.samples.quantile(0.1)) / m.samples.quantile(0.5);
+}
+
+bool noisy(const Measurement& m) { return spread_of(m) > noisy_spread || m.limits_change > noisy_change; }
+
+double change_between(const measure::CaseLimits& a, const measure::CaseLimits& b) {
+  return std::max(change(a.flop_rate, b.flop_rate), change(a.bandwidth, b.bandwidth));
+}
+
+double load_average() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? load : none;
+}
+
+std::string noise_text(const NoiseReport& r) {
+  std::string text;
+  if (r.noisy_cases > 0)
+    text += fmt::format(
+        "noise: {} of {} cases scatter by more than {:.0f} %, or their limits changed by more (marked !)\n",
+        r.noisy_cases, r.cases, 100 * noisy_spread);
+  if (r.load_before > idle_share * r.cores)
+    text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before, r.cores,
+                        r.cores == 1 ? "" : "s");
+  for (const auto& [space, ratio] : r.changes)
+    if (std::fabs(ratio - 1) > noisy_change)
+      text += fmt::format("noise: {} has {:.2f} x the multiply-adds per second that it had at the start\n", space, ratio);
+  return text.empty() ? text : text + "noise: repeat the run on an idle machine before you trust its times\n";
+}
+
+}  // namespace kformer::drivers

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "measure/machine.hpp"
+#include "sweep/measurement.hpp"
+
+/// \file
+/// Whether what was measured is the program, or what else the machine did.
+
+namespace kformer::drivers {
+
+/// Samples that scatter more than this are noise: (p90 − p10) / median.
+inline constexpr double noisy_spread = 0.25;
+/// So are cases during which the limits of the machine changed by more than this.
+inline constexpr double noisy_change = 0.25;
+
+/// How much the samples of a case scatter: (p90 − p10) / median; NaN of fewer than three samples, which do not tell.
+double spread_of(const Measurement& measurement);
+
+/// Whether noise decides the time of a case: its samples scatter, or the limits of the machine changed during it.
+bool noisy(const Measurement& measurement);
+
+/// How far two limits are apart, relative to the larger one, whichever of rate and bandwidth is further.
+double change_between(const measure::CaseLimits& a, const measure::CaseLimits& b);
+
+/// Processes that wanted to run on the host in the last minute; NaN where the system does not say.
+double load_average();
+
+/// What is known of noise at the end of a run.
+struct NoiseReport {
+  std::size_t cases = 0, noisy_cases = 0;                   ///< that were timed
+  double load_before = 0;                                   ///< before this program took its share
+  unsigned cores = 1;                                       ///< of the host
+  std::vector<std::pair<std::string, double>> changes = {};  ///< by space: limits at the end over those at the beginning
+};
+
+/// The sentences of a report; empty if there is nothing to say.
+std::string noise_text(const NoiseReport& report);
+
+}  // namespace kformer::drivers
