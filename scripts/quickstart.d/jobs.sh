@@ -17,7 +17,10 @@ run_deck() {
   # shellcheck disable=SC2064
   trap "rm -f '$output'" EXIT
   say "running $1 $2"
-  run_job copy_output "$output" "${entry[@]}" "$1" "$2"
+  # The standard output of kformer-generate is for texts alone.
+  local copy=copy_output
+  [[ $1 != kformer-generate ]] || copy=copy_both
+  run_job "$copy" "$output" "${entry[@]}" "$1" "$2"
   result=$(sed -n 's/^results: //p' "$output" | tail -n 1)
   python=$(find_python)
   run_job "${entry[@]}" "$python" -m kformer_results plot "$result"
@@ -28,6 +31,14 @@ run_deck() {
 copy_output() {
   trap : INT TERM HUP
   "${@:2}" | (trap '' INT TERM HUP && exec tee "$1")
+}
+
+# The same with what COMMAND says of its run on standard error, too.
+copy_both() {
+  trap : INT TERM HUP
+  {
+    "${@:2}" 2>&1 >&3 | (trap '' INT TERM HUP && exec tee -a "$1" >&2)
+  } 3>&1 | (trap '' INT TERM HUP && exec tee -a "$1")
 }
 
 # Ends this script with the job's status unless that is 0.
