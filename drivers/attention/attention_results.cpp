@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace kformer::drivers {
@@ -57,11 +58,12 @@ Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
   declare_shape_columns(t, "queries of a sequence, 0 = seq_len");
   t.column({"time_standard", f64, "s", "median time of standard attention", "seq_len"});
   t.column({"time_flash", f64, "s", "median time of flash attention", "seq_len"});
-  t.column({"speedup", f64, "1", "time_standard / time_flash", "seq_len"});
+  t.column({"speedup", f64, "1", "time_standard / time_flash; NaN where noise decides one of them", "seq_len"});
   t.column({"memory_ratio", f64, "1", "peak of activations and workspace, flash over standard", "seq_len"});
   t.column({.name = "crossover_seq_len",
             .type = i64,
-            .long_name = "smallest seq_len from which flash is faster at all longer lengths timed both ways",
+            .long_name = "smallest seq_len from which flash is faster at all longer lengths timed both ways "
+                         "without noise",
             .fill = -1});
   return t;
 }
@@ -162,18 +164,29 @@ std::vector<ReportValue> attention_point(const AttentionCase& p) {
           text_value(name_of(p.impl))};
 }
 
+namespace {
+
+std::string crossover_text(const ComparedConfiguration& c) {
+  if (const auto from = c.crossover()) return fmt::format("faster from seq_len {} on", *from);
+  const bool judged =
+      std::ranges::any_of(c.lengths, [](const auto& l) { return l.second.complete() && !l.second.noise; });
+  return judged ? "slower at the longest length measured" : "not compared: noise decides the times";
+}
+
+}  // namespace
+
 std::string comparison_text(const Comparison& comparison) {
   std::string text = "flash against standard attention:\n";
   for (const ComparedConfiguration& c : comparison.configurations()) {
-    const auto crossover = c.crossover();
     text += fmt::format("  {} {} {} {}: {}\n", c.point.execution_space, name_of(c.point.dtype),
-                        name_of(c.point.direction), configuration_text(c.point),
-                        crossover ? fmt::format("faster from seq_len {} on", *crossover)
-                                  : std::string("slower at the longest seq_len measured both ways"));
-    for (const auto& [seq_len, length] : c.lengths)
-      if (length.complete())
-        text += fmt::format("    seq_len {:>7}: {:6.2f} x the speed, memory {:+.1f} %\n", seq_len,
-                            length.speedup(), 100 * (length.memory_ratio() - 1));
+                        name_of(c.point.direction), configuration_text(c.point), crossover_text(c));
+    for (const auto& [seq_len, length] : c.lengths) {
+      if (!length.complete()) continue;
+      const std::string speed =
+          length.noise ? "no ratio, noise decides" : fmt::format("{:6.2f} x the speed", length.speedup());
+      text += fmt::format("    seq_len {:>7}: {}, memory {:+.1f} %\n", seq_len, speed,
+                          100 * (length.memory_ratio() - 1));
+    }
   }
   return text;
 }

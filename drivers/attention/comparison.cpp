@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <set>
 
+#include "sweep/noise.hpp"
+
 namespace kformer::drivers {
 
 std::optional<std::int64_t> ComparedConfiguration::crossover() const {
   std::optional<std::int64_t> from;
   for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
-    if (!length->second.complete()) continue;
+    if (!length->second.complete() || length->second.noise) continue;
     if (!(length->second.speedup() > 1)) break;
     from = length->first;
   }
@@ -28,6 +30,7 @@ void Comparison::add(const AttentionResult& result) {
   const auto impl = static_cast<std::size_t>(result.point.impl);
   const auto peak = [&](MemoryClass c) { return result.peak[static_cast<std::size_t>(c)]; };
   length.seconds[impl] = result.samples.quantile(0.5);
+  length.noise |= noisy(result);
   length.bytes[impl] = static_cast<double>(peak(MemoryClass::activations) + peak(MemoryClass::workspace));
 }
 

@@ -21,12 +21,14 @@ struct ComparedLength {
   std::array<double, 2> seconds{unknown, unknown};  ///< median by AttentionAlgorithm
   std::array<double, 2> bytes{unknown, unknown};    ///< peak of activations and workspace by AttentionAlgorithm
 
-  /// Time of standard over time of flash.
-  double speedup() const { return seconds[0] / seconds[1]; }
+  bool noise = false;  ///< whether noise decides one of the times
+
+  /// Time of standard over time of flash; NaN where noise decides one of them.
+  double speedup() const { return noise ? unknown : seconds[0] / seconds[1]; }
   /// Bytes of flash over bytes of standard.
   double memory_ratio() const { return bytes[1] / bytes[0]; }
   /// Whether both were timed.
-  bool complete() const { return speedup() == speedup(); }
+  bool complete() const { return seconds[0] == seconds[0] && seconds[1] == seconds[1]; }
 };
 
 /// All lengths of one configuration: of cases that differ only in seq_len and impl.
@@ -34,7 +36,7 @@ struct ComparedConfiguration {
   AttentionCase point;                             ///< seq_len and impl are ignored
   std::map<std::int64_t, ComparedLength> lengths;  ///< by seq_len
 
-  /// The smallest length from which flash is faster at all longer lengths where both were timed.
+  /// The smallest length from which flash is faster at all longer lengths where both were timed without noise.
   std::optional<std::int64_t> crossover() const;
 };
 

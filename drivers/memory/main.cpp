@@ -31,11 +31,11 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
   Session session(line, program, "memory_plan", deck.run, deck.output, deck.record, log_beside(line.format));
   const auto there_is = [&](const std::string& space) -> std::optional<std::size_t> {
+    // A plan may be for another machine, which has more than this one.
     const std::optional<std::size_t> budget = deck.memory.budget_bytes();
-    const std::optional<std::size_t> available = deck.plan.device_bytes > 0
-                                                     ? static_cast<std::size_t>(deck.plan.device_bytes)
-                                                     : measure::memory_available(space);
-    return budget && available ? std::min(*budget, *available) : budget ? budget : available;
+    if (deck.plan.device_bytes == 0) return budget ? budget : measure::memory_available(space);
+    const auto device = static_cast<std::size_t>(deck.plan.device_bytes);
+    return budget ? std::min(*budget, device) : device;
   };
   const StopRequest stop(deck.run.walltime_s);
   return run_plan(*planner, deck, cases, there_is, [&] { return stop.reason(); }, session.file(), line.format);

@@ -4,26 +4,71 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "app/command_line.hpp"
 #include "app/stop.hpp"
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
 namespace {
 
-void measure_spaces(const CaseLoop& loop, std::FILE* log) {
-  for (const std::string& space : std::set(loop.spaces.begin(), loop.spaces.end())) {
-    const measure::MachineLimits limits = measure::machine_limits(space);
-    loop.add_machine(space, limits);
-    fmt::print(log, "{}", measure::describe(space, limits));
-  }
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+// Watches the machine: its load before, and its limits before and after.
+class NoiseWatch {
+ public:
+  explicit NoiseWatch(const CaseLoop& loop) : m_loop(loop) {
+    m_report.load_before = load_average();
+    m_report.cores = std::max(1u, std::thread::hardware_concurrency());
+  }
+
+  void begin(std::FILE* log) {
+    const auto start = Clock::now();
+    for (const std::string& space : std::set(m_loop.spaces.begin(), m_loop.spaces.end())) {
+      const measure::MachineLimits limits = measure::machine_limits(space);
+      m_loop.add_machine(space, limits);
+      m_before[space] = limits.fma_rate_f32;
+      fmt::print(log, "{}", measure::describe(space, limits));
+    }
+    m_effort = seconds_since(start);
+    m_begin = Clock::now();
+  }
+
+  void add(const Measurement& result) {
+    m_report.cases += !result.samples.seconds.empty();
+    m_report.noisy_cases += noisy(result);
+  }
+
+  // Measures again, unless that takes longer than the run did.
+  std::string end() {
+    if (seconds_since(m_begin) > m_effort)
+      for (const auto& [space, rate] : m_before)
+        if (rate > 0) m_report.changes.emplace_back(space, measure::machine_limits(space).fma_rate_f32 / rate);
+    return noise_text(m_report);
+  }
+
+  double load() const { return m_report.load_before; }
+
+ private:
+  const CaseLoop& m_loop;
+  NoiseReport m_report;
+  std::map<std::string, double> m_before;
+  Clock::time_point m_begin;
+  double m_effort = 0;
+};
 
 }  // namespace
 
@@ -32,7 +77,9 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
   std::FILE* log = log_beside(loop.format);
-  measure_spaces(loop, log);
+  NoiseWatch noise(loop);
+  file.group("provenance").attribute("load_average", noise.load());
+  noise.begin(log);
   Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
   fmt::print(log, "\n");
   fmt::print("{}", report.head());
@@ -60,6 +107,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
     failed |= result->status == CaseStatus::error;
     ran |= !result->samples.seconds.empty();
     check_bytes = std::max(check_bytes, result->check_bytes);
+    noise.add(*result);
     loop.keep();
     fmt::print("{}", report.row(measured_values(*result), result->message));
     std::fflush(stdout);
@@ -69,6 +117,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   fmt::print(log, "\n");
   if (check_bytes > 0)
     fmt::print(log, "checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
+  if (!stopped) fmt::print(log, "{}", noise.end());
   loop.finish(log);
   if (stopped || out_of_memory) {
     file.checkpoint();

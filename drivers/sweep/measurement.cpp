@@ -7,6 +7,7 @@
 #include "kformer/core/region.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/kernel_names.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
@@ -91,7 +92,9 @@ measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, 
   measurement.peak_total = ledger->peak_total();
   if (witness && witness->installed())
     for (const auto& [name, space] : witness->spaces()) measurement.witnessed[name] = space.peak;
-  measurement.limits = larger_of(measurement.limits, plan.limits());
+  const measure::CaseLimits after = plan.limits();
+  measurement.limits_change = change_between(measurement.limits, after);
+  measurement.limits = larger_of(measurement.limits, after);
   return results;
 }
 

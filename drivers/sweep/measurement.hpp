@@ -38,6 +38,7 @@ struct Measurement {
   double flops = 0;                       ///< of one call
   double bytes_min = 0;                   ///< compulsory traffic of one call
   measure::CaseLimits limits;             ///< the larger of those before and after the samples
+  double limits_change = 0;               ///< how far those before and after are apart, relative to the larger
   std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "sweep/measurement_tables.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
@@ -29,6 +30,15 @@ Tone tone_of(CaseStatus status) {
   }
 }
 
+// Marked where noise decides.
+ReportValue spread_value(const Measurement& m) {
+  ReportValue value = number(spread_of(m), "{:.0f} %", 100);
+  if (!noisy(m)) return value;
+  value.shown = "! " + value.shown;
+  value.tone = Tone::doubtful;
+  return value;
+}
+
 }  // namespace
 
 std::string shown_seconds(double seconds) {
@@ -40,15 +50,9 @@ std::string shown_seconds(double seconds) {
 }
 
 std::vector<ReportColumn> measured_columns() {
-  return {{"median", "median_s", 7},
-          {"spread", "spread", 6},
-          {"", "p10_s"},
-          {"", "p90_s"},
-          {"GFLOP/s", "flop_rate", 7},
-          {"limit", "share_of_limit", 5},
-          {"peak", "peak_bytes", 8},
-          {"error", "max_rel_err", 7},
-          {"status", "status", 6, true}};
+  return {{"median", "median_s", 7},   {"spread", "spread", 6},        {"", "p10_s"}, {"", "p90_s"},
+          {"GFLOP/s", "flop_rate", 7}, {"limit", "share_of_limit", 5}, {"", "noisy"}, {"peak", "peak_bytes", 8},
+          {"error", "max_rel_err", 7}, {"status", "status", 6, true}};
 }
 
 std::vector<ReportValue> measured_values(const Measurement& m) {
@@ -57,11 +61,12 @@ std::vector<ReportValue> measured_values(const Measurement& m) {
   const double p10 = timed ? m.samples.quantile(0.1) : none, p90 = timed ? m.samples.quantile(0.9) : none;
   const std::string_view status = case_status_names[static_cast<std::size_t>(m.status)];
   return {{shown_seconds(median), timed ? median : none},
-          number((p90 - p10) / median, "{:.0f} %", 100),
+          spread_value(m),
           {"", p10},
           {"", p90},
           number(timed ? m.flops / median : none, "{:.1f}", 1e-9),
           number(timed ? share_of_limit(m) : none, "{:.0f} %", 100),
+          {"", std::int64_t(noisy(m))},
           timed ? bytes_value(static_cast<std::int64_t>(m.peak_total)) : ReportValue{"-"},
           number(m.max_rel_err, "{:.1e}"),
           {std::string(status), std::string(status), tone_of(m.status)}};

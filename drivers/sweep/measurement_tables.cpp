@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "sweep/noise.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -145,6 +147,11 @@ void declare_measured_columns(Table& t) {
   t.column({"time_median", f64, "s", "median of the samples"});
   t.column({"time_p10", f64, "s", "10th percentile of the samples"});
   t.column({"time_p90", f64, "s", "90th percentile of the samples"});
+  t.column({"limits_change", f64, "1",
+            "how far the machine's limits before and after the case are apart, relative to the larger"});
+  t.column({"noisy", flag, "1", "whether noise decides the time", "", {"no", "yes"}});
+  t.attribute("noisy_formula",
+              "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25");
   t.column({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"});
   t.column({"flop_rate", f64, "1/s", "flops over the median time"});
   t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
@@ -196,6 +203,8 @@ std::vector<Table::Cell> measured_cells(const Measurement& m) {
                              {"time_median", timed ? median : none},
                              {"time_p10", timed ? m.samples.quantile(0.1) : none},
                              {"time_p90", timed ? m.samples.quantile(0.9) : none},
+                             {"limits_change", timed ? m.limits_change : none},
+                             {"noisy", noisy(m)},
                              {"flops", m.flops},
                              {"flop_rate", timed ? m.flops / median : none},
                              {"bytes_min", m.bytes_min},

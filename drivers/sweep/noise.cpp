@@ -25,7 +25,7 @@ double change(double a, double b) {
 }  // namespace
 
 double spread_of(const Measurement& m) {
-  if (m.samples.seconds.size() < 3) return none;
+  if (m.samples.seconds.size() < 2) return none;
   return (m.samples.quantile(0.9) - m.samples.quantile(0.1)) / m.samples.quantile(0.5);
 }
 
@@ -47,11 +47,12 @@ std::string noise_text(const NoiseReport& r) {
         "noise: {} of {} cases scatter by more than {:.0f} %, or their limits changed by more (marked !)\n",
         r.noisy_cases, r.cases, 100 * noisy_spread);
   if (r.load_before > idle_share * r.cores)
-    text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before, r.cores,
-                        r.cores == 1 ? "" : "s");
+    text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before,
+                        r.cores, r.cores == 1 ? "" : "s");
   for (const auto& [space, ratio] : r.changes)
     if (std::fabs(ratio - 1) > noisy_change)
-      text += fmt::format("noise: {} has {:.2f} x the multiply-adds per second that it had at the start\n", space, ratio);
+      text += fmt::format("noise: {} has {:.2f} x the multiply-adds per second that it had at the start\n",
+                          space, ratio);
   return text.empty() ? text : text + "noise: repeat the run on an idle machine before you trust its times\n";
 }
 

@@ -18,7 +18,7 @@ inline constexpr double noisy_spread = 0.25;
 /// So are cases during which the limits of the machine changed by more than this.
 inline constexpr double noisy_change = 0.25;
 
-/// How much the samples of a case scatter: (p90 − p10) / median; NaN of fewer than three samples, which do not tell.
+/// How much the samples of a case scatter: (p90 − p10) / median; NaN of fewer than two samples, which do not tell.
 double spread_of(const Measurement& measurement);
 
 /// Whether noise decides the time of a case: its samples scatter, or the limits of the machine changed during it.
@@ -32,10 +32,11 @@ double load_average();
 
 /// What is known of noise at the end of a run.
 struct NoiseReport {
-  std::size_t cases = 0, noisy_cases = 0;                   ///< that were timed
-  double load_before = 0;                                   ///< before this program took its share
-  unsigned cores = 1;                                       ///< of the host
-  std::vector<std::pair<std::string, double>> changes = {};  ///< by space: limits at the end over those at the beginning
+  std::size_t cases = 0, noisy_cases = 0;  ///< that were timed
+  double load_before = 0;                  ///< before this program took its share
+  unsigned cores = 1;                      ///< of the host
+  std::vector<std::pair<std::string, double>> changes =
+      {};  ///< by space: limits at the end over those at the beginning
 };
 
 /// The sentences of a report; empty if there is nothing to say.

@@ -40,9 +40,11 @@ max_position_embeddings = 1024
 
 class CommandLine(driver_case.CommandLine, MemoryTest):
     def test_a_published_model_needs_no_deck(self):
-        out = self.run_driver("llama-3.1-8b", "--set", "plan.device_bytes=80000000000").stdout
+        out = self.run_driver("llama-3.1-8b", "--set", "memory.budget=80GB").stdout
         self.assertIn("budget 74.5 GiB", out)
         self.assertIn("15.0 GiB", out)  # of weights
+        self.assertIn("budget 74.5 GiB", self.run_driver("llama-3.1-8b", "-s", "memory.budget=74.5GiB", "-o", "b.h5").stdout)
+        (self.folder / "b.h5").unlink()
         self.assertEqual([line for line in out.splitlines()[:12] if len(line) > 100], [])
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)

@@ -136,8 +136,8 @@ void describe(V& v, PlanTrainingTable& t) {
 template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
-         .help = "maximum memory of a case, a text such as `\"8GiB\"`, `\"500MB\"` or `\"1000000\"` "
-                 "(bytes); on a device, device memory",
+         .help = "memory to plan for, also of another machine: a text such as `\"80GB\"`, `\"74.5GiB\"` or "
+                 "`\"1000000\"` (bytes); with `plan.device_bytes` the smaller one; on a device, device memory",
          .default_text = "what is available"},
         t.budget);
 }
@@ -170,7 +170,7 @@ void describe(V& v, MemoryPlanDeck& d) {
   v.table({.name = "parallel",
            .help = "Optional: several ranks train together, and the memory is that of the first one."},
           d.parallel);
-  v.table({.name = "memory", .help = "A limit below what is available."}, d.memory);
+  v.table({.name = "memory", .help = "What there is to plan for."}, d.memory);
 }
 
 }  // namespace kformer::Impl::schema

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#include "sweep/noise.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+#include "sweep/measurement_report.hpp"
+
+namespace {
+
+using namespace kformer::drivers;
+using kformer::measure::CaseLimits;
+
+Measurement timed(std::vector<double> seconds, double limits_change = 0) {
+  Measurement m;
+  m.samples.seconds = std::move(seconds);
+  m.limits = {1e9, 1e9};
+  m.limits_change = limits_change;
+  return m;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(noise)
+
+BOOST_AUTO_TEST_CASE(samples_that_scatter_are_noise) {
+  BOOST_TEST(!noisy(timed({1.0, 1.01, 1.02, 1.0, 0.99})));
+  BOOST_TEST(noisy(timed({1.0, 1.01, 1.5, 1.6, 0.99})));
+  BOOST_TEST(std::fabs(spread_of(timed({1, 2, 3})) - 0.8) < 1e-12);
+}
+
+BOOST_AUTO_TEST_CASE(one_sample_does_not_tell) {
+  BOOST_TEST(std::isnan(spread_of(timed({9}))));
+  BOOST_TEST(!noisy(timed({9})));
+  BOOST_TEST(!noisy(timed({})));
+  BOOST_TEST(noisy(timed({1, 9})));
+}
+
+BOOST_AUTO_TEST_CASE(limits_that_change_during_a_case_are_noise) {
+  BOOST_TEST(noisy(timed({1, 1, 1}, 0.3)));
+  BOOST_TEST(!noisy(timed({1, 1, 1}, 0.2)));
+  BOOST_TEST(change_between({100, 50}, {80, 50}) == 0.2);
+  BOOST_TEST(change_between({100, 20}, {80, 50}) == 0.6);
+  BOOST_TEST(change_between({0, 0}, {0, 0}) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_noisy_case_is_marked) {
+  const auto shown = [](const Measurement& m) { return measured_values(m).at(1).shown; };
+  BOOST_TEST(shown(timed({1, 2, 3})) == "! 80 %");
+  BOOST_TEST(shown(timed({1, 1, 1})) == "0 %");
+  BOOST_TEST(shown(timed({2})) == "-");
+}
+
+BOOST_AUTO_TEST_CASE(a_run_says_what_disturbed_it) {
+  BOOST_TEST(
+      noise_text(
+          {.cases = 9, .noisy_cases = 0, .load_before = 0.4, .cores = 2, .changes = {{"openmp", 0.9}}}) == "");
+  BOOST_TEST(
+      noise_text(
+          {.cases = 9, .noisy_cases = 2, .load_before = 3.44, .cores = 2, .changes = {{"openmp", 0.5}}}) ==
+      "noise: 2 of 9 cases scatter by more than 25 %, or their limits changed by more (marked !)\n"
+      "noise: before the run others had a load of 3.4 on 2 cores\n"
+      "noise: openmp has 0.50 x the multiply-adds per second that it had at the start\n"
+      "noise: repeat the run on an idle machine before you trust its times\n");
+  BOOST_TEST(noise_text({.changes = {{"openmp", 1.5}}}).find("1.50 x") != std::string::npos);
+  BOOST_TEST(noise_text({.load_before = std::nan("")}) == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
