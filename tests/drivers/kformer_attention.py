@@ -48,7 +48,8 @@ class Decks(AttentionTest):
 
     def test_a_deck_of_another_kind_is_refused(self):
         (self.folder / "layer.toml").write_text('schema = 1\nkind = "layer_sweep"\n')
-        self.assertIn("'kind' must be \"attention_compare\"", self.run_driver("layer.toml", expect=3).stderr)
+        self.assertIn("error: this is a deck of kformer-layer, not of kformer-attention",
+                      self.run_driver("layer.toml", expect=3).stderr)
 
     def test_values_out_of_range_are_refused(self):
         self.assert_refused("seq_len = 4\nq_len = -1\n", "'sweep.q_len' must be an integer in [0, 16777216]")
