@@ -77,9 +77,12 @@ BOOST_AUTO_TEST_CASE(errors_of_the_file_system_are_file_errors) {
 
 BOOST_AUTO_TEST_CASE(decks_and_files_have_exit_codes_of_their_own) {
   const ScratchDirectory folder;
-  const Ended deck(folder, []() -> int { throw DeckError("a.toml:1: x"); });
+  const Ended place(folder, []() -> int { throw DeckError("a.toml:1:1: error: x"); });
+  BOOST_TEST(place.exited_with(drivers::exit_deck));
+  BOOST_TEST(place.said == "a.toml:1:1: error: x\n");
+  const Ended deck(folder, []() -> int { throw DeckError("x"); });
   BOOST_TEST(deck.exited_with(drivers::exit_deck));
-  BOOST_TEST(deck.said == "a.toml:1: x\n");
+  BOOST_TEST(deck.said == "error: x\n");
   const Ended file(folder, []() -> int { throw FileError("x"); });
   BOOST_TEST(file.exited_with(drivers::exit_io));
   BOOST_TEST(file.said == "error: x\n");
