@@ -59,7 +59,6 @@ Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
   send_to_nowhere(STDOUT_FILENO);
   send_to_nowhere(STDERR_FILENO);
 #else
-  static_cast<void>(argc);
   throw NotSupported(
       fmt::format("{} processes were started together, but this build has no MPI; configure it with "
                   "Kformer_ENABLE_MPI=ON",

@@ -147,15 +147,15 @@ Table& declare_ranks(ResultFile& file) {
   return t;
 }
 
-Table& declare_communication(ResultFile& file) {
-  Table& t = file.table("communication", "call", "what ranks sent to each other");
-  t.column({"rank", i64, "1", "who sent"});
-  t.column({"operation", text, "1", "collective operation"});
-  t.column({"region", text, "1", "what for"});
-  t.column({"calls", u64, "1", "of this run"});
-  t.column({"bytes", u64, "byte", "sent to other ranks"});
-  t.column({"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"});
-  return t;
+RecordTable<RankCommunication> declare_communication(ResultFile& file) {
+  return {file.table("communication", "call", "what ranks sent to each other"),
+          {{{"rank", i64, "1", "who sent"}, &RankCommunication::rank},
+           {{"operation", text, "1", "collective operation"}, &RankCommunication::operation},
+           {{"region", text, "1", "what for"}, &RankCommunication::region},
+           {{"calls", u64, "1", "of this run"}, &RankCommunication::calls},
+           {{"bytes", u64, "byte", "sent to other ranks"}, &RankCommunication::bytes},
+           {{"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"},
+            &RankCommunication::seconds}}};
 }
 
 }  // namespace
@@ -242,13 +242,11 @@ void TrainResults::add_communication(Ranks& ranks) {
   auto next = all.begin();
   for (std::int64_t rank = 0; rank < ranks.size(); ++rank)
     for (const CommunicationCount& c : counts) {
-      const auto calls = static_cast<std::uint64_t>(*next++), bytes = static_cast<std::uint64_t>(*next++);
-      m_communication.append({{"rank", rank},
-                              {"operation", c.operation},
-                              {"region", c.region},
-                              {"calls", calls},
-                              {"bytes", bytes},
-                              {"time", *next++}});
+      RankCommunication row{c, rank};
+      row.calls = static_cast<std::uint64_t>(*next++);
+      row.bytes = static_cast<std::uint64_t>(*next++);
+      row.seconds = *next++;
+      m_communication.append(row);
     }
 }
 

@@ -26,6 +26,11 @@ struct TrainSummary {
   Measurement measurement;          ///< kernels, memory, profile, how it ended
 };
 
+/// What a rank did in the calls of one operation in one region.
+struct RankCommunication : CommunicationCount {
+  std::int64_t rank = 0;  ///< which one
+};
+
 /// The tables of a training in its result file.
 class TrainResults {
  public:
@@ -77,7 +82,7 @@ class TrainResults {
   Table& m_bookings;
   RecordTable<TransferCount> m_transfers;
   Table& m_ranks;
-  Table& m_communication;
+  RecordTable<RankCommunication> m_communication;
   MeasurementTables m_measurements;
 };
 
