@@ -62,8 +62,8 @@ DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector
       m_ledger(ledger.shared_from_this()),
       m_parameters(std::move(parameters)),
       m_collectives(m_options.ranks, m_options.collectives, ledger),
-      m_shards(Impl::shards_of(m_parameters, ranks().size())) {
-  m_updated = is_sharded() ? Impl::shard_of(m_parameters, own_ranges()) : m_parameters;
+      m_shards(Impl::shards_of(m_parameters, ranks().size())),
+      m_shard(Impl::shard_of(m_parameters, own_ranges())) {
   if (m_options.fixed_order) m_tree.emplace(arrays(&Parameter::gradient), m_options.micro_batches, ledger);
   const int rank = ranks().rank();
   const std::int64_t before = rank > 0 ? m_shards.pieces_end(rank - 1) : 0;
@@ -169,8 +169,7 @@ double DataParallel<Exec>::norm(const Exec& exec) {
   Region region("gradient_norm");
   const int size = ranks().size(), rank = ranks().rank();
   std::vector<AdamWParameter> own;
-  for (const Parameter& p : Impl::shard_of(m_parameters, own_ranges()))
-    own.push_back({.weight = p.weight, .gradient = p.gradient});
+  for (const Parameter& p : m_shard) own.push_back({.weight = p.weight, .gradient = p.gradient});
   double* squares = m_squares.template at<double>(0);
   Impl::for_each_batch(
       own, [](const AdamWParameter&) { return true; },

@@ -74,7 +74,7 @@ class DataParallel {
   DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters, Ledger& ledger);
 
   /// What this rank updates: all parameters, or the part of each that is in its shard, as a vector.
-  const std::vector<Parameter>& updated() const { return m_updated; }
+  const std::vector<Parameter>& updated() const { return is_sharded() ? m_shard : m_parameters; }
   /// Which elements of each parameter are in the shard of this rank.
   const std::vector<ArrayRange>& own_ranges() const { return m_shards.of(ranks().rank()); }
   /// Whether this rank updates its shard alone.
@@ -120,9 +120,10 @@ class DataParallel {
 
   DataParallelOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
-  std::vector<Parameter> m_parameters, m_updated;
+  std::vector<Parameter> m_parameters;
   Collectives<Exec> m_collectives;
   Shards m_shards;
+  std::vector<Parameter> m_shard;  // the parts of the parameters in the shard of this rank
   std::optional<GradientTree<Exec>> m_tree;
   MemoryBlock<memory_space> m_squares;                        // of the pieces of this rank
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces
