@@ -17,32 +17,37 @@ if h5py is not None:
 
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 CASE = driver_case.SOURCE / "tests/data/adapter_case"
+DORA_CASE = driver_case.SOURCE / "tests/data/dora_case"
 
 
 GGUF_MAPS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
              "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
-def merged_weights():
+def merged_weights(case=CASE):
     """The matrices of the model with the adapter, in double."""
-    config = json.loads((CASE / "adapter_config.json").read_text())
-    adapter = read_safetensors(CASE / "adapter_model.safetensors")
+    config = json.loads((case / "adapter_config.json").read_text())
+    adapter = read_safetensors(case / "adapter_model.safetensors")
     weights = {name: tensor.weights() for name, tensor in read_packed(TINY).items()}
     for name in weights:
-        a = adapter.get(f"base_model.model.{name.removesuffix('.weight')}.lora_A.weight")
+        prefix = f"base_model.model.{name.removesuffix('.weight')}.lora_"
+        a, b = (adapter.get(f"{prefix}{matrix}.weight") for matrix in "AB")
         if a is None:
             continue
-        b = adapter[f"base_model.model.{name.removesuffix('.weight')}.lora_B.weight"]
         alpha = next((alpha for key, alpha in config["alpha_pattern"].items() if f".{key}.weight" in name),
                      config["lora_alpha"])
         weights[name] = weights[name].reshape(b.shape[0], -1) + alpha / np.sqrt(len(a)) * b @ a
+        if (magnitude := adapter.get(f"{prefix}magnitude_vector")) is not None:
+            weights[name] *= (magnitude / np.linalg.norm(weights[name], axis=1))[:, None]
     return weights
 
 
 @needs_h5py
 class Adapters(QuantizeTest):
+    FROM = CASE
+
     def merge(self, source, output, form, *arguments):
-        done = self.run_driver(source, output, "-f", form, "-a", CASE, "-r", f"{output}.h5", *arguments)
+        done = self.run_driver(source, output, "-f", form, "-a", self.FROM, "-r", f"{output}.h5", *arguments)
         with h5py.File(self.folder / f"{output}.h5") as file:
             groups = {name: dict(file[name].attrs) for name in ("merged", "merged_quantized") if name in file}
         return done.stdout, groups
@@ -58,10 +63,11 @@ class Adapters(QuantizeTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.EXPECTED = merged_weights()
+        cls.EXPECTED = merged_weights(cls.FROM)
 
     def test_the_adapter_is_in_the_weights(self):
-        for form, steps in (("q8_0", 250), ("q4_0", 8)):
+        # Half of a step, and a scale with 11 bits: 1/254 + 2⁻¹¹ of the largest of a block.
+        for form, steps in (("q8_0", 225), ("q4_0", 8)):
             said, groups = self.merge(TINY, form, form, "--adapter-tokens", 24)
             self.check_weights(self.folder / form, steps)
             self.assertRegex(said, r"(?m)^merged against weights \+ adapter, 24 tokens: logits differ by at most ")
@@ -107,7 +113,7 @@ class Adapters(QuantizeTest):
     def test_the_format_that_the_weights_have(self):
         self.run_driver(TINY, "q4_0", "-f", "q4_0")
         self.merge("q4_0", "again", "same", "--adapter-tokens", 0)
-        self.run_driver("q4_0", "named", "-f", "q4_0", "-a", CASE, "--adapter-tokens", 0)
+        self.run_driver("q4_0", "named", "-f", "q4_0", "-a", self.FROM, "--adapter-tokens", 0)
         again, named = (read_packed(self.folder / name) for name in ("again", "named"))
         self.assertEqual({name: tensor.data for name, tensor in again.items()},
                          {name: tensor.data for name, tensor in named.items()})
@@ -119,10 +125,15 @@ class Adapters(QuantizeTest):
 
     def test_an_adapter_of_another_model(self):
         self.model()
-        done = self.run_driver("model", "out", "-f", "q8_0", "-a", CASE, expect=4)
+        done = self.run_driver("model", "out", "-f", "q8_0", "-a", self.FROM, expect=4)
         self.assertIn("the adapter belongs to another model", done.stderr)
         self.assertFalse((self.folder / "out").exists())
         self.assertIn("no/adapter_config.json", self.run_driver(TINY, "out", "-f", "q8_0", "-a", "no", expect=4).stderr)
+
+
+class AdaptersWithMagnitudes(Adapters):
+    """All of it with DoRA: live, rows are scaled behind the product; merged, they are those of the weights."""
+    FROM = DORA_CASE
 
 
 @needs_h5py
