@@ -7,9 +7,9 @@ void share_among(const std::shared_ptr<Communicator>& ranks, const PlanParallelT
                  std::int64_t micro_batches, LearnerTask& task) {
   DataParallelOptions& options = task.trainer.parallel;
   options.ranks = ranks;
-  options.zero = table.zero == 0 ? ZeroStage::none : ZeroStage::optimizer;
+  options.zero = static_cast<ZeroStage>(table.zero);
   options.fixed_order = table.order == SumOrder::fixed;
-  options.micro_batches = LeafBlocks::of(micro_batches, ranks->size()).each;
+  options.micro_batches = LeafShares{micro_batches, ranks->size()}.each();
   // A rank with one micro-batch overwrites its gradients.
   if (micro_batches > 1 && options.micro_batches == 1) task.trainer.layer.accumulate = false;
   if (!task.checkpoints) return;

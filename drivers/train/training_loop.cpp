@@ -78,7 +78,7 @@ class TrainingRun {
     const auto begin = Clock::now();
     const std::int64_t sequences = m_deck.batch.sequences,
                        first = done() / m_loop.objective->updates() * sequences;
-    const LeafBlocks blocks = micro_batches_of_rank(m_deck);
+    const LeafShares shares = micro_batches_of_rank(m_deck);
     const int rank = m_loop.ranks->rank();
     const auto sequence = [&](std::int64_t leaf) {
       return first + std::min(sequences, leaf * m_deck.batch.micro_batch);
@@ -86,8 +86,11 @@ class TrainingRun {
     const SequenceSource& data = *m_loop.data->train;
     const std::int64_t together = data.together();
     m_indices.clear();
-    for (std::int64_t i = sequence(blocks.begin(rank)); i < sequence(blocks.end(rank)); ++i)
-      m_indices.push_back(m_order.at(i / together) * together + i % together);
+    for (std::int64_t k = 0; k < shares.count(rank); ++k) {
+      const std::int64_t leaf = shares.leaf(rank, k);
+      for (std::int64_t i = sequence(leaf); i < sequence(leaf + 1); ++i)
+        m_indices.push_back(m_order.at(i / together) * together + i % together);
+    }
     const SequenceBatch batch = read(data);
     StepRecord record;
     const auto run = [&] {
@@ -233,10 +236,11 @@ class TrainingRun {
 
 }  // namespace
 
-LeafBlocks micro_batches_of_rank(const TrainDeck& deck) {
+LeafShares micro_batches_of_rank(const TrainDeck& deck) {
   const BatchTable& b = deck.batch;
-  return LeafBlocks::of((b.sequences + b.micro_batch - 1) / b.micro_batch,
-                        deck.parallel ? static_cast<int>(deck.parallel->data) : 1);
+  const std::int64_t leaves = (b.sequences + b.micro_batch - 1) / b.micro_batch;
+  if (!deck.parallel) return {leaves};
+  return {leaves, static_cast<int>(deck.parallel->data), deck.parallel->zero == 2};
 }
 
 TrainingEnd run_training(const TrainingLoop& loop, TrainingHistory history) {

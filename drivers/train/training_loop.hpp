@@ -52,8 +52,8 @@ struct TrainingEnd {
   std::optional<std::string> stopped;  ///< why, if it is to be continued
 };
 
-/// The micro-batches of a step, in blocks for the ranks.
-LeafBlocks micro_batches_of_rank(const TrainDeck& deck);
+/// The micro-batches of a step, and which rank has which.
+LeafShares micro_batches_of_rank(const TrainDeck& deck);
 
 /// Trains from the step after the last one of `history` to the end, an early stop, or a request to stop. Evaluates,
 /// writes texts and saves checkpoints on the way, in this order, and at the end of a training all three.

@@ -306,7 +306,7 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                   b.sequences, b.seq_len, epochs, static_cast<double>(plan.steps * b.sequences * b.seq_len));
   if (deck.parallel)
     text += fmt::format("ranks       {}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
-                        deck.parallel->data, micro_batches_of_rank(deck).each, deck.parallel->zero,
+                        deck.parallel->data, micro_batches_of_rank(deck).each(), deck.parallel->zero,
                         name_of(deck.parallel->order));
   text += fmt::format("optimizer   lr {} ({}, {} steps of warm-up), {} in {}\n", deck.optimizer.lr,
                       name_of(deck.schedule.kind), deck.schedule.warmup_steps, "AdamW",

@@ -105,6 +105,7 @@
 #include "kformer/parallel/communication_log.hpp"
 #include "kformer/parallel/communicator.hpp"
 #include "kformer/parallel/gradient_tree.hpp"
+#include "kformer/parallel/leaf_shares.hpp"
 #include "kformer/parallel/rank_grid.hpp"
 #include "kformer/parallel/shards.hpp"
 #include "kformer/parallel/tree_order.hpp"

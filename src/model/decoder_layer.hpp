@@ -115,8 +115,8 @@ void DecoderLayer<Exec, T>::zero_gradients(const Exec& exec) {
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::clear_gradients(const Exec& exec) {
   if (adapts())
-    Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_adapter_gradient.block.template at<C>(0),
-                       m_adapter_gradient.block.bytes());
+    Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_adapter_gradient.qkv.parts[0].b.data(),
+                       m_adapter_gradient.bytes);
   else
     Impl::zero_numbers("DecoderLayer::zero_gradients", exec, m_gradient.norm1.data(), m_gradient.bytes);
 }

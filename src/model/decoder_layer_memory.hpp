@@ -51,18 +51,38 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
         "that share with the same ones");
   m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights, nullptr, 0, options.formats);
   if (adapts()) m_adapter = {config, options.lora, ledger, MemoryClass::weights};
-  const DecoderLayer* dead = options.accumulate ? nullptr : behind;
-  if (trains() && adapts())
-    m_adapter_gradient = {config, options.lora, ledger, MemoryClass::gradients};
-  else if (trains())
-    m_gradient =
-        LayerWeights<memory_space, C>(config, ledger, MemoryClass::gradients,
-                                      dead ? &dead->m_activation_block : nullptr, dead ? dead->m_room : 0);
   m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
+  place_gradients(ledger, behind);
   place_tables(ledger);
   place_activations(ledger);
   place_gains(ledger);
   place_workspace(ledger, scratch);
+}
+
+// Arrays of this layer alone, or those in which it takes turns with others, or where the layer behind has what it no
+// longer needs.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_gradients(Ledger& ledger, const DecoderLayer* behind) {
+  if (!trains()) return;
+  MemoryBlock<memory_space>* turn = nullptr;
+  if (m_options.gradient_turns > 0) {
+    auto& turns = m_shared->gradients;
+    turns.resize(static_cast<std::size_t>(m_options.gradient_turns));
+    turn = &turns[m_shared->next_turn++ % turns.size()];
+  }
+  const auto keep = [&](MemoryBlock<memory_space>& block) {
+    if (turn && block.bytes() > 0) *turn = std::move(block);
+  };
+  const std::size_t room = turn ? turn->bytes() : 0;
+  if (adapts()) {
+    m_adapter_gradient = {m_config, m_options.lora, ledger, MemoryClass::gradients, turn, room};
+    return keep(m_adapter_gradient.block);
+  }
+  const bool over_dead = !turn && !m_options.accumulate && behind;
+  m_gradient = LayerWeights<memory_space, C>(m_config, ledger, MemoryClass::gradients,
+                                             over_dead ? &behind->m_activation_block : turn,
+                                             over_dead ? behind->m_room : room);
+  keep(m_gradient.block);
 }
 
 template <class Exec, Scalar T>

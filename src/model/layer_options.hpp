@@ -29,6 +29,10 @@ inline void check_layer_options(const LayerOptions& options) {
     throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
                        std::string(name_of(options.recompute)) +
                        "`; other policies need a RecomputeSchedule on the LlamaModel");
+  if (options.gradient_turns < 0 || (options.gradient_turns > 0 && options.accumulate))
+    throw NotSupported(
+        "kformer::DecoderLayer: gradient_turns must be 0 or, without accumulate, positive, got " +
+        std::to_string(options.gradient_turns));
   if (!(options.lora.dropout >= 0 && options.lora.dropout < 1))
     throw NotSupported("kformer::DecoderLayer: lora.dropout must be in [0, 1), got " +
                        std::to_string(options.lora.dropout));

@@ -11,6 +11,7 @@
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
+#include "model/llama_model_gradients.hpp"
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
@@ -36,6 +37,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
   place_ends(ledger, MemoryClass::weights, m_weight);
   if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
+  if (trains_ends() && takes_turns() && !config.tie_word_embeddings) m_gradient.head = m_gradient.embedding;
   place_activations(ledger);
   place_workspace(ledger);
 }
@@ -112,7 +114,9 @@ void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, E
   Arena<memory_space> arena;
   arena.add(ends.embedding, vocabulary, hidden);
   arena.add(ends.norm, hidden);
-  arena.add(ends.head, m_config.tie_word_embeddings ? 0 : vocabulary, hidden);
+  const bool own_head =
+      !m_config.tie_word_embeddings && !(memory_class == MemoryClass::gradients && takes_turns());
+  arena.add(ends.head, own_head ? vocabulary : 0, hidden);
   ends.block = arena.allocate(ledger, memory_class, std::string("LlamaModel::") + to_string(memory_class));
 }
 
@@ -227,21 +231,6 @@ void LlamaModel<Exec, T>::set_dropout(const std::optional<DropoutDraw>& draw) {
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
-  m_guard.require("LlamaModel", "zero_gradients");
-  if (!m_options.accumulate) return;
-  for (auto& layer : m_layers) layer.zero_gradients(exec);
-  clear_gradients_of_ends(exec);
-}
-
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
-  if (adapts()) return;
-  Impl::zero_numbers("LlamaModel::zero_gradients", exec, m_gradient.block.template at<C>(0),
-                     m_gradient.block.bytes());
-}
-
-template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_prepared(const char* function) const {
   m_guard.require("LlamaModel", function);
   if (!m_prepared)
@@ -326,6 +315,7 @@ void LlamaModel<Exec, T>::reverse_layer(const Exec& exec, std::int64_t l, const 
   if (const std::int64_t n = m_offload_index[i]; n >= 0)
     m_offloaded.fetch(exec, n, x.data(), n > 0 ? m_chain.offloaded(n - 1).data() : nullptr);
   m_layers[i].backward(exec, x, dy, dx, m_packed);
+  gradients_are_ready(exec, m_layers.size() - i - (adapts() ? 1 : 0));
 }
 
 // From the input of the first layer to m_hidden.
@@ -387,8 +377,12 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
                       {m_shape.rows()});
   const Matrix dx = layer_gradients(exec, targets, dloss, loss, options, nullptr);
   if (adapts()) return;
-  Region region("embedding");
-  embedding_backward(exec, ids, dx, m_gradient.embedding);
+  {
+    Region region("embedding");
+    if (takes_turns() && !m_config.tie_word_embeddings) clear_gradients_of_ends(exec);
+    embedding_backward(exec, ids, dx, m_gradient.embedding);
+  }
+  gradients_are_ready(exec, m_layers.size() + 1);
 }
 
 template <class Exec, Scalar T>
@@ -435,6 +429,7 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                                               .dweight = m_gradient.norm},
                       m_norm_workspace);
   }
+  if (!adapts()) gradients_are_ready(exec, 0);
   // Nested layers compute states again in its array; what is allowed must not depend on the schedule.
   m_has_hidden = false;
   return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },

@@ -13,7 +13,7 @@ namespace kformer {
 template <class Exec>
 class Collectives<Exec>::ShardMessages {
  public:
-  ShardMessages(std::span<const TensorRef> arrays, const std::vector<ArrayRange>& ranges, std::size_t bytes)
+  ShardMessages(std::span<const TensorRef> arrays, std::span<const ArrayRange> ranges, std::size_t bytes)
       : m_arrays(arrays), m_ranges(ranges), m_bytes(bytes) {
     skip_empty();
   }
@@ -44,7 +44,7 @@ class Collectives<Exec>::ShardMessages {
   }
 
   std::span<const TensorRef> m_arrays;
-  const std::vector<ArrayRange>& m_ranges;
+  std::span<const ArrayRange> m_ranges;
   std::size_t m_bytes;
   std::size_t m_range = 0;
   std::int64_t m_done = 0;  // of this range
@@ -73,13 +73,17 @@ void Collectives<Exec>::require_shards(const char* function, const Shards& shard
 
 template <class Exec>
 void Collectives<Exec>::reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
-                                      std::string_view region) {
+                                      std::string_view region, SomeArrays some) {
   require_shards("reduce_shards", shards);
   for (const TensorRef& array : arrays) Impl::sum_parts_of<Exec>(array.dtype);
   Call call(*this, exec, "reduce_shards", region);
   if (size() == 1) return;
   std::vector<ShardMessages> messages;
-  for (int r = 0; r < size(); ++r) messages.emplace_back(arrays, shards.of(r), m_slot_bytes);
+  for (int r = 0; r < size(); ++r) {
+    const std::span<const ArrayRange> ranges(shards.of(r));
+    messages.emplace_back(arrays, ranges.subspan(some.begin, std::min(some.end, ranges.size()) - some.begin),
+                          m_slot_bytes);
+  }
   while (!std::ranges::all_of(messages, &ShardMessages::ended)) {
     ShardMessages& mine = messages[static_cast<std::size_t>(rank())];
     const Array own = mine.part();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -10,6 +11,7 @@
 #include "kformer/parallel/tree_order.hpp"
 #include "kformer/train/data_parallel.hpp"
 #include "ops/adamw/kokkos.hpp"
+#include "parallel/gradient_tree.hpp"
 
 /// \file
 /// Definitions of the members of DataParallel.
@@ -27,8 +29,12 @@ inline DataParallelOptions with_ranks(DataParallelOptions options) {
   return options;
 }
 
-inline Shards shards_of(const std::vector<Parameter>& parameters, int ranks) {
+inline Shards shards_of(const std::vector<Parameter>& parameters, const std::vector<ParameterGroup>& groups,
+                        int ranks) {
   std::vector<std::int64_t> sizes;
+  std::vector<std::size_t> ends;
+  for (const ParameterGroup& group : groups) ends.push_back(group.end);
+  std::ranges::sort(ends);
   for (const Parameter& p : parameters) {
     if (!p.gradient.present())
       throw DimensionMismatch("kformer::DataParallel: '" + p.name +
@@ -36,7 +42,7 @@ inline Shards shards_of(const std::vector<Parameter>& parameters, int ranks) {
     sizes.push_back(p.gradient.size());
   }
   // Pieces of the optimizer's kernels, so that a shard has whole blocks of 8-bit states.
-  return Shards(sizes, adamw_piece, ranks);
+  return Shards(sizes, adamw_piece, ranks, ends);
 }
 
 /// The parts of some parameters that are in a shard. What decayed as a matrix does so as a vector.
@@ -53,18 +59,29 @@ inline std::vector<Parameter> shard_of(const std::vector<Parameter>& parameters,
   return parts;
 }
 
+inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters,
+                                        TensorRef Parameter::* member) {
+  std::vector<TensorRef> all;
+  for (const Parameter& p : parameters) all.push_back(p.*member);
+  return all;
+}
+
 }  // namespace Impl
 
 template <class Exec>
 DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
-                                 Ledger& ledger)
+                                 std::vector<ParameterGroup> groups, Ledger& ledger)
     : m_options(Impl::with_ranks(options)),
       m_ledger(ledger.shared_from_this()),
       m_parameters(std::move(parameters)),
+      m_groups(std::move(groups)),
       m_collectives(m_options.ranks, m_options.collectives, ledger),
-      m_shards(Impl::shards_of(m_parameters, ranks().size())),
+      m_shards(Impl::shards_of(m_parameters, m_groups, ranks().size())),
       m_shard(Impl::shard_of(m_parameters, own_ranges())) {
-  if (m_options.fixed_order) m_tree.emplace(arrays(&Parameter::gradient), m_options.micro_batches, ledger);
+  if (divides_gradients()) place_sums(ledger);
+  if (m_options.fixed_order)
+    m_tree.emplace(Impl::arrays_of(divides_gradients() ? m_shard : m_parameters, &Parameter::gradient),
+                   m_options.micro_batches, ledger);
   const int rank = ranks().rank();
   const std::int64_t before = rank > 0 ? m_shards.pieces_end(rank - 1) : 0;
   const auto bytes = [](std::int64_t pieces) { return static_cast<std::size_t>(pieces) * sizeof(double); };
@@ -74,11 +91,21 @@ DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector
       MemoryClass::communication, "DataParallel::all_squares", bytes(m_shards.pieces_end(ranks().size() - 1)));
 }
 
+// Each array starts as the optimizer's do.
 template <class Exec>
-std::vector<TensorRef> DataParallel<Exec>::arrays(TensorRef Parameter::* member) const {
-  std::vector<TensorRef> all;
-  for (const Parameter& p : m_parameters) all.push_back(p.*member);
-  return all;
+void DataParallel<Exec>::place_sums(Ledger& ledger) {
+  const auto place = [&] {
+    MemoryLayout layout;
+    for (Parameter& p : m_shard) {
+      const std::size_t at = dispatch_dtype(p.gradient.dtype, [&]<class C>(std::type_identity<C>) {
+        return layout.reserve<C>(p.gradient.size());
+      });
+      p.gradient.data = m_sums.template at<std::byte>(at);
+    }
+    return layout.bytes();
+  };
+  m_sums = ledger.allocate<memory_space>(MemoryClass::gradients, "DataParallel::sums", place());
+  place();
 }
 
 template <class Exec>
@@ -94,46 +121,100 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
   m_collectives.gather_values(exec, counts, ends, "counts");
   m_share = {};
   m_done = 0;
-  std::int64_t all_sequences = 0;
-  bool whole = true;  // whether all micro-batches so far are
-  for (int r = 0; r < size; ++r) {
-    const auto of_rank = static_cast<std::int64_t>(counts[2 * static_cast<std::size_t>(r)]);
-    if (r == rank) m_share.first = all_sequences;
-    if (of_rank > 0 && !whole)
-      throw NotSupported(
-          "kformer::DataParallel: a rank before rank " + std::to_string(r) +
-          " has no multiple of the micro-batch, which is " + std::to_string(batch) +
-          " sequences; only the last rank that has sequences may have other numbers (LeafBlocks)");
-    whole = whole && of_rank % batch == 0;
-    all_sequences += of_rank;
-    m_share.tokens += static_cast<std::int64_t>(counts[2 * static_cast<std::size_t>(r) + 1]);
-    m_share.batches.push_back((of_rank + batch - 1) / batch);
+  std::vector<std::int64_t> of_ranks;
+  for (std::size_t at = 0; at < counts.size(); at += 2) {
+    of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
+    m_share.tokens += static_cast<std::int64_t>(counts[at + 1]);
+    m_share.batches.push_back((of_ranks.back() + batch - 1) / batch);
   }
-  if (m_options.fixed_order) {
-    const auto leaves = std::accumulate(m_share.batches.begin(), m_share.batches.end(), std::int64_t(0));
-    const LeafBlocks blocks = LeafBlocks::of(leaves, size);
-    bool as_blocks = blocks.are_nodes();
-    for (int r = 0; r < size; ++r)
-      as_blocks = as_blocks && m_share.batches[static_cast<std::size_t>(r)] == blocks.end(r) - blocks.begin(r);
-    if (!as_blocks)
-      throw NotSupported("kformer::DataParallel: with fixed_order each of " + std::to_string(size) +
-                         " ranks takes as many micro-batches, a power of two, of which the last may lack some "
-                         "but not all; " +
-                         std::to_string(leaves) + " micro-batches are not divided so");
+  if (divides_gradients()) {
+    check_turns(of_ranks, batch);
+    m_share.first = rank * batch;
+    m_share.stride = size * batch;
+  } else {
+    check_blocks(of_ranks, batch);
+    m_share.first = std::accumulate(of_ranks.begin(), of_ranks.begin() + rank, std::int64_t(0));
+    m_share.stride = batch;
   }
+  if (m_options.fixed_order) check_order();
   // What it sends must be the sum of nothing.
-  if (sequences == 0) clear_gradients(exec);
+  if (sequences == 0 && !divides_gradients()) clear_gradients(exec, {0, m_parameters.size()});
   return m_share;
 }
 
 template <class Exec>
-void DataParallel<Exec>::clear_gradients(const Exec& exec) {
+void DataParallel<Exec>::check_blocks(std::span<const std::int64_t> sequences, std::int64_t batch) const {
+  bool whole = true;  // whether all micro-batches so far are
+  for (std::size_t r = 0; r < sequences.size(); ++r) {
+    if (sequences[r] > 0 && !whole)
+      throw NotSupported(
+          "kformer::DataParallel: a rank before rank " + std::to_string(r) +
+          " has no multiple of the micro-batch, which is " + std::to_string(batch) +
+          " sequences; only the last rank that has sequences may have other numbers (LeafShares)");
+    whole = whole && sequences[r] % batch == 0;
+  }
+}
+
+template <class Exec>
+void DataParallel<Exec>::check_turns(std::span<const std::int64_t> sequences, std::int64_t batch) const {
+  const LeafShares dealt = shares();
+  for (std::size_t r = 0; r < sequences.size(); ++r) {
+    const std::int64_t count = dealt.count(static_cast<int>(r));
+    const bool has_last = dealt.leaves > 0 && (dealt.leaves - 1) % dealt.ranks == static_cast<std::int64_t>(r);
+    if (m_share.batches[r] != count || (!has_last && sequences[r] % batch != 0))
+      throw NotSupported("kformer::DataParallel: rank " + std::to_string(r) + " has " +
+                         std::to_string(sequences[r]) + " sequences; with ZeroStage::gradients the " +
+                         std::to_string(dealt.leaves) + " micro-batches of " + std::to_string(batch) +
+                         " are dealt in turns (LeafShares), and only the last may have fewer");
+  }
+}
+
+template <class Exec>
+void DataParallel<Exec>::check_order() const {
+  const LeafShares dealt = shares();
+  bool as_dealt = dealt.keep_order();
+  for (int r = 0; r < dealt.ranks; ++r)
+    as_dealt = as_dealt && m_share.batches[static_cast<std::size_t>(r)] == dealt.count(r);
+  if (as_dealt) return;
+  throw NotSupported("kformer::DataParallel: with fixed_order each of " + std::to_string(dealt.ranks) +
+                     " ranks takes as many micro-batches, " +
+                     (divides_gradients()
+                          ? "and with ZeroStage::gradients the ranks are a power of two, unless each has one; "
+                          : "a power of two, of which the last may lack some but not all; ") +
+                     std::to_string(dealt.leaves) + " micro-batches are not divided so");
+}
+
+// Of the micro-batches of this step.
+template <class Exec>
+LeafShares DataParallel<Exec>::shares() const {
+  return {std::accumulate(m_share.batches.begin(), m_share.batches.end(), std::int64_t(0)), ranks().size(),
+          divides_gradients()};
+}
+
+template <class Exec>
+void DataParallel<Exec>::clear_gradients(const Exec& exec, ParameterGroup group) {
   using Bytes = Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  for (const Parameter& p : m_parameters)
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    const TensorRef& gradient = m_parameters[i].gradient;
     Kokkos::deep_copy(exec,
-                      Bytes(static_cast<std::byte*>(p.gradient.data),
-                            static_cast<std::size_t>(p.gradient.size()) * size_of(p.gradient.dtype)),
+                      Bytes(static_cast<std::byte*>(gradient.data),
+                            static_cast<std::size_t>(gradient.size()) * size_of(gradient.dtype)),
                       std::byte{});
+  }
+}
+
+template <class Exec>
+void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
+  if (!divides_gradients()) return;
+  const ParameterGroup& g = m_groups[group];
+  const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
+  m_collectives.reduce_shards(exec, gradients, m_shards, "gradients", {g.begin, g.end});
+  // In the fixed order the tree adds.
+  const bool add = !m_tree && m_done > 0;
+  for (std::size_t i = g.begin; i < g.end; ++i) {
+    const TensorRef part = part_of(gradients[i], own_ranges()[i]);
+    Impl::copy_or_add(exec, part, m_shard[i].gradient.data, part.data, add);
+  }
 }
 
 template <class Exec>
@@ -151,12 +232,31 @@ double DataParallel<Exec>::sum(const Exec& exec, std::span<const double> values)
   const auto own = static_cast<std::size_t>(ends[static_cast<std::size_t>(ranks().rank())]) - values.size();
   std::ranges::copy(values, all.begin() + static_cast<std::ptrdiff_t>(own));
   m_collectives.gather_values(exec, all, ends, "losses");
-  return tree_sum<double>(end, [&](std::int64_t i) { return all[static_cast<std::size_t>(i)]; });
+  if (end == 0) return 0;
+  // By leaf. Blocks may be of any size where the order is not fixed.
+  std::vector<double> leaves(all);
+  if (divides_gradients()) {
+    const LeafShares dealt = shares();
+    auto next = all.begin();
+    for (int r = 0; r < dealt.ranks; ++r)
+      for (std::int64_t k = 0; k < dealt.count(r); ++k)
+        leaves[static_cast<std::size_t>(dealt.leaf(r, k))] = *next++;
+  }
+  return tree_sum<double>(end, [&](std::int64_t i) { return leaves[static_cast<std::size_t>(i)]; });
 }
 
 template <class Exec>
 double DataParallel<Exec>::reduce(const Exec& exec) {
-  const std::vector<TensorRef> gradients = arrays(&Parameter::gradient);
+  if (divides_gradients()) {
+    // Ranks with fewer micro-batches add nothing to the last ones of the others.
+    for (const std::int64_t rounds = shares().each(); m_done < rounds; ++m_done)
+      for (std::size_t group = 0; group < m_groups.size(); ++group) {
+        clear_gradients(exec, m_groups[group]);
+        add_group(exec, group);
+      }
+    return norm(exec);
+  }
+  const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
   m_collectives.reduce_shards(exec, gradients, m_shards, "gradients");
   const double length = norm(exec);
   if (!is_sharded()) m_collectives.gather_shards(exec, gradients, m_shards, "gradients");
@@ -192,12 +292,15 @@ double DataParallel<Exec>::norm(const Exec& exec) {
   exec.fence("kformer::DataParallel::norm");
   m_collectives.gather_values(exec, {all, static_cast<std::size_t>(ends.back())}, ends, "norm");
   if (ends.back() == 0) return 0;
-  return std::sqrt(tree_sum<double>(ends.back(), [&](std::int64_t i) { return all[i]; }));
+  const std::vector<std::int64_t>& places = m_shards.places();
+  return std::sqrt(
+      tree_sum<double>(ends.back(), [&](std::int64_t i) { return all[places[static_cast<std::size_t>(i)]]; }));
 }
 
 template <class Exec>
 void DataParallel<Exec>::publish(const Exec& exec) {
-  if (is_sharded()) m_collectives.gather_shards(exec, arrays(&Parameter::weight), m_shards, "weights");
+  if (is_sharded())
+    m_collectives.gather_shards(exec, Impl::arrays_of(m_parameters, &Parameter::weight), m_shards, "weights");
 }
 
 }  // namespace kformer

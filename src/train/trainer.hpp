@@ -11,6 +11,7 @@
 #include "kformer/train/trainer.hpp"
 #include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
+#include "train/trainer_objective.hpp"
 
 /// \file
 /// Definitions of Trainer's members.
@@ -19,20 +20,27 @@ namespace kformer {
 
 namespace Impl {
 
-// With a fixed order every micro-batch has gradients of its own.
+/// Whether gradients are added up outside the model.
+inline bool adds_up(const DataParallelOptions& options) {
+  return options.fixed_order || options.zero == ZeroStage::gradients;
+}
+
 inline LayerOptions for_training(const TrainerOptions& options) {
   LayerOptions layer = options.layer;
   layer.mode = LayerMode::training;
-  layer.accumulate &= !options.parallel.fixed_order;
+  layer.accumulate &= !adds_up(options.parallel);
+  layer.gradient_turns = options.parallel.zero == ZeroStage::gradients ? 1 : 0;
   return layer;
 }
 
-template <class Exec>
+template <class Exec, class T>
 std::optional<DataParallel<Exec>> data_parallel(const DataParallelOptions& options,
-                                                const std::vector<Parameter>& parameters, Ledger& ledger) {
-  if (!options.ranks && !options.fixed_order) return {};
-  return on_behalf_of(
-      "Trainer", [&] { return std::optional<DataParallel<Exec>>(std::in_place, options, parameters, ledger); });
+                                                const LlamaModel<Exec, T>& model, Ledger& ledger) {
+  if (!options.ranks && !adds_up(options)) return {};
+  return on_behalf_of("Trainer", [&] {
+    return std::optional<DataParallel<Exec>>(std::in_place, options, model.trained(), model.gradient_groups(),
+                                             ledger);
+  });
 }
 
 /// In the order of the sum over ranks.
@@ -61,9 +69,10 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
       m_ledger(ledger.shared_from_this()),
       m_model(config, Impl::checked(options.shape), Impl::for_training(options), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
-      m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model.trained(), ledger)),
+      m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model, ledger)),
       m_optimizer(m_parallel ? m_parallel->updated() : m_model.trained(), options.optimizer, ledger),
-      m_spikes(options.spikes) {
+      m_spikes(options.spikes),
+      m_stride(options.shape.batch) {
   options.schedule.check();
   Impl::require_options(Operands("Trainer", {}), options.loss);
   Arena<memory_space> arena;
@@ -185,9 +194,11 @@ template <class Exec, Scalar T>
 template <class F>
 void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequences, F f) const {
   const auto batch = static_cast<std::size_t>(m_options.shape.batch);
-  for (std::size_t first = 0; first < sequences.size(); first += batch)
-    f(first + static_cast<std::size_t>(m_first),
-      sequences.subspan(first, std::min(batch, sequences.size() - first)));
+  auto first = static_cast<std::size_t>(m_first);
+  for (std::size_t own = 0; own < sequences.size(); own += batch) {
+    f(first, sequences.subspan(own, std::min(batch, sequences.size() - own)));
+    first += static_cast<std::size_t>(m_stride);
+  }
 }
 
 // Dropout of the adapters in a micro-batch, for as long as what it returns exists.
@@ -223,45 +234,6 @@ std::vector<double> Trainer<Exec, T>::losses(const Exec& exec, std::span<const T
   return sums;
 }
 
-// Of the losses that compute_losses left.
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::append_log_probabilities(std::span<const TokenSequence> part,
-                                                LogProbabilities& logp) const {
-  std::size_t i = 0;
-  for (const TokenSequence& s : part) {
-    for (const std::int32_t target : s.targets) {
-      if (target != m_options.loss.ignore_index) logp.values.push_back(-static_cast<double>(m_host.loss(i)));
-      ++i;
-    }
-    logp.offsets.push_back(std::ssize(logp.values));
-  }
-}
-
-// Backward of a micro-batch after its losses, whose places take the derivatives: by a loss it is minus that by its
-// log-probability. Targets without a loss have none.
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::learn(const Exec& exec, std::span<const TokenSequence> part,
-                             const std::vector<double>& dlogp, double scale) {
-  std::size_t i = 0, target_with_loss = 0;
-  for (const TokenSequence& s : part)
-    for (const std::int32_t target : s.targets) {
-      if (target != m_options.loss.ignore_index)
-        m_host.loss(i) = static_cast<C>(-scale * dlogp[target_with_loss++]);
-      ++i;
-    }
-  transfer(exec, *m_ledger, m_dloss, m_host.loss);
-  m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
-}
-
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::require_log_probabilities(const char* function) const {
-  if (m_options.loss.label_smoothing != 0 || m_options.loss.z_loss != 0)
-    throw NotSupported(
-        std::string("kformer::Trainer::") + function +
-        ": with label smoothing or z-loss a loss is no log-probability; set loss.label_smoothing and "
-        "loss.z_loss to 0");
-}
-
 // A step without targets ends here: its report says that it was skipped.
 template <class Exec, Scalar T>
 StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenSequence> sequences) {
@@ -270,7 +242,7 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
                     .tokens = checked_targets("step", sequences)};
-  const bool adds_up = m_options.layer.accumulate || m_options.parallel.fixed_order;
+  const bool adds_up = m_options.layer.accumulate || Impl::adds_up(m_options.parallel);
   if (!adds_up && std::ssize(sequences) > m_options.shape.batch)
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
                        " sequences for a micro-batch of " + std::to_string(m_options.shape.batch) +
@@ -279,6 +251,7 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
     const StepShare& share =
         m_parallel->begin_step(exec, std::ssize(sequences), report.tokens, m_options.shape.batch);
     m_first = share.first;
+    m_stride = share.stride;
     report.tokens = share.tokens;
   }
   if (report.tokens == 0) {
@@ -287,6 +260,8 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
     return report;
   }
   m_model.zero_gradients(exec);
+  if (m_parallel)
+    m_model.on_gradients([this](const Exec& e, std::size_t group) { m_parallel->add_group(e, group); });
   return report;
 }
 
@@ -295,9 +270,10 @@ template <class Exec, Scalar T>
 void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report, std::span<const double> losses,
                                    double count) {
   ++m_steps;
-  report.loss = (m_parallel ? m_parallel->sum(exec, losses) : Impl::sum_of(losses)) / count;
+  m_model.on_gradients({});
   report.gradient_norm =
       m_parallel ? m_optimizer.set_norm(exec, m_parallel->reduce(exec)) : m_optimizer.measure(exec);
+  report.loss = (m_parallel ? m_parallel->sum(exec, losses) : Impl::sum_of(losses)) / count;
   if (std::isfinite(report.gradient_norm) && !m_spikes.accept(report.loss, report.gradient_norm)) {
     m_optimizer.skip();
     report.skipped = true;
@@ -315,49 +291,6 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
   Kokkos::deep_copy(exec, m_dloss, static_cast<C>(report.loss_scale / count));
   finish_step(exec, report, losses(exec, sequences, Pass::forward_and_backward), count);
   return report;
-}
-
-template <class Exec, Scalar T>
-StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequence> sequences,
-                                  const Objective& objective) {
-  require_log_probabilities("step");
-  StepReport report = begin_step(exec, sequences);
-  if (report.skipped) return report;
-  std::vector<double> shares;
-  for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
-    const auto dropping = dropout(first);
-    compute_losses(exec, part, Pass::forward);
-    LogProbabilities logp;
-    append_log_probabilities(part, logp);
-    const ObjectiveShare share = objective(first, logp);
-    if (share.dlogp.size() != logp.values.size())
-      throw DimensionMismatch("kformer::Trainer::step: the objective returned " +
-                              std::to_string(share.dlogp.size()) + " derivatives; expected " +
-                              std::to_string(logp.values.size()) + ", one for each target of the micro-batch");
-    shares.push_back(share.loss);
-    learn(exec, part, share.dlogp, report.loss_scale);
-    if (m_parallel) m_parallel->add_micro_batch(exec);
-  });
-  finish_step(exec, report, shares, 1);
-  return report;
-}
-
-template <class Exec, Scalar T>
-LogProbabilities Trainer<Exec, T>::log_probabilities(const Exec& exec, std::span<const TokenSequence> sequences,
-                                                     AdapterUse adapters) {
-  checked_targets("log_probabilities", sequences);
-  require_log_probabilities("log_probabilities");
-  struct Switch {
-    LlamaModel<Exec, T>& model;
-    ~Switch() { model.use_adapters(AdapterUse::on); }
-  } const switched{m_model};
-  m_model.use_adapters(adapters);
-  LogProbabilities logp;
-  for_micro_batches(sequences, [&](std::size_t, std::span<const TokenSequence> part) {
-    compute_losses(exec, part, Pass::forward);
-    append_log_probabilities(part, logp);
-  });
-  return logp;
 }
 
 template <class Exec, Scalar T>

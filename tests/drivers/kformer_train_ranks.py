@@ -58,7 +58,7 @@ class RanksTest(TrainTest):
 
 @needs_h5py
 class Grids(RanksTest):
-    def check_same_bits(self, *settings, keys=KEYS, grids=((2, 0), (2, 1), (4, 1), (8, 0))):
+    def check_same_bits(self, *settings, keys=KEYS, grids=((2, 0), (2, 2), (4, 1), (8, 0), (8, 2))):
         fixed = ("parallel.order=\"fixed\"", "output.model=\"model\"", *settings)
         self.train_on(None, keys, "parallel.data=1", *fixed)
         numbers, model = self.numbers(), self.model("model")
@@ -74,20 +74,20 @@ class Grids(RanksTest):
         self.check_same_bits()
 
     def test_bf16_with_states_in_8_bits(self):
-        self.check_same_bits('precision.storage="bf16"', 'optimizer.states="int8"', grids=((2, 1), (4, 0)))
+        self.check_same_bits('precision.storage="bf16"', 'optimizer.states="int8"', grids=((2, 1), (4, 2)))
 
     def test_packed_sequences_that_are_recomputed(self):
         self.check_same_bits('data.packing="best_fit"', 'memory.recompute="layer"', grids=((4, 1),))
 
     def test_adapters_with_dropout(self):
         keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
-        self.check_same_bits(keys=keys, grids=((4, 1),))
+        self.check_same_bits(keys=keys, grids=((4, 1), (2, 2)))
 
     def test_any_order_differs_by_rounding(self):
         settings = ('precision.storage="f64"', 'output.model="model"')
         self.train_on(None, KEYS, *settings)
         numbers, model = self.numbers(), read_safetensors(self.folder / "model" / "model.safetensors")
-        for ranks, zero in ((3, 1), (4, 0)):
+        for ranks, zero in ((3, 1), (4, 0), (3, 2)):
             self.train_on(ranks, KEYS, f"parallel.data={ranks}", f"parallel.zero={zero}", *settings)
             for ours, theirs in zip(self.numbers(), numbers):
                 for a, b in zip(ours, theirs):
@@ -106,7 +106,7 @@ class Grids(RanksTest):
         self.assertEqual(losses[1:], losses[:1] * 2)
 
     def test_memory_and_bytes(self):
-        for ranks, zero in ((2, 0), (4, 1)):
+        for ranks, zero in ((2, 0), (4, 1), (2, 2)):
             self.train_on(ranks, KEYS, f"parallel.data={ranks}", f"parallel.zero={zero}", 'parallel.order="fixed"')
             with h5py.File(self.folder / "deck.h5") as file:
                 memory, sent = file["memory/ranks"], file["communication"]
@@ -118,12 +118,12 @@ class Grids(RanksTest):
                 for region, sent_bytes in zip(sent["region"].asstr()[()], sent["bytes"][()]):
                     of[region] = of.get(region, 0) + int(sent_bytes)
             once = 6 * (ranks - 1) * 4 * parameters
-            self.assertEqual(of["gradients"], once if zero else 2 * once)
+            self.assertEqual(of["gradients"], once * (2, 1, BATCHES // ranks)[zero])
             self.assertEqual(of.get("weights", 0), once if zero else 0)
 
     def test_forecasts_of_ranks_that_are_not_there(self):
         """By kformer-train on one process, and by kformer-memory."""
-        for data, zero, order in ((4, 1, "any"), (2, 0, "fixed"), (8, 1, "any")):
+        for data, zero, order in ((4, 1, "any"), (2, 0, "fixed"), (8, 1, "any"), (4, 2, "fixed"), (3, 2, "any")):
             with self.subTest(data=data, zero=zero, order=order):
                 settings = (f"parallel.data={data}", f"parallel.zero={zero}", f'parallel.order="{order}"')
                 self.deck(KEYS)
@@ -151,7 +151,7 @@ class Checkpoints(RanksTest):
 
     def test_another_grid_continues_with_the_same_bits(self):
         fixed = ('parallel.order="fixed"', 'output.model="model"')
-        for first, then in (((4, 1), (2, 0)), ((1, 0), (4, 1)), ((4, 0), (8, 1)), ((8, 1), (1, 0))):
+        for first, then in (((4, 1), (2, 2)), ((1, 0), (4, 1)), ((4, 2), (8, 1)), ((8, 2), (1, 0))):
             with self.subTest(first=first, then=then):
                 shutil.rmtree(self.folder / "saved", ignore_errors=True)
                 grid = [(f"parallel.data={ranks}", f"parallel.zero={zero}") for ranks, zero in (first, then)]
@@ -229,7 +229,10 @@ class Refusals(RanksTest):
                  "'batch.micro_batch' = 2), and with 1 on each some ranks have none; 8 ranks can, or change [batch]"),
                 (None, ("parallel.data=3", 'parallel.order="fixed"'),
                  "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not 3: a step has 8 "
-                 "micro-batches")):
+                 "micro-batches"),
+                (None, ("parallel.data=3", "parallel.zero=2", 'parallel.order="fixed"'),
+                 "'parallel.order' = \"fixed\" with 'parallel.zero' = 2 needs a power of two of ranks, each with as many "
+                 "micro-batches, not 3 ranks: a step has 8 micro-batches")):
             with self.subTest(sentence=sentence):
                 output = self.train_on(ranks, KEYS, *settings, expect=3)
                 self.assertIn(sentence, output)

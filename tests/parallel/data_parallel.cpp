@@ -16,6 +16,7 @@ using Bits = std::map<std::string, std::vector<unsigned char>>;
 
 constexpr std::int64_t seq_len = TrainingRun<float>::seq_len;
 constexpr std::int64_t batch = 2, steps = 4;
+constexpr ZeroStage stages[] = {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients};
 
 // One array has many pieces of a shard.
 LlamaConfig model() {
@@ -45,7 +46,8 @@ template <class T>
 Outcome train(const TrainerOptions& options, std::int64_t micro_batches) {
   TrainingRun<T> run = run_of<T>(options, model());
   const auto& ranks = options.parallel.ranks;
-  const LeafBlocks blocks = LeafBlocks::of(micro_batches, ranks ? ranks->size() : 1);
+  const LeafShares shares{micro_batches, ranks ? ranks->size() : 1,
+                          options.parallel.zero == ZeroStage::gradients};
   const int rank = ranks ? ranks->rank() : 0;
   Outcome outcome;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -53,10 +55,24 @@ Outcome train(const TrainerOptions& options, std::int64_t micro_batches) {
     const auto at = [&](std::int64_t leaf) {
       return all.begin() + std::min<std::ptrdiff_t>(std::ssize(all), leaf * batch);
     };
-    outcome.reports.push_back(run.step({at(blocks.begin(rank)), at(blocks.end(rank))}));
+    std::vector<TokenSequence> own;
+    for (std::int64_t k = 0; k < shares.count(rank); ++k) {
+      const std::int64_t leaf = shares.leaf(rank, k);
+      own.insert(own.end(), at(leaf), at(leaf + 1));
+    }
+    outcome.reports.push_back(run.step(own));
   }
   outcome.weights = weights_of(run);
   return outcome;
+}
+
+template <class T>
+Shards shards_of(const LlamaModel<Exec, T>& model, int ranks) {
+  std::vector<std::int64_t> sizes;
+  std::vector<std::size_t> ends;
+  for (const Parameter& p : model.trained()) sizes.push_back(p.weight.size());
+  for (const ParameterGroup& group : model.gradient_groups()) ends.insert(ends.begin(), group.end);
+  return Shards(sizes, Impl::adamw_piece, ranks, ends);
 }
 
 template <class T>
@@ -99,7 +115,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_have_the_bits_of_one_in_the_fixed_order, T, 
     options.parallel = {.fixed_order = true, .micro_batches = micro_batches};
     const Outcome alone = train<T>(options, micro_batches);
     BOOST_TEST(!alone.reports.back().skipped);
-    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+    for (const ZeroStage zero : stages) {
+      // Ranks that are no power of two have one micro-batch each.
+      if (zero == ZeroStage::gradients && !LeafShares{micro_batches, ranks->size(), true}.keep_order())
+        continue;
       options.parallel = {.ranks = ranks,
                           .zero = zero,
                           .fixed_order = true,
@@ -117,7 +136,7 @@ BOOST_AUTO_TEST_CASE(ranks_compute_what_one_does) {
   for (const std::int64_t micro_batches : {1, 3, 5}) {
     TrainerOptions options = some_trainer_options(batch);
     const Outcome alone = train<double>(options, micro_batches);
-    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+    for (const ZeroStage zero : stages) {
       options.parallel = {.ranks = ranks, .zero = zero};
       const Outcome together = train<double>(options, micro_batches);
       for (std::size_t i = 0; i < steps; ++i) {
@@ -170,7 +189,7 @@ BOOST_AUTO_TEST_CASE(objectives_know_the_sequences_of_the_step) {
 // To the byte, and the parts of the optimizer together are the whole.
 BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   const auto ranks = world();
-  for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+  for (const ZeroStage zero : stages) {
     TrainerOptions options = some_trainer_options(batch);
     options.parallel = {.ranks = ranks, .zero = zero, .fixed_order = true, .micro_batches = 4};
     const TrainingRun<bf16> run(options, model());
@@ -196,26 +215,102 @@ BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   }
 }
 
+// The embedding, whose array the head has too, the norm, one layer, and the shard; each array starts at 64 bytes.
+BOOST_AUTO_TEST_CASE(ranks_that_divide_gradients_keep_those_of_a_layer_and_their_shard) {
+  const auto ranks = world();
+  const auto fits = [&](TrainerOptions options) {
+    options.parallel = {.ranks = ranks, .zero = ZeroStage::gradients};
+    TrainingRun<bf16> run(options, model());
+    std::int64_t elements = 0, arrays = 0;
+    for (const Parameter& p : run.trainer.model().trained()) {
+      const bool other_layer = p.name.starts_with("model.layers.") && !p.name.starts_with("model.layers.0.");
+      if (other_layer || p.name == "lm_head.weight") continue;
+      elements += p.weight.size();
+      ++arrays;
+    }
+    for (const AdamWParameter& p : run.trainer.optimizer().parameters()) {
+      elements += p.m.size();
+      ++arrays;
+    }
+    const auto bytes = static_cast<std::int64_t>(run.ledger->peak(MemoryClass::gradients));
+    BOOST_TEST(bytes >= 4 * elements);
+    BOOST_TEST(bytes <= 4 * elements + 64 * arrays);
+  };
+  TrainerOptions options = some_trainer_options(batch);
+  fits(options);
+  options.layer.recompute = Recompute::layer;
+  fits(options);
+  for (auto& target : options.layer.lora.targets) target = {.rank = 3, .alpha = 6};
+  fits(options);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_are_sent_once_or_for_each_micro_batch) {
+  for (const ZeroStage zero : stages) {
+    const auto ranks = world();
+    const std::int64_t n = ranks->size(), each = 3;
+    TrainerOptions options = some_trainer_options(batch);
+    options.parallel = {.ranks = ranks, .zero = zero};
+    TrainingRun<bf16> run(options, model());
+    const StepReport report = run.step(random_sequences(each * batch, seq_len));
+    BOOST_TEST(!report.skipped);
+    std::map<std::string, std::int64_t> sent;
+    for (const auto& entry : ranks->log().counts())
+      sent[entry.region] += static_cast<std::int64_t>(entry.bytes);
+    const std::int64_t own = shards_of(run.trainer.model(), ranks->size()).elements(ranks->rank());
+    const std::int64_t all = model().model_parameter_count(), reduced = 4 * (all - own);
+    BOOST_TEST(sent["gradients"] == (zero == ZeroStage::none        ? reduced + 4 * (n - 1) * own
+                                     : zero == ZeroStage::optimizer ? reduced
+                                                                    : each * reduced));
+    BOOST_TEST(sent["weights"] == (zero == ZeroStage::none ? 0 : 2 * (n - 1) * own));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(shards_have_every_element_once) {
   const std::vector<std::int64_t> sizes{0, 10, 3, 25, 1};
-  for (const int count : {1, 2, 3, 7, 30}) {
-    const Shards shards(sizes, 4, count);
-    std::vector<std::vector<int>> seen;
-    for (const std::int64_t size : sizes) seen.emplace_back(static_cast<std::size_t>(size));
-    std::int64_t elements = 0;
-    for (int r = 0; r < count; ++r) {
-      elements += shards.elements(r);
-      for (const ArrayRange& range : shards.of(r)) {
-        BOOST_TEST((range.size() == 0 || range.begin % 4 == 0));
-        for (std::int64_t i = range.begin; i < range.end; ++i) ++seen[range.array][static_cast<std::size_t>(i)];
+  const std::vector<std::vector<std::size_t>> ends{{}, {5}, {1, 2, 3, 5}, {2, 2, 5}, {1, 2, 3, 4, 5}};
+  for (const auto& groups : ends)
+    for (const int count : {1, 2, 3, 7, 30}) {
+      const Shards shards(sizes, 4, count, groups);
+      std::vector<std::vector<int>> seen;
+      for (const std::int64_t size : sizes) seen.emplace_back(static_cast<std::size_t>(size));
+      std::int64_t elements = 0;
+      for (int r = 0; r < count; ++r) {
+        elements += shards.elements(r);
+        for (const ArrayRange& range : shards.of(r)) {
+          BOOST_TEST((range.size() == 0 || range.begin % 4 == 0));
+          for (std::int64_t i = range.begin; i < range.end; ++i)
+            ++seen[range.array][static_cast<std::size_t>(i)];
+        }
+        const std::int64_t pieces = shards.pieces_end(r) - (r > 0 ? shards.pieces_end(r - 1) : 0);
+        BOOST_TEST(std::abs(static_cast<double>(pieces) - 12.0 / count) < 1);
       }
-      const std::int64_t pieces = shards.pieces_end(r) - (r > 0 ? shards.pieces_end(r - 1) : 0);
-      BOOST_TEST(std::abs(static_cast<double>(pieces) - 12.0 / count) < 1);
+      BOOST_TEST(elements == 39);
+      // Each rank has a part of each group, and the pieces keep the order of the arrays.
+      std::vector<std::int64_t> places = shards.places();
+      for (std::size_t first = 0; const std::size_t end : groups) {
+        std::int64_t most = 0, least = 39;
+        for (int r = 0; r < count; ++r) {
+          std::int64_t pieces = 0;
+          for (std::size_t a = first; a < end; ++a) pieces += (shards.of(r)[a].size() + 3) / 4;
+          most = std::max(most, pieces);
+          least = std::min(least, pieces);
+        }
+        BOOST_TEST(most - least <= 1);
+        first = end;
+      }
+      std::int64_t at = 0;
+      std::vector<std::int64_t> piece_of_array(sizes.size());
+      for (std::size_t a = 1; a < sizes.size(); ++a)
+        piece_of_array[a] = piece_of_array[a - 1] + (sizes[a - 1] + 3) / 4;
+      for (int r = 0; r < count; ++r)
+        for (const ArrayRange& range : shards.of(r))
+          for (std::int64_t i = range.begin; i < range.end; i += 4)
+            BOOST_TEST(places[static_cast<std::size_t>(piece_of_array[range.array] + i / 4)] == at++);
+      std::ranges::sort(places);
+      for (std::int64_t i = 0; i < 12; ++i) BOOST_TEST(places[static_cast<std::size_t>(i)] == i);
+      for (const auto& array : seen)
+        for (const int times : array) BOOST_TEST(times == 1);
     }
-    BOOST_TEST(elements == 39);
-    for (const auto& array : seen)
-      for (const int times : array) BOOST_TEST(times == 1);
-  }
 }
 
 BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
@@ -240,10 +335,11 @@ BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
   const auto ranks = world();
+  const int rank = ranks->rank();
   const auto sequences = random_sequences(6, seq_len);
-  const auto step = [&](bool fixed_order, std::int64_t count) {
+  const auto step = [&](bool fixed_order, std::int64_t count, ZeroStage zero = ZeroStage::none) {
     TrainerOptions options = some_trainer_options(batch);
-    options.parallel = {.ranks = ranks, .fixed_order = fixed_order, .micro_batches = 4};
+    options.parallel = {.ranks = ranks, .zero = zero, .fixed_order = fixed_order, .micro_batches = 4};
     TrainingRun<float> run(options);
     return run.step({sequences.begin(), sequences.begin() + count});
   };
@@ -251,14 +347,35 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
     check_error<NotSupported>([&] { step(false, 1); },
                               "kformer::DataParallel: a rank before rank 1 has no multiple of the micro-batch, "
                               "which is 2 sequences; only the last rank that has sequences may have other "
-                              "numbers (LeafBlocks)");
+                              "numbers (LeafShares)");
     const std::string size = std::to_string(ranks->size()), leaves = std::to_string(3 * ranks->size());
     check_error<NotSupported>([&] { step(true, 6); },
                               "kformer::DataParallel: with fixed_order each of " + size +
                                   " ranks takes as many micro-batches, a power of two, of which the last may "
                                   "lack some but not all; " +
                                   leaves + " micro-batches are not divided so");
+    check_error<NotSupported>(
+        [&] { step(false, 1, ZeroStage::gradients); },
+        "kformer::DataParallel: rank 0 has 1 sequences; with ZeroStage::gradients the " + size +
+            " micro-batches of 2 are dealt in turns (LeafShares), and only the last may have "
+            "fewer");
+    check_error<NotSupported>(
+        [&] { step(false, rank == 0 ? 2 : 4, ZeroStage::gradients); },
+        "kformer::DataParallel: rank 0 has 2 sequences; with ZeroStage::gradients the " +
+            std::to_string(2 * ranks->size() - 1) +
+            " micro-batches of 2 are dealt in turns (LeafShares), and only the last may have "
+            "fewer");
+    if (ranks->size() == 3)
+      check_error<NotSupported>(
+          [&] { step(true, 4, ZeroStage::gradients); },
+          "kformer::DataParallel: with fixed_order each of 3 ranks takes as many micro-batches, and with "
+          "ZeroStage::gradients the ranks are a power of two, unless each has one; 6 micro-batches are not "
+          "divided so");
   }
+  check_error<NotSupported>(
+      [&] { Shards(std::vector<std::int64_t>{1, 2}, 4, 1, std::vector<std::size_t>{1}); },
+      "kformer::Shards: expected groups that end in order, the last one with the last of 2 "
+      "arrays");
   check_error<NotSupported>(
       [&] { Shards({}, 0, 1); },
       "kformer::Shards: expected at least one rank and one element in a piece, got 1 and 0");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/parallel/gradient_tree.hpp"
 
+#include <cmath>
 #include <random>
 #include <tuple>
 
+#include "kformer/parallel/tree_order.hpp"
 #include "parallel/ranks.hpp"
 #include "support/errors.hpp"
 
@@ -89,10 +91,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_together_have_the_bits_of_one, T, Types) {
     for (const std::int64_t lacking : {0, 1, 3}) {
       const std::int64_t leaves = size * each - lacking;
       if (lacking >= each) continue;
-      const LeafBlocks blocks = LeafBlocks::of(leaves, size);
-      if (blocks.each != each) continue;
-      BOOST_TEST(blocks.are_nodes());
-      const auto part = sum_of<T>(blocks.begin(rank), blocks.end(rank)), whole = sum_of<T>(0, leaves);
+      const LeafShares blocks{leaves, size};
+      if (blocks.each() != each) continue;
+      BOOST_TEST(blocks.keep_order());
+      const std::int64_t begin = blocks.leaf(rank, 0);
+      const auto part = sum_of<T>(begin, begin + blocks.count(rank)), whole = sum_of<T>(0, leaves);
       for (std::size_t i = 0; i < part.size(); ++i) {
         ranks.all_reduce(Exec(), part[i], "gradients");
         BOOST_TEST(same_bits(on_host(part[i]), on_host(whole[i])), leaves << " leaves, array " << i);
@@ -100,15 +103,46 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_together_have_the_bits_of_one, T, Types) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(other_blocks_are_no_nodes) {
-  BOOST_TEST(LeafBlocks::of(3, 1).are_nodes());
-  BOOST_TEST(!LeafBlocks::of(6, 2).are_nodes());
-  BOOST_TEST(LeafBlocks::of(6, 3).are_nodes());
-  BOOST_TEST(LeafBlocks::of(7, 4).are_nodes());
-  BOOST_TEST(!LeafBlocks::of(5, 4).are_nodes());  // the last rank has none
-  BOOST_TEST(!LeafBlocks::of(0, 2).are_nodes());
-  BOOST_TEST(LeafBlocks::of(7, 4).begin(3) == 6);
-  BOOST_TEST(LeafBlocks::of(7, 4).end(3) == 7);
+BOOST_AUTO_TEST_CASE(other_shares_do_not_keep_the_order) {
+  BOOST_TEST((LeafShares{3, 1}.keep_order()));
+  BOOST_TEST((!LeafShares{6, 2}.keep_order()));
+  BOOST_TEST((LeafShares{6, 3}.keep_order()));
+  BOOST_TEST((LeafShares{7, 4}.keep_order()));
+  BOOST_TEST((!LeafShares{5, 4}.keep_order()));  // the last rank has none
+  BOOST_TEST((!LeafShares{0, 2}.keep_order()));
+  BOOST_TEST((LeafShares{3, 1, true}.keep_order()));
+  BOOST_TEST((LeafShares{6, 2, true}.keep_order()));
+  BOOST_TEST((LeafShares{3, 3, true}.keep_order()));
+  BOOST_TEST((!LeafShares{6, 3, true}.keep_order()));
+  BOOST_TEST((!LeafShares{7, 4, true}.keep_order()));
+  BOOST_TEST((!LeafShares{0, 2, true}.keep_order()));
+}
+
+// Blocks or turns: the bits of the sum over them are those of one rank exactly where the shares say so, and every leaf
+// has one rank.
+BOOST_AUTO_TEST_CASE(shares_that_keep_the_order_have_the_bits_of_one) {
+  for (const bool in_turns : {false, true})
+    for (const int size : {1, 2, 3, 4, 8})
+      for (std::int64_t leaves = 0; leaves <= 16; ++leaves) {
+        const LeafShares shares{leaves, size, in_turns};
+        std::vector<int> seen(static_cast<std::size_t>(leaves));
+        for (int r = 0; r < size; ++r)
+          for (std::int64_t k = 0; k < shares.count(r); ++k)
+            ++seen[static_cast<std::size_t>(shares.leaf(r, k))];
+        for (const int times : seen) BOOST_TEST(times == 1);
+        if (!shares.keep_order() || leaves == 0) continue;
+        const auto term = [](std::int64_t i) { return std::sin(static_cast<float>(i + 1)); };
+        const auto of_rank = [&](std::int64_t r) {
+          return tree_sum<float>(shares.count(static_cast<int>(r)),
+                                 [&](std::int64_t k) { return term(shares.leaf(static_cast<int>(r), k)); });
+        };
+        const auto of_turn = [&](std::int64_t k) {
+          return tree_sum<float>(size,
+                                 [&](std::int64_t r) { return term(shares.leaf(static_cast<int>(r), k)); });
+        };
+        const float sum = in_turns ? tree_sum<float>(shares.each(), of_turn) : tree_sum<float>(size, of_rank);
+        BOOST_TEST(sum == tree_sum<float>(leaves, term), in_turns << " " << size << " ranks, " << leaves);
+      }
 }
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {

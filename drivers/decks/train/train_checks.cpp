@@ -12,6 +12,7 @@
 #include "decks/sweep/sweep_checks.hpp"
 #include "decks/train/policy_checks.hpp"
 #include "io/schema/read_file.hpp"
+#include "kformer/parallel/leaf_shares.hpp"
 
 namespace kformer::Impl::schema {
 namespace {
@@ -186,22 +187,29 @@ class TrainCheck {
     if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
-                           (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch,
-                       each = (leaves + t.data - 1) / t.data;
+        (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch;
+    const LeafShares shares{leaves, static_cast<int>(t.data), t.zero == 2};
+    const std::int64_t each = shares.each();
     const std::string step =
         fmt::format("a step has {} micro-batches ('batch.sequences' = {}, 'batch.micro_batch' = {})", leaves,
                     m_deck.batch.sequences, m_deck.batch.micro_batch);
-    if ((t.data - 1) * each >= leaves)
+    if (shares.count(shares.ranks - 1) == 0)
       error({"parallel", "data"},
             fmt::format("'parallel.data' = {} ranks cannot share a step: {}, and with {} on each some ranks "
                         "have none; {} ranks can, or change [batch]",
                         t.data, step, each, (leaves + each - 1) / each));
-    else if (t.order == SumOrder::fixed && t.data > 1 && (each & (each - 1)) != 0)
-      error({"parallel", "order"},
-            fmt::format(
-                "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not {}: "
-                "{}; change 'parallel.data' or [batch]",
-                each, step));
+    else if (t.order == SumOrder::fixed && !shares.keep_order())
+      error(
+          {"parallel", "order"},
+          shares.in_turns
+              ? fmt::format(
+                    "'parallel.order' = \"fixed\" with 'parallel.zero' = 2 needs a power of two of ranks, "
+                    "each with as many micro-batches, not {} ranks: {}; change 'parallel.data' or [batch]",
+                    t.data, step)
+              : fmt::format(
+                    "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not {}: "
+                    "{}; change 'parallel.data' or [batch]",
+                    each, step));
   }
 
   void parts() {

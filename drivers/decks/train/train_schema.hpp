@@ -285,15 +285,16 @@ void describe(V& v, PlanParallelTable& t) {
         t.data);
   v.key({.name = "zero",
          .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
-                 "the ranks",
-         .range = {.min = 0, .max = 1}},
+                 "the ranks; 2 also the gradients, which are sent after each micro-batch",
+         .range = {.min = 0, .max = 2}},
         t.zero);
-  v.key(
-      {.name = "order",
-       .help = "`fixed`: sums over micro-batches are made in a binary tree, so that losses and weights have "
-               "the same bits for any number of ranks, each with a power of two of micro-batches; it takes the "
-               "memory of some more gradients"},
-      t.order);
+  v.key({.name = "order",
+         .help =
+             "`fixed`: sums over micro-batches are made in a binary tree, so that losses and weights have "
+             "the same bits for any number of ranks, each with a power of two of micro-batches (with zero = 2, "
+             "for a power of two of ranks, each with as many micro-batches); it takes the memory of some more "
+             "gradients"},
+        t.order);
 }
 
 template <class V>

@@ -186,10 +186,13 @@ class DecoderLayer {
   // What layers that share have in common. A block is allocated by the first layer that needs it.
   struct Shared {
     MemoryBlock<memory_space> tables, activations, workspace;
+    std::vector<MemoryBlock<memory_space>> gradients;  // in which layers take turns
+    std::size_t next_turn = 0;
     bool tables_filled = false;
     const DecoderLayer* computed = nullptr;  // the layer whose values are in `activations`
   };
 
+  void place_gradients(Ledger& ledger, const DecoderLayer* behind);
   void place_tables(Ledger& ledger);
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger, std::size_t scratch);

@@ -32,17 +32,21 @@ struct LayerAdapters {
   AdapterMatrices<MemorySpace, U, 1> out;      ///< behind attention
   AdapterMatrices<MemorySpace, U, 2> gate_up;  ///< of gate and up
   AdapterMatrices<MemorySpace, U, 1> down;     ///< behind the MLP
-  MemoryBlock<MemorySpace> block;              ///< of all
+  std::size_t bytes = 0;                       ///< from the first B of `qkv` on, where they all are
+  MemoryBlock<MemorySpace> block;              ///< of their own; empty where they lie in another
 
   LayerAdapters() = default;
 
-  /// Books and allocates; the contents are undefined.
+  /// Books and allocates, unless `over` has room; the contents are undefined.
   /// \param config       the layer's extents
   /// \param lora         ranks
   /// \param ledger       where the memory is booked
   /// \param memory_class of the block
+  /// \param over         a block that holds nothing else while these arrays are in use
+  /// \param room         its bytes that may be used
   /// \throws OutOfMemory with the ledger
-  LayerAdapters(const LlamaConfig& config, const LoraConfig& lora, Ledger& ledger, MemoryClass memory_class) {
+  LayerAdapters(const LlamaConfig& config, const LoraConfig& lora, Ledger& ledger, MemoryClass memory_class,
+                const MemoryBlock<MemorySpace>* over = nullptr, std::size_t room = 0) {
     Arena<MemorySpace> arena;
     const auto add = [&](auto& matrices, Projection first) {
       std::int64_t rank = 0, column = 0, in = 0;
@@ -63,8 +67,12 @@ struct LayerAdapters {
     add(out, Projection::o);
     add(gate_up, Projection::gate);
     add(down, Projection::down);
-    block =
-        arena.allocate(ledger, memory_class, std::string("DecoderLayer::adapters ") + to_string(memory_class));
+    bytes = arena.bytes();
+    if (over && bytes <= room)
+      arena.bind(*over);
+    else
+      block = arena.allocate(ledger, memory_class,
+                             std::string("DecoderLayer::adapters ") + to_string(memory_class));
   }
 };
 

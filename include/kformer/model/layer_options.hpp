@@ -45,8 +45,12 @@ struct LayerOptions {
                         ///< many, in `LlamaDecoder`, too (docs/batch_invariance.md)
   bool packed = false;  ///< whether `forward` gets packed sequences: documents of any length, one after another
   bool accumulate =
-      true;           ///< whether backward adds to the gradients; false: it overwrites them, and in a model
-                      ///< most of them lie over what layers behind saved, until the next forward
+      true;  ///< whether backward adds to the gradients; false: it overwrites them, and in a model
+             ///< most of them lie over what layers behind saved, until the next forward
+  std::int64_t gradient_turns =
+      0;              ///< if positive, and without `accumulate`, the layers of a model take turns in so many
+                      ///< arrays of gradients, which last until another layer needs them; the head has that of
+                      ///< the embedding, too: `LlamaModel::on_gradients`
   LoraConfig lora{};  ///< adapters; where there are any, they alone have gradients
   WeightFormats
       formats{};  ///< with adapters, the projections whose weights stay quantised (QLoRA: Dettmers et al.,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -122,6 +123,18 @@ class LlamaModel {
 
   /// What a training changes: the adapters if there are any, else all weights.
   std::vector<Parameter> trained() const { return adapts() ? adapters() : parameters(); }
+
+  /// The parts of `trained()` whose gradients a backward completes one after another, in this order: the last norm and,
+  /// unless it is the embedding, the head; the layers from the last to the first; the embedding. Adapters have the
+  /// layers alone.
+  std::vector<ParameterGroup> gradient_groups() const;
+
+  /// Called by each `backward` that follows as soon as the kernels are launched that complete the gradients of a group.
+  /// With `LayerOptions::gradient_turns` = k what it launches is the last that can read those of a layer before the
+  /// k-th layer in front of it writes its own there, and those of the head before the embedding does.
+  /// \param ready gets the instance and the number of the group in `gradient_groups`; empty: nothing is called.
+  ///              `backward_embedded` leaves the embedding out
+  void on_gradients(std::function<void(const Exec&, std::size_t)> ready);
 
   /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
   /// without `LayerOptions::accumulate`.
@@ -254,6 +267,7 @@ class LlamaModel {
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger);
   void clear_gradients_of_ends(const Exec& exec);
+  void gradients_are_ready(const Exec& exec, std::size_t group) const;
   void require_prepared(const char* function) const;
   void require_forward(const char* function) const;
   void require_saved(Saved saved, const char* function, const char* forward) const;
@@ -262,6 +276,7 @@ class LlamaModel {
   bool adapts() const { return m_options.lora.any(); }
   bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   bool trains_ends() const { return trains() && !adapts(); }
+  bool takes_turns() const { return m_options.gradient_turns > 0; }
   void check_schedule() const;
   void check_formats() const;
   void add_layers(Ledger& ledger);
@@ -297,6 +312,7 @@ class LlamaModel {
   std::vector<std::int64_t> m_offload_index;  // of each layer among those whose input is offloaded, or −1
   Matrix m_last, m_hidden, m_dx, m_dy;
   PackedTokens<memory_space> m_packed;  // of the last forward
+  std::function<void(const Exec&, std::size_t)> m_gradients_ready;
   BlockVector<memory_space, C> m_rstd;
   BlockVector<memory_space, std::byte> m_loss_workspace, m_norm_workspace;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "kformer/core/tensor_ref.hpp"
@@ -15,6 +16,14 @@ struct Parameter {
       gradient;  ///< the same extents, compute_t<T>; absent in inference, and where adapters learn in its place
   double learning_rate_factor = 1;  ///< of its learning rate over that of the step
   bool vector_decays = false;       ///< whether weight decay also applies to a vector
+};
+
+/// Parameters [begin, end) of a list.
+struct ParameterGroup {
+  std::size_t begin = 0;  ///< the first
+  std::size_t end = 0;    ///< behind the last
+  /// Whether both are the same.
+  bool operator==(const ParameterGroup&) const = default;
 };
 
 }  // namespace kformer

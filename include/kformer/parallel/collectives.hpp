@@ -227,10 +227,11 @@ class Collectives {
   /// \param arrays of float, double, bf16 or f16, without gaps
   /// \param shards of these arrays
   /// \param region what the log calls it
+  /// \param some   the arrays to sum
   /// \throws CommunicationError if a rank does not answer in time
   /// \throws NotSupported if the shards are for another number of ranks, or an array has another type
   void reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
-                     std::string_view region = {});
+                     std::string_view region = {}, SomeArrays some = {});
 
   /// In the shard of each rank, each array = that array of this rank.
   /// \param exec   the instance

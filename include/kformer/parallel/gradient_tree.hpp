@@ -6,6 +6,7 @@
 
 #include "kformer/core/tensor_ref.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "kformer/parallel/leaf_shares.hpp"
 
 /// \file
 /// Sums of gradients over micro-batches whose order does not depend on how many ranks there are.
@@ -61,23 +62,6 @@ class GradientTree {
   std::vector<std::size_t> m_offsets;  // of the arrays in a partial sum
   std::size_t m_stride = 0;            // bytes of a partial sum
   MemoryBlock<memory_space> m_partial;
-};
-
-/// Which leaves each of `ranks` ranks has: equal blocks in order, the last ones with fewer or none.
-struct LeafBlocks {
-  std::int64_t leaves = 0;  ///< of all ranks
-  int ranks = 1;            ///< how many there are
-  std::int64_t each = 0;    ///< ⌈leaves / ranks⌉
-
-  /// The blocks of `count` leaves.
-  static LeafBlocks of(std::int64_t count, int ranks) { return {count, ranks, (count + ranks - 1) / ranks}; }
-  /// The first leaf of a rank.
-  std::int64_t begin(int rank) const { return rank * each < leaves ? rank * each : leaves; }
-  /// Behind the last leaf of a rank.
-  std::int64_t end(int rank) const { return begin(rank + 1); }
-  /// Whether every block is a node of the tree of `tree_sum`: one rank has all leaves, or each has as many, a power of
-  /// two, of which the last may lack some but not all.
-  bool are_nodes() const { return ranks == 1 || ((each & (each - 1)) == 0 && begin(ranks - 1) < leaves); }
 };
 
 }  // namespace kformer

@@ -22,20 +22,22 @@ namespace kformer {
 /// What data-parallel ranks divide among them besides the sequences: the stages of ZeRO (Rajbhandari et al.,
 /// arXiv:1910.02054).
 enum class ZeroStage {
-  none,      ///< every rank has all of the optimizer
-  optimizer  ///< each rank has the optimizer's states and master weights of its shard, and updates no other weights
+  none,       ///< every rank has all of the optimizer
+  optimizer,  ///< each rank has the optimizer's states and master weights of its shard, and updates no other weights
+  gradients  ///< each rank also keeps the sums of the gradients of its shard alone, and a group of gradients of the
+             ///< backward that runs: all ranks reduce each group of each micro-batch
 };
 
 /// The names of the stages.
 template <>
-inline constexpr std::array<std::string_view, 2> names_of<ZeroStage> = {"none", "optimizer"};
+inline constexpr std::array<std::string_view, 3> names_of<ZeroStage> = {"none", "optimizer", "gradients"};
 
 /// Options of `DataParallel`.
 struct DataParallelOptions {
   std::shared_ptr<Communicator> ranks{};  ///< that share the sequences of a step; null: this one alone
   ZeroStage zero = ZeroStage::none;       ///< what they divide besides
   /// Whether sums over micro-batches are made in the tree of `tree_sum`, so that all numbers have the same bits for
-  /// any number of ranks that `LeafBlocks::are_nodes` allows. The memory of `GradientTree` is the price.
+  /// any number of ranks that `LeafShares::keep_order` allows. The memory of `GradientTree` is the price.
   bool fixed_order = false;
   std::int64_t micro_batches = 1;    ///< of this rank in a step, at most; read with `fixed_order`
   CollectivesOptions collectives{};  ///< of the messages
@@ -43,23 +45,34 @@ struct DataParallelOptions {
 
 /// What the ranks of a step know of each other.
 struct StepShare {
-  std::int64_t first = 0;             ///< the first sequence of this rank in the step
-  std::int64_t tokens = 0;            ///< targets with a loss, of all ranks
+  std::int64_t first = 0;   ///< the first sequence of this rank in the step
+  std::int64_t stride = 0;  ///< from the first sequence of a micro-batch to that of this rank's next one
+  std::int64_t tokens = 0;  ///< targets with a loss, of all ranks
   std::vector<std::int64_t> batches;  ///< micro-batches of each rank
 };
 
 /// What ranks that share the sequences of a step do between backward and the next forward. All make the same calls in
 /// the same order. A rank without sequences takes part, too.
 ///
-///     DataParallel<Exec> parallel({.ranks = ranks, .zero = ZeroStage::optimizer}, model.trained(), ledger);
+///     DataParallel<Exec> parallel({.ranks = ranks, .zero = ZeroStage::optimizer}, model.trained(),
+///                                 model.gradient_groups(), ledger);
 ///     Optimizer<Exec, T> optimizer(parallel.updated(), …);
-///     …                                              // backward of this rank's sequences
+///     model.on_gradients([&](const Exec& exec, std::size_t group) { parallel.add_group(exec, group); });
+///     for (…) {                                      // this rank's micro-batches
+///       …                                            // forward and backward
+///       parallel.add_micro_batch(exec);
+///     }
 ///     optimizer.set_norm(exec, parallel.reduce(exec));
 ///     if (optimizer.update(exec, learning_rate)) parallel.publish(exec);
 ///
 /// The gradients are cut into shards, one for each rank. A rank sums its shard over all ranks, and the sums of squares
 /// of its pieces make the norm. Then either the sums go to all ranks, or each rank updates its shard and sends the
-/// weights. Both send 2 N (n − 1) / n bytes a step and rank, for N bytes that n ranks divide.
+/// weights. Both send 2 N (n − 1) / n bytes a step and rank, for N bytes that n ranks divide. A shard has a run of each
+/// group of parameters, so that all ranks have as much to do when a group is reduced.
+///
+/// With `ZeroStage::gradients` the gradients of a group may be overwritten when `add_group` has returned. The ranks send
+/// N (n − 1) / n bytes for each micro-batch, and as many of weights a step. Micro-batches are dealt in turns
+/// (`LeafShares`), because their gradients are summed over the ranks one by one.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos.
 template <class Exec>
@@ -68,10 +81,12 @@ class DataParallel {
   /// Books and allocates everything.
   /// \param options    ranks and what they divide
   /// \param parameters with gradients of one type; they must outlive this object
+  /// \param groups     of all parameters, in the order in which backward completes their gradients
   /// \param ledger     the memory is of the classes communication and gradients
   /// \throws NotSupported if an option is out of range
   /// \throws OutOfMemory with the ledger
-  DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters, Ledger& ledger);
+  DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
+               std::vector<ParameterGroup> groups, Ledger& ledger);
 
   /// What this rank updates: all parameters, or the part of each that is in its shard, as a vector.
   const std::vector<Parameter>& updated() const { return is_sharded() ? m_shard : m_parameters; }
@@ -79,6 +94,8 @@ class DataParallel {
   const std::vector<ArrayRange>& own_ranges() const { return m_shards.of(ranks().rank()); }
   /// Whether this rank updates its shard alone.
   bool is_sharded() const { return m_options.zero != ZeroStage::none; }
+  /// Whether this rank keeps the gradients of its shard alone.
+  bool divides_gradients() const { return m_options.zero == ZeroStage::gradients; }
   /// The ranks.
   Communicator& ranks() const { return m_collectives.communicator(); }
 
@@ -87,13 +104,19 @@ class DataParallel {
   /// \param sequences of this rank
   /// \param tokens    its targets with a loss
   /// \param batch     sequences of a micro-batch
-  /// \throws NotSupported if a rank before the last that has sequences cuts a micro-batch short, or with
-  ///                      `fixed_order` the order would depend on the ranks
+  /// \throws NotSupported if a micro-batch before the last of the step is cut short, the micro-batches are not dealt as
+  ///                      `ZeroStage::gradients` wants, or with `fixed_order` the order would depend on the ranks
   const StepShare& begin_step(const Exec& exec, std::int64_t sequences, std::int64_t tokens,
                               std::int64_t batch);
 
-  /// Call it after the backward of each micro-batch. With `fixed_order` the gradients must be of this micro-batch
-  /// alone, and are the sum of all after the last.
+  /// Call it in the backward of each micro-batch when the gradients of a group are complete.
+  /// \param exec  the instance
+  /// \param group its number
+  /// \throws CommunicationError if a rank does not answer in time
+  void add_group(const Exec& exec, std::size_t group);
+
+  /// Call it after the backward of each micro-batch. With `fixed_order` or `ZeroStage::gradients` the gradients must be
+  /// of this micro-batch alone, and what is reduced is the sum of all after the last.
   void add_micro_batch(const Exec& exec);
 
   /// The sum of a number of each micro-batch, over all ranks, in the tree of `tree_sum`.
@@ -114,16 +137,22 @@ class DataParallel {
  private:
   using memory_space = typename Exec::memory_space;
 
-  std::vector<TensorRef> arrays(TensorRef Parameter::* member) const;
-  void clear_gradients(const Exec& exec);
+  void place_sums(Ledger& ledger);
+  void check_blocks(std::span<const std::int64_t> sequences, std::int64_t batch) const;
+  void check_turns(std::span<const std::int64_t> sequences, std::int64_t batch) const;
+  void check_order() const;
+  LeafShares shares() const;
+  void clear_gradients(const Exec& exec, ParameterGroup group);
   double norm(const Exec& exec);
 
   DataParallelOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   std::vector<Parameter> m_parameters;
+  std::vector<ParameterGroup> m_groups;
   Collectives<Exec> m_collectives;
   Shards m_shards;
-  std::vector<Parameter> m_shard;  // the parts of the parameters in the shard of this rank
+  std::vector<Parameter> m_shard;    // the parts of the parameters in the shard of this rank
+  MemoryBlock<memory_space> m_sums;  // their gradients, where these alone are kept
   std::optional<GradientTree<Exec>> m_tree;
   MemoryBlock<memory_space> m_squares;                        // of the pieces of this rank
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces

@@ -34,8 +34,8 @@ struct TrainerOptions {
   CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
   std::uint64_t dropout_seed = 0;   ///< of `layer.lora.dropout`; evaluation has none
-  /// Ranks that share a step. With `fixed_order` gradients are added up outside the model, so that `layer.accumulate` is
-  /// off.
+  /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model, so
+  /// that `layer.accumulate` is off.
   DataParallelOptions parallel{};
 };
 
@@ -71,8 +71,8 @@ struct TrainerState {
 /// micro-batches. The same steps give the same bits, and so do steps that continue from a restored state.
 ///
 /// With `TrainerOptions::parallel` each rank has a trainer, and the sequences of a step are cut into blocks in order, one
-/// for each rank (`LeafBlocks`). All ranks call `step` with their own block; the report is that of the whole step, and the
-/// weights are the same everywhere. Other functions know nothing of other ranks. A rank that throws leaves the others
+/// for each rank; with `ZeroStage::gradients` ranks take the micro-batches in turns (`LeafShares`). All ranks call `step`
+/// with their own sequences; the report is that of the whole step, and the weights are the same everywhere. Other functions know nothing of other ranks. A rank that throws leaves the others
 /// waiting until their time-out.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
@@ -213,7 +213,8 @@ class Trainer {
   PackedTokens<memory_space> m_packed;  // of the micro-batch
   bool m_prepared = false;
   std::int64_t m_steps = 0;
-  std::int64_t m_first = 0;  // sequence of this rank in the step
+  std::int64_t m_first = 0;   // sequence of this rank in the step
+  std::int64_t m_stride = 0;  // to the first sequence of its next micro-batch
 };
 
 }  // namespace kformer

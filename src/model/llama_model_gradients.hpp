@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "kformer/model/llama_model.hpp"
+#include "model/memory.hpp"
+
+/// \file
+/// Definitions of LlamaModel's members that clear gradients and say when they are complete.
+
+namespace kformer {
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
+  m_guard.require("LlamaModel", "zero_gradients");
+  if (!m_options.accumulate) return;
+  for (auto& layer : m_layers) layer.zero_gradients(exec);
+  clear_gradients_of_ends(exec);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
+  if (adapts()) return;
+  Impl::zero_numbers("LlamaModel::zero_gradients", exec, m_gradient.block.template at<C>(0),
+                     m_gradient.block.bytes());
+}
+
+template <class Exec, Scalar T>
+std::vector<ParameterGroup> LlamaModel<Exec, T>::gradient_groups() const {
+  m_guard.require("LlamaModel", "gradient_groups");
+  std::size_t end = adapts() ? 0 : 1;  // behind the embedding
+  std::vector<ParameterGroup> groups;
+  if (!adapts()) groups.push_back({0, end});
+  for (const auto& layer : m_layers) {
+    const std::size_t begin = end;
+    end += adapts() ? layer.adapters().size() : layer.parameters().size();
+    groups.push_back({begin, end});
+  }
+  if (!adapts()) groups.push_back({end, end + (m_config.tie_word_embeddings ? 1 : 2)});
+  std::ranges::reverse(groups);
+  return groups;
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::on_gradients(std::function<void(const Exec&, std::size_t)> ready) {
+  m_guard.require("LlamaModel", "on_gradients");
+  m_gradients_ready = std::move(ready);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::gradients_are_ready(const Exec& exec, std::size_t group) const {
+  if (m_gradients_ready) m_gradients_ready(exec, group);
+}
+
+}  // namespace kformer
