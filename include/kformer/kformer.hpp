@@ -8,6 +8,7 @@
 /// `kformer/text/`, `kformer/data/` and `kformer/load/`.
 
 #include "kformer/core/arguments.hpp"
+#include "kformer/core/array_slice.hpp"
 #include "kformer/core/device.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/enum_names.hpp"

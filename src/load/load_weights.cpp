@@ -48,10 +48,12 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
 namespace Impl {
 
 void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
-  const std::vector<std::size_t> wanted =
+  std::vector<std::size_t> wanted =
       slot.is_quantized() ? std::vector<std::size_t>{static_cast<std::size_t>(slot.quantized.rows),
                                                      static_cast<std::size_t>(slot.quantized.cols)}
                           : shape_of(slot.dense);
+  if (slot.slice.divides())
+    wanted[static_cast<std::size_t>(slot.slice.axis)] = static_cast<std::size_t>(slot.slice.whole);
   if (tensor.shape != wanted)
     throw FileError(
         fmt::format("kformer::load_weights: {} has the extents {} in the checkpoint, and {} in the "

@@ -59,6 +59,10 @@ void load_quantized(const Exec& exec, const CheckpointTensor& tensor, const Weig
   exec.fence("kformer::load_weights");  // the next one takes the same memory
 }
 
+/// The part of a tensor that a rank has: its rows, or its columns row by row.
+template <class Exec>
+void load_slice(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot, Ledger& ledger);
+
 /// The rows of an array one by one, which lie further apart than their lengths.
 template <class Exec>
 void load_rows(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to, Ledger& ledger) {
@@ -108,6 +112,31 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
 }
 
 template <class Exec>
+void Impl::load_slice(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot,
+                      Ledger& ledger) {
+  if (quantized_format_of(tensor.type))
+    throw NotSupported(fmt::format(
+        "kformer::load_weights: {} is quantised ({}) in the checkpoint, and ranks divide it; expand the "
+        "checkpoint first",
+        slot.name, to_string(tensor.type)));
+  const ArraySlice& slice = slot.slice;
+  const std::int64_t rows = slot.dense.extent[0], columns = slot.dense.rank > 1 ? slot.dense.extent[1] : 1;
+  const std::size_t row_bytes = tensor.bytes.size() / tensor.shape[0];
+  const std::size_t element = row_bytes / (tensor.shape.size() > 1 ? tensor.shape[1] : 1);
+  const auto load = [&](std::int64_t row, std::int64_t column, std::int64_t to, std::int64_t count) {
+    CheckpointTensor part = tensor;
+    part.bytes = tensor.bytes.subspan(
+        static_cast<std::size_t>(row) * row_bytes + static_cast<std::size_t>(column) * element,
+        static_cast<std::size_t>(count * columns) * element);
+    load_dense(exec, part, rows_of(slot.dense, to, count), {}, ledger);
+  };
+  if (slice.axis == 0)
+    load(slice.begin, 0, 0, rows);
+  else
+    for (std::int64_t row = 0; row < rows; ++row) load(row, slice.begin, row, 1);
+}
+
+template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
                   const std::function<bool()>& stop) {
@@ -119,6 +148,8 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
                             slot.is_quantized() ? slot.quantized.data : slot.dense.data, tensor.bytes.size());
     if (slot.is_quantized())
       Impl::load_quantized(exec, tensor, slot, staging, ledger);
+    else if (slot.slice.divides())
+      Impl::load_slice(exec, tensor, slot, ledger);
     else
       load_dense(exec, tensor, slot.dense, staging, ledger);
     checkpoint.release(slot.name);
@@ -133,7 +164,11 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
   SafetensorsWriter file;
   // Older releases of transformers refuse a file without it.
   file.metadata("format", "pt");
-  for (const auto& [name, weight, gradient, factor, decays] : parameters) {
+  for (const Parameter& p : parameters) {
+    const auto& [name, weight] = std::tie(p.name, p.weight);
+    if (p.slice.divides())
+      throw NotSupported(
+          fmt::format("kformer::save_weights: this rank has a part of {} alone; gather it first", name));
     const void* data = weight.data;
     Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
     if constexpr (!Impl::host_reaches<typename Exec::memory_space>) {

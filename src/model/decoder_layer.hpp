@@ -31,14 +31,16 @@ void DecoderLayer<Exec, T>::prepare(const Exec& exec) {
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::parameters() const {
   m_guard.require("DecoderLayer", "parameters");
-  return layer_parameters(m_config, m_weight, trains() && !adapts() ? &m_gradient : nullptr);
+  auto all = layer_parameters(m_config, m_weight, trains() && !adapts() ? &m_gradient : nullptr);
+  Impl::mark_slices(m_options, all);
+  return all;
 }
 
 template <class Exec, Scalar T>
 std::vector<WeightSlot> DecoderLayer<Exec, T>::weights() const {
   m_guard.require("DecoderLayer", "weights");
   std::vector<WeightSlot> all;
-  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}});
+  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}, p.slice});
   for (const auto* split :
        {&m_weight.qkv_split, &m_weight.out_split, &m_weight.gate_up_split, &m_weight.down_split})
     for (const auto& w : *split)
@@ -137,9 +139,22 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
   save(exec, x, packed);
   {
     Region region("down");
-    down_map().residual_forward(exec, m_product, m_h, y);
+    add_product(exec, down_map(), m_product, m_h, y);
   }
   m_ran_forward = true;
+}
+
+// y = residual + x Wᵀ, summed over the ranks that divide the columns of W. The first adds the residual.
+template <class Exec, Scalar T>
+template <class M>
+void DecoderLayer<Exec, T>::add_product(const Exec& exec, const M& map, const Matrix& x,
+                                        const ConstMatrix& residual, const Matrix& y) {
+  Collectives<Exec>* const ranks = tensor_ranks();
+  if (ranks && ranks->communicator().rank() > 0)
+    map.forward(exec, x, {}, y);
+  else
+    map.residual_forward(exec, x, residual, y);
+  if (ranks) ranks->all_reduce(exec, y, "activations");
 }
 
 // All that backward reads: forward without its last product.
@@ -156,7 +171,7 @@ void DecoderLayer<Exec, T>::save(const Exec& exec, const ConstMatrix& x, const P
   }
   {
     Region region("out_projection");
-    out_map().residual_forward(exec, m_attention, x, m_h);
+    add_product(exec, out_map(), m_attention, x, m_h);
   }
   normalise(exec, mlp_norm(), m_h);
   {
@@ -214,6 +229,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   {
     Region region("qkv");
     qkv_map().backward(exec, m_normed1, m_d_qkv, m_d_normed);
+    if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
     if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
@@ -262,6 +278,7 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   {
     Region region("gate_up");
     gate_up_map().backward(exec, m_normed2, m_d_gate_up, m_d_normed);
+    if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
 }

@@ -13,6 +13,7 @@
 #include "model/layer_options.hpp"
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
+#include "model/tensor/slices.hpp"
 
 /// \file
 /// Definitions of DecoderLayer's members that book memory and say where arrays are.
@@ -36,6 +37,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
                                     std::size_t scratch)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
+  m_config = Impl::slice_of(config, options);
   Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
@@ -45,13 +47,15 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
     others.formats = share_with->m_options.formats;
   }
   if (share_with &&
-      (share_with->m_config != config || share_with->m_shape != shape || share_with->m_options != others))
+      (share_with->m_config != m_config || share_with->m_shape != shape || share_with->m_options != others))
     throw DimensionMismatch(
         "kformer::DecoderLayer: `share_with` was made for another configuration, shape or options; make layers "
         "that share with the same ones");
-  m_weight = LayerWeights<memory_space, T>(config, ledger, MemoryClass::weights, nullptr, 0, options.formats);
-  if (adapts()) m_adapter = {config, options.lora, ledger, MemoryClass::weights};
+  m_weight = LayerWeights<memory_space, T>(m_config, ledger, MemoryClass::weights, nullptr, 0, options.formats);
+  if (adapts()) m_adapter = {m_config, options.lora, ledger, MemoryClass::weights};
   m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
+  if (Impl::divides(options) && !m_shared->ranks)
+    m_shared->ranks.emplace(options.tensor, CollectivesOptions{}, ledger);
   place_gradients(ledger, behind);
   place_tables(ledger);
   place_activations(ledger);

@@ -27,6 +27,9 @@ template <class Exec, Scalar T>
 LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaModel<Exec, T>& model, const DecoderOptions& options,
                                     Ledger& ledger)
     : m_config(model.m_config), m_options(options), m_owner(model.m_memory), m_borrows(true) {
+  if (model.tensor_ranks())
+    throw NotSupported(
+        "kformer::LlamaDecoder: ranks divide the model (tensor); a decoder borrows whole ones alone");
   const auto refuse = [](const char* sentence) {
     throw NotSupported(std::string("kformer::LlamaDecoder: the model ") + sentence);
   };

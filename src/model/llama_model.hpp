@@ -15,6 +15,7 @@
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
+#include "model/tensor/vocabulary_ranks.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members.
@@ -35,6 +36,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
+  m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), ledger};
   place_ends(ledger, MemoryClass::weights, m_weight);
   if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
   if (trains_ends() && takes_turns() && !config.tie_word_embeddings) m_gradient.head = m_gradient.embedding;
@@ -94,8 +96,8 @@ void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
     kinds.push_back(kind == Recompute::offload ? Recompute::layer : kind);
   }
   // The loss comes when no layer computes, so its chunk of logits and their scratch are one memory.
-  const std::size_t scratch =
-      linear_cross_entropy_workspace_bytes<T>(Exec(), m_shape.rows(), m_config.vocab_size);
+  const std::size_t scratch = linear_cross_entropy_workspace_bytes<T>(
+      Exec(), m_shape.rows(), Impl::VocabularySlice(m_config.vocab_size, m_options).size());
   // From the last to the first, because gradients lie in the layer behind.
   for (const Recompute kind : std::views::reverse(kinds)) {
     options.recompute = kind;
@@ -110,7 +112,7 @@ void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
 template <class Exec, Scalar T>
 template <class U>
 void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const {
-  const std::int64_t vocabulary = m_config.vocab_size, hidden = m_config.hidden_size;
+  const std::int64_t vocabulary = m_vocabulary.words().size(), hidden = m_config.hidden_size;
   Arena<memory_space> arena;
   arena.add(ends.embedding, vocabulary, hidden);
   arena.add(ends.norm, hidden);
@@ -162,16 +164,19 @@ template <class Exec, Scalar T>
 std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
   m_guard.require("LlamaModel", "parameters");
   const auto gradient = [&](const auto& view) { return trains_ends() ? tensor_ref(view) : TensorRef{}; };
-  std::vector<Parameter> all{
-      {"model.embed_tokens.weight", tensor_ref(m_weight.embedding), gradient(m_gradient.embedding)}};
+  const auto words = [&](const char* name, const auto& weight, const auto& dweight) {
+    Parameter p{name, tensor_ref(weight), gradient(dweight)};
+    if (tensor_ranks()) p.slice = {.whole = m_config.vocab_size, .begin = m_vocabulary.words().begin};
+    return p;
+  };
+  std::vector<Parameter> all{words("model.embed_tokens.weight", m_weight.embedding, m_gradient.embedding)};
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].parameters()) {
       p.name = "model.layers." + std::to_string(l) + "." + p.name;
       all.push_back(std::move(p));
     }
   all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
-  if (!m_config.tie_word_embeddings)
-    all.push_back({"lm_head.weight", tensor_ref(m_weight.head), gradient(m_gradient.head)});
+  if (!m_config.tie_word_embeddings) all.push_back(words("lm_head.weight", m_weight.head, m_gradient.head));
   return all;
 }
 
@@ -179,7 +184,7 @@ template <class Exec, Scalar T>
 std::vector<WeightSlot> LlamaModel<Exec, T>::weights() const {
   m_guard.require("LlamaModel", "weights");
   std::vector<WeightSlot> all;
-  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}});
+  for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}, p.slice});
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (const WeightSlot& slot : m_layers[l].weights())
       if (slot.is_quantized())
@@ -283,7 +288,7 @@ void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
   Impl::require_packed("LlamaModel::forward", m_options, m_shape.rows(), packed);
   {
     Region region("embedding");
-    embedding_forward(exec, ids, m_weight.embedding, m_kept.front());
+    m_vocabulary.embed(exec, ids, m_weight.embedding, m_kept.front());
   }
   run_layers(exec, packed);
   m_saved = Saved::forward;
@@ -337,7 +342,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
   require_forward("logits");
   Impl::require_view("LlamaModel::logits", "logits", logits, {m_shape.rows(), m_config.vocab_size});
-  linear_forward(exec, m_hidden, head(), logits, {.batch_invariant = m_options.batch_invariant});
+  m_vocabulary.logits(exec, m_hidden, head(), logits, m_options.batch_invariant);
 }
 
 template <class Exec, Scalar T>
@@ -350,7 +355,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Mat
   Impl::require_view("LlamaModel::logits", "logits", logits, {1, m_config.vocab_size});
   const auto row = static_cast<std::size_t>(token);
   const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
-  linear_forward(exec, hidden, head(), logits, {.batch_invariant = m_options.batch_invariant});
+  m_vocabulary.logits(exec, hidden, head(), logits, m_options.batch_invariant);
 }
 
 template <class Exec, Scalar T>
@@ -359,9 +364,8 @@ void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const To
   require_forward("loss");
   Impl::require_views("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
                       {m_shape.rows()});
-  linear_cross_entropy(exec, m_hidden, head(), targets, loss,
-                       {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
-                       m_loss_workspace);
+  m_vocabulary.loss(exec, {.x = m_hidden, .weight = head(), .targets = targets, .loss = loss},
+                    {.cross_entropy = options, .batch_invariant = m_options.batch_invariant}, m_loss_workspace);
 }
 
 template <class Exec, Scalar T>
@@ -380,7 +384,7 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
   {
     Region region("embedding");
     if (takes_turns() && !m_config.tie_word_embeddings) clear_gradients_of_ends(exec);
-    embedding_backward(exec, ids, dx, m_gradient.embedding);
+    m_vocabulary.embed_backward(exec, ids, dx, m_gradient.embedding);
   }
   gradients_are_ready(exec, m_layers.size() + 1);
 }
@@ -406,16 +410,16 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
   if (!m_options.accumulate) clear_gradients_of_ends(exec);
   {
     Region region("loss");
-    linear_cross_entropy(exec,
-                         LinearCrossEntropyOperands{.x = m_hidden,
-                                                    .weight = head(),
-                                                    .targets = targets,
-                                                    .dloss = dloss,
-                                                    .loss = loss,
-                                                    .dx = m_dy,
-                                                    .dweight = head_gradient()},
-                         {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
-                         m_loss_workspace);
+    m_vocabulary.loss(exec,
+                      {.x = m_hidden,
+                       .weight = head(),
+                       .targets = targets,
+                       .dloss = dloss,
+                       .loss = loss,
+                       .dx = m_dy,
+                       .dweight = head_gradient()},
+                      {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
+                      m_loss_workspace);
   }
   m_saved = Saved::nothing;
   {

@@ -70,18 +70,23 @@ inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters
 
 template <class Exec>
 DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
-                                 std::vector<ParameterGroup> groups, Ledger& ledger)
+                                 std::vector<ParameterGroup> groups, Ledger& ledger, Collectives<Exec>* tensor)
     : m_options(Impl::with_ranks(options)),
       m_ledger(ledger.shared_from_this()),
       m_parameters(std::move(parameters)),
       m_groups(std::move(groups)),
       m_collectives(m_options.ranks, m_options.collectives, ledger),
+      m_tensor(tensor),
       m_shards(Impl::shards_of(m_parameters, m_groups, ranks().size())),
       m_shard(Impl::shard_of(m_parameters, own_ranges())) {
   if (divides_gradients()) place_sums(ledger);
   if (m_options.fixed_order)
     m_tree.emplace(Impl::arrays_of(divides_gradients() ? m_shard : m_parameters, &Parameter::gradient),
                    m_options.micro_batches, ledger);
+  for (const Parameter& p : m_parameters)
+    m_is_slice.insert(m_is_slice.end(),
+                      static_cast<std::size_t>((p.gradient.size() + Impl::adamw_piece - 1) / Impl::adamw_piece),
+                      p.slice.divides());
   const int rank = ranks().rank();
   const std::int64_t before = rank > 0 ? m_shards.pieces_end(rank - 1) : 0;
   const auto bytes = [](std::int64_t pieces) { return static_cast<std::size_t>(pieces) * sizeof(double); };
@@ -207,6 +212,7 @@ template <class Exec>
 void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
   if (!divides_gradients()) return;
   const ParameterGroup& g = m_groups[group];
+  add_partial_gradients(exec, g);
   const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
   m_collectives.reduce_shards(exec, gradients, m_shards, "gradients", {g.begin, g.end});
   // In the fixed order the tree adds.
@@ -256,11 +262,46 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
       }
     return norm(exec);
   }
+  add_partial_gradients(exec, {0, m_parameters.size()});
   const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
   m_collectives.reduce_shards(exec, gradients, m_shards, "gradients");
   const double length = norm(exec);
   if (!is_sharded()) m_collectives.gather_shards(exec, gradients, m_shards, "gradients");
   return length;
+}
+
+// Of weights that are whole on ranks which divide the rest.
+template <class Exec>
+void DataParallel<Exec>::add_partial_gradients(const Exec& exec, ParameterGroup group) {
+  if (!m_tensor) return;
+  for (std::size_t i = group.begin; i < group.end; ++i)
+    if (const Parameter& p = m_parameters[i]; p.partial_gradient)
+      dispatch_dtype(p.gradient.dtype, [&]<class C>(std::type_identity<C>) {
+        m_tensor->all_reduce(exec,
+                             Kokkos::View<C*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                                 static_cast<C*>(p.gradient.data), static_cast<std::size_t>(p.gradient.size())),
+                             "gradients");
+      });
+}
+
+// Pieces that are whole on the ranks that divide the model count once.
+template <class Exec>
+double DataParallel<Exec>::square_sum(const Exec& exec, std::span<const double> squares) {
+  const auto sum_of = [&](bool slices) {
+    return tree_sum<double>(std::ssize(squares), [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      return !m_tensor || m_is_slice[at] == slices ? squares[at] : 0;
+    });
+  };
+  if (!m_tensor) return sum_of(false);
+  const int size = m_tensor->communicator().size();
+  std::vector<double> of_ranks(static_cast<std::size_t>(size));
+  std::vector<std::int64_t> ends(of_ranks.size());
+  std::iota(ends.begin(), ends.end(), std::int64_t(1));
+  of_ranks[static_cast<std::size_t>(m_tensor->communicator().rank())] = sum_of(true);
+  m_tensor->gather_values(exec, of_ranks, ends, "norm");
+  return sum_of(false) +
+         tree_sum<double>(size, [&](std::int64_t r) { return of_ranks[static_cast<std::size_t>(r)]; });
 }
 
 // From the sums of squares of all pieces, in an order that does not depend on the ranks.
@@ -293,8 +334,9 @@ double DataParallel<Exec>::norm(const Exec& exec) {
   m_collectives.gather_values(exec, {all, static_cast<std::size_t>(ends.back())}, ends, "norm");
   if (ends.back() == 0) return 0;
   const std::vector<std::int64_t>& places = m_shards.places();
-  return std::sqrt(
-      tree_sum<double>(ends.back(), [&](std::int64_t i) { return all[places[static_cast<std::size_t>(i)]]; }));
+  std::vector<double> squares_of_pieces;
+  for (const std::int64_t place : places) squares_of_pieces.push_back(all[place]);
+  return std::sqrt(square_sum(exec, squares_of_pieces));
 }
 
 template <class Exec>

@@ -36,10 +36,10 @@ inline LayerOptions for_training(const TrainerOptions& options) {
 template <class Exec, class T>
 std::optional<DataParallel<Exec>> data_parallel(const DataParallelOptions& options,
                                                 const LlamaModel<Exec, T>& model, Ledger& ledger) {
-  if (!options.ranks && !adds_up(options)) return {};
+  if (!options.ranks && !adds_up(options) && !model.tensor_ranks()) return {};
   return on_behalf_of("Trainer", [&] {
     return std::optional<DataParallel<Exec>>(std::in_place, options, model.trained(), model.gradient_groups(),
-                                             ledger);
+                                             ledger, model.tensor_ranks());
   });
 }
 
@@ -327,6 +327,9 @@ void for_each_array(const AdamWParameter& p, Add add) {
 
 template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
+  if (m_model.tensor_ranks())
+    throw NotSupported(
+        "kformer::Trainer::arrays: ranks divide the model (tensor), whose checkpoints have no form yet");
   std::vector<NamedArray> all;
   const bool sharded = m_parallel && m_parallel->is_sharded();
   const auto trained = m_model.trained();
@@ -347,7 +350,7 @@ std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
 
 template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::shard() const {
-  if (!m_parallel || m_parallel->ranks().size() == 1) return arrays();
+  if (!m_parallel || m_parallel->ranks().size() == 1 || m_model.tensor_ranks()) return arrays();
   std::vector<NamedArray> parts;
   const auto trained = m_model.trained();
   for (std::size_t i = 0; i < trained.size(); ++i) {

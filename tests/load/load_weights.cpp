@@ -15,6 +15,7 @@
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "kformer/model/llama_decoder.hpp"
+#include "kformer/parallel/communicator.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
 
@@ -71,6 +72,41 @@ BOOST_AUTO_TEST_CASE(every_weight_is_that_of_the_file) {
                           static_cast<float*>(parameter.weight.data), weights.size()));
     BOOST_TEST(std::vector<double>(weights.begin(), weights.end()) == expected, parameter.name);
   }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_load_their_parts) {
+  const ScratchDirectory folder;
+  const Checkpoint checkpoint = open_checked();
+  const auto file = SafetensorsFile::open(tiny_llama() / "model.safetensors");
+  int by_columns = 0;
+  for (const int rank : {0, 1}) {
+    const auto ledger = Ledger::create();
+    LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4},
+                                  {.tensor = std::make_shared<LoneCommunicator>(rank, 2)}, *ledger);
+    kformer::load_weights(Exec(), checkpoint, model, *ledger);
+    for (const Parameter& p : model.parameters()) {
+      const std::vector<double> whole = file.read_f64(p.name);
+      std::vector<float> weights(static_cast<std::size_t>(p.weight.size()));
+      Kokkos::deep_copy(Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                            weights.data(), weights.size()),
+                        Kokkos::View<float*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                            static_cast<float*>(p.weight.data), weights.size()));
+      const bool columns = p.slice.divides() && p.slice.axis == 1;
+      by_columns += columns;
+      const std::size_t width = p.weight.rank > 1 ? static_cast<std::size_t>(p.weight.extent[1]) : 1;
+      const std::size_t first_row = columns ? 0 : static_cast<std::size_t>(p.slice.begin);
+      const std::size_t first_column = columns ? static_cast<std::size_t>(p.slice.begin) : 0;
+      const std::size_t pitch = columns ? static_cast<std::size_t>(p.slice.whole) : width;
+      std::vector<double> expected;
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        expected.push_back(whole[(first_row + i / width) * pitch + first_column + i % width]);
+      BOOST_TEST(std::vector<double>(weights.begin(), weights.end()) == expected, p.name);
+    }
+    check_error<NotSupported>(
+        [&] { save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "part", *ledger); },
+        "kformer::save_weights: this rank has a part of model.embed_tokens.weight alone; gather it first");
+  }
+  BOOST_TEST(by_columns > 0);
 }
 
 BOOST_AUTO_TEST_CASE(saved_weights_are_loaded_again_bit_for_bit) {

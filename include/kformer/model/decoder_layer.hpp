@@ -12,6 +12,7 @@
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/model/passed_operand.hpp"
 #include "kformer/model/weight_matrix.hpp"
+#include "kformer/parallel/collectives.hpp"
 
 /// \file
 /// The decoder layer of the Llama family (Touvron et al., arXiv:2302.13971, §2.2), forward and backward.
@@ -66,6 +67,12 @@ struct PackedTokens {
 /// Regions for Kokkos Tools: gains, attention_norm, qkv, rope, attention, out_projection, mlp_norm, gate_up, swiglu,
 /// down. In forward the rotation belongs to qkv and the activation to gate_up: each follows its product tile by
 /// tile.
+///
+/// With `LayerOptions::tensor` each of n ranks has 1/n of the heads and of the features inside the MLP: rows of the
+/// weights of q, k, v, gate and up, columns of those of o and down, which `Parameter::slice` names. x, y, their gradients
+/// and the norms are whole on every rank. The ranks add up what the products of o and down return in forward, and the
+/// gradients of what q, k, v and of what gate, up read in backward: 4 sums of (batch · seq, hidden), rounded to T on each
+/// rank before.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
@@ -131,6 +138,10 @@ class DecoderLayer {
   /// \throws NotSupported in inference, if there is a draw
   void set_dropout(const std::optional<DropoutDraw>& draw, std::int64_t layer = 0);
 
+  /// The operations among the ranks that divide the layer (`LayerOptions::tensor`), common to layers that share; null
+  /// without others.
+  Collectives<Exec>* tensor_ranks() const { return m_shared->ranks ? &*m_shared->ranks : nullptr; }
+
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
   const BlockVector<memory_space, std::byte>& scratch() const { return m_scratch; }
@@ -188,6 +199,7 @@ class DecoderLayer {
     MemoryBlock<memory_space> tables, activations, workspace;
     std::vector<MemoryBlock<memory_space>> gradients;  // in which layers take turns
     std::size_t next_turn = 0;
+    std::optional<Collectives<Exec>> ranks;  // that divide the layers
     bool tables_filled = false;
     const DecoderLayer* computed = nullptr;  // the layer whose values are in `activations`
   };
@@ -225,6 +237,9 @@ class DecoderLayer {
   void project(const Exec& exec, const Packed& packed);
   void activate(const Exec& exec);
   void attention(const Exec& exec, const Packed& packed);
+  template <class M>
+  void add_product(const Exec& exec, const M& map, const Matrix& x, const ConstMatrix& residual,
+                   const Matrix& y);
   void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
   void attention_gradient(const Exec& exec, const Packed& packed);
   void head_norm_gradient(const Exec& exec);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "kformer/core/types/attention_algorithm.hpp"
 #include "kformer/core/types/names.hpp"
@@ -14,6 +15,8 @@
 /// What layers and models are made for. Free of Kokkos.
 
 namespace kformer {
+
+class Communicator;
 
 /// Whether a layer keeps what backward needs.
 enum class LayerMode { inference, training };
@@ -55,6 +58,9 @@ struct LayerOptions {
   WeightFormats
       formats{};  ///< with adapters, the projections whose weights stay quantised (QLoRA: Dettmers et al.,
                   ///< arXiv:2305.14314), by the names that `parameters()` would have
+  /// Ranks that divide heads, the features inside the MLP, and in a model the vocabulary (Shoeybi et al.,
+  /// arXiv:1909.08053, section 3). All make the same calls with the same tokens; null: this one alone.
+  std::shared_ptr<Communicator> tensor{};
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

@@ -11,6 +11,7 @@
 #include "kformer/memory/checkpointed.hpp"
 #include "kformer/memory/offloaded_states.hpp"
 #include "kformer/model/decoder_layer.hpp"
+#include "kformer/model/impl/vocabulary_ranks.hpp"
 #include "kformer/ops/cross_entropy.hpp"
 
 /// \file
@@ -41,6 +42,9 @@ class LlamaDecoder;
 /// "model.layers.0.self_attn.q_proj.weight", stay quantised. Embedding, head and norms are dense.
 ///
 /// A `RecomputeSchedule` says what forward keeps for backward. Every schedule gives the same bits.
+///
+/// With `LayerOptions::tensor` ranks divide layers, as `DecoderLayer` says, and the rows of embedding and head. All make
+/// the same calls with the same arguments, and get the same losses, logits and gradients of x.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
@@ -248,8 +252,11 @@ class LlamaModel {
                          const Impl::Passed<Impl::Role::loss, TokenNumbers>&,
                          const Impl::Passed<Impl::Role::dx, Matrix>&, const CrossEntropyOptions& = {}) {}
 
-  /// The extents.
+  /// The extents of the whole model.
   const LlamaConfig& config() const { return m_config; }
+
+  /// The operations among the ranks that divide the model (`LayerOptions::tensor`); null without others.
+  Collectives<Exec>* tensor_ranks() const { return m_layers.front().tensor_ranks(); }
 
  private:
   // Embedding, last norm and, unless tied, the head.
@@ -304,6 +311,7 @@ class LlamaModel {
   std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved
   Ends<T> m_weight;
   Ends<C> m_gradient;
+  Impl::VocabularyRanks<Exec, T> m_vocabulary;
   MemoryBlock<memory_space> m_block, m_workspace_block;
   RecomputeSchedule m_schedule;
   std::vector<Matrix> m_kept;         // inputs of layers; in inference two arrays that take turns

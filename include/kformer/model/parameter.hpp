@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "kformer/core/array_slice.hpp"
 #include "kformer/core/tensor_ref.hpp"
 
 namespace kformer {
@@ -16,6 +17,9 @@ struct Parameter {
       gradient;  ///< the same extents, compute_t<T>; absent in inference, and where adapters learn in its place
   double learning_rate_factor = 1;  ///< of its learning rate over that of the step
   bool vector_decays = false;       ///< whether weight decay also applies to a vector
+  ArraySlice slice{};               ///< of the published array, where ranks divide it (`LayerOptions::tensor`)
+  bool partial_gradient =
+      false;  ///< whether these ranks have the same weight, and each a part of the gradient's sum
 };
 
 /// Parameters [begin, end) of a list.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kformer/core/array_slice.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/model/weight_formats.hpp"
 #include "kformer/ops/linear.hpp"
@@ -20,6 +21,7 @@ struct WeightSlot {
   std::string name;           ///< such as "model.layers.0.self_attn.q_proj.weight"
   TensorRef dense;            ///< where its elements go, T; absent if it stays quantised
   QuantizedOutput quantized;  ///< where its blocks go; without rows if it is dense
+  ArraySlice slice{};         ///< of the published weight, where ranks divide it
 
   /// Whether it stays quantised.
   bool is_quantized() const { return !dense.present(); }

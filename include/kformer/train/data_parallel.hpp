@@ -83,10 +83,12 @@ class DataParallel {
   /// \param parameters with gradients of one type; they must outlive this object
   /// \param groups     of all parameters, in the order in which backward completes their gradients
   /// \param ledger     the memory is of the classes communication and gradients
+  /// \param tensor     the operations among the ranks that divide the model, or null; each of them has other ranks that
+  ///                   share its sequences
   /// \throws NotSupported if an option is out of range
   /// \throws OutOfMemory with the ledger
   DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
-               std::vector<ParameterGroup> groups, Ledger& ledger);
+               std::vector<ParameterGroup> groups, Ledger& ledger, Collectives<Exec>* tensor = nullptr);
 
   /// What this rank updates: all parameters, or the part of each that is in its shard, as a vector.
   const std::vector<Parameter>& updated() const { return is_sharded() ? m_shard : m_parameters; }
@@ -143,19 +145,23 @@ class DataParallel {
   void check_order() const;
   LeafShares shares() const;
   void clear_gradients(const Exec& exec, ParameterGroup group);
+  void add_partial_gradients(const Exec& exec, ParameterGroup group);
   double norm(const Exec& exec);
+  double square_sum(const Exec& exec, std::span<const double> squares);
 
   DataParallelOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   std::vector<Parameter> m_parameters;
   std::vector<ParameterGroup> m_groups;
   Collectives<Exec> m_collectives;
+  Collectives<Exec>* m_tensor;
   Shards m_shards;
   std::vector<Parameter> m_shard;    // the parts of the parameters in the shard of this rank
   MemoryBlock<memory_space> m_sums;  // their gradients, where these alone are kept
   std::optional<GradientTree<Exec>> m_tree;
   MemoryBlock<memory_space> m_squares;                        // of the pieces of this rank
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces
+  std::vector<bool> m_is_slice;  // whether each piece is of an array that the ranks of m_tensor divide
   StepShare m_share;
   std::int64_t m_done = 0;  // micro-batches of this rank in this step
 };

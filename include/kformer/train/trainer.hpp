@@ -75,6 +75,9 @@ struct TrainerState {
 /// with their own sequences; the report is that of the whole step, and the weights are the same everywhere. Other functions know nothing of other ranks. A rank that throws leaves the others
 /// waiting until their time-out.
 ///
+/// With `LayerOptions::tensor` in `TrainerOptions::layer` ranks divide the model. They call `step` with the same sequences;
+/// with both, each of the ranks that divide a model is one of the ranks that share sequences.
+///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class Trainer {

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kformer/model/layer_options.hpp"
+#include "kformer/model/layer_weights.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/parallel/collectives.hpp"
+
+/// \file
+/// Embedding and head of a model, whose words may be divided among ranks.
+
+namespace kformer::Impl {
+
+/// Words [begin, end) of `whole`, those of rank r of n: from ⌊whole r / n⌋ to ⌊whole (r + 1) / n⌋.
+struct VocabularySlice {
+  std::int64_t whole = 0, begin = 0, end = 0;
+
+  VocabularySlice() = default;
+  VocabularySlice(std::int64_t words, int rank, int ranks)
+      : whole(words), begin(words * rank / ranks), end(words * (rank + 1) / ranks) {}
+  /// Of the rank that divides a model with others.
+  VocabularySlice(std::int64_t words, const LayerOptions& options)
+      : VocabularySlice(words, options.tensor ? options.tensor->rank() : 0,
+                        options.tensor ? options.tensor->size() : 1) {}
+  std::int64_t size() const { return end - begin; }
+};
+
+/// The first and the last operation of a language model. Without other ranks they are `embedding_*`, `linear_forward` and
+/// `linear_cross_entropy`. Else each rank has rows of embedding and head, and
+///
+///  - the embedding of a token is the sum over the ranks, of which one knows it;
+///  - of each token and rank, lse and the logit of the target become known to all, and the loss is
+///    `log Σ_r e^lse_r − logit`, so that no rank has the logits of all words;
+///  - the gradient of the hidden states is summed over the ranks.
+template <class Exec, Scalar T>
+class VocabularyRanks {
+ public:
+  using memory_space = typename Exec::memory_space;
+  using C = compute_t<T>;
+  using Matrix = BlockMatrix<memory_space, T>;
+  using Gradient = BlockMatrix<memory_space, C>;
+  using Numbers = StridedVector<memory_space, C>;
+  using ConstNumbers = StridedVector<memory_space, const C>;
+  using Tokens = StridedVector<memory_space, const std::int32_t>;
+
+  VocabularyRanks() = default;
+  /// Books and allocates.
+  /// \param vocabulary words
+  /// \param rows       tokens of a call
+  /// \param ranks      that divide the words, or null
+  /// \param ledger     the memory is of the class workspace
+  VocabularyRanks(std::int64_t vocabulary, std::int64_t rows, Collectives<Exec>* ranks, Ledger& ledger);
+
+  /// The words of this rank.
+  const VocabularySlice& words() const { return m_words; }
+  /// x = the rows of the embedding.
+  void embed(const Exec& exec, const Tokens& ids, const Matrix& embedding, const Matrix& x);
+  /// The gradient of the embedding, accumulated.
+  void embed_backward(const Exec& exec, const Tokens& ids, const Matrix& dx, const Gradient& dembedding);
+  /// Logits of all words.
+  void logits(const Exec& exec, const Matrix& x, const Matrix& head, const Matrix& logits,
+              bool batch_invariant);
+  /// The operands of `loss`; `dx` and `dweight` are empty without gradients.
+  struct Loss {
+    Matrix x, weight;
+    Tokens targets;
+    ConstNumbers dloss;
+    Numbers loss;
+    Matrix dx;
+    Gradient dweight;
+  };
+  /// As `linear_cross_entropy`.
+  /// \throws NotSupported with label smoothing, if ranks divide the words
+  void loss(const Exec& exec, const Loss& operands, const LinearCrossEntropyOptions& options,
+            const BlockVector<memory_space, std::byte>& workspace);
+
+ private:
+  using Words = BlockVector<memory_space, std::int32_t>;
+
+  void divided_loss(const Exec& exec, const Loss& operands, const LinearCrossEntropyOptions& options,
+                    const Workspace& workspace);
+
+  VocabularySlice m_words;
+  Collectives<Exec>* m_ranks = nullptr;
+  Words m_local;                         // (rows): ids or targets, counted from the first word of this rank
+  BlockVector<memory_space, C> m_own;    // (2, rows of a chunk): lse, logit of the target
+  BlockVector<memory_space, C> m_all;    // (ranks, 2, rows of a chunk)
+  BlockVector<memory_space, C> m_first;  // (rows): the logit of the first word
+  MemoryBlock<memory_space> m_block;
+};
+
+}  // namespace kformer::Impl

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kformer/memory/arena.hpp"
+#include "kformer/model/impl/vocabulary_ranks.hpp"
+#include "kformer/ops/embedding.hpp"
+
+/// \file
+/// Definitions of VocabularyRanks' members.
+
+namespace kformer::Impl {
+
+/// What the kernels of a loss read and write, for each of some rows.
+template <class Exec, class T>
+struct VocabularyLoss {
+  using memory_space = typename Exec::memory_space;
+  using C = compute_t<T>;
+
+  VocabularySlice words;
+  StridedVector<memory_space, const std::int32_t> targets;  ///< of all words
+  BlockVector<memory_space, const std::int32_t> local;      ///< those of this rank
+  BlockMatrix<memory_space, T> logits;
+  StridedVector<memory_space, C> loss, lse;
+  StridedVector<memory_space, const C> dloss;
+  BlockVector<memory_space, C> own, all, first;
+  CrossEntropyOptions options;
+  int ranks;
+};
+
+/// local[i] = the word counted from the first of this rank. Where it has another rank: `elsewhere`; where it is ignored:
+/// `ignored`; where there is no such word: −1.
+template <class Exec>
+void localise(const Exec& exec, const VocabularySlice& words, std::int32_t elsewhere,
+              std::optional<std::int32_t> ignore_index, std::int32_t ignored,
+              const StridedVector<typename Exec::memory_space, const std::int32_t>& ids,
+              const BlockVector<typename Exec::memory_space, std::int32_t>& local) {
+  const bool ignores = ignore_index.has_value();
+  const std::int32_t ignore = ignore_index.value_or(0);
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::localise", Kokkos::RangePolicy<Exec>(exec, 0, ids.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i) {
+        const std::int32_t id = ids(i);
+        if (ignores && id == ignore)
+          local(i) = ignored;
+        else if (id < 0 || id >= words.whole)
+          local(i) = -1;
+        else
+          local(i) =
+              id < words.begin || id >= words.end ? elsewhere : id - static_cast<std::int32_t>(words.begin);
+      });
+}
+
+/// x[i] = 0 where another rank knows the token.
+template <class Exec, class T>
+void clear_foreign_rows(const Exec& exec, const VocabularySlice& words,
+                        const StridedVector<typename Exec::memory_space, const std::int32_t>& ids,
+                        const BlockMatrix<typename Exec::memory_space, T>& x) {
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::clear_foreign_rows",
+      Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>(
+          exec, {0, 0}, {static_cast<std::int64_t>(x.extent(0)), static_cast<std::int64_t>(x.extent(1))}),
+      KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) {
+        const std::int64_t id = ids(i);
+        const bool known = id >= 0 && id < words.whole;
+        if (known && (id < words.begin || id >= words.end)) x(i, j) = static_cast<T>(compute_t<T>(0));
+      });
+}
+
+/// own = lse and the logit of the target, from the loss and lse among the words of this rank.
+template <class Exec, class T>
+void note_own(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+  const auto rows = static_cast<std::int64_t>(p.loss.extent(0));
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::note_own", Kokkos::RangePolicy<Exec>(exec, 0, rows), KOKKOS_LAMBDA(std::int64_t i) {
+        p.own(i) = p.lse(i);
+        p.own(rows + i) = p.lse(i) - p.loss(i);
+      });
+}
+
+/// The loss and lse among all words.
+template <class Exec, class T>
+void combine(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+  using C = compute_t<T>;
+  const auto rows = static_cast<std::int64_t>(p.loss.extent(0));
+  const C z_loss = static_cast<C>(p.options.z_loss);
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::combine", Kokkos::RangePolicy<Exec>(exec, 0, rows), KOKKOS_LAMBDA(std::int64_t i) {
+        const std::int32_t target = p.targets(i);
+        if (target == p.options.ignore_index) return;  // loss and lse are 0
+        const auto lse_of = [&](int r) { return p.all(2 * r * rows + i); };
+        C largest = lse_of(0);
+        for (int r = 1; r < p.ranks; ++r) largest = Kokkos::max(largest, lse_of(r));
+        C sum = 0;
+        for (int r = 0; r < p.ranks; ++r) sum += Kokkos::exp(lse_of(r) - largest);
+        const C lse = largest + Kokkos::log(sum);
+        p.lse(i) = lse;
+        if (target < 0 || target >= p.words.whole) return;  // the loss is NaN
+        int owner = 0;
+        while (target >= p.words.whole * (owner + 1) / p.ranks) ++owner;
+        p.loss(i) = lse - p.all((2 * owner + 1) * rows + i) + z_loss * lse * lse;
+      });
+}
+
+/// first = the logits of the first word.
+template <class Exec, class T>
+void note_first(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+  using C = compute_t<T>;
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::note_first", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i) { p.first(i) = static_cast<C>(p.logits(i, 0)); });
+}
+
+/// Where another rank has the target, the gradient of the first word, which stood for it, is that of any other word.
+template <class Exec, class T>
+void correct_first(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+  using C = compute_t<T>;
+  const C pull = static_cast<C>(2 * p.options.z_loss), cap = static_cast<C>(p.options.softcap);
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::correct_first", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i) {
+        const std::int32_t target = p.targets(i);
+        const bool known = target >= 0 && target < p.words.whole && target != p.options.ignore_index;
+        if (!known || (target >= p.words.begin && target < p.words.end)) return;
+        const C z = cap > 0 ? cap * Kokkos::tanh(p.first(i) / cap) : p.first(i);
+        const C slope = cap > 0 ? 1 - (z / cap) * (z / cap) : C(1);
+        p.logits(i, 0) = static_cast<T>(Kokkos::exp(z - p.lse(i)) * (1 + pull * p.lse(i)) * slope * p.dloss(i));
+      });
+}
+
+template <class Exec, Scalar T>
+VocabularyRanks<Exec, T>::VocabularyRanks(std::int64_t vocabulary, std::int64_t rows, Collectives<Exec>* ranks,
+                                          Ledger& ledger)
+    : m_words(vocabulary, ranks ? ranks->communicator().rank() : 0, ranks ? ranks->communicator().size() : 1),
+      m_ranks(ranks) {
+  if (!ranks) return;
+  Arena<memory_space> arena;
+  arena.add(m_local, rows);
+  arena.add(m_own, 2 * rows);
+  arena.add(m_all, 2 * rows * ranks->communicator().size());
+  arena.add(m_first, rows);
+  m_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::vocabulary");
+}
+
+template <class Exec, Scalar T>
+void VocabularyRanks<Exec, T>::embed(const Exec& exec, const Tokens& ids, const Matrix& embedding,
+                                     const Matrix& x) {
+  if (!m_ranks) return embedding_forward(exec, ids, embedding, x);
+  localise(exec, m_words, -1, {}, 0, ids, m_local);
+  embedding_forward(exec, m_local, embedding, x);
+  clear_foreign_rows<Exec, T>(exec, m_words, ids, x);
+  m_ranks->all_reduce(exec, x, "embedding");
+}
+
+template <class Exec, Scalar T>
+void VocabularyRanks<Exec, T>::embed_backward(const Exec& exec, const Tokens& ids, const Matrix& dx,
+                                              const Gradient& dembedding) {
+  if (!m_ranks) return embedding_backward(exec, ids, dx, dembedding);
+  localise(exec, m_words, -1, {}, 0, ids, m_local);
+  embedding_backward(exec, m_local, dx, dembedding);
+}
+
+// A sum with zeros is exact.
+template <class Exec, Scalar T>
+void VocabularyRanks<Exec, T>::logits(const Exec& exec, const Matrix& x, const Matrix& head,
+                                      const Matrix& logits, bool batch_invariant) {
+  if (!m_ranks) return linear_forward(exec, x, head, logits, {.batch_invariant = batch_invariant});
+  Kokkos::deep_copy(exec, logits, static_cast<T>(C(0)));
+  const std::pair own(static_cast<std::size_t>(m_words.begin), static_cast<std::size_t>(m_words.end));
+  linear_forward(exec, x, head, Matrix(Kokkos::subview(logits, Kokkos::ALL, own)),
+                 {.batch_invariant = batch_invariant});
+  m_ranks->all_reduce(exec, logits, "logits");
+}
+
+template <class Exec, Scalar T>
+void VocabularyRanks<Exec, T>::loss(const Exec& exec, const Loss& operands,
+                                    const LinearCrossEntropyOptions& options,
+                                    const BlockVector<memory_space, std::byte>& workspace) {
+  const auto& [x, weight, targets, dloss, loss, dx, dweight] = operands;
+  if (m_ranks) return divided_loss(exec, operands, options, workspace);
+  if (dx.extent(0) == 0) return linear_cross_entropy(exec, x, weight, targets, loss, options, workspace);
+  linear_cross_entropy(exec,
+                       LinearCrossEntropyOperands{.x = x,
+                                                  .weight = weight,
+                                                  .targets = targets,
+                                                  .dloss = dloss,
+                                                  .loss = loss,
+                                                  .dx = dx,
+                                                  .dweight = dweight},
+                       options, workspace);
+}
+
+template <class Exec, Scalar T>
+void VocabularyRanks<Exec, T>::divided_loss(const Exec& exec, const Loss& o,
+                                            const LinearCrossEntropyOptions& options,
+                                            const Workspace& workspace) {
+  const CrossEntropyOptions& all_words = options.cross_entropy;
+  if (all_words.label_smoothing != 0)
+    throw NotSupported(
+        "kformer::LlamaModel: label smoothing needs the logits of all words, which ranks divide; set "
+        "label_smoothing to 0, or leave out `tensor`");
+  LinearCrossEntropyOptions own_words = options;
+  own_words.cross_entropy = {.softcap = all_words.softcap};
+  localise(exec, m_words, 0, all_words.ignore_index, own_words.cross_entropy.ignore_index, o.targets, m_local);
+  const bool with_gradients = o.dx.extent(0) > 0;
+  linear_cross_entropy_by_chunks(
+      exec, o.x, o.weight, m_local, o.loss, own_words, workspace,
+      [&](const auto& rows, const auto& logits, const auto& lse, const Workspace& product) {
+        const std::size_t count = rows.second - rows.first,
+                          ranks = static_cast<std::size_t>(m_ranks->communicator().size());
+        const auto first = [&](const auto& vector, std::size_t size) {
+          return Kokkos::subview(vector, std::pair(std::size_t(0), size));
+        };
+        const auto local = Kokkos::subview(m_local, rows);
+        const VocabularyLoss<Exec, T> p{
+            m_words,
+            Kokkos::subview(o.targets, rows),
+            local,
+            logits,
+            Kokkos::subview(o.loss, rows),
+            lse,
+            with_gradients ? ConstNumbers(Kokkos::subview(o.dloss, rows)) : ConstNumbers(),
+            first(m_own, 2 * count),
+            first(m_all, 2 * count * ranks),
+            first(m_first, count),
+            all_words,
+            static_cast<int>(ranks)};
+        note_own(exec, p);
+        m_ranks->all_gather(exec, p.own, p.all, "loss");
+        combine(exec, p);
+        if (!with_gradients) return;
+        note_first(exec, p);
+        CrossEntropyOptions backward = own_words.cross_entropy;
+        backward.z_loss = all_words.z_loss;
+        cross_entropy_backward(exec, logits, local, lse, p.dloss, logits, backward);
+        correct_first(exec, p);
+        const auto x = Kokkos::subview(o.x, rows, Kokkos::ALL);
+        if (o.dweight.extent(0) > 0) linear_backward_weight(exec, x, logits, o.dweight, {}, product);
+        linear_backward_input(exec, o.weight, logits, Kokkos::subview(o.dx, rows, Kokkos::ALL), {}, product);
+      });
+  if (with_gradients) m_ranks->all_reduce(exec, o.dx, "gradients of activations");
+}
+
+}  // namespace kformer::Impl

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "kformer/model/llama_decoder.hpp"
+#include "kformer/parallel/rank_grid.hpp"
+#include "parallel/ranks.hpp"
+#include "support/errors.hpp"
+#include "train/training_run.hpp"
+
+// Ranks that divide a model compute what one does.
+namespace kformer::Testing {
+namespace {
+
+constexpr std::int64_t seq_len = TrainingRun<float>::seq_len, batch = 2, steps = 4;
+
+struct Kind {
+  const char* name;
+  bool bias, qk_norm, tied;
+  Recompute recompute = Recompute::none;
+  double z_loss = 0;
+  AttentionAlgorithm attention = AttentionAlgorithm::flash;
+};
+
+constexpr Kind kinds[] = {{"plain", false, false, false},
+                          {"bias, tied", true, false, true, Recompute::pointwise},
+                          {"norms of heads, z-loss", false, true, false, Recompute::layer, 1e-3},
+                          {"standard", true, true, true, Recompute::layer, 0, AttentionAlgorithm::standard}};
+
+// Every number of ranks divides it, but not its words.
+LlamaConfig model(const Kind& kind, int ranks) {
+  LlamaConfig config = small_model();
+  config.num_attention_heads = 2 * ranks;
+  config.num_key_value_heads = ranks;
+  config.head_dim = 4;
+  config.intermediate_size = 5 * ranks;
+  config.attention_bias = kind.bias;
+  config.qk_norm = kind.qk_norm;
+  config.tie_word_embeddings = kind.tied;
+  return config;
+}
+
+TrainerOptions options_of(const Kind& kind) {
+  TrainerOptions options = some_trainer_options(batch);
+  options.layer.recompute = kind.recompute;
+  options.layer.attention = kind.attention;
+  options.loss.z_loss = kind.z_loss;
+  // An update g/(√v + eps) magnifies the rounding of a gradient that is 0 but for rounding by 1/eps.
+  options.optimizer.eps = 1e-4;
+  return options;
+}
+
+// The part that a rank has of a whole array.
+HostTensor<double> part_of_array(const HostTensor<double>& whole, const Parameter& p) {
+  if (!p.slice.divides()) return whole;
+  const std::int64_t rows = p.weight.extent[0], columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
+  const std::int64_t width = p.slice.axis == 1 ? p.slice.whole : columns;
+  const std::int64_t row0 = p.slice.axis == 0 ? p.slice.begin : 0,
+                     column0 = p.slice.axis == 1 ? p.slice.begin : 0;
+  HostTensor<double> part =
+      p.weight.rank > 1 ? HostTensor<double>({rows, columns}) : HostTensor<double>({rows});
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      part.values()[static_cast<std::size_t>(i * columns + j)] =
+          whole.values()[static_cast<std::size_t>((row0 + i) * width + column0 + j)];
+  return part;
+}
+
+template <class T>
+struct Run {
+  std::shared_ptr<Ledger> ledger = Ledger::create();
+  Trainer<Exec, T> trainer;
+  std::vector<StepReport> reports;
+  std::vector<double> evaluations;
+
+  Run(const TrainerOptions& options, const LlamaConfig& config, std::int64_t first, std::int64_t sequences)
+      : trainer(config, options, *ledger) {
+    const ModelInputs inputs = ModelInputs::random(config, {1, 1});
+    for (const Parameter& p : trainer.model().parameters())
+      write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+    trainer.prepare(Exec());
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const auto all = random_sequences(8, seq_len, 100 + static_cast<unsigned>(step));
+      const auto begin = all.begin() + first;
+      const std::vector<TokenSequence> own(begin, begin + sequences);
+      reports.push_back(trainer.step(Exec(), own));
+      evaluations.push_back(trainer.evaluate(Exec(), all));
+    }
+  }
+
+  std::map<std::string, std::vector<double>> weights() const {
+    std::map<std::string, std::vector<double>> all;
+    for (const Parameter& p : const_cast<Run*>(this)->trainer.model().parameters()) {
+      const auto bits = bits_of(p.weight);
+      auto& values = all[p.name];
+      values.resize(bits.size() / sizeof(T));
+      std::vector<T> stored(values.size());
+      std::memcpy(stored.data(), bits.data(), bits.size());
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<double>(static_cast<compute_t<T>>(stored[i]));
+    }
+    return all;
+  }
+};
+
+void check_close_to(const Run<double>& alone, Run<double>& together, const std::string& what) {
+  for (std::size_t i = 0; i < steps; ++i) {
+    const StepReport &x = together.reports[i], &y = alone.reports[i];
+    BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss, what << ": loss " << x.loss << ", " << y.loss);
+    BOOST_TEST(std::abs(x.gradient_norm - y.gradient_norm) <= 1e-12 * y.gradient_norm,
+               what << ": norm " << x.gradient_norm << ", " << y.gradient_norm);
+    BOOST_TEST(x.tokens == y.tokens, what);
+    BOOST_TEST(std::abs(together.evaluations[i] - alone.evaluations[i]) <= 1e-12 * alone.evaluations[i], what);
+  }
+  const auto whole = alone.weights(), parts = together.weights();
+  for (const Parameter& p : together.trainer.model().parameters()) {
+    // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
+    HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
+    values.values() = whole.at(p.name);
+    const HostTensor<double> expected = part_of_array(values, p);
+    const auto& got = parts.at(p.name);
+    BOOST_REQUIRE(got.size() == expected.values().size());
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - expected.values()[i]));
+    BOOST_TEST(worst <= 1e-12, what << ", " << p.name << ": " << worst);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(tensor_parallel)
+
+BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_compute_what_one_does) {
+  const auto ranks = world();
+  for (const Kind& kind : kinds) {
+    const LlamaConfig config = model(kind, ranks->size());
+    TrainerOptions options = options_of(kind);
+    const Run<double> alone(options, config, 0, 5);
+    options.layer.tensor = ranks;
+    Run<double> together(options, config, 0, 5);
+    check_close_to(alone, together, kind.name);
+  }
+}
+
+// Each model is divided among some ranks, and its sequences among others.
+BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
+  const auto ranks = world();
+  for (int tensor = 2; tensor < ranks->size(); ++tensor) {
+    if (ranks->size() % tensor != 0) continue;
+    const int data = ranks->size() / tensor;
+    const RankGrid grid(ranks, {.data = data, .tensor = tensor});
+    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
+      const LlamaConfig config = model(kinds[2], tensor);
+      TrainerOptions options = options_of(kinds[2]);
+      const Run<double> alone(options, config, 0, 2 * data);
+      options.layer.tensor = grid.along(GridAxis::tensor);
+      options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
+      Run<double> together(options, config, 2 * grid.place().data, 2);
+      check_close_to(alone, together,
+                     std::to_string(data) + " x " + std::to_string(tensor) + ", " + std::string(name_of(zero)));
+    }
+  }
+}
+
+// Weights that every rank has stay the same on all, and so do losses.
+BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
+  const auto ranks = world();
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(ranks->size()));
+  std::iota(ends.begin(), ends.end(), std::int64_t(1));
+  const auto check_equal = [&](double own, const std::string& what) {
+    std::vector<double> values(ends.size());
+    values[static_cast<std::size_t>(ranks->rank())] = own;
+    all.gather_values(Exec(), values, ends);
+    for (const double value : values) BOOST_TEST(value == own, what);
+  };
+  TrainerOptions options = options_of(kinds[2]);
+  options.layer.tensor = ranks;
+  Run<T> run(options, model(kinds[2], ranks->size()), 0, 3);
+  for (const StepReport& report : run.reports) {
+    check_equal(report.loss, "loss");
+    check_equal(report.gradient_norm, "norm");
+  }
+  const auto weights = run.weights();
+  for (const Parameter& p : run.trainer.model().parameters())
+    if (!p.slice.divides())
+      for (const double value : weights.at(p.name)) check_equal(value, p.name);
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_are_refused) {
+  const auto ranks = world();
+  if (ranks->size() == 1) return;
+  TrainerOptions options = options_of(kinds[0]);
+  options.layer.tensor = ranks;
+  const Run<float> run(options, model(kinds[0], ranks->size()), 0, 1);
+  const std::string text =
+      "kformer::Trainer::arrays: ranks divide the model (tensor), whose checkpoints have no form yet";
+  check_error<NotSupported>([&] { (void)run.trainer.arrays(); }, text);
+  check_error<NotSupported>([&] { (void)run.trainer.shard(); }, text);
+}
+
+BOOST_AUTO_TEST_CASE(label_smoothing_is_refused) {
+  const auto ranks = world();
+  if (ranks->size() == 1) return;
+  TrainerOptions options = options_of(kinds[0]);
+  options.loss.label_smoothing = 0.1;
+  options.layer.tensor = ranks;
+  check_error<NotSupported>(
+      [&] { Run<double>(options, model(kinds[0], ranks->size()), 0, 1); },
+      "kformer::LlamaModel: label smoothing needs the logits of all words, which ranks divide; "
+      "set label_smoothing to 0, or leave out `tensor`");
+}
+
+BOOST_AUTO_TEST_CASE(logits_are_those_of_one_rank) {
+  const auto ranks = world();
+  const LlamaConfig config = model(kinds[1], ranks->size());
+  const ModelInputs inputs = ModelInputs::random(config, {1, 1});
+  const auto logits_of = [&](const std::shared_ptr<Communicator>& tensor) {
+    const auto ledger = Ledger::create();
+    LlamaModel<Exec, double> m(config, {1, seq_len}, {.tensor = tensor}, *ledger);
+    for (const Parameter& p : m.parameters())
+      write_parameter<double>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+    m.prepare(Exec());
+    std::vector<std::int32_t> ids(seq_len);
+    std::iota(ids.begin(), ids.end(), 0);
+    ids.back() = static_cast<std::int32_t>(config.vocab_size) - 1;
+    m.forward(Exec(), on_device(ids));
+    const Kokkos::View<double**, Kokkos::LayoutRight, Exec::memory_space> logits("logits", seq_len,
+                                                                                 config.vocab_size);
+    m.logits(Exec(), logits);
+    return on_host(logits);
+  };
+  const auto alone = logits_of(nullptr), together = logits_of(ranks);
+  for (std::size_t i = 0; i < alone.size(); ++i) BOOST_REQUIRE(std::abs(alone[i] - together[i]) <= 1e-12);
+}
+
+// To the byte, and the parts of the weights together are the whole.
+BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
+  const auto ranks = world();
+  TrainerOptions options = options_of(kinds[0]);
+  const LlamaConfig config = model(kinds[0], ranks->size());
+  options.layer.tensor = ranks;
+  const Run<bf16> run(options, config, 0, 2);
+  options.layer.tensor = std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size());
+  const auto forecast = Ledger::create(Ledger::Mode::count);
+  const Trainer<Exec, bf16> counted(config, options, *forecast);
+  for (int c = 0; c < memory_classes; ++c) {
+    const auto memory_class = static_cast<MemoryClass>(c);
+    BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+  }
+}
+
+// 4 sums of activations in each layer, one behind the embedding and one behind the head, for each micro-batch of a step.
+BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formula) {
+  const auto ranks = world();
+  if (ranks->size() == 1) return;
+  TrainerOptions options = options_of(kinds[0]);
+  const LlamaConfig config = model(kinds[0], ranks->size());
+  options.layer.tensor = ranks;
+  const auto ledger = Ledger::create();
+  Trainer<Exec, double> trainer(config, options, *ledger);
+  trainer.prepare(Exec());
+  (void)trainer.step(Exec(), random_sequences(batch, seq_len));
+  std::uint64_t sent = 0;
+  for (const auto& entry : ranks->log().counts())
+    if (entry.operation == "all_reduce" && entry.region != "gradients") sent += entry.bytes;
+  const std::int64_t n = ranks->size(), elements = batch * seq_len * config.hidden_size;
+  const std::int64_t each = (elements + n - 1) / n;
+  const std::int64_t own = std::min(each, std::max<std::int64_t>(0, elements - ranks->rank() * each));
+  const std::int64_t sums = 4 * config.num_hidden_layers + 2;
+  BOOST_TEST(sent == static_cast<std::uint64_t>(sums * 8 * (elements - own + (n - 1) * own)));
+}
+
+BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
+  const auto check_refused = [](const LlamaConfig& config, LayerOptions layer, const std::string& text) {
+    layer.tensor = std::make_shared<LoneCommunicator>(1, 3);
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    check_error<NotSupported>([&] { LlamaModel<Exec, float>(config, {1, 4}, layer, *ledger); }, text);
+    for (int c = 0; c < memory_classes; ++c) BOOST_TEST(ledger->peak(static_cast<MemoryClass>(c)) == 0u);
+  };
+  const auto not_divided = [](const std::string& extent) {
+    return "kformer::LlamaModel: 3 ranks (tensor) do not divide " + extent +
+           "; take a number of ranks that does";
+  };
+  LlamaConfig config = model(kinds[0], 3);
+  config.num_attention_heads = config.num_key_value_heads = 4;
+  check_refused(config, {}, not_divided("num_attention_heads 4"));
+  config = model(kinds[0], 3);
+  config.num_key_value_heads = 2;
+  check_refused(config, {}, not_divided("num_key_value_heads 2"));
+  config = model(kinds[0], 3);
+  config.intermediate_size = 16;
+  check_refused(config, {}, not_divided("intermediate_size 16"));
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  const LlamaModel<Exec, float> divided(
+      model(kinds[0], 3), {1, 4},
+      {.mode = LayerMode::inference, .tensor = std::make_shared<LoneCommunicator>(1, 3)}, *ledger);
+  check_error<NotSupported>(
+      [&] { LlamaDecoder<Exec, float>(divided, DecoderOptions{}, *ledger); },
+      "kformer::LlamaDecoder: ranks divide the model (tensor); a decoder borrows whole ones alone");
+  LayerOptions adapted;
+  adapted.lora.targets[0] = {.rank = 2, .alpha = 2};
+  check_refused(model(kinds[0], 3), adapted,
+                "kformer::LlamaModel: adapters are not divided among ranks; leave out `lora` or `tensor`");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
