@@ -92,6 +92,30 @@ std::string checksum_of(std::int64_t step, const std::string& metadata, const En
   return fmt::format("{:016x}", hash);
 }
 
+/// Elements that follow one another, both in a part and in the whole array.
+struct Run {
+  std::int64_t whole, part, size;
+};
+
+/// All of a part that begins at element `begin` of its columns.
+std::vector<Run> runs_of(std::int64_t begin, std::int64_t size, const ColumnRange& columns) {
+  if (columns.whole == 0) return {{begin, 0, size}};
+  std::vector<Run> runs;
+  const std::int64_t width = columns.end - columns.begin;
+  for (std::int64_t done = 0; done < size; done += runs.back().size) {
+    const std::int64_t row = (begin + done) / width, column = (begin + done) % width;
+    runs.push_back({row * columns.whole + columns.begin + column, done, std::min(width - column, size - done)});
+  }
+  return runs;
+}
+
+std::string name_of_part(const NamedArray& array) {
+  if (!array.begin) return array.name;
+  const auto& [begin, end, whole] = array.columns;
+  return fmt::format("{}#{}{}", array.name, *array.begin,
+                     whole > 0 ? fmt::format(":{}-{}/{}", begin, end, whole) : "");
+}
+
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& reason) {
   throw FileError(fmt::format("'{}' {}", path.string(), reason));
 }
@@ -142,8 +166,9 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
                                const std::vector<NamedArray>& arrays) const {
   Entries entries;
   SafetensorsWriter file;
-  for (const auto& [array_name, array, begin] : arrays) {
-    const std::string name = begin ? fmt::format("{}#{}", array_name, *begin) : array_name;
+  for (const NamedArray& named : arrays) {
+    const std::string name = name_of_part(named);
+    const TensorRef& array = named.array;
     const auto* data = static_cast<const std::byte*>(array.data);
     const std::size_t bytes = static_cast<std::size_t>(array.size()) * size_of(array.dtype);
     entries.emplace(name, TensorEntry{name_in_files(array.dtype), shape_of(array), {data, bytes}});
@@ -194,7 +219,6 @@ TrainingCheckpoint::TrainingCheckpoint(std::filesystem::path path) : m_path(std:
       refuse(m_path, fmt::format("is incomplete: '{}' of rank {} is not there", part.string(), rank));
     add_file(part);
   }
-  for (auto& [name, parts] : m_stored) std::ranges::sort(parts, {}, &Stored::begin);
   check_whole();
 }
 
@@ -225,25 +249,33 @@ void TrainingCheckpoint::add_file(const std::filesystem::path& path) {
   for (const auto& [name, entry] : entries) {
     file.release(name);
     if (name.starts_with(column_prefix)) continue;
-    Stored stored{0, static_cast<std::int64_t>(entry.size()), m_files.size() - 1, name, true};
+    Stored stored{0, static_cast<std::int64_t>(entry.size()), {}, m_files.size() - 1, name, true};
     const std::size_t mark = name.find('#');
     if (mark != std::string::npos) {
-      std::from_chars(name.data() + mark + 1, name.data() + name.size(), stored.begin);
-      stored.end += stored.begin;
+      auto& [begin, end, whole] = stored.columns;
+      const int numbers =
+          std::sscanf(name.c_str() + mark, "#%ld:%ld-%ld/%ld", &stored.begin, &begin, &end, &whole);
+      const bool is_part = numbers == 1 || (numbers == 4 && 0 <= begin && begin < end && end <= whole);
+      if (!is_part || stored.begin < 0)
+        refuse(path, fmt::format("is damaged: '{}' names no part of an array", name));
       stored.whole = false;
     }
     m_stored[name.substr(0, mark)].push_back(std::move(stored));
   }
 }
 
-// Parts follow one another.
-void TrainingCheckpoint::check_whole() const {
+// Runs of the parts follow one another.
+void TrainingCheckpoint::check_whole() {
   for (const auto& [name, parts] : m_stored) {
-    std::int64_t end = 0;
-    for (const Stored& part : parts) {
-      if (part.begin != end || (part.whole && parts.size() > 1))
+    std::vector<Run> runs;
+    for (const Stored& part : parts)
+      for (const Run& run : runs_of(part.begin, part.size, part.columns)) runs.push_back(run);
+    std::ranges::sort(runs, {}, &Run::whole);
+    std::int64_t& end = m_elements[name];
+    for (const Run& run : runs) {
+      if (run.whole != end || (parts.front().whole && parts.size() > 1))
         refuse(m_path, fmt::format("is damaged: '{}' has no element {} in any of its files", name, end));
-      end = part.end;
+      end = run.whole + run.size;
     }
   }
 }
@@ -263,11 +295,14 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const
     const TensorEntry& entry = m_files[parts.front().file].at(parts.front().entry);
     const std::vector<std::size_t> shape = Impl::shape_of(a.array);
     const std::string type = name_in_files(a.array.dtype);
-    const std::int64_t end = a.begin.value_or(0) + a.array.size();
+    const std::int64_t elements = m_elements.at(a.name);
+    const std::vector<Run> runs = runs_of(a.begin.value_or(0), a.array.size(), a.columns);
+    const std::int64_t end = runs.empty() ? 0 : runs.back().whole + runs.back().size;
     // What is cut has lost its extents.
     const bool fits = !a.begin && parts.front().whole ? entry.shape == shape
-                      : a.begin                       ? end <= parts.back().end
-                                                      : end == parts.back().end;
+                      : a.columns.whole > 0           ? end <= elements && elements % a.columns.whole == 0
+                      : a.begin                       ? end <= elements
+                                                      : end == elements;
     if (entry.dtype != type || !fits)
       refuse(m_path, fmt::format("belongs to another run: '{}' is {} {} there, and {} {} in this run", a.name,
                                  entry.dtype, entry.shape, type, shape));
@@ -277,20 +312,30 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays) const
       refuse(m_path, fmt::format("belongs to another run: this one has no array '{}'", name));
 }
 
-std::vector<TrainingCheckpoint::Piece> TrainingCheckpoint::pieces_of(const NamedArray& array) const {
-  const std::int64_t begin = array.begin.value_or(0), end = begin + array.array.size();
+std::vector<TrainingCheckpoint::Pieces> TrainingCheckpoint::pieces_of(const NamedArray& array) const {
+  const std::vector<Run> wanted = runs_of(array.begin.value_or(0), array.array.size(), array.columns);
   const std::size_t element = size_of(array.array.dtype);
   const auto bytes = [&](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };
-  std::vector<Piece> pieces;
+  std::vector<Pieces> all;
   for (const Stored& stored : m_stored.at(array.name)) {
-    const std::int64_t first = std::max(begin, stored.begin), last = std::min(end, stored.end);
-    if (first >= last) continue;
     const SafetensorsFile& file = m_files[stored.file];
-    pieces.push_back({&file, stored.entry,
-                      file.at(stored.entry).bytes.subspan(bytes(first - stored.begin), bytes(last - first)),
-                      bytes(first - begin)});
+    const auto contents = file.at(stored.entry).bytes;
+    const std::vector<Run> runs = runs_of(stored.begin, stored.size, stored.columns);
+    std::vector<Piece> pieces;
+    for (auto to = wanted.begin(), from = runs.begin(); to != wanted.end() && from != runs.end();) {
+      const std::int64_t first = std::max(to->whole, from->whole);
+      const std::int64_t last = std::min(to->whole + to->size, from->whole + from->size);
+      if (first < last)
+        pieces.push_back({contents.subspan(bytes(from->part + first - from->whole), bytes(last - first)),
+                          bytes(to->part + first - to->whole)});
+      if (to->whole + to->size == last)
+        ++to;
+      else
+        ++from;
+    }
+    if (!pieces.empty()) all.push_back({&file, stored.entry, std::move(pieces)});
   }
-  return pieces;
+  return all;
 }
 
 CheckpointColumns TrainingCheckpoint::columns() const {

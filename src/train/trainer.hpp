@@ -9,6 +9,7 @@
 
 #include "kformer/parallel/tree_order.hpp"
 #include "kformer/train/trainer.hpp"
+#include "model/tensor/slices.hpp"
 #include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
 #include "train/trainer_objective.hpp"
@@ -50,6 +51,13 @@ inline double sum_of(std::span<const double> values) {
                           [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 
+/// The scales of 8-bit states are those of blocks of a weight, which must be the same however it is divided.
+inline void check_states(const TrainerOptions& options) {
+  Require{"Trainer"}(
+      !divides(options.layer) || options.optimizer.states != OptimizerStates::eight_bit,
+      "8-bit states are of blocks of whole weights, which ranks divide (tensor); take states in float");
+}
+
 inline const LayerShape& checked(const LayerShape& shape) {
   Require{"Trainer"}(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ",
                      shape.batch, " and seq_len ", shape.seq_len);
@@ -74,6 +82,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
       m_spikes(options.spikes),
       m_stride(options.shape.batch) {
   options.schedule.check();
+  Impl::check_states(options);
   Impl::require_options(Operands("Trainer", {}), options.loss);
   Arena<memory_space> arena;
   arena.add(m_dloss, options.shape.rows());
@@ -325,24 +334,37 @@ void for_each_array(const AdamWParameter& p, Add add) {
 
 }  // namespace Impl
 
+namespace Impl {
+
+/// A part of an array that belongs to a parameter, from element `begin` of what this rank has of it on.
+inline NamedArray part_named(const std::string& name, const TensorRef& array, const Parameter& p,
+                             std::int64_t begin) {
+  const std::int64_t columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
+  const ArraySlice& slice = p.slice;
+  if (slice.divides() && slice.axis == 1)
+    return {name, array, begin, {slice.begin, slice.begin + columns, slice.whole}};
+  return {name, array, slice.begin * columns + begin};
+}
+
+}  // namespace Impl
+
 template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
-  if (m_model.tensor_ranks())
-    throw NotSupported(
-        "kformer::Trainer::arrays: ranks divide the model (tensor), whose checkpoints have no form yet");
   std::vector<NamedArray> all;
   const bool sharded = m_parallel && m_parallel->is_sharded();
   const auto trained = m_model.trained();
   for (std::size_t i = 0; i < trained.size(); ++i) {
+    const Parameter& p = trained[i];
     const std::int64_t begin = sharded ? m_parallel->own_ranges()[i].begin : 0;
     Impl::for_each_array(m_optimizer.parameters()[i],
                          [&](const std::string& prefix, const TensorRef& array, std::int64_t per_element) {
                            if (!array.present()) return;
-                           NamedArray& named = all.emplace_back(NamedArray{prefix + trained[i].name, array});
-                           if (prefix.empty())
-                             named.array = trained[i].weight;
-                           else if (sharded)
-                             named.begin = begin / per_element;
+                           const bool is_weight = prefix.empty();
+                           if (p.slice.divides() || (sharded && !is_weight))
+                             all.push_back(Impl::part_named(prefix + p.name, is_weight ? p.weight : array, p,
+                                                            is_weight ? 0 : begin / per_element));
+                           else
+                             all.push_back({prefix + p.name, is_weight ? p.weight : array});
                          });
   }
   return all;
@@ -350,18 +372,21 @@ std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
 
 template <class Exec, Scalar T>
 std::vector<NamedArray> Trainer<Exec, T>::shard() const {
-  if (!m_parallel || m_parallel->ranks().size() == 1 || m_model.tensor_ranks()) return arrays();
+  const Collectives<Exec>* tensor = m_model.tensor_ranks();
+  if (!m_parallel || (m_parallel->ranks().size() == 1 && !tensor)) return arrays();
   std::vector<NamedArray> parts;
   const auto trained = m_model.trained();
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const ArrayRange& range = m_parallel->own_ranges()[i];
     const bool sharded = m_parallel->is_sharded();
+    // What all ranks have that divide the model, the first of them writes.
+    if (tensor && !trained[i].slice.divides() && tensor->communicator().rank() > 0) continue;
     Impl::for_each_array(m_optimizer.parameters()[i], [&](const std::string& prefix, const TensorRef& array,
                                                           std::int64_t per_element) {
       if (!array.present() || range.size() == 0) return;
       const std::int64_t begin = range.begin / per_element, end = (range.end + per_element - 1) / per_element;
-      NamedArray& part = parts.emplace_back(NamedArray{prefix + trained[i].name, array, begin});
-      if (!sharded) part.array = part_of(array, {i, begin, end});
+      parts.push_back(Impl::part_named(prefix + trained[i].name,
+                                       sharded ? array : part_of(array, {i, begin, end}), trained[i], begin));
     });
   }
   return parts;

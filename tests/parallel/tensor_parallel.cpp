@@ -1,108 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/parallel/rank_grid.hpp"
-#include "parallel/ranks.hpp"
+#include "parallel/tensor_runs.hpp"
 #include "support/errors.hpp"
-#include "train/training_run.hpp"
 
 // Ranks that divide a model compute what one does.
 namespace kformer::Testing {
 namespace {
-
-constexpr std::int64_t seq_len = TrainingRun<float>::seq_len, batch = 2, steps = 4;
-
-struct Kind {
-  const char* name;
-  bool bias, qk_norm, tied;
-  Recompute recompute = Recompute::none;
-  double z_loss = 0;
-  AttentionAlgorithm attention = AttentionAlgorithm::flash;
-};
-
-constexpr Kind kinds[] = {{"plain", false, false, false},
-                          {"bias, tied", true, false, true, Recompute::pointwise},
-                          {"norms of heads, z-loss", false, true, false, Recompute::layer, 1e-3},
-                          {"standard", true, true, true, Recompute::layer, 0, AttentionAlgorithm::standard}};
-
-// Every number of ranks divides it, but not its words.
-LlamaConfig model(const Kind& kind, int ranks) {
-  LlamaConfig config = small_model();
-  config.num_attention_heads = 2 * ranks;
-  config.num_key_value_heads = ranks;
-  config.head_dim = 4;
-  config.intermediate_size = 5 * ranks;
-  config.attention_bias = kind.bias;
-  config.qk_norm = kind.qk_norm;
-  config.tie_word_embeddings = kind.tied;
-  return config;
-}
-
-TrainerOptions options_of(const Kind& kind) {
-  TrainerOptions options = some_trainer_options(batch);
-  options.layer.recompute = kind.recompute;
-  options.layer.attention = kind.attention;
-  options.loss.z_loss = kind.z_loss;
-  // An update g/(√v + eps) magnifies the rounding of a gradient that is 0 but for rounding by 1/eps.
-  options.optimizer.eps = 1e-4;
-  return options;
-}
-
-// The part that a rank has of a whole array.
-HostTensor<double> part_of_array(const HostTensor<double>& whole, const Parameter& p) {
-  if (!p.slice.divides()) return whole;
-  const std::int64_t rows = p.weight.extent[0], columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
-  const std::int64_t width = p.slice.axis == 1 ? p.slice.whole : columns;
-  const std::int64_t row0 = p.slice.axis == 0 ? p.slice.begin : 0,
-                     column0 = p.slice.axis == 1 ? p.slice.begin : 0;
-  HostTensor<double> part =
-      p.weight.rank > 1 ? HostTensor<double>({rows, columns}) : HostTensor<double>({rows});
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      part.values()[static_cast<std::size_t>(i * columns + j)] =
-          whole.values()[static_cast<std::size_t>((row0 + i) * width + column0 + j)];
-  return part;
-}
-
-template <class T>
-struct Run {
-  std::shared_ptr<Ledger> ledger = Ledger::create();
-  Trainer<Exec, T> trainer;
-  std::vector<StepReport> reports;
-  std::vector<double> evaluations;
-
-  Run(const TrainerOptions& options, const LlamaConfig& config, std::int64_t first, std::int64_t sequences)
-      : trainer(config, options, *ledger) {
-    const ModelInputs inputs = ModelInputs::random(config, {1, 1});
-    for (const Parameter& p : trainer.model().parameters())
-      write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
-    trainer.prepare(Exec());
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const auto all = random_sequences(8, seq_len, 100 + static_cast<unsigned>(step));
-      const auto begin = all.begin() + first;
-      const std::vector<TokenSequence> own(begin, begin + sequences);
-      reports.push_back(trainer.step(Exec(), own));
-      evaluations.push_back(trainer.evaluate(Exec(), all));
-    }
-  }
-
-  std::map<std::string, std::vector<double>> weights() const {
-    std::map<std::string, std::vector<double>> all;
-    for (const Parameter& p : const_cast<Run*>(this)->trainer.model().parameters()) {
-      const auto bits = bits_of(p.weight);
-      auto& values = all[p.name];
-      values.resize(bits.size() / sizeof(T));
-      std::vector<T> stored(values.size());
-      std::memcpy(stored.data(), bits.data(), bits.size());
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<double>(static_cast<compute_t<T>>(stored[i]));
-    }
-    return all;
-  }
-};
 
 void check_close_to(const Run<double>& alone, Run<double>& together, const std::string& what) {
   for (std::size_t i = 0; i < steps; ++i) {
@@ -190,16 +97,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
       for (const double value : weights.at(p.name)) check_equal(value, p.name);
 }
 
-BOOST_AUTO_TEST_CASE(checkpoints_are_refused) {
-  const auto ranks = world();
-  if (ranks->size() == 1) return;
+BOOST_AUTO_TEST_CASE(eight_bit_states_are_refused) {
   TrainerOptions options = options_of(kinds[0]);
-  options.layer.tensor = ranks;
-  const Run<float> run(options, model(kinds[0], ranks->size()), 0, 1);
-  const std::string text =
-      "kformer::Trainer::arrays: ranks divide the model (tensor), whose checkpoints have no form yet";
-  check_error<NotSupported>([&] { (void)run.trainer.arrays(); }, text);
-  check_error<NotSupported>([&] { (void)run.trainer.shard(); }, text);
+  options.optimizer.states = OptimizerStates::eight_bit;
+  options.layer.tensor = std::make_shared<LoneCommunicator>(1, 3);
+  const auto ledger = Ledger::create(Ledger::Mode::count);
+  check_error<NotSupported>([&] { Trainer<Exec, float>(model(kinds[0], 3), options, *ledger); },
+                            "kformer::Trainer: 8-bit states are of blocks of whole weights, which ranks divide "
+                            "(tensor); take states in float");
 }
 
 BOOST_AUTO_TEST_CASE(label_smoothing_is_refused) {

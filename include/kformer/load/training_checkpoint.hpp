@@ -31,7 +31,8 @@
 ///
 /// Several ranks write a checkpoint together, each its parts of the arrays: rank 0 that file, whose metadata then have
 /// "ranks", and rank 2 of 4 the file `step-00000040.rank-2-of-4.safetensors`. A part that begins at element 8192 of the
-/// array NAME is called `NAME#8192`. Any number of ranks can continue from it.
+/// array NAME is called `NAME#8192`; one that begins at element 8192 of columns 64 to 127 of 256, `NAME#8192:64-128/256`.
+/// Any grid of ranks can continue from it.
 
 namespace kformer {
 
@@ -164,11 +165,12 @@ class TrainingCheckpoint {
   void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger) const {
     check_against(arrays);
     for (const NamedArray& a : arrays)
-      for (const Piece& piece : pieces_of(a)) {
-        transfer<typename Exec::memory_space, Kokkos::HostSpace>(
-            exec, ledger, static_cast<std::byte*>(a.array.data) + piece.offset, piece.bytes.data(),
-            piece.bytes.size());
-        piece.file->release(piece.entry);
+      for (const Pieces& from : pieces_of(a)) {
+        for (const Piece& piece : from.pieces)
+          transfer<typename Exec::memory_space, Kokkos::HostSpace>(
+              exec, ledger, static_cast<std::byte*>(a.array.data) + piece.offset, piece.bytes.data(),
+              piece.bytes.size());
+        from.file->release(from.entry);
       }
     exec.fence("kformer::TrainingCheckpoint::restore");
   }
@@ -176,28 +178,33 @@ class TrainingCheckpoint {
  private:
   // An array in a file, or a part of it.
   struct Stored {
-    std::int64_t begin, end;  // elements
-    std::size_t file;         // of m_files
-    std::string entry;        // its name there
+    std::int64_t begin, size;  // elements
+    ColumnRange columns;
+    std::size_t file;   // of m_files
+    std::string entry;  // its name there
     bool whole;
   };
-  // What an array takes from a file.
+  // What an array takes from an array of a file.
   struct Piece {
-    const SafetensorsFile* file;
-    std::string entry;
     std::span<const std::byte> bytes;
     std::size_t offset;  // bytes, in the array
+  };
+  struct Pieces {
+    const SafetensorsFile* file;
+    std::string entry;
+    std::vector<Piece> pieces;
   };
 
   explicit TrainingCheckpoint(std::filesystem::path path);
   void add_file(const std::filesystem::path& path);
-  void check_whole() const;
+  void check_whole();
   void check_against(std::span<const NamedArray> arrays) const;
-  std::vector<Piece> pieces_of(const NamedArray& array) const;
+  std::vector<Pieces> pieces_of(const NamedArray& array) const;
 
   std::filesystem::path m_path;
   std::vector<SafetensorsFile> m_files;                 // of rank 0, 1, …
-  std::map<std::string, std::vector<Stored>> m_stored;  // by name; parts in their order
+  std::map<std::string, std::vector<Stored>> m_stored;  // by name
+  std::map<std::string, std::int64_t> m_elements;       // of the whole arrays
   std::int64_t m_step = 0;
   int m_ranks = 1;
 };

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "kformer/load/training_checkpoint.hpp"
+#include "kformer/parallel/rank_grid.hpp"
+#include "parallel/tensor_runs.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+// The same of bits; `a` is a part as checkpoints have it.
+std::vector<unsigned char> bits_of_part(const std::vector<unsigned char>& whole, const NamedArray& a) {
+  const std::size_t element = size_of(a.array.dtype);
+  const std::int64_t begin = a.begin.value_or(0);
+  std::vector<unsigned char> part;
+  for (std::int64_t i = begin; i < begin + a.array.size(); ++i) {
+    const auto& [first, last, width] = a.columns;
+    const std::int64_t place = width > 0 ? i / (last - first) * width + first + i % (last - first) : i;
+    const auto at = whole.begin() + place * static_cast<std::int64_t>(element);
+    part.insert(part.end(), at, at + static_cast<std::int64_t>(element));
+  }
+  return part;
+}
+
+// The process that started all ranks.
+long parent_process() { return ::getppid(); }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_of_grids)
+
+// What a grid of ranks wrote any other continues from, and has the same weights and states. Files are exchanged through a
+// folder.
+BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
+  const auto ranks = world();
+  const LlamaConfig config = model(kinds[2], ranks->size());
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("kformer-tensor-parallel-" + std::to_string(parent_process()));
+  const auto options_on = [&](const RankGrid& grid, ZeroStage zero) {
+    TrainerOptions options = options_of(kinds[2]);
+    options.layer.tensor = grid.along(GridAxis::tensor);
+    options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
+    return options;
+  };
+  std::vector<RankGrid> grids;
+  for (int tensor = 1; tensor <= ranks->size(); ++tensor)
+    if (ranks->size() % tensor == 0)
+      grids.emplace_back(ranks, GridIndex{.data = ranks->size() / tensor, .tensor = tensor});
+  for (const RankGrid& from : grids)
+    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+      const Run<bf16> run(options_on(from, zero), config, 2 * from.place().data % 6, 2);
+      {
+        CheckpointWriter<Exec> writer({.folder = folder,
+                                       .background = false,
+                                       .rank = ranks->rank(),
+                                       .ranks = ranks->size(),
+                                       .agree = [&] { all.barrier(Exec()); }},
+                                      run.trainer.shard(), *ledger);
+        all.barrier(Exec());  // the first rank deletes what earlier runs left
+        writer.snapshot(Exec(), steps, "text");
+        writer.finish();
+      }
+      const TrainingCheckpoint checkpoint = newest_good_checkpoint(folder).value();
+      // One rank alone has the whole arrays, and so tells what every part must be.
+      TrainerOptions alone_options = options_of(kinds[2]);
+      Trainer<Exec, bf16> alone(config, alone_options, *ledger);
+      alone.prepare(Exec());
+      checkpoint.restore(Exec(), std::span<const NamedArray>(alone.arrays()), *ledger);
+      std::map<std::string, std::vector<unsigned char>> whole;
+      for (const NamedArray& a : alone.arrays()) whole[a.name] = bits_of(a.array);
+      for (const NamedArray& a : run.trainer.arrays())
+        BOOST_TEST((bits_of(a.array) == bits_of_part(whole.at(a.name), a)), a.name);
+      for (const RankGrid& to : grids)
+        for (const ZeroStage then : {ZeroStage::none, ZeroStage::optimizer}) {
+          Trainer<Exec, bf16> next(config, options_on(to, then), *ledger);
+          next.prepare(Exec());
+          checkpoint.restore(Exec(), std::span<const NamedArray>(next.arrays()), *ledger);
+          for (const NamedArray& a : next.arrays())
+            BOOST_TEST((bits_of(a.array) == bits_of_part(whole.at(a.name), a)), a.name);
+        }
+      all.barrier(Exec());
+      if (ranks->rank() == 0) std::filesystem::remove_all(folder);
+      all.barrier(Exec());
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
