@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""python3 -m kformer_results plot|summary|compare FILE.h5..."""
+"""python3 -m kformer_results plot|summary|compare|check|report|trace FILE.h5..."""
 
 import argparse
 import sys
 from pathlib import Path
 
+import pandas as pd
 import xarray as xr
 
+from .check import check_file
 from .compare import METRICS, Comparison, compare
-from .generate_plots import save_generate_plot
-from .memory_plots import save_memory_plot
-from .plots import save_plots
-from .quantize_plots import save_quantize_plot
-from .reader import DAMAGE, ResultFileError, open_results
+from .pictures import save_pictures
+from .reader import DAMAGE, Groups, ResultFileError, open_results
+from .report import save_report
 from .series import (
     case_frame,
     crossover_table,
@@ -23,15 +23,17 @@ from .series import (
     summary_table,
 )
 from .tables import FORMATS, TABLES
-from .train_plots import save_train_plots
+from .trace import save_trace
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code.
 
-    0, or 1 if `compare` found a case beyond the threshold, or 4 if a file cannot be read or shown.
+    0, or 1 if `compare` found a case beyond the threshold or `check` a fault, or 4 if a file cannot be read or shown.
     """
     options = _parser().parse_args(arguments)
+    if "files" in options:
+        return _check(options.files)
     groups = {"": xr.Dataset()}
     try:
         groups = open_results(options.file)
@@ -44,7 +46,22 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"{what} ({type(error).__name__}: {error})")
 
 
-def _fail(reason) -> int:
+def check_main() -> int:
+    """The command kformer-check."""
+    return main(["check", *sys.argv[1:]])
+
+
+def report_main() -> int:
+    """The command kformer-report."""
+    return main(["report", *sys.argv[1:]])
+
+
+def trace_main() -> int:
+    """The command kformer-trace."""
+    return main(["trace", *sys.argv[1:]])
+
+
+def _fail(reason: object) -> int:
     print(f"kformer_results: error: {reason}", file=sys.stderr)
     return 4
 
@@ -53,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m kformer_results", description="Shows Kformer result files."
     )
-    commands = parser.add_subparsers(required=True, metavar="plot|summary|compare")
+    commands = parser.add_subparsers(required=True, metavar="plot|summary|compare|check|report|trace")
     plot = commands.add_parser("plot", help="plot time, memory and other measurements as PNG")
     plot.add_argument("-o", "--output", type=Path, metavar="OUT.png", help="default: FILE.png beside the file")
     plot.add_argument(
@@ -68,12 +85,25 @@ def _parser() -> argparse.ArgumentParser:
     summary = commands.add_parser("summary", help="print a table of all cases")
     summary.set_defaults(run=_summary)
     _add_compare(commands)
-    for command in (plot, summary):
+    check = commands.add_parser(
+        "check",
+        help="hold files against the schema of their kind",
+        description="Prints a line for each fault. Exit codes: 0 if there are none, 1 if there are, 4 files.",
+    )
+    check.add_argument("files", type=Path, nargs="+", metavar="FILE.h5")
+    report = commands.add_parser("report", help="write a report as one HTML file, with pictures, tables and the deck")
+    report.add_argument("-o", "--output", type=Path, metavar="OUT.html", help="default: FILE.html beside the file")
+    report.set_defaults(run=_report)
+    trace = commands.add_parser("trace", help="write the profile as a trace for Perfetto or chrome://tracing")
+    trace.add_argument("-o", "--output", type=Path, metavar="OUT.json", help="default: FILE.trace.json beside the file")
+    trace.add_argument("--case", type=int, action="append", metavar="N", help="case to show, may be repeated; default: all")
+    trace.set_defaults(run=_trace)
+    for command in (plot, summary, report, trace):
         command.add_argument("file", type=Path, metavar="FILE.h5", help="result file, or the .h5.part of a run")
     return parser
 
 
-def _add_compare(commands) -> None:
+def _add_compare(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "compare",
         help="ratio of every case of two runs, with intervals of 95 %% confidence",
@@ -98,7 +128,7 @@ def _ratio(text: str) -> float:
     return value
 
 
-def _compare(groups, options) -> int:
+def _compare(groups: Groups, options: argparse.Namespace) -> int:
     found = compare(groups, open_results(options.other), options.metric, options.ignore)
     print(f"A  {run_label(groups)}\nB  {run_label(open_results(options.other))}\n")
     table, constant = _folded(found)
@@ -114,7 +144,7 @@ def _compare(groups, options) -> int:
     return 1 if len(beyond) else 0
 
 
-def _folded(found: Comparison):
+def _folded(found: Comparison) -> tuple[pd.DataFrame, dict[str, object]]:
     """The table in ms or MiB, and the keys that are the same in all of its rows."""
     table = found.table.copy()
     unit, scale = ("ms", 1e3) if found.metric == "time" else ("MiB", 2.0**-20)
@@ -125,22 +155,44 @@ def _folded(found: Comparison):
     return table.drop(columns=list(constant)), constant
 
 
-def _plot(groups, options) -> None:
-    out = options.output or options.file.with_name(options.file.name.removesuffix(".part")).with_suffix(".png")
-    drawn = {
-        "train": save_train_plots, "memory_plan": save_memory_plot, "generate": save_generate_plot,
-        "quantize": save_quantize_plot,
-    }  # fmt: skip
-    if (kind := groups[""].attrs.get("kind")) in drawn:
-        for path in drawn[kind](groups, out):
-            print(path)
-        return
+def _plot(groups: Groups, options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
-    for path in save_plots(groups, out, **chosen):
+    for path in save_pictures(groups, _beside(options, ".png"), **chosen):
         print(path)
 
 
-def _summary(groups, _options) -> None:
+def _report(groups: Groups, options: argparse.Namespace) -> None:
+    print(save_report(groups, _beside(options, ".html")))
+
+
+def _trace(groups: Groups, options: argparse.Namespace) -> None:
+    out = _beside(options, ".trace.json")
+    save_trace(groups, out, options.case)
+    print(out)
+
+
+def _beside(options: argparse.Namespace, ending: str) -> Path:
+    """The output that was asked for, or one beside the file."""
+    file: Path = options.file
+    return options.output or file.with_name(file.name.removesuffix(".part")).with_suffix(ending)
+
+
+def _check(files: list[Path]) -> int:
+    code = 0
+    for file in files:
+        try:
+            faults = check_file(file)
+        except (ResultFileError, OSError) as error:
+            code = _fail(error)
+            continue
+        for fault in faults:
+            print(f"{file}: {fault}")
+        if faults:
+            code = max(code, 1)
+    return code
+
+
+def _summary(groups: Groups, _options: argparse.Namespace) -> None:
     print(run_label(groups))
     print()
     if (kind := groups[""].attrs.get("kind")) in TABLES:
@@ -155,14 +207,14 @@ def _summary(groups, _options) -> None:
         _print_reductions(memory_reduction(frame))
 
 
-def _print_crossovers(table) -> None:
+def _print_crossovers(table: pd.DataFrame) -> None:
     if table.empty:
         return
     print("\nFlash against standard, times faster:")
     print(table.to_string(index=False, float_format="{:.2f}".format, na_rep="-"))
 
 
-def _print_reductions(reductions) -> None:
+def _print_reductions(reductions: pd.DataFrame) -> None:
     if reductions.empty:
         return
     print("\nPeak activations + workspace, flash against standard:")

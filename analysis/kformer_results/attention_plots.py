@@ -2,14 +2,16 @@
 """Plots of an attention comparison: speed-up and share of the machine's peak against sequence length."""
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .series import speedups
-from .style import DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_STYLE, draw_lines, length_axis
+from .style import DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_STYLE, Row, draw_lines, length_axis
 
 _ROW_HEIGHT = 4.1
 
 
-def draw_speedup(axes, frame, space, direction) -> None:
+def draw_speedup(axes: Axes, frame: pd.DataFrame, space: str, direction: str) -> None:
     """Speed-up of flash over standard, one line per dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     table = speedups(frame)
@@ -34,7 +36,7 @@ def draw_speedup(axes, frame, space, direction) -> None:
     axes.set_ylabel("time of standard / time of flash")
 
 
-def draw_share(axes, frame, space, direction) -> None:
+def draw_share(axes: Axes, frame: pd.DataFrame, space: str, direction: str) -> None:
     """Share of the machine's multiply-add rate, one line per impl and dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     _, high = draw_lines(axes, frame, "share_of_fma_peak", scale=100, band=False)
@@ -45,7 +47,7 @@ def draw_share(axes, frame, space, direction) -> None:
     axes.set_ylabel("FLOP/s over peak  [%]")
 
 
-def attention_rows(frame):
+def attention_rows(frame: pd.DataFrame) -> list[Row]:
     """Rows of panels for a frame that has their columns; none for other kinds of sweep."""
     if "share_of_fma_peak" not in frame:
         return []

@@ -9,9 +9,11 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .plots import RC
-from .reader import ResultFileError
+from .reader import Groups, ResultFileError
 from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
@@ -19,7 +21,7 @@ _MOST_LINES = 24
 _MOST_NAMED = 8
 
 
-def save_generate_plot(groups, out) -> list[Path]:
+def save_generate_plot(groups: Groups, out: str | Path) -> list[Path]:
     """Plots a file of kind `generate` that open_results read; returns the path of the PNG file.
 
     Raises ResultFileError if there is no case.
@@ -44,7 +46,7 @@ def save_generate_plot(groups, out) -> list[Path]:
     return [Path(out)]
 
 
-def draw_rates(axes, groups) -> None:
+def draw_rates(axes: Axes, groups: Groups) -> None:
     """Tokens per second of each case, before and after the first new token."""
     frame = groups["cases"].to_dataframe().head(_MOST_LINES)
     positions = np.arange(len(frame))
@@ -53,7 +55,7 @@ def draw_rates(axes, groups) -> None:
         ("decode_rate", "new tokens", IMPL_COLOURS["flash"]),
     ):
         axes.plot(frame[name], positions, "o", color=colour, mfc="white", mew=2, ms=8, label=label)
-    for y, row in zip(positions, frame.itertuples()):
+    for y, row in enumerate(frame.itertuples()):
         if row.status not in ("ok", "unchecked"):
             axes.text(0.01, y, row.status, va="center", fontsize=9, color=GREY, transform=axes.get_yaxis_transform())
     names = [f"{row.prompt} x {row.batch}, repeat {row.repeat}" for row in frame.itertuples()]
@@ -67,12 +69,12 @@ def draw_rates(axes, groups) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def draw_latency(axes, groups) -> None:
+def draw_latency(axes: Axes, groups: Groups) -> None:
     """Time of the first new token of each case, and from each new token to the next; of the row with the most tokens."""
-    longest = {}
+    longest: dict[int, tuple[str, pd.DataFrame]] = {}
     for name, tokens in _new_tokens(groups):
         case = int(groups["generations"]["case"].sel(generation=tokens["generation"].iloc[0]))
-        if len(tokens) > len(longest.get(case, ("", ()))[1]):
+        if len(tokens) > len(longest.get(case, ("", pd.DataFrame()))[1]):
             longest[case] = (name.rsplit(", row", 1)[0], tokens)
     for number, (name, tokens) in enumerate(longest.values()):
         times = tokens["time"].to_numpy()
@@ -87,7 +89,7 @@ def draw_latency(axes, groups) -> None:
     _legend(axes)
 
 
-def draw_log_probability(axes, groups) -> None:
+def draw_log_probability(axes: Axes, groups: Groups) -> None:
     """Mean negative log-probability of the new tokens up to each of them."""
     for number, (name, tokens) in enumerate(_new_tokens(groups)):
         surprise = -tokens["log_probability"].to_numpy()
@@ -100,7 +102,7 @@ def draw_log_probability(axes, groups) -> None:
     _legend(axes)
 
 
-def _new_tokens(groups):
+def _new_tokens(groups: Groups) -> list[tuple[str, pd.DataFrame]]:
     """Name and new tokens of each generation that has some."""
     generations = groups["generations"].to_dataframe()
     tokens = groups["tokens"].to_dataframe()
@@ -112,7 +114,7 @@ def _new_tokens(groups):
     return found[:_MOST_LINES]
 
 
-def _legend(axes) -> None:
+def _legend(axes: Axes) -> None:
     legend = axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)

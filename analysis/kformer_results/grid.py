@@ -80,9 +80,9 @@ def _places(keys: pd.DataFrame, indexes: dict[str, np.ndarray]) -> np.ndarray:
     """The number of each case's cell."""
     shape = [len(index) for index in indexes.values()]
     codes = [pd.Index(index).get_indexer(keys[name]) for name, index in indexes.items()]
-    place = np.zeros(len(keys), dtype=np.int64)
+    place: np.ndarray = np.zeros(len(keys), dtype=np.int64)
     if codes and np.prod(shape, dtype=float) <= MOST_CELLS:
-        place = np.ravel_multi_index(codes, shape)
+        place = np.asarray(np.ravel_multi_index(codes, shape))
     elif codes:
         raise GridError(
             f"{len(keys)} cases span a grid of {' x '.join(map(str, shape))} points, more than {MOST_CELLS}: "
@@ -128,9 +128,11 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
     return np.full(shape, "", object)
 
 
-def _coordinates(cases, keys: pd.DataFrame, zipped: list[str], indexes: dict[str, np.ndarray]) -> dict[str, tuple]:
+def _coordinates(
+    cases: xr.Dataset, keys: pd.DataFrame, zipped: list[str], indexes: dict[str, np.ndarray]
+) -> dict[str, tuple]:
     """The axes, the zipped axes along the points, and the other key columns as scalars."""
-    found = {name: (name, index, _attributes(cases, name)) for name, index in indexes.items()}
+    found: dict[str, tuple] = {name: (name, index, _attributes(cases, name)) for name, index in indexes.items()}
     points = keys.drop_duplicates(POINT) if zipped else keys
     for name in keys.columns.drop([*indexes, POINT], errors="ignore"):
         if name in zipped:

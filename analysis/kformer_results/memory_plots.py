@@ -9,9 +9,11 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .plots import RC
-from .reader import ResultFileError
+from .reader import Groups, ResultFileError
 from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
@@ -19,7 +21,7 @@ CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "work
 _MOST_CASES = 100
 
 
-def save_memory_plot(groups, out) -> list[Path]:
+def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
     """Plots a file of kind `memory_plan` that open_results read; returns the path of the PNG file.
 
     Shows the first hundred cases. Raises ResultFileError if there is no case.
@@ -39,7 +41,7 @@ def save_memory_plot(groups, out) -> list[Path]:
     return [Path(out)]
 
 
-def draw_plan(axes, frame) -> None:
+def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
     """A bar for each case: the peaks of the classes, the peak of all together, and the memory that is available."""
     positions = np.arange(len(frame))
     left = np.zeros(len(frame))
@@ -62,7 +64,7 @@ def draw_plan(axes, frame) -> None:
     end = max(left.max(initial=0), total.max(initial=0))
     if limited.any() and available[limited].max() > 2 * end:
         axes.set_xlim(0, 1.25 * end)  # far more than is needed: it may lie outside
-    for y, row in zip(positions, frame.itertuples()):
+    for y, row in enumerate(frame.itertuples()):
         note = {"ok": "", "skipped_memory": "  does not fit"}.get(row.status, f"  {row.status}")
         axes.text(max(left[y], total[y]), y, note, va="center", fontsize=9, color=GREY)
     axes.set_yticks(positions, labels(frame))
@@ -74,7 +76,7 @@ def draw_plan(axes, frame) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
 
 
-def labels(frame) -> list[str]:
+def labels(frame: pd.DataFrame) -> list[str]:
     """What tells the cases apart, and always the policy of training or the cache of generation."""
     parts = []
     for name, text in (

@@ -2,6 +2,7 @@
 """Plots of a layer sweep: time and memory against sequence length, breakdown by block."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -9,13 +10,18 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from .attention_plots import attention_rows
+from .reader import Groups
 from .roofline import roofline_rows
 from .series import UNATTRIBUTED, breakdown, case_frame, memory_reduction, run_label, select, select_configuration
-from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, draw_lines
+from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, Row, draw_lines
+from .treemap import draw_treemap, tree_of
 
 RC = {
     "font.size": 11,
@@ -36,10 +42,13 @@ _BAR_HEIGHT = 0.36
 _MARGIN_TOP, _MARGIN_BOTTOM = 1.25, 0.5
 
 
-def save_plots(groups, out, *, separate=False, op=None, batch=None, configuration=0) -> list[Path]:
+def save_plots(
+    groups: Groups, out: str | Path, *, separate: bool = False, op: str | None = None, batch: int | None = None,
+    configuration: int = 0,
+) -> list[Path]:  # fmt: skip
     """Plots a file that open_results read; returns the paths of the PNG files.
 
-    Writes one picture `out`, or with `separate` one per kind, named like out's stem with -time, -roofline, -memory, -breakdown and,
+    Writes one picture `out`, or with `separate` one per kind, named like out's stem with -time, -roofline, -memory, -breakdown, -treemap and,
     for attention comparisons, -speedup and -share. Leaves out kinds without data. `op` and `batch` select the cases
     (default: those of the first case); `configuration` selects a configuration of a comparison by number.
 
@@ -48,7 +57,7 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None, configuratio
     out = Path(out)
     frame = select_configuration(select(case_frame(groups), op, batch), configuration)
     rows = _time_rows(frame) + attention_rows(frame) + roofline_rows(frame) + _memory_rows(frame)
-    rows += _breakdown_rows(groups, frame)
+    rows += _breakdown_rows(groups, frame) + _treemap_rows(groups, frame)
     files = {out: rows}
     if separate:
         kinds = dict.fromkeys(row["kind"] for row in rows)
@@ -64,7 +73,7 @@ def save_plots(groups, out, *, separate=False, op=None, batch=None, configuratio
     return list(files)
 
 
-def draw_time(axes, frame, space, direction) -> None:
+def draw_time(axes: Axes, frame: pd.DataFrame, space: str, direction: str) -> None:
     """Median time against sequence length with its p10-p90 band, one line per impl and dtype."""
     frame = frame[(frame["execution_space"] == space) & (frame["direction"] == direction)]
     low, high = draw_lines(axes, frame, "time_median", scale=1e3, band=True)
@@ -73,7 +82,7 @@ def draw_time(axes, frame, space, direction) -> None:
     axes.set_ylabel("time per call  [ms]")
 
 
-def draw_memory(axes, frame, direction) -> None:
+def draw_memory(axes: Axes, frame: pd.DataFrame, direction: str) -> None:
     """Peak activation and workspace bytes against sequence length, with the saving of flash at each length."""
     frame = frame[
         (frame["direction"] == direction) & (frame["execution_space"] == frame["execution_space"].iloc[0])
@@ -85,7 +94,7 @@ def draw_memory(axes, frame, direction) -> None:
     axes.set_ylabel("peak memory  [MiB]")
 
 
-def draw_breakdown(axes, table) -> None:
+def draw_breakdown(axes: Axes, table: pd.DataFrame) -> None:
     """Stacked bars of the time in each block, with the share of time outside all blocks."""
     positions = _bar_positions(table)
     left = np.zeros(len(table))
@@ -129,7 +138,7 @@ def draw_breakdown(axes, table) -> None:
     )
 
 
-def _time_rows(frame):
+def _time_rows(frame: pd.DataFrame) -> list[Row]:
     directions = list(frame["direction"].unique())
     return [
         {
@@ -141,7 +150,7 @@ def _time_rows(frame):
     ]
 
 
-def _memory_rows(frame):
+def _memory_rows(frame: pd.DataFrame) -> list[Row]:
     if "working_bytes" not in frame or not (frame["working_bytes"] > 0).any():
         return []
     directions = list(frame["direction"].unique())
@@ -149,7 +158,7 @@ def _memory_rows(frame):
     return [{"kind": "memory", "height": _ROW_HEIGHT, "panels": panels}]
 
 
-def _breakdown_rows(groups, frame):
+def _breakdown_rows(groups: Groups, frame: pd.DataFrame) -> list[Row]:
     table = breakdown(groups, frame)
     if table.empty:
         return []
@@ -157,7 +166,23 @@ def _breakdown_rows(groups, frame):
     return [{"kind": "breakdown", "height": height, "panels": [lambda axes: draw_breakdown(axes, table)]}]
 
 
-def _compose(groups, frame, rows):
+def _treemap_rows(groups: Groups, frame: pd.DataFrame) -> list[Row]:
+    """Of the profiled cases of the frame, the one that took longest."""
+    if "regions" not in groups or "parent" not in groups["regions"]:
+        return []
+    regions = groups["regions"].to_dataframe()
+    times = regions[regions["case"].isin(frame.index) & (regions["parent"] < 0)].groupby("case")["inclusive"].sum()
+    if not (times > 0).any():
+        return []
+    case = times.idxmax()
+    kernels = groups["kernels"].to_dataframe() if "kernels" in groups else pd.DataFrame({"case": []})
+    root = tree_of(regions[regions["case"] == case], kernels[kernels["case"] == case])
+    words = [str(frame.at[case, name]) for name in ("impl", "dtype", "execution_space") if name in frame]
+    title = f"The case that takes longest, by region and kernel: {' '.join(words)}, sequence length {frame.at[case, 'seq_len']}"
+    return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title)]}]
+
+
+def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row]) -> Figure:
     height = sum(row["height"] for row in rows) + _MARGIN_TOP + _MARGIN_BOTTOM
     figure = plt.figure(figsize=(_WIDTH, height))
     bands = figure.subfigures(
@@ -179,7 +204,7 @@ def _compose(groups, frame, rows):
     return figure
 
 
-def _title(band, groups, frame, rows):
+def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]) -> None:
     first = frame.iloc[0]
     root = groups[""].attrs
     name = str(root.get("title", "")) or str(root.get("run_name", "")) or "layer sweep"
@@ -198,7 +223,7 @@ def _title(band, groups, frame, rows):
     ]
     band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top", parse_math=False)
     band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top", parse_math=False)
-    handles = [
+    handles: list[Any] = [
         Line2D([], [], color=IMPL_COLOURS.get(impl, OTHER_COLOUR), lw=3, label=impl)
         for impl in frame["impl"].unique()
     ]
@@ -215,7 +240,7 @@ def _title(band, groups, frame, rows):
     )
 
 
-def _draw_guides(axes, frame, low, high):
+def _draw_guides(axes: Axes, frame: pd.DataFrame, low: float, high: float) -> None:
     """Slopes of S and S² through the panel's lowest and highest value at its longest sequence."""
     if not high > 0:
         return
@@ -236,7 +261,7 @@ def _draw_guides(axes, frame, low, high):
     axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.45)
 
 
-def _print_reductions(axes, reductions):
+def _print_reductions(axes: Axes, reductions: pd.DataFrame) -> None:
     """One line of text per dtype at the foot of the panel: the saving of flash at each length."""
     dtypes = list(reductions["dtype"].unique())
     if not dtypes:
@@ -267,18 +292,18 @@ def _print_reductions(axes, reductions):
     )
 
 
-def _percent(reduction):
+def _percent(reduction: float) -> str:
     percent = round(-100 * reduction)
     return "0 %" if percent == 0 else f"{percent:+d} %".replace("-", "−")
 
 
-def _share_y(all_axes):
+def _share_y(all_axes: np.ndarray) -> None:
     limits = [axes.get_ylim() for axes in all_axes]
     for axes in all_axes:
         axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
-def _bar_positions(table):
+def _bar_positions(table: pd.DataFrame) -> np.ndarray:
     """Bars of one direction and dtype touch, and a gap sets them off from the next."""
     groups = [key[:2] for key in table.index]
     gaps = np.cumsum([0] + [0.45 if groups[i] != groups[i - 1] else 0 for i in range(1, len(groups))])

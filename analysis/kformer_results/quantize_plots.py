@@ -9,16 +9,18 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .plots import RC
-from .reader import ResultFileError
+from .reader import Groups, ResultFileError
 from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
 _MOST_ROLES = 40
 
 
-def save_quantize_plot(groups, out) -> list[Path]:
+def save_quantize_plot(groups: Groups, out: str | Path) -> list[Path]:
     """Plots a file of kind `quantize` that open_results read; returns the path of the PNG file.
 
     Raises ResultFileError if no tensor was quantised.
@@ -49,19 +51,19 @@ def role(name: str) -> str:
     return ".".join(parts[numbers[-1] + 1 :] if numbers and numbers[-1] + 1 < len(parts) else parts)
 
 
-def draw_errors(axes, frame) -> None:
+def draw_errors(axes: Axes, frame: pd.DataFrame) -> None:
     """Relative error of each tensor, one row for each role; tensors of the same role differ by layer."""
     _dots(axes, frame, "rel_rms_err", "rms error / rms weight")
     axes.set_title("Error of quantised tensors")
 
 
-def draw_range(axes, frame) -> None:
+def draw_range(axes: Axes, frame: pd.DataFrame) -> None:
     """Largest error of a weight in each tensor."""
     _dots(axes, frame, "max_abs_err", "largest error of a weight")
     axes.set_title("Largest errors")
 
 
-def draw_bytes(axes, frame) -> None:
+def draw_bytes(axes: Axes, frame: pd.DataFrame) -> None:
     """Bytes of each role before and after."""
     sums = frame.groupby("role", sort=False)[["bytes_before", "bytes_after"]].sum().head(_MOST_ROLES) / 2**20
     positions = np.arange(len(sums))
@@ -73,7 +75,7 @@ def draw_bytes(axes, frame) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _dots(axes, frame, column, label) -> None:
+def _dots(axes: Axes, frame: pd.DataFrame, column: str, label: str) -> None:
     roles = list(frame["role"].unique())[:_MOST_ROLES]
     formats = list(frame["format_after"].unique())
     for number, name in enumerate(formats):
@@ -86,7 +88,7 @@ def _dots(axes, frame, column, label) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _rows(axes, names) -> None:
+def _rows(axes: Axes, names: list[str]) -> None:
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.5, -0.5)

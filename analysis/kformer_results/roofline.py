@@ -2,13 +2,15 @@
 """Roofline of the cases of a sweep: rate against intensity, under the limits that the run measured."""
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
-from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE
+from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, Row
 
 _ROW_HEIGHT = 4.6
 
 
-def draw_roofline(axes, frame, space) -> None:
+def draw_roofline(axes: Axes, frame: pd.DataFrame, space: str) -> None:
     """A point for each case, and a roof for each dtype from the medians of the limits of its cases.
 
     Bandwidth depends on the size of the arrays (caches), so a case can lie above the roof of its dtype.
@@ -38,7 +40,7 @@ def draw_roofline(axes, frame, space) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9.5)
 
 
-def roofline_rows(frame):
+def roofline_rows(frame: pd.DataFrame) -> list[Row]:
     """Rows of panels, one for each space; none for frames without limits."""
     if not {"flop_rate", "intensity", "flop_rate_limit", "bandwidth_limit"} <= set(frame):
         return []

@@ -97,7 +97,7 @@ def crossover_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     return table
 
 
-def curve(frame: pd.DataFrame, column: str, **where) -> pd.DataFrame:
+def curve(frame: pd.DataFrame, column: str, **where: str) -> pd.DataFrame:
     """The cases of one line in a plot, sorted by sequence length; values are missing where a case did not run."""
     for name, value in where.items():
         frame = frame[frame[name] == value]

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Colours, line styles, and the lines of a panel: shared by all plots."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from .series import curve
+
+# A row of panels: its "kind", "height" in inches, and "panels", functions that draw on axes.
+Row = dict[str, Any]
 
 # The colours of Okabe and Ito, and for blocks Paul Tol's "muted" (and two of the former): distinct for any colour vision.
 IMPL_COLOURS = {"standard": "#D55E00", "flash": "#0072B2"}
@@ -28,7 +35,7 @@ DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1
 OTHER_STYLE = ("-", "v")
 
 
-def length_axis(axes, frame):
+def length_axis(axes: Axes, frame: pd.DataFrame) -> None:
     """Sequence lengths along the horizontal axis, one tick for each."""
     axes.set_xscale("log", base=2)
     lengths = sorted(frame["seq_len"].unique())
@@ -37,7 +44,7 @@ def length_axis(axes, frame):
     axes.set_xlabel("sequence length S")
 
 
-def draw_lines(axes, frame, column, scale, band):
+def draw_lines(axes: Axes, frame: pd.DataFrame, column: str, scale: float, band: bool) -> tuple[float, float]:
     """Lines of one panel; returns its lowest and highest value."""
     low, high = np.inf, 0.0
     for impl in frame["impl"].unique():

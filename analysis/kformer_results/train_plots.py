@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Plots of a training: loss with evaluations, rewards, learning rate, gradient norm, speed, memory, checkpoints, a profile."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -9,18 +10,21 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
 
 from .plots import RC
-from .reader import ResultFileError
+from .reader import Groups, ResultFileError
 from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .treemap import draw_treemap, tree_of
 
 _PARTS = 50  # the running mean of the loss is over a part of the steps
 _MOST_REGIONS = 16
 _LINE, _MARKS = IMPL_COLOURS["flash"], IMPL_COLOURS["standard"]
 
 
-def save_train_plots(groups, out) -> list[Path]:
+def save_train_plots(groups: Groups, out: str | Path) -> list[Path]:
     """Plots a file of kind `train` that open_results read; returns the paths of the PNG files.
 
     Raises ResultFileError if the file has no steps.
@@ -36,9 +40,12 @@ def save_train_plots(groups, out) -> list[Path]:
             panels.insert(3, draw_divergence)
     if (np.asarray(groups["steps"]["loss_scale"]) != 1).any():
         panels.append(draw_loss_scale)
-    for group, panel in (("memory/timeline", draw_memory), ("checkpoints", draw_waits), ("regions", draw_profile)):
+    for group, panel in (("memory/timeline", draw_memory), ("memory/bookings", draw_bookings), ("checkpoints", draw_waits),
+                         ("regions", draw_profile)):
         if group in groups and all(groups[group].sizes.values()):
             panels.append(panel)
+    if draw_profile in panels and {"parent", "inclusive"} <= set(groups["regions"]):
+        panels.append(draw_profile_areas)
     with plt.rc_context(RC):
         figure, all_axes = plt.subplots(
             len(panels), 1, figsize=(10, 3.1 * len(panels)), layout="constrained"
@@ -51,7 +58,7 @@ def save_train_plots(groups, out) -> list[Path]:
     return [Path(out)]
 
 
-def smoothed(values) -> np.ndarray:
+def smoothed(values: Sequence[float] | xr.DataArray) -> np.ndarray:
     """The running mean of a loss, without the bias of its beginning; numbers that are not finite do not count."""
     mean, weight, result = 0.0, 0.0, []
     newest = min(1.0, _PARTS / max(len(values), 1))
@@ -63,7 +70,7 @@ def smoothed(values) -> np.ndarray:
     return np.array(result)
 
 
-def draw_loss(axes, groups) -> None:
+def draw_loss(axes: Axes, groups: Groups) -> None:
     """Loss of each step, its running mean, and the evaluations."""
     steps = groups["steps"]
     axes.plot(steps["step"], steps["loss"], color=_LINE, lw=0.8, alpha=0.35, label="step")
@@ -75,7 +82,7 @@ def draw_loss(axes, groups) -> None:
     axes.legend()
 
 
-def draw_rewards(axes, groups) -> None:
+def draw_rewards(axes: Axes, groups: Groups) -> None:
     """Mean rewards of chosen and rejected completions in each step, and the margins of evaluations."""
     steps = groups["steps"]
     axes.plot(steps["step"], steps["chosen_reward"], color=_LINE, lw=1.5, label="chosen")
@@ -89,7 +96,7 @@ def draw_rewards(axes, groups) -> None:
     axes.legend()
 
 
-def draw_accuracy(axes, groups) -> None:
+def draw_accuracy(axes: Axes, groups: Groups) -> None:
     """The share of pairs whose chosen completion has the higher reward."""
     steps = groups["steps"]
     axes.plot(steps["step"], steps["accuracy"], color=_LINE, lw=0.9, label="step")
@@ -101,7 +108,7 @@ def draw_accuracy(axes, groups) -> None:
     axes.legend()
 
 
-def draw_reward(axes, groups) -> None:
+def draw_reward(axes: Axes, groups: Groups) -> None:
     """Mean reward of the completions of each step, with several rewards also each of them, and that of evaluations."""
     steps = groups["steps"]
     axes.plot(steps["step"], steps["reward"], color=_LINE, lw=0.8, alpha=0.35, label="step")
@@ -116,14 +123,14 @@ def draw_reward(axes, groups) -> None:
     axes.legend()
 
 
-def draw_completions(axes, groups) -> None:
+def draw_completions(axes: Axes, groups: Groups) -> None:
     """Mean length of the completions of each step."""
     axes.plot(groups["steps"]["step"], groups["steps"]["completion_tokens"], color=_LINE, lw=0.9)
     axes.set_ylim(bottom=0)
     _finish(axes, "Length of completions", "tokens")
 
 
-def draw_shares(axes, groups) -> None:
+def draw_shares(axes: Axes, groups: Groups) -> None:
     """Shares of truncated completions, of groups with equal rewards, and of clipped tokens; running means."""
     steps = groups["steps"]
     shares = {"truncated": "truncated completions", "equal_groups": "groups with equal rewards",
@@ -135,19 +142,19 @@ def draw_shares(axes, groups) -> None:
     axes.legend()
 
 
-def draw_divergence(axes, groups) -> None:
+def draw_divergence(axes: Axes, groups: Groups) -> None:
     """Estimated KL divergence from the reference in each step."""
     axes.plot(groups["steps"]["step"], groups["steps"]["kl"], color=_LINE, lw=0.9)
     _finish(axes, "KL divergence from the reference", "nats per token")
 
 
-def draw_learning_rate(axes, groups) -> None:
+def draw_learning_rate(axes: Axes, groups: Groups) -> None:
     """Learning rate of each step."""
     axes.plot(groups["steps"]["step"], groups["steps"]["learning_rate"], color=_LINE, lw=1.9)
     _finish(axes, "Learning rate", "")
 
 
-def draw_norm(axes, groups) -> None:
+def draw_norm(axes: Axes, groups: Groups) -> None:
     """Gradient norm of each step, and the steps that were skipped."""
     steps = groups["steps"]
     axes.semilogy(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9)
@@ -161,7 +168,7 @@ def draw_norm(axes, groups) -> None:
         axes.legend()
 
 
-def draw_speed(axes, groups) -> None:
+def draw_speed(axes: Axes, groups: Groups) -> None:
     """Target tokens per second of each step."""
     steps = groups["steps"]
     axes.plot(steps["step"], steps["tokens"] / steps["time"], color=_LINE, lw=0.9)
@@ -169,7 +176,7 @@ def draw_speed(axes, groups) -> None:
     _finish(axes, "Speed", "target tokens / s")
 
 
-def draw_loss_scale(axes, groups) -> None:
+def draw_loss_scale(axes: Axes, groups: Groups) -> None:
     """Loss scale of each step."""
     steps = groups["steps"]
     axes.step(steps["step"], steps["loss_scale"], where="mid", color=_LINE, lw=1.9)
@@ -177,7 +184,7 @@ def draw_loss_scale(axes, groups) -> None:
     _finish(axes, "Loss scale", "")
 
 
-def draw_waits(axes, groups) -> None:
+def draw_waits(axes: Axes, groups: Groups) -> None:
     """Seconds that the training waited for each checkpoint of this run."""
     found = groups["checkpoints"]
     axes.vlines(found["step"], 0, found["waited"], color=_LINE, lw=1.9)
@@ -186,7 +193,7 @@ def draw_waits(axes, groups) -> None:
     _finish(axes, "Wait for checkpoints", "s")
 
 
-def draw_profile(axes, groups) -> None:
+def draw_profile(axes: Axes, groups: Groups) -> None:
     """Time of one step by region, without the regions inside it; the longest."""
     frame = groups["regions"].to_dataframe()
     frame = frame[frame["exclusive"] > 0].nlargest(_MOST_REGIONS, "exclusive")
@@ -201,7 +208,30 @@ def draw_profile(axes, groups) -> None:
     axes.set_xlabel("time, profiling pass with fences  [ms]")
 
 
-def draw_memory(axes, groups) -> None:
+def draw_profile_areas(axes: Axes, groups: Groups) -> None:
+    """The same as areas, divided by kernels."""
+    kernels = groups["kernels"].to_dataframe() if "kernels" in groups else None
+    draw_treemap(axes, tree_of(groups["regions"].to_dataframe(), kernels), "Profile of one step, by region and kernel")
+
+
+def draw_bookings(axes: Axes, groups: Groups) -> None:
+    """Every change of the booked bytes over the time of the run, by class, stacked."""
+    bookings = groups["memory/bookings"]
+    seconds = np.asarray(bookings["time"], dtype=float)
+    booked = np.asarray(bookings["bytes"], dtype=float) / 2**20
+    for_class = dict(zip([str(name) for name in np.asarray(bookings["memory_class"])], booked.T))
+    used = {name: values for name, values in for_class.items() if values.any()}
+    axes.stackplot(
+        seconds, list(used.values()), labels=list(used), step="post", alpha=0.85,
+        colors=[BLOCK_COLOURS[list(for_class).index(name) % len(BLOCK_COLOURS)] for name in used],
+    )  # fmt: skip
+    axes.set_ylim(0, 1.3 * axes.dataLim.ymax)  # room for the legend
+    _finish(axes, "Memory over time", "MiB")
+    axes.set_xlabel("time  [s]")
+    axes.legend(ncols=4, fontsize=9, loc="upper left")
+
+
+def draw_memory(axes: Axes, groups: Groups) -> None:
     """Booked bytes by class, stacked, and the memory of the process."""
     timeline = groups["memory/timeline"]
     steps, bytes_ = np.asarray(timeline["step"]), np.asarray(timeline["bytes"], dtype=float) / 2**20
@@ -223,7 +253,7 @@ def draw_memory(axes, groups) -> None:
     axes.legend(ncols=4, fontsize=9, loc="upper left")
 
 
-def _finish(axes, title, unit) -> None:
+def _finish(axes: Axes, title: str, unit: str) -> None:
     axes.set_title(title)
     axes.set_ylabel(unit)
     axes.set_xlabel("step")

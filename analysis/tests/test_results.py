@@ -139,24 +139,36 @@ class Reader(WithFile):
     def test_text_that_is_no_utf8(self):
         text = h5py.string_dtype("utf-8")
         path = self.changed(lambda file: file["cases"].create_dataset("word", data=b"\xff\xfe", dtype=text))
-        self.assert_refused(path, "xarray cannot open group '/cases'")
+        self.assert_refused(path, "cannot open group '/cases'")
 
     def test_links_to_nothing(self):
         for name, link in {"cases/gone": h5py.SoftLink("/none"), "gone": h5py.ExternalLink("none.h5", "/")}.items():
             with self.subTest(name=name):
                 path = self.changed(lambda file, name=name, link=link: file.__setitem__(name, link))
-                self.assert_refused(path, f"xarray cannot open group '/{name.removesuffix('gone').rstrip('/')}'")
+                self.assert_refused(path, f"cannot open group '/{name.removesuffix('gone').rstrip('/')}'")
 
     def test_sizes_that_no_run_has(self):
         path = self.changed(lambda file: file.create_dataset("cases/big", (2**31,), "f8", chunks=(2**20,)))
         self.assertLess(path.stat().st_size, 2**20)
         self.assert_refused(path, "at most 1073741824 are read; the largest dataset is '/cases/big'")
 
-    def test_group_that_xarray_cannot_decode(self):
-        path = self.written()
-        with h5py.File(path, "a") as file:
-            file["cases/time_median"].attrs["units"] = "days since never"
-        self.assert_refused(path, "xarray cannot open group '/cases'")
+    def test_an_axis_without_a_scale(self):
+        path = self.changed(lambda file: file.__setitem__("cases/odd", [1.0, 2.0]))
+        self.assert_refused(path, "cannot open group '/cases': '/cases/odd' has no dimension scale on axis 0")
+
+    def test_groups_are_those_of_xarray(self):
+        path = self.changed(lambda file: file["cases/batch"].attrs.update(_FillValue=np.int64(1)))
+        for name, group in open_results(path).items():
+            expected = xr.open_dataset(path, group=name or None, engine="h5netcdf").load()
+            for column, values in expected.variables.items():
+                if "flag_meanings" not in values.attrs:
+                    self.assertTrue(values.identical(group[column].variable), f"{name}/{column}")
+            self.assertLessEqual(set(expected.variables), set(group.variables))
+
+    def test_only_some_groups(self):
+        groups = open_results(self.written(), only=["cases"])
+        self.assertEqual(set(groups), {"", "provenance", "cases"})
+        self.assertIn("tflops", groups["cases"])
 
 
 class Series(WithFile):

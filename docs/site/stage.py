@@ -5,8 +5,12 @@
   docs/site/stage.py ROOT STAGE XML     XML is doxygen's output; private members are taken out of it
 """
 
+import gzip
+import os
 import re
+import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -87,6 +91,26 @@ def stage_examples(root, stage):
             write(page, linked)
 
 
+def stage_notebooks(root, stage):
+    """A page for each notebook, with what its cells show of the stored result files."""
+    pages = []
+    with tempfile.TemporaryDirectory() as folder:
+        samples = max((root / "analysis/tests/samples").iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
+        for packed in samples.glob("*.h5.gz"):
+            (Path(folder) / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+        for notebook in sorted((root / "docs/notebooks").glob("*.ipynb")):
+            page = stage / f"notebooks/{notebook.stem}.md"
+            subprocess.run([sys.executable, "-B", root / "docs/site/notebooks.py", notebook, page], cwd=folder, check=True,
+                           env={**os.environ, "PYTHONPATH": str(root / "analysis")})
+            pages.append(notebook.stem)
+    index = (root / "docs/notebooks/index.md").read_text()
+    if missing := [page for page in pages if f"]({page}.ipynb)" not in index]:
+        sys.exit(f"stage.py: docs/notebooks/index.md does not link {missing[0]}.ipynb")
+    toctree = "\n".join(pages)
+    write(stage / "notebooks/index.md", re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", index)
+          + f"\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n")
+
+
 def brief_of(header):
     """The first sentence of the header's \\file comment, as reStructuredText."""
     found = re.search(r"^/// \\file\n((?:///.*\n)+)", header.read_text(), flags=re.M)
@@ -153,6 +177,7 @@ def main():
     stage_reference(root, stage)
     link_blocks_to_reference(root, stage)
     stage_examples(root, stage)
+    stage_notebooks(root, stage)
 
 
 if __name__ == "__main__":

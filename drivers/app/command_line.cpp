@@ -80,6 +80,8 @@ struct Options {
     app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
     app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
     app.add_flag("--deck-schema", schema, "Print the deck's JSON Schema, for editors, and stop");
+    app.add_flag("--describe-results", describe_results,
+                 "Print the schema of the result files as JSON, and stop");
     app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
     add_completion(app);
   }
@@ -87,7 +89,8 @@ struct Options {
   CLI::App app;
   std::vector<std::string> prompts{};
   std::string deck{}, model{}, output{}, format{name_of(ReportFormat::table)};
-  bool overwrite = false, resume = false, describe = false, schema = false, version = false;
+  bool overwrite = false, resume = false, describe = false, schema = false, version = false,
+       describe_results = false;
 };
 
 // Where the deck comes from: a file, or what the call says without one; nothing if it says neither.
@@ -129,6 +132,10 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
     fmt::print("{}", given.describe ? info.describe_deck() : info.deck_schema());
     return exit_ok;
   }
+  if (given.describe_results) {
+    fmt::print("{}", describe_results(info.features.results, true));
+    return exit_ok;
+  }
   if (const auto fault = fault_of_source(given, info.features, line)) {
     fmt::print(stderr, "error: {}\n\n{}", *fault, given.app.help());
     return exit_usage;
@@ -142,6 +149,14 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
 }
 
 }  // namespace
+
+std::string describe_results(const DriverResults& results, bool has_deck) {
+  ResultFile file({}, {.discard = true});
+  measure::write_provenance(file, results.kind, {}, {});
+  if (has_deck) measure::write_deck(file, {}, {}, {});
+  results.tables(file);
+  return file.schema();
+}
 
 int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run) {

@@ -11,6 +11,7 @@
 #include "app/program.hpp"
 #include "app/report.hpp"
 #include "decks/engine/deck.hpp"
+#include "kformer/io/result_file.hpp"
 
 namespace kformer::drivers {
 
@@ -20,11 +21,22 @@ struct ModelCall {
   std::vector<std::string> prompts;  ///< where the driver takes them
 };
 
+/// The result files of a driver.
+struct DriverResults {
+  std::string kind;                              ///< root attribute
+  std::function<void(ResultFile& file)> tables;  ///< declares every table that a file may have
+};
+
+/// The schema of the result files of a program as JSON; Kokkos need not run.
+/// \param has_deck whether its runs have one
+std::string describe_results(const DriverResults& results, bool has_deck);
+
 /// What a driver has besides decks.
 struct DriverFeatures {
-  bool table = false;    ///< prints a table of cases, as --format says
-  bool resumes = false;  ///< goes on with an interrupted run
-  bool prompts = false;  ///< takes prompts after the model
+  bool table = false;     ///< prints a table of cases, as --format says
+  bool resumes = false;   ///< goes on with an interrupted run
+  bool prompts = false;   ///< takes prompts after the model
+  DriverResults results;  ///< what it writes
   /// Writes the deck that a call without one means. Null: there is always a deck.
   std::function<std::string(const ModelCall& call)> deck_of_call = nullptr;
   /// What --model changes in a deck, as --set would. Null: the driver has no such option, and the model stands where a deck
@@ -51,8 +63,8 @@ struct CommandLine {
   std::vector<std::string> all;               ///< the whole command line
 };
 
-/// Parses the command line, answers --help, --version, --describe-deck and --deck-schema, and calls `run`
-/// with the rest, guarded. None of this starts Kokkos.
+/// Parses the command line, answers --help, --version, --describe-deck, --deck-schema and --describe-results, and calls
+/// `run` with the rest, guarded. None of this starts Kokkos.
 int driver_main(int argc, char** argv, const DriverInfo& info,
                 const std::function<int(const CommandLine&)>& run);
 

@@ -38,19 +38,23 @@ Table& declare_cases(ResultFile& file) {
   declare_shape_columns(t, "queries of a sequence");
   t.column({"seq_len", i64, "1", "keys per sequence"});
   declare_measured_columns(t);
-  t.column({"share_of_fma_peak", f64, "1", "flop_rate over flop_rate_limit"});
+  t.column(finite_if_ok({"share_of_fma_peak", f64, "1", "flop_rate over flop_rate_limit"}));
   t.column({"mean_abs_err", f64, "1", "largest mean error of any result against the f64 reference"});
   t.attribute(
       "flops_formula",
       "forward 2*heads*(head_dim + v_head_dim) per query-key pair that sees each other; these are batch * "
       "q_len * seq_len, half of that where a causal mask without window cuts a square, and counted one by "
-      "one with a window, or with a causal mask where q_len differs from seq_len; backward 2.5 times that");
+      "one with a window, or with a causal mask where q_len differs from seq_len; backward 2.5 times that",
+      "what flops counts");
   return t;
 }
 
-Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
+}  // namespace
+
+Table& declare_comparison(ResultFile& file, const std::vector<std::int64_t>& lengths) {
   Table& t = file.table("comparison", "configuration", "cases that differ only in seq_len and impl");
-  t.numbered_dimension("seq_len", "keys per sequence", comparison.lengths());
+  t.when("where a length was timed both ways");
+  t.numbered_dimension("seq_len", "keys per sequence", lengths);
   t.column({"dtype", text, "1", "storage type"});
   t.column({"execution_space", text, "1", "Kokkos execution space"});
   t.column({"direction", flag, "1", "pass that was timed", "", {"forward", "backward"}});
@@ -67,8 +71,6 @@ Table& declare_comparison(ResultFile& file, const Comparison& comparison) {
             .fill = -1});
   return t;
 }
-
-}  // namespace
 
 AttentionResults::AttentionResults(ResultFile& file)
     : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {}
@@ -93,8 +95,8 @@ void AttentionResults::add_case(const AttentionResult& result) {
 }
 
 void AttentionResults::add_comparison(const Comparison& comparison) {
-  Table& t = declare_comparison(m_file, comparison);
   const auto lengths = comparison.lengths();
+  Table& t = declare_comparison(m_file, lengths);
   for (const ComparedConfiguration& c : comparison.configurations()) {
     std::vector<double> standard, flash, speedup, memory;
     for (const std::int64_t seq_len : lengths) {

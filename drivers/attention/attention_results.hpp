@@ -31,6 +31,9 @@ class AttentionResults {
   MeasurementTables m_measurements;
 };
 
+/// Declares the table /comparison of cases with these sequence lengths.
+Table& declare_comparison(ResultFile& file, const std::vector<std::int64_t>& lengths);
+
 /// The columns of a report that tell cases apart.
 std::vector<ReportColumn> attention_labels();
 /// Their values.

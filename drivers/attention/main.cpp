@@ -16,6 +16,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-attention";
+constexpr const char* kind = "attention_compare";
 constexpr const char* summary =
     "Compares flash attention with standard attention over a grid of shapes and "
     "options, and writes time, memory and accuracy to HDF5.";
@@ -47,6 +48,12 @@ AttentionAxes axes_of(const AttentionCompareDeck& deck, const std::optional<Atte
 std::string name_of_case(const AttentionCase& c) {
   return fmt::format("{:<8} {:<5} {:<9} {} seq_len {} {}", c.execution_space, name_of(c.dtype),
                      name_of(c.direction), configuration_text(c), c.seq_len, name_of(c.impl));
+}
+
+void declare_results(ResultFile& file) {
+  declare_load(file, 0);
+  const AttentionResults tables(file);
+  declare_comparison(file, {1});
 }
 
 int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors,
@@ -88,8 +95,7 @@ int run(const CommandLine& line, const AttentionCompareDeck& deck) {
   if (deck.tensors) tensors = read_attention_tensors(deck.tensors->input);
   const std::vector<AttentionCase> cases = expand(deck, axes_of(deck, tensors), measure::built_spaces());
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "attention_compare", deck.run, deck.output, deck.record,
-                  log_beside(line.format));
+  Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format));
   return run_sweep(deck, tensors, cases, line.format, session.file());
 }
 
@@ -100,5 +106,5 @@ int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck, drivers::run,
-                              {.table = true});
+                              {.table = true, .results = {drivers::kind, drivers::declare_results}});
 }

@@ -48,13 +48,15 @@ Table& declare_cases(ResultFile& file) {
   declare_check_columns(t);
   t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation in double"});
   declare_outcome_columns(t, "generation");
-  t.attribute("share_of_limit_formula", "decode_bytes_min / bandwidth_limit / decode_time");
+  t.attribute("share_of_limit_formula", "decode_bytes_min / bandwidth_limit / decode_time",
+              "what share_of_limit means");
   return t;
 }
 
 Table& declare_generations(ResultFile& file) {
   Table& t =
       declare_table_of_cases(file, "generations", "generation", "sequence: a row of the batch of a case");
+  t.when("where a case ran");
   t.column({"prompt", text, "1", "name of the prompt"});
   t.column({"adapter", text, "1", "name of the adapter; empty: the model alone"});
   t.column({"row", i64, "1", "row of the batch"});
@@ -72,7 +74,9 @@ Table& declare_generations(ResultFile& file) {
 }
 
 RecordTable<TokenRow> declare_tokens(ResultFile& file) {
-  return {file.table("tokens", "token", "token of a sequence, of the prompt or new"),
+  Table& t = file.table("tokens", "token", "token of a sequence, of the prompt or new");
+  t.when("where a case ran");
+  return {t,
           {{{"generation", i32, "1", "row in /generations"}, &TokenRow::generation},
            {{"position", i64, "1", "place in the sequence"}, &TokenRow::position},
            {{"id", i32, "1", "number in the vocabulary"}, &TokenRow::id},
@@ -87,6 +91,7 @@ RecordTable<TokenRow> declare_tokens(ResultFile& file) {
 
 Table& declare_logits(ResultFile& file) {
   Table& t = file.table("logits", "generation", "sequence: a row of /generations");
+  t.when("with [generate] last_logits");
   t.dimension("word", "number in the vocabulary");
   t.column({"last_logits", f64, "1", "logits after the last token", "word"});
   return t;

@@ -17,8 +17,15 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-generate";
+constexpr const char* kind = "generate";
 constexpr const char* summary =
     "Continues prompts with a checkpoint, and writes text, log-probabilities, time and memory to HDF5.";
+
+void declare_results(ResultFile& file) {
+  GenerateDeck deck;
+  deck.generate.last_logits = true;
+  const GenerateResults tables(file, deck, {});
+}
 
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
@@ -53,7 +60,7 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
     fmt::print("{}", plan_of(deck));
     return exit_ok;
   }
-  Session session(line, program, "generate", deck.run, deck.output, deck.record, stderr);
+  Session session(line, program, kind, deck.run, deck.output, deck.record, stderr);
   return run_deck(deck, space, session.file());
 }
 
@@ -64,5 +71,7 @@ int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run,
-                              {.prompts = true, .deck_of_call = drivers::deck_of_call});
+                              {.prompts = true,
+                               .results = {drivers::kind, drivers::declare_results},
+                               .deck_of_call = drivers::deck_of_call});
 }

@@ -16,7 +16,7 @@ Table& declare_cases(ResultFile& file) {
                            "hidden_size", "intermediate_size", "window"})
     t.column({name, i64, "1", std::string(name) + " of the case"});
   declare_measured_columns(t);
-  t.column({"loss_scale", f64, "1", "factor on the gradient of the output, at the end"});
+  t.column(finite({"loss_scale", f64, "1", "factor on the gradient of the output, at the end"}));
   t.column({"gradient_norm", f64, "1",
             "norm of all parameter gradients in the last step, without the loss "
             "scale"});
@@ -24,7 +24,8 @@ Table& declare_cases(ResultFile& file) {
   t.attribute("flops_formula",
               "2 per multiply-add of the linear layers; attention 4*batch*heads*head_dim per visible query-key "
               "pair with half "
-              "the square when causal; backward 2 times linear and 2.5 times attention");
+              "the square when causal; backward 2 times linear and 2.5 times attention",
+              "what flops counts");
   return t;
 }
 

@@ -18,6 +18,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-layer";
+constexpr const char* kind = "layer_sweep";
 constexpr const char* summary =
     "Runs a transformer layer forward, backward and in training steps over a grid of shapes and "
     "precisions, and writes time, memory and accuracy to HDF5.";
@@ -49,6 +50,11 @@ bool wants_backward(const LayerSweepDeck& deck) {
 std::string name_of_case(const LayerCase& c) {
   return fmt::format("{:<8} {:<5} {:<9} batch {} seq_len {} {}", c.execution_space, name_of(c.dtype),
                      name_of(c.direction), c.batch, c.seq_len, name_of(c.impl));
+}
+
+void declare_results(ResultFile& file) {
+  declare_load(file, 0);
+  LayerResults(file, LlamaConfig());
 }
 
 int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::optional<LayerTensors>& tensors,
@@ -83,7 +89,7 @@ int run(const CommandLine& line, LayerSweepDeck& deck) {
   const LlamaConfig config = llama_config(deck.model);
   const std::vector<LayerCase> cases = cases_of(deck, tensors);
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "layer_sweep", deck.run, deck.output, deck.record, log_beside(line.format));
+  Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format));
   return run_sweep(deck, config, tensors, cases, line.format, session.file());
 }
 
@@ -96,6 +102,7 @@ int main(int argc, char* argv[]) {
   return drivers::driver_main(
       argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run,
       {.table = true,
+       .results = {drivers::kind, drivers::declare_results},
        .deck_of_call = [](const drivers::ModelCall& call) { return layer_deck_of(call.model); },
        .overrides_of_model = layer_model_overrides});
 }

@@ -15,6 +15,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-memory";
+constexpr const char* kind = "memory_plan";
 constexpr const char* summary =
     "Estimates memory use without allocating, over a grid of batches, contexts and types.";
 
@@ -25,11 +26,13 @@ std::string name_of_case(const MemoryCase& c) {
       c.prefill_chunk, c.batch, c.context, name_of(c.recompute));
 }
 
+void declare_results(ResultFile& file) { const PlanResults tables(file, {}); }
+
 int run(const CommandLine& line, const MemoryPlanDeck& deck) {
   const auto planner = make_memory_planner(deck);
   const std::vector<MemoryCase> cases = expand(deck.sweep, planner->model(), measure::built_spaces());
   if (line.dry_run) return list_cases(deck.run, cases, name_of_case);
-  Session session(line, program, "memory_plan", deck.run, deck.output, deck.record, log_beside(line.format));
+  Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format));
   const auto there_is = [&](const std::string& space) -> std::optional<std::size_t> {
     // A plan may be for another machine, which has more than this one.
     const std::optional<std::size_t> budget = deck.memory.budget_bytes();
@@ -47,8 +50,9 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_memory_plan_deck,
-                              drivers::run, {.table = true, .deck_of_call = [](const drivers::ModelCall& call) {
-                                               return memory_deck_of(call.model);
-                                             }});
+  return drivers::driver_main(
+      argc, argv, drivers::program, drivers::summary, load_memory_plan_deck, drivers::run,
+      {.table = true,
+       .results = {drivers::kind, drivers::declare_results},
+       .deck_of_call = [](const drivers::ModelCall& call) { return memory_deck_of(call.model); }});
 }

@@ -55,12 +55,12 @@ std::string report_text(const std::string& name, const LogitDifference& d) {
 
 void write_difference(ResultFile& file, const std::string& group, const LogitDifference& d) {
   file.group(group)
-      .attribute("tokens", d.tokens)
-      .attribute("max_logit_err", d.max_err)
-      .attribute("rms_logit_err", d.rms_err)
-      .attribute("kl_divergence", d.divergence)
-      .attribute("max_kl_divergence", d.max_divergence)
-      .attribute("same_most_likely_word", d.same_first);
+      .attribute("tokens", d.tokens, "after which logits were compared")
+      .attribute("max_logit_err", d.max_err, "largest difference of a logit from weights and adapter")
+      .attribute("rms_logit_err", d.rms_err, "root of the mean square of the differences")
+      .attribute("kl_divergence", d.divergence, "of the next word, the mean over tokens, in nats")
+      .attribute("max_kl_divergence", d.max_divergence, "the largest, in nats")
+      .attribute("same_most_likely_word", d.same_first, "share of tokens after which both have the same");
 }
 
 }  // namespace kformer::drivers

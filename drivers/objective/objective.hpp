@@ -25,7 +25,14 @@ using Figures = std::map<std::string, double>;
 struct FigureColumn {
   std::string name;  ///< also on the terminal
   std::string help;  ///< what it is
+  std::string when;  ///< which objectives measure it
 };
+
+/// What `dpo` measures.
+std::vector<FigureColumn> preference_figures();
+
+/// What `grpo` measures, with a column for each of several rewards.
+std::vector<FigureColumn> policy_figures(const std::vector<std::string>& rewards);
 
 /// What a step of an objective did.
 struct ObjectiveStep : StepReport {

@@ -62,24 +62,10 @@ class PolicyObjective final : public TrainingObjective {
                   .delta = m_policy.delta,
                   .beta = m_policy.beta,
                   .max_completion_tokens = m_policy.max_new_tokens} {
-    m_columns = {{"reward", "mean of the sums of weighted rewards"}};
     if (m_rewards_of_deck.size() > 1)
-      for (std::size_t i = 0; i < m_rewards_of_deck.size(); ++i) {
+      for (std::size_t i = 0; i < m_rewards_of_deck.size(); ++i)
         m_reward_names.push_back(fmt::format("reward_{}_{}", i + 1, name_of(m_rewards_of_deck[i].kind)));
-        m_columns.push_back({m_reward_names.back(), "mean of this reward, without its weight"});
-      }
-    m_columns.insert(
-        m_columns.end(),
-        {{"completion_tokens", "mean length of completions"},
-         {"truncated", "share of completions that reached policy.max_new_tokens"},
-         {"equal_groups", "share of groups whose rewards are all equal: nothing is learnt from them"},
-         {"ratio", "mean ratio of probabilities, now over when it was sampled, of the tokens that count"},
-         {"clip_low", "share of tokens that are clipped from below"},
-         {"clip_high", "share of tokens that are clipped from above"},
-         {"kl", "mean estimate of the divergence from the reference, in nats; 0 unless policy.beta > 0"},
-         {"unequal_logp",
-          "tokens whose log-probability by the sampler is not, to the bit, that of the trainer; "
-          "NaN after the first update of completions"}});
+    m_columns = policy_figures(m_reward_names);
   }
 
   std::span<const FigureColumn> figures() const override { return m_columns; }
@@ -232,6 +218,26 @@ class PolicyObjective final : public TrainingObjective {
 };
 
 }  // namespace
+
+std::vector<FigureColumn> policy_figures(const std::vector<std::string>& rewards) {
+  const std::string grpo = "with [objective] kind = \"grpo\"";
+  std::vector<FigureColumn> figures{{"reward", "mean of the sums of weighted rewards", grpo}};
+  for (const std::string& name : rewards)
+    figures.push_back({name, "mean of this reward, without its weight", grpo + " and several rewards"});
+  for (const auto& [name, help] :
+       {std::pair{"completion_tokens", "mean length of completions"},
+        {"truncated", "share of completions that reached policy.max_new_tokens"},
+        {"equal_groups", "share of groups whose rewards are all equal: nothing is learnt from them"},
+        {"ratio", "mean ratio of probabilities, now over when it was sampled, of the tokens that count"},
+        {"clip_low", "share of tokens that are clipped from below"},
+        {"clip_high", "share of tokens that are clipped from above"},
+        {"kl", "mean estimate of the divergence from the reference, in nats; 0 unless policy.beta > 0"},
+        {"unequal_logp",
+         "tokens whose log-probability by the sampler is not, to the bit, that of the trainer; "
+         "NaN after the first update of completions"}})
+    figures.push_back({name, help, grpo});
+  return figures;
+}
 
 std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck) {
   return std::make_unique<PolicyObjective>(deck);

@@ -12,12 +12,14 @@ namespace kformer::drivers {
 
 namespace {
 
+constexpr const char* when = "with [objective] kind = \"dpo\"";
+
 const std::array<FigureColumn, 4> columns{
-    {{"accuracy", "share of pairs whose chosen completion has the higher reward"},
-     {"margin", "mean by which the reward of the chosen completion is higher, in nats"},
+    {{"accuracy", "share of pairs whose chosen completion has the higher reward", when},
+     {"margin", "mean by which the reward of the chosen completion is higher, in nats", when},
      {"chosen_reward",
-      "mean reward of chosen completions: beta times what log p exceeds that of the reference, in nats"},
-     {"rejected_reward", "mean reward of rejected completions"}}};
+      "mean reward of chosen completions: beta times what log p exceeds that of the reference, in nats", when},
+     {"rejected_reward", "mean reward of rejected completions", when}}};
 
 Figures figures_of(const PreferenceLoss& result) {
   return {{"accuracy", result.accuracy},
@@ -102,6 +104,8 @@ class PairObjective final : public TrainingObjective {
 };
 
 }  // namespace
+
+std::vector<FigureColumn> preference_figures() { return {columns.begin(), columns.end()}; }
 
 std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck) {
   return std::make_unique<PairObjective>(deck);

@@ -61,8 +61,8 @@ class Report {
   Report& operator=(const Report&) = delete;
 
   void begin(const QuantizeOptions& options) {
-    measure::write_provenance(m_file, "quantize", options.output.filename().string(), options.all);
-    m_file.root().attribute("input", options.input.string()).attribute("output", options.output.string());
+    measure::write_provenance(m_file, quantize_kind, options.output.filename().string(), options.all);
+    add_paths(m_file, options.input.string(), options.output.string());
   }
   void add(const auto& line) { m_results.add(line); }
   void add(const std::string& group, const LogitDifference& d) { write_difference(m_file, group, d); }

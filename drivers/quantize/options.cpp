@@ -3,10 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fmt/core.h>
+
+#include "app/command_line.hpp"
 #include "app/completion.hpp"
 #include "app/program.hpp"
 #include "measure/provenance.hpp"
 #include "measure/spaces.hpp"
+#include "quantize/quantize_report.hpp"
 
 namespace kformer::drivers {
 
@@ -92,6 +96,13 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_flag("--overwrite", options.overwrite,
                "Replace the checkpoint in OUTPUT, the result file and the adapter file");
   app.add_flag("-n,--dry-run", options.dry_run, "List what would be converted, and stop");
+  app.add_flag_callback(
+      "--describe-results",
+      [] {
+        fmt::print("{}", describe_results({quantize_kind, declare_quantize_results}, false));
+        throw CLI::Success();
+      },
+      "Print the schema of the result file as JSON, and stop");
   std::string version = measure::version_line(program) + "\n" + measure::kokkos_summary();
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "kformer/memory/ledger.hpp"
+#include "merge/logit_difference.hpp"
 
 namespace kformer::drivers {
 
@@ -86,6 +87,21 @@ std::string report_text(const ReportTotals& totals) {
   return text;
 }
 
+void declare_quantize_results(ResultFile& file) {
+  add_paths(file, {}, {});
+  QuantizeResults(file).add(ReportTotals());
+  for (const char* group : {"merged", "merged_quantized"}) {
+    write_difference(file, group, {});
+    file.group(group).when("with --adapter");
+  }
+}
+
+void add_paths(ResultFile& file, const std::string& input, const std::string& output) {
+  file.root()
+      .attribute("input", input, "path of the source")
+      .attribute("output", output, "path of the new checkpoint");
+}
+
 QuantizeResults::QuantizeResults(ResultFile& file) : m_file(file), m_tensors(declare_tensors(file)) {}
 
 void QuantizeResults::add(const ReportLine& line) {
@@ -105,16 +121,16 @@ void QuantizeResults::add(const ReportLine& line) {
 
 void QuantizeResults::add(const ReportTotals& totals) {
   m_file.group("totals")
-      .attribute("tensors", totals.tensors)
-      .attribute("quantized", totals.quantized)
-      .attribute("weights", totals.weights)
-      .attribute("bytes_before", totals.bytes_before)
-      .attribute("bytes_after", totals.bytes_after)
-      .attribute("bits_per_weight", totals.bits_per_weight())
-      .attribute("max_abs_err", totals.errors.largest)
-      .attribute("rel_rms_err", totals.errors.relative_rms())
-      .attribute("cosine", totals.errors.cosine())
-      .attribute("zeros", totals.errors.share_of_zeros());
+      .attribute("tensors", totals.tensors, "tensors of the new checkpoint")
+      .attribute("quantized", totals.quantized, "those of them that were made anew")
+      .attribute("weights", totals.weights, "numbers of all tensors")
+      .attribute("bytes_before", totals.bytes_before, "size in the source")
+      .attribute("bytes_after", totals.bytes_after, "size in the new checkpoint")
+      .attribute("bits_per_weight", totals.bits_per_weight(), "bits of the new checkpoint over weights")
+      .attribute("max_abs_err", totals.errors.largest, "largest difference of a weight")
+      .attribute("rel_rms_err", totals.errors.relative_rms(), "rms of the differences over rms of the weights")
+      .attribute("cosine", totals.errors.cosine(), "cosine similarity of the weights before and after")
+      .attribute("zeros", totals.errors.share_of_zeros(), "share of the weights that are 0 afterwards");
 }
 
 }  // namespace kformer::drivers

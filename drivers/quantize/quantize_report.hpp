@@ -44,6 +44,15 @@ std::string report_head(std::size_t name_width);
 std::string report_text(const ReportLine& line, std::size_t name_width);
 std::string report_text(const ReportTotals& totals);
 
+/// The kind of the result file.
+inline constexpr const char* quantize_kind = "quantize";
+
+/// Declares everything that a result file may have besides its provenance.
+void declare_quantize_results(ResultFile& file);
+
+/// Sets the attributes of the root that say which checkpoints it is about.
+void add_paths(ResultFile& file, const std::string& input, const std::string& output);
+
 /// The report in a result file: /tensors and /totals.
 class QuantizeResults {
  public:

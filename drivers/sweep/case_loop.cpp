@@ -15,6 +15,7 @@
 #include "app/stop.hpp"
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
+#include "sweep/measurement_tables.hpp"
 #include "sweep/noise.hpp"
 
 namespace kformer::drivers {
@@ -83,7 +84,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   const auto stopping = [&] { return stop.reason().has_value(); };
   std::FILE* log = log_beside(loop.format);
   NoiseWatch noise(loop);
-  file.group("provenance").attribute("load_average", noise.load());
+  declare_load(file, noise.load());
   noise.begin(log);
   Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
   fmt::print(log, "\n");

@@ -29,6 +29,7 @@ Table& declare_classes(ResultFile& file) {
 
 Table& declare_spaces(ResultFile& file) {
   Table& t = declare_table_of_cases(file, "memory/spaces", "entry", "memory space of a case");
+  t.when("with [profile] memory = \"peak\", and in trainings");
   t.column({"name", text, "1", "Kokkos memory space"});
   t.column(
       {"peak_bytes", u64, "byte", "peak bytes, from the allocations that the Kokkos Tools callbacks report"});
@@ -37,6 +38,7 @@ Table& declare_spaces(ResultFile& file) {
 
 Table& declare_devices(ResultFile& file) {
   Table& t = declare_table_of_cases(file, "memory/devices", "entry", "GPU of a case");
+  t.when("on a device, with NVML");
   t.column({"used_bytes", u64, "byte",
             "in use on the GPU by all processes while the case held its memory, as NVML reports it"});
   t.column({"pool_reserved_bytes", u64, "byte",
@@ -48,9 +50,10 @@ Table& declare_devices(ResultFile& file) {
 Table& profile_table(ResultFile& file, const std::string& name, const std::string& dimension,
                      const std::string& description) {
   Table& t = file.table(name, dimension, description);
-  t.attribute("fenced", std::int8_t(1));
-  t.attribute("overhead_note",
-              "from a separate pass that fences every kernel; not comparable with /cases/time");
+  t.when("with [profile] kernels");
+  t.attribute("fenced", std::int8_t(1), "1: the pass waits for every kernel");
+  t.attribute("overhead_note", "from a separate pass that fences every kernel; not comparable with /cases/time",
+              "what the times are not");
   return t;
 }
 
@@ -61,8 +64,8 @@ RecordTable<RegionRow> declare_regions(ResultFile& file) {
            {{"parent", i32, "1", "row of the region around it, -1 for none"}, &RegionRow::parent},
            {{"depth", i32, "1", "0 for the outermost"}, &RegionRow::depth},
            {{"count", i64, "1", "visits"}, &RegionRow::count},
-           {{"inclusive", f64, "s", "time inside, including nested regions"}, &RegionRow::inclusive},
-           {{"exclusive", f64, "s", "time inside, excluding nested regions"}, &RegionRow::exclusive}}};
+           {finite({"inclusive", f64, "s", "time inside, including nested regions"}), &RegionRow::inclusive},
+           {finite({"exclusive", f64, "s", "time inside, excluding nested regions"}), &RegionRow::exclusive}}};
 }
 
 RecordTable<KernelRow> declare_kernels(ResultFile& file) {
@@ -73,9 +76,9 @@ RecordTable<KernelRow> declare_kernels(ResultFile& file) {
            {{"kind", text, "1", "for, reduce or scan"}, &KernelRow::kind},
            {{"execution_space", text, "1", "Kokkos execution space"}, &KernelRow::execution_space},
            {{"count", i64, "1", "launches"}, &KernelRow::count},
-           {{"time_total", f64, "s", "of all launches"}, &KernelRow::total},
-           {{"time_min", f64, "s", "of the shortest launch"}, &KernelRow::shortest},
-           {{"time_max", f64, "s", "of the longest launch"}, &KernelRow::longest}}};
+           {finite({"time_total", f64, "s", "of all launches"}), &KernelRow::total},
+           {finite({"time_min", f64, "s", "of the shortest launch"}), &KernelRow::shortest},
+           {finite({"time_max", f64, "s", "of the longest launch"}), &KernelRow::longest}}};
 }
 
 using Limits = measure::MachineLimits;
@@ -112,12 +115,15 @@ constexpr LimitColumn limit_columns[] = {
 
 Table& declare_machine(ResultFile& file) {
   Table& t = file.table("machine", "space", "execution space");
+  t.when(
+      "where the limits of the machine were measured: not in plans, nor with [profile] machine_limits = false");
   t.column({"execution_space", text, "1", "Kokkos execution space"});
-  for (const LimitColumn& c : limit_columns) t.column({c.name, f64, c.unit, c.description});
+  for (const LimitColumn& c : limit_columns) t.column(finite({c.name, f64, c.unit, c.description}));
   t.attribute(
       "sizes",
       "on hosts products of 1024x1024 matrices and arrays of 128 MiB; on devices 4096x4096, 8192x8192 in "
-      "16 bits, and 512 MiB");
+      "16 bits, and 512 MiB",
+      "how large the products and arrays were");
   return t;
 }
 
@@ -144,29 +150,40 @@ void declare_measured_columns(Table& t) {
   t.dimension("repeat", "timing sample of a case");
   t.column({"time", f64, "s", "seconds per call, every sample", "repeat"});
   t.column({"inner_iterations", i64, "1", "calls in one sample"});
-  t.column({"time_median", f64, "s", "median of the samples"});
-  t.column({"time_p10", f64, "s", "10th percentile of the samples"});
-  t.column({"time_p90", f64, "s", "90th percentile of the samples"});
-  t.column({"limits_change", f64, "1",
-            "how far the machine's limits before and after the case are apart, relative to the larger"});
+  t.column(finite_if_ok({"time_median", f64, "s", "median of the samples"}));
+  t.column(finite_if_ok({"time_p10", f64, "s", "10th percentile of the samples"}));
+  t.column(finite_if_ok({"time_p90", f64, "s", "90th percentile of the samples"}));
+  t.column(finite_if_ok(
+      {"limits_change", f64, "1",
+       "how far the machine's limits before and after the case are apart, relative to the larger"}));
   t.column({"noisy", flag, "1", "whether noise decides the time", "", {"no", "yes"}});
   t.attribute("noisy_formula",
-              "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25");
-  t.column({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"});
-  t.column({"flop_rate", f64, "1/s", "flops over the median time"});
-  t.column({"bytes_min", f64, "byte", "compulsory traffic of one call"});
-  t.column(
-      {"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before or after the case"});
-  t.column({"bandwidth_limit", f64, "byte/s",
-            "highest rate of reads, updates and copies of large arrays, sampled before and after the case"});
-  t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"});
+              "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25",
+              "what noisy means");
+  t.column(finite({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"}));
+  t.column(finite_if_ok({"flop_rate", f64, "1/s", "flops over the median time"}));
+  t.column(finite({"bytes_min", f64, "byte", "compulsory traffic of one call"}));
+  t.column(finite_if_ok(
+      {"flop_rate_limit", f64, "1/s", "FLOP/s of the dtype by instructions alone, before or after the case"}));
+  t.column(finite_if_ok(
+      {"bandwidth_limit", f64, "byte/s",
+       "highest rate of reads, updates and copies of large arrays, sampled before and after the case"}));
+  t.column(finite_if_ok(
+      {"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over the median time"}));
   t.attribute("share_of_limit_formula",
-              "max(flops / flop_rate_limit, bytes_min / bandwidth_limit) / time_median");
+              "max(flops / flop_rate_limit, bytes_min / bandwidth_limit) / time_median",
+              "what share_of_limit means");
   declare_peak_columns(t);
   declare_check_columns(t);
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 reference"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
   declare_outcome_columns(t, "case");
+}
+
+void declare_load(ResultFile& file, double load) {
+  file.group("provenance")
+      .attribute("load_average", load,
+                 "processes that wanted to run before this one; NaN if the system does not say");
 }
 
 void declare_peak_columns(Table& t) {

@@ -24,6 +24,9 @@ void declare_leading_columns(Table& cases);
 /// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
 void declare_measured_columns(Table& cases);
 
+/// Sets the load of the host before the run, in /provenance.
+void declare_load(ResultFile& file, double load);
+
 /// Declares in /cases the peak of the ledger and its forecast.
 void declare_peak_columns(Table& cases);
 /// Declares in /cases the memory and the kernels of the check.

@@ -2,7 +2,9 @@
 // kformer-train: a model learns from a data set.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,13 +14,17 @@
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
 #include "measure/spaces.hpp"
+#include "merge/logit_difference.hpp"
+#include "objective/objective.hpp"
 #include "train/checkpoint_lock.hpp"
+#include "train/train_results.hpp"
 #include "train/training.hpp"
 
 namespace kformer::drivers {
 namespace {
 
 constexpr const char* program = "kformer-train";
+constexpr const char* kind = "train";
 constexpr const char* summary =
     "Trains a model on text, and writes losses, texts, time and memory to HDF5, and the model to a folder.";
 
@@ -54,6 +60,14 @@ void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
                   wanted, wanted, ranks.size(), ranks.size() == 1 ? "was" : "were", wanted, program));
 }
 
+void declare_results(ResultFile& file) {
+  std::vector<FigureColumn> figures = preference_figures();
+  std::ranges::move(policy_figures({"reward_*"}), std::back_inserter(figures));
+  const TrainResults tables(file, {}, figures);
+  write_difference(file, "merged", {});
+  file.group("merged").when("with [adapter] and output.model");
+}
+
 int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
   require_ranks(deck, ranks, line.dry_run);
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
@@ -77,7 +91,7 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
   }
   for (auto* folder : {&folders.model, &folders.adapter})
     if (*folder) (*folder)->try_out();
-  Session session(line, program, "train", deck.run, output, deck.record, stdout, ranks.is_first());
+  Session session(line, program, kind, deck.run, output, deck.record, stdout, ranks.is_first());
   return train(deck, space, folders, std::move(checkpoint), session.file(), ranks);
 }
 
@@ -96,6 +110,7 @@ int main(int argc, char* argv[]) {
   const auto run = [&](const drivers::CommandLine& line, const TrainDeck& deck) {
     return drivers::run(line, deck, *ranks);
   };
-  return ranks->finish(drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck,
-                                            run, {.resumes = true}));
+  return ranks->finish(
+      drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, run,
+                           {.resumes = true, .results = {drivers::kind, drivers::declare_results}}));
 }

@@ -22,9 +22,9 @@ Table& declare_cases(ResultFile& file) {
   t.column({"recompute", text, "1", "what layers kept for backward"});
   t.column({"tokens", i64, "1",
             "tokens of the steps of this run, with those that have no loss; not of a step with a profile"});
-  t.column({"time", f64, "s", "of these steps"});
+  t.column(finite({"time", f64, "s", "of these steps"}));
   t.column({"token_rate", f64, "1/s", "tokens over time"});
-  t.column({"flops_per_token", f64, "1", "floating-point operations of a step for each token"});
+  t.column(finite({"flops_per_token", f64, "1", "floating-point operations of a step for each token"}));
   t.column({"flop_rate_limit", f64, "1/s",
             "FLOP/s of the dtype by instructions alone, the larger of before and after the steps"});
   t.column({"share_of_limit", f64, "1", "flops_per_token * token_rate over flop_rate_limit (MFU)"});
@@ -37,8 +37,15 @@ Table& declare_cases(ResultFile& file) {
       "flops_formula",
       "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
       "4*parameters for frozen ones; with dpo and adapters a third of the first more, for the reference; "
-      "recomputation does not count");
+      "recomputation does not count",
+      "what flops_per_token counts");
   return t;
+}
+
+// The table, which not every file has.
+Table& conditional(Table& table, const char* when) {
+  table.when(when);
+  return table;
 }
 
 // A column for each figure, behind the others.
@@ -46,7 +53,8 @@ template <class Record>
 std::vector<typename RecordTable<Record>::Field> with_figures(
     std::vector<typename RecordTable<Record>::Field> fields, std::span<const FigureColumn> figures) {
   for (const FigureColumn& figure : figures)
-    fields.push_back({{figure.name, f64, "1", figure.help}, [name = figure.name](const Record& record) {
+    fields.push_back({{.name = figure.name, .long_name = figure.help, .when = figure.when},
+                      [name = figure.name](const Record& record) {
                         const auto value = record.figures.find(name);
                         return value == record.figures.end() ? std::numeric_limits<double>::quiet_NaN()
                                                              : value->second;
@@ -55,44 +63,48 @@ std::vector<typename RecordTable<Record>::Field> with_figures(
 }
 
 RecordTable<StepRecord> declare_steps(ResultFile& file, std::span<const FigureColumn> figures) {
-  return {file.table("steps", "step", "step of the training, with those before it was resumed"),
-          with_figures<StepRecord>(
-              {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
-               {{"loss", f64, "1",
-                 "of the objective before the update: the mean over target tokens, in nats, or over pairs"},
-                &StepRecord::loss},
-               {{"learning_rate", f64, "1", "of the update"}, &StepRecord::learning_rate},
-               {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
-                &StepRecord::gradient_norm},
-               {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
-               {{"time", f64, "s",
-                 "from reading the sequences to the end of the update; NaN of a step with a profile"},
-                &StepRecord::time},
-               {{"loss_scale", f64, "1", "factor on the loss before backward"}, &StepRecord::loss_scale},
-               {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
-                &StepRecord::skipped}},
-              figures)};
+  return {
+      file.table("steps", "step", "step of the training, with those before it was resumed"),
+      with_figures<StepRecord>(
+          {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
+           {{"loss", f64, "1",
+             "of the objective before the update: the mean over target tokens, in nats, or over pairs"},
+            &StepRecord::loss},
+           {finite({"learning_rate", f64, "1", "of the update"}), &StepRecord::learning_rate},
+           {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
+            &StepRecord::gradient_norm},
+           {{"tokens", i64, "1", "target tokens"}, &StepRecord::tokens},
+           {{"time", f64, "s",
+             "from reading the sequences to the end of the update; NaN of a step with a profile"},
+            &StepRecord::time},
+           {finite({"loss_scale", f64, "1", "factor on the loss before backward"}), &StepRecord::loss_scale},
+           {{"skipped", flag, "1", "whether the weights stayed as they were", "", {"no", "yes"}},
+            &StepRecord::skipped}},
+          figures)};
 }
 
 RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file, std::span<const FigureColumn> figures) {
-  return {file.table("evaluations", "evaluation", "loss on the validation data"),
-          with_figures<EvaluationRecord>(
-              {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
-               {{"loss", f64, "1", "of the objective: the mean over target tokens, in nats, or over pairs"},
-                &EvaluationRecord::loss},
-               {{"time", f64, "s", "of the evaluation"}, &EvaluationRecord::time}},
-              figures)};
+  return {
+      conditional(file.table("evaluations", "evaluation", "loss on the validation data"), "with [evaluation]"),
+      with_figures<EvaluationRecord>(
+          {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
+           {{"loss", f64, "1", "of the objective: the mean over target tokens, in nats, or over pairs"},
+            &EvaluationRecord::loss},
+           {finite({"time", f64, "s", "of the evaluation"}), &EvaluationRecord::time}},
+          figures)};
 }
 
 RecordTable<SampleRecord> declare_samples(ResultFile& file) {
-  return {file.table("samples", "sample", "text that the model wrote on the way"),
-          {{{"step", i64, "1", "steps done before"}, &SampleRecord::step},
-           {{"prompt", text, "1", "beginning of the text"}, &SampleRecord::prompt},
-           {{"text", text, "1", "what follows"}, &SampleRecord::text}}};
+  return {
+      conditional(file.table("samples", "sample", "text that the model wrote on the way"), "with [samples]"),
+      {{{"step", i64, "1", "steps done before"}, &SampleRecord::step},
+       {{"prompt", text, "1", "beginning of the text"}, &SampleRecord::prompt},
+       {{"text", text, "1", "what follows"}, &SampleRecord::text}}};
 }
 
 RecordTable<CheckpointWait> declare_checkpoints(ResultFile& file) {
-  return {file.table("checkpoints", "checkpoint", "files of this run from which it can continue"),
+  return {conditional(file.table("checkpoints", "checkpoint", "files of this run from which it can continue"),
+                      "with [checkpoint]"),
           {{{"step", i64, "1", "steps done before"}, &CheckpointWait::step},
            {{"waited", f64, "s",
              "until the next step could begin: the end of the checkpoint before, the copy, and without "
@@ -123,14 +135,15 @@ Table& declare_bookings(ResultFile& file) {
   Table& t =
       table_by_class(file, "memory/bookings", "change",
                      "every change of what the ledger has booked, from its beginning to the end of the run");
-  t.column({"time", f64, "s", "since the ledger was made"});
+  t.column(finite({"time", f64, "s", "since the ledger was made"}));
   t.column({"bytes", u64, "byte", "booked after the change", "memory_class"});
   t.column({"total_bytes", u64, "byte", "of all classes"});
   return t;
 }
 
 RecordTable<TransferCount> declare_transfers(ResultFile& file) {
-  return {file.table("memory/transfers", "direction", "copies from one memory space to another"),
+  return {conditional(file.table("memory/transfers", "direction", "copies from one memory space to another"),
+                      "where something was copied between memory spaces"),
           {{{"from", text, "1", "memory space that was read"}, &TransferCount::from},
            {{"to", text, "1", "memory space that was written"}, &TransferCount::to},
            {{"transfers", u64, "1", "copies of this run"}, &TransferCount::transfers},
@@ -139,6 +152,7 @@ RecordTable<TransferCount> declare_transfers(ResultFile& file) {
 
 Table& declare_ranks(ResultFile& file) {
   Table& t = table_by_class(file, "memory/ranks", "rank", "memory of ranks that train together");
+  t.when("with several ranks");
   t.column({"predicted_bytes", u64, "byte", "the most that was forecast", "memory_class"});
   t.column({"peak_bytes", u64, "byte", "the most that was booked", "memory_class"});
   t.column({"predicted_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
@@ -148,14 +162,15 @@ Table& declare_ranks(ResultFile& file) {
 }
 
 RecordTable<RankCommunication> declare_communication(ResultFile& file) {
-  return {file.table("communication", "call", "what ranks sent to each other"),
-          {{{"rank", i64, "1", "who sent"}, &RankCommunication::rank},
-           {{"operation", text, "1", "collective operation"}, &RankCommunication::operation},
-           {{"region", text, "1", "what for"}, &RankCommunication::region},
-           {{"calls", u64, "1", "of this run"}, &RankCommunication::calls},
-           {{"bytes", u64, "byte", "sent to other ranks"}, &RankCommunication::bytes},
-           {{"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"},
-            &RankCommunication::seconds}}};
+  return {
+      conditional(file.table("communication", "call", "what ranks sent to each other"), "with several ranks"),
+      {{{"rank", i64, "1", "who sent"}, &RankCommunication::rank},
+       {{"operation", text, "1", "collective operation"}, &RankCommunication::operation},
+       {{"region", text, "1", "what for"}, &RankCommunication::region},
+       {{"calls", u64, "1", "of this run"}, &RankCommunication::calls},
+       {{"bytes", u64, "byte", "sent to other ranks"}, &RankCommunication::bytes},
+       {{"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"},
+        &RankCommunication::seconds}}};
 }
 
 }  // namespace

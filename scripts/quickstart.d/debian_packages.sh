@@ -12,7 +12,7 @@ plot_packages=(python3 python3-h5py python3-h5netcdf python3-xarray python3-pand
 test_packages=(libboost-dev libboost-test-dev python3-netcdf4 netcdf-bin)
 check_packages=(
   doxygen clang-format-19 clang-tidy-19 libbenchmark-dev
-  python3-sphinx python3-breathe python3-myst-parser furo
+  python3-sphinx python3-breathe python3-myst-parser furo python3-setuptools mypy
 )
 
 # packages_for build|plots|tests|checks: one a line; each set has those before it.

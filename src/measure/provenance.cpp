@@ -53,6 +53,17 @@ std::string kokkos_version() {
   return std::to_string(v / 10000) + '.' + std::to_string(v / 100 % 100) + '.' + std::to_string(v % 100);
 }
 
+// A schema is described without Kokkos::initialize.
+std::int32_t concurrency() {
+  return Kokkos::is_initialized() ? std::int32_t(Kokkos::DefaultExecutionSpace().concurrency()) : 0;
+}
+
+std::string kokkos_configuration() {
+  std::ostringstream text;
+  if (Kokkos::is_initialized()) Kokkos::print_configuration(text, true);
+  return text.str();
+}
+
 std::string environment_value(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -83,33 +94,32 @@ std::string utc_now() {
 void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
                       const std::vector<std::string>& command_line) {
   file.root()
-      .attribute("title", "Kformer " + kind + " " + run_name)
-      .attribute("kind", kind)
-      .attribute("run_name", run_name)
-      .attribute("date", utc_now())
-      .attribute("software", "kformer")
-      .attribute("softwareVersion", KFORMER_VERSION)
-      .attribute("git_sha", KFORMER_GIT_SHA)
-      .attribute("git_dirty", std::int8_t(KFORMER_GIT_DIRTY))
-      .attribute("hostname", host_name())
-      .attribute("slurm_job_id", environment_value("SLURM_JOB_ID"));
+      .attribute("title", "Kformer " + kind + " " + run_name, "of plots")
+      .attribute("kind", kind, "kind of the run: which groups the file has")
+      .attribute("run_name", run_name, "name of the run")
+      .attribute("date", utc_now(), "start of the run, ISO 8601 in UTC")
+      .attribute("software", "kformer", "what wrote the file")
+      .attribute("softwareVersion", KFORMER_VERSION, "its version")
+      .attribute("git_sha", KFORMER_GIT_SHA, "its commit")
+      .attribute("git_dirty", std::int8_t(KFORMER_GIT_DIRTY), "1 if it had changes beyond that commit")
+      .attribute("hostname", host_name(), "where it ran")
+      .attribute("slurm_job_id", environment_value("SLURM_JOB_ID"), "of the batch system; empty: none");
 
-  std::ostringstream configuration;
-  Kokkos::print_configuration(configuration, true);
   file.group("provenance")
-      .attribute("compiler", KFORMER_COMPILER)
-      .attribute("compiler_version", KFORMER_COMPILER_VERSION)
-      .attribute("cxx_flags", KFORMER_CXX_FLAGS)
-      .attribute("build_type", KFORMER_BUILD_TYPE)
-      .attribute("kokkos_version", kokkos_version())
-      .attribute("kokkos_backends", KFORMER_SPACES)
-      .attribute("kokkos_device", Kokkos::DefaultExecutionSpace::name())
-      .attribute("kokkos_concurrency", std::int32_t(Kokkos::DefaultExecutionSpace().concurrency()))
-      .attribute("cpu_model", cpu_model())
-      .attribute("cpu_threads", std::int32_t(std::thread::hardware_concurrency()))
-      .attribute("hdf5_version", hdf5_version())
+      .attribute("compiler", KFORMER_COMPILER, "of the program")
+      .attribute("compiler_version", KFORMER_COMPILER_VERSION, "its version")
+      .attribute("cxx_flags", KFORMER_CXX_FLAGS, "its flags")
+      .attribute("build_type", KFORMER_BUILD_TYPE, "of CMake")
+      .attribute("kokkos_version", kokkos_version(), "of Kokkos")
+      .attribute("kokkos_backends", KFORMER_SPACES, "execution spaces of the build")
+      .attribute("kokkos_device", Kokkos::DefaultExecutionSpace::name(), "default execution space")
+      .attribute("kokkos_concurrency", concurrency(), "threads of that space")
+      .attribute("cpu_model", cpu_model(), "processor, as the system names it")
+      .attribute("cpu_threads", std::int32_t(std::thread::hardware_concurrency()),
+                 "hardware threads of the host")
+      .attribute("hdf5_version", hdf5_version(), "of the library that wrote the file")
       .text("command_line", joined(command_line, " "), "the command that was run")
-      .text("kokkos_configuration", configuration.str(), "Kokkos::print_configuration")
+      .text("kokkos_configuration", kokkos_configuration(), "Kokkos::print_configuration")
       .text("environment", environment(), "the environment variables that can affect a run");
 }
 

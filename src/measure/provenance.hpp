@@ -17,8 +17,8 @@ std::string kokkos_summary();
 /// ISO 8601 in UTC.
 std::string utc_now();
 
-/// Root attributes and the group /provenance of a result file: what ran, and on which machine. Call it after
-/// Kokkos::initialize.
+/// Root attributes and the group /provenance of a result file: what ran, and on which machine. Before Kokkos::initialize
+/// it declares what Kokkos has to say, without saying it.
 void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
                       const std::vector<std::string>& command_line);
 

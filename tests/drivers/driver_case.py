@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -21,6 +22,13 @@ except ImportError:
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
 SMOKE = SOURCE / "inputs/smoke"
 
+sys.path.insert(0, str(SOURCE / "analysis"))
+try:
+    from kformer_results.check import check_file
+except ImportError:
+    check_file = None
+
+needs_xarray = unittest.skipIf(check_file is None, "h5netcdf, pandas, matplotlib or xarray is not installed")
 needs_h5py = unittest.skipIf(h5py is None, "h5py is not installed")
 
 
@@ -94,6 +102,13 @@ class DriverTest(unittest.TestCase):
                               env={**os.environ, **environment}, preexec_fn=before)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done
+
+    def check_stored_schema(self):
+        """The package kformer_results has what the program says of its result files."""
+        text = self.run_driver("--describe-results").stdout
+        schema = json.loads(text)
+        stored = SOURCE / f"analysis/kformer_results/schemas/{schema['schema_version']}/{schema['kind']}.json"
+        self.assertEqual(stored.read_text(), text, "scripts/write_schemas was not run")
 
     def check_limits(self, cases):
         """No case is faster than the machine."""
@@ -194,6 +209,15 @@ class CommandLine:
     def test_the_schema_is_json(self):
         schema = json.loads(self.run_driver("--deck-schema").stdout)
         self.assertIn(self.TABLE, schema["properties"])
+
+    def test_the_schema_of_results_is_stored(self):
+        self.check_stored_schema()
+
+    @needs_xarray
+    def test_results_fit_their_schema(self):
+        self.run_driver(self.SMOKE_DECK)
+        path, = self.folder.glob("*.h5")
+        self.assertEqual(check_file(path), [])
 
     def test_a_printed_deck_is_a_deck_that_means_the_same(self):
         deck = self.SMOKE_DECK

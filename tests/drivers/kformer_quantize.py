@@ -26,6 +26,9 @@ class CommandLine(QuantizeTest):
                      "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error"]:
             self.assertIn(word, text)
 
+    def test_the_schema_of_results_is_stored(self):
+        self.check_stored_schema()
+
     def test_version(self):
         first, kokkos, *_ = self.run_driver("--version").stdout.splitlines()
         self.assertRegex(first, r"^kformer-quantize \d+\.\d+\.\d+ ")

@@ -410,6 +410,27 @@ BOOST_AUTO_TEST_CASE(declarations_are_checked) {
                       "must be 0 to 9, not 10"));
 }
 
+BOOST_AUTO_TEST_CASE(the_schema_is_what_was_declared) {
+  ResultFile file({}, {.discard = true});
+  file.root().attribute("kind", "trial", "kind of the run");
+  Table& table = file.table("a/b", "step", "step of a trial");
+  table.when("with steps");
+  table.dimension("part", "part of a step", {"first"});
+  table.column(finite_if_ok({"time", ColumnType::f64, "s", "of all parts", "part"}));
+  table.column({"seed", ColumnType::i32, "1", "of the draws", "", {}, -1});
+  std::string schema = file.schema();
+  std::erase_if(schema, [](char c) { return c == ' ' || c == '\n'; });
+  BOOST_TEST(contains(schema, R"("kind":{"type":"text","description":"kindoftherun"})"));
+  BOOST_TEST(contains(schema,
+                      R"("/a/b":{"rows":"stepofatrial","when":"withsteps","attributes":{},"datasets":{)"
+                      R"("step":{"type":"i32","dims":["step"],"units":"1","description":"stepofatrial"},)"
+                      R"("part":{"type":"text","dims":["part"],"description":"partofastep"},)"
+                      R"("time":{"type":"f64","dims":["step","part"],"units":"s",)"
+                      R"("description":"ofallparts","nan":"unlessok"},)"
+                      R"("seed":{"type":"i32","dims":["step"],"units":"1","description":"ofthedraws",)"
+                      R"("fill":-1}}})"));
+}
+
 BOOST_AUTO_TEST_CASE(hdf5_errors_carry_the_innermost_reason) {
   const ScratchDirectory scratch;
   put_contents(scratch / "no.h5", "this is no HDF5 file");

@@ -58,6 +58,10 @@ class ResultFile {
   /// \throws FileError if it cannot be written, or if the final name now exists and `overwrite` is false
   void finish();
 
+  /// Everything that is declared so far as JSON, by which files are checked: groups, attributes, and columns with types,
+  /// dimensions, units and descriptions.
+  std::string schema() const;
+
   /// The final name.
   const std::filesystem::path& path() const;
   /// The name until finish().

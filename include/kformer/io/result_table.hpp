@@ -82,26 +82,42 @@ class ResultGroup {
     std::string content;    ///< the text
     std::string long_name;  ///< description, one line
   };
+  /// An attribute, and its description, which stands only in the schema.
+  struct Attribute {
+    Value value;              ///< what is stored
+    std::string description;  ///< one line
+  };
 
-  /// Sets attribute `name`; a second call replaces the value.
-  ResultGroup& attribute(const std::string& name, Value value);
+  /// Sets attribute `name`; a second call replaces the value, and the description unless that is empty.
+  ResultGroup& attribute(const std::string& name, Value value, const std::string& description = {});
 
   /// Sets the scalar text dataset `name`; a second call replaces it. Bytes that are not UTF-8 become U+FFFD.
   ResultGroup& text(const std::string& name, std::string content, std::string long_name);
 
+  /// Says for the schema where files have this group, such as "with [profile] kernels". Files that are complete
+  /// always have a group of which nothing is said.
+  ResultGroup& when(std::string condition);
+
   /// All attributes by name.
-  const std::map<std::string, Value>& attributes() const { return m_attributes; }
+  const std::map<std::string, Attribute>& attributes() const { return m_attributes; }
   /// All texts by name.
   const std::map<std::string, Text>& texts() const { return m_texts; }
+  /// Where files have the group; empty: always.
+  const std::string& condition() const { return m_condition; }
 
  private:
-  std::map<std::string, Value> m_attributes;
+  std::map<std::string, Attribute> m_attributes;
   std::map<std::string, Text> m_texts;
+  std::string m_condition;
 };
 
 /// Element type of a column. A flag is an 8-bit number whose meanings are named (CF conventions); bools are the
 /// flag {no, yes}.
 enum class ColumnType { f64, i64, i32, u64, flag, text };
+
+/// Where a column of numbers may hold NaN. In a table with a column `status`, `unless_ok` says that rows whose status is ok
+/// hold a number.
+enum class NanAllowed { always, unless_ok, never };
 
 /// Declaration of a column of a Table.
 struct Column {
@@ -112,7 +128,21 @@ struct Column {
   std::string along = {};                  ///< second dimension, or empty: one item per row
   std::vector<std::string> meanings = {};  ///< of the flag values 0, 1, 2, ...; each without blanks
   std::optional<std::int64_t> fill = {};   ///< means "no value" in an integer or flag column; f64 has NaN
+  NanAllowed nan = NanAllowed::always;     ///< for the schema: where an f64 column may hold NaN
+  std::string when = {};                   ///< for the schema: where files have the column; empty: always
 };
+
+/// The column, which holds a number in every row.
+inline Column finite(Column column) {
+  column.nan = NanAllowed::never;
+  return column;
+}
+
+/// The column, which holds a number in every row whose status is ok.
+inline Column finite_if_ok(Column column) {
+  column.nan = NanAllowed::unless_ok;
+  return column;
+}
 
 /// A table of a result file: rows appended one by one, so that all columns always have the same length.
 ///

@@ -10,6 +10,7 @@
 #include "io/atomic_file.hpp"
 #include "io/results/existing_file.hpp"
 #include "io/results/run_lock.hpp"
+#include "io/results/schema_text.hpp"
 #include "io/results/serialize.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/hdf5.hpp"
@@ -43,8 +44,11 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
     throw Error("kformer::ResultFile: compression must be 0 to 9, not " + std::to_string(options.compression));
   }
   m_contents->options = options;
-  root().attribute("schema", "kformer-results").attribute("schema_version", "1.0");
-  root().attribute("Conventions", "CF-1.10 kformer-1.0").attribute("complete", false);
+  root()
+      .attribute("schema", "kformer-results", "by which programs recognise these files")
+      .attribute("schema_version", "1.0", "of the format of the file")
+      .attribute("Conventions", "CF-1.10 kformer-1.0", "which the attributes follow")
+      .attribute("complete", false, "1 if the run came to its end");
   if (options.discard) return;
   const auto existing = Impl::existing_file(path), unfinished = Impl::existing_file(part_path());
   if (!options.overwrite) {
@@ -103,6 +107,8 @@ void ResultFile::finish() {
                     "': " + error.message());
   }
 }
+
+std::string ResultFile::schema() const { return Impl::schema_text(*m_contents); }
 
 const std::filesystem::path& ResultFile::path() const { return m_contents->path; }
 

@@ -78,8 +78,8 @@ void write_attribute(hid_t object, const std::string& name, const Value& value) 
   std::visit(write_items, value.items());
 }
 
-void write_attributes(hid_t object, const std::map<std::string, Value>& attributes) {
-  for (const auto& [name, value] : attributes) write_attribute(object, name, value);
+void write_attributes(hid_t object, const std::map<std::string, ResultGroup::Attribute>& attributes) {
+  for (const auto& [name, attribute] : attributes) write_attribute(object, name, attribute.value);
 }
 
 /// Writes the datasets of one group and remembers the dimension scales among them.

@@ -86,8 +86,16 @@ void append_items(Value::Items& to, Value::Items&& from) {
 
 }  // namespace
 
-ResultGroup& ResultGroup::attribute(const std::string& name, Value value) {
-  m_attributes.insert_or_assign(name, std::move(value));
+ResultGroup& ResultGroup::attribute(const std::string& name, Value value, const std::string& description) {
+  const auto [place, is_new] = m_attributes.try_emplace(name, Attribute{value, description});
+  if (is_new) return *this;
+  place->second.value = std::move(value);
+  if (!description.empty()) place->second.description = description;
+  return *this;
+}
+
+ResultGroup& ResultGroup::when(std::string condition) {
+  m_condition = std::move(condition);
   return *this;
 }
 

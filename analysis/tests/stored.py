@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""The stored result files, which scripts/make_result_samples made."""
+
+import gzip
+from pathlib import Path
+
+from kformer_results import schema
+
+FOLDER = Path(__file__).parent / "samples"
+NEWEST = schema.versions()[-1]
+
+
+def unpack(folder: Path, kind: str, version: str = NEWEST) -> Path:
+    """The sample of a kind, as a file in `folder`."""
+    path = folder / f"{kind}.h5"
+    path.write_bytes(gzip.decompress((FOLDER / version / f"{kind}.h5.gz").read_bytes()))
+    return path

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Treemaps of profiles."""
+
+import unittest
+
+import pandas as pd
+
+from kformer_results import open_results, plots, series, train_plots
+from kformer_results.treemap import Node, draw_treemap, squarified, tiles_of, tree_of
+from tests import stored, synthetic
+from tests.test_results import WithFile, WithPlots
+
+
+class Treemap(WithFile, WithPlots):
+    def tree(self, case=1, **options):
+        regions = open_results(self.written(**options))["regions"].to_dataframe()
+        return tree_of(regions[regions["case"] == case])
+
+    def test_areas_are_shares_of_the_time(self):
+        tiles = {"/".join(tile.path): tile.width * tile.height for tile in tiles_of(self.tree())}
+        self.assertAlmostEqual(sum(tiles.values()), 1)
+        self.assertAlmostEqual(tiles["forward/mlp"], synthetic.BLOCKS["mlp"])
+        self.assertAlmostEqual(tiles["forward/attention/scores"], 0.1)
+        self.assertAlmostEqual(tiles["forward/attention/(own)"], synthetic.BLOCKS["attention"] - 0.1)
+        self.assertAlmostEqual(tiles["forward/(own)"], 1 - synthetic.ATTRIBUTED)
+
+    def test_tiles_do_not_overlap(self):
+        tiles = tiles_of(self.tree())
+        for k, a in enumerate(tiles):
+            self.assertTrue(-1e-9 <= a.x and a.x + a.width <= 1 + 1e-9 and -1e-9 <= a.y and a.y + a.height <= 1 + 1e-9)
+            for b in tiles[:k]:
+                wide = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+                high = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+                self.assertTrue(wide < 1e-9 or high < 1e-9, (a, b))
+
+    def test_the_example_of_the_paper(self):
+        boxes = squarified([6, 6, 4, 3, 2, 2, 1], (0, 0, 6, 4))
+        self.assertEqual([round(w * h, 9) for _, _, w, h in boxes], [6, 6, 4, 3, 2, 2, 1])
+        self.assertEqual(boxes[0], (0, 0, 3, 2))
+        self.assertEqual(boxes[1], (0, 2, 3, 2))
+        self.assertLess(max(max(w / h, h / w) for _, _, w, h in boxes), 3)
+
+    def test_kernels_divide_their_region(self):
+        regions = pd.DataFrame({"path": ["step", "step/a"], "parent": [-1, 0], "inclusive": [4.0, 3.0]})
+        kernels = pd.DataFrame({"name": ["k", "lost"], "region": ["step/a", "elsewhere"], "time_total": [2.0, 9.0]})
+        tiles = {tile.path: tile.width * tile.height for tile in tiles_of(tree_of(regions, kernels))}
+        self.assertEqual({path: round(area, 9) for path, area in tiles.items()},
+                         {("step", "(own)"): 0.25, ("step", "a", "k"): 0.5, ("step", "a", "(own)"): 0.25})  # fmt: skip
+
+    def test_clocks_that_disagree_still_fit(self):
+        tiles = tiles_of(Node("", 1.0, [Node("a", 0.8), Node("b", 0.4)]))
+        self.assertAlmostEqual(sum(tile.width * tile.height for tile in tiles), 1)
+        self.assertEqual(tiles_of(Node("", 0.0)), [])
+
+    def test_large_tiles_have_names_and_shares(self):
+        axes = self.axes()
+        root = Node("", 1.0, [Node("large", 0.995), Node("small", 0.005)])
+        draw_treemap(axes, root, "title")
+        self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
+        self.assertEqual(len(axes.patches), 2)
+
+    def test_the_longest_profiled_case_is_drawn(self):
+        groups = open_results(self.written())
+        rows = plots._treemap_rows(groups, series.case_frame(groups))
+        axes = self.axes()
+        rows[0]["panels"][0](axes)
+        self.assertIn("standard bf16 OpenMP, sequence length 4096", axes.get_title())
+
+    def test_the_memory_of_a_training_is_drawn_over_time(self):
+        groups = open_results(stored.unpack(self.folder, "train"))
+        axes = self.axes()
+        train_plots.draw_bookings(axes, groups)
+        bookings = groups["memory/bookings"]
+        used = [str(name) for name in bookings["memory_class"].values if bookings["bytes"].sel(memory_class=name).any()]
+        self.assertEqual([text.get_text() for text in axes.get_legend().get_texts()], used)
+        highest = max(area.get_datalim(axes.transData).ymax for area in axes.collections)
+        self.assertAlmostEqual(highest, float(bookings["total_bytes"].max()) / 2**20)
+
+
+if __name__ == "__main__":
+    unittest.main()
