@@ -30,6 +30,15 @@ namespace Impl {
 /// \throws FileError if the extents differ
 void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor);
 
+/// A matrix whose columns are adjacent.
+template <class T, class Space>
+BlockMatrix<Space, T> matrix_of(const TensorRef& t) {
+  return BlockMatrix<Space, T>(
+      static_cast<T*>(t.data),
+      Kokkos::LayoutStride(static_cast<std::size_t>(t.extent[0]), static_cast<std::size_t>(t.stride[0]),
+                           static_cast<std::size_t>(t.extent[1]), 1));
+}
+
 /// Fills a quantised slot with blocks of its format, or with numbers that become such blocks.
 template <class Exec>
 void load_quantized(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot,
@@ -95,10 +104,7 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
       transfer<Space, Kokkos::HostSpace>(exec, ledger, staging.data(), tensor.bytes.data(),
                                          tensor.bytes.size());
       dequantize(exec, QuantizedMatrix{*format, staging.data(), to.extent[0], to.extent[1]},
-                 BlockMatrix<Space, T>(static_cast<T*>(to.data),
-                                       Kokkos::LayoutStride(static_cast<std::size_t>(to.extent[0]),
-                                                            static_cast<std::size_t>(to.stride[0]),
-                                                            static_cast<std::size_t>(to.extent[1]), 1)));
+                 Impl::matrix_of<T, Space>(to));
       exec.fence("kformer::load_weights");
     } else if constexpr (Impl::host_reaches<Space>) {
       Impl::convert(tensor.type, tensor.bytes.data(), count, static_cast<T*>(to.data));
@@ -205,27 +211,19 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
       const std::string map = slot.name.substr(0, slot.name.rfind('.'));
       const std::int64_t out = slot.dense.extent[0], in = slot.dense.extent[1], rank = adapter.lora()[p].rank;
       dispatch_dtype(slot.dense.dtype, [&]<class T>(std::type_identity<T>) {
-        using Matrix = BlockMatrix<typename Exec::memory_space, T>;
-        const auto matrix = [](T* data, std::int64_t rows, std::int64_t columns) {
-          const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(columns);
-          return Matrix(data, Kokkos::LayoutStride(m, n, n, 1));
-        };
-        T* data = staging.template at<T>(0);
-        const Matrix a = matrix(data, rank, in), b = matrix(data + rank * in, out, rank);
+        using Space = typename Exec::memory_space;
+        const auto a = Impl::matrix_in<T>(staging, 0, rank, in),
+                   b = Impl::matrix_in<T>(staging, a.size() * sizeof(T), out, rank);
         load_dense(exec, adapter.at(map + ".lora_A.weight"), tensor_ref(a), {}, ledger);
         load_dense(exec, adapter.at(map + ".lora_B.weight"), tensor_ref(b), {}, ledger);
         const char* label = "kformer::merge_adapter";
-        const Matrix w = matrix(static_cast<T*>(slot.dense.data), out, in);
+        const auto w = Impl::matrix_of<T, Space>(slot.dense);
         const double scale = adapter.lora().scale(p);
         if (adapter.lora().magnitudes) {
-          const auto vector = [&]<class U>(std::type_identity<U>, std::size_t at) {
-            return BlockVector<typename Exec::memory_space, U>(staging.template at<U>(at),
-                                                               static_cast<std::size_t>(out));
-          };
           const Impl::MergeStaging places(rank, in, out, slot.dense.dtype);
-          const auto m = vector(std::type_identity<T>(), places.magnitude);
-          const auto norm = vector(std::type_identity<compute_t<T>>(), places.norm),
-                     gain = vector(std::type_identity<compute_t<T>>(), places.gain);
+          const auto m = Impl::vector_in<T>(staging, places.magnitude, out);
+          const auto norm = Impl::vector_in<compute_t<T>>(staging, places.norm, out),
+                     gain = Impl::vector_in<compute_t<T>>(staging, places.gain, out);
           load_dense(exec, adapter.at(map + ".lora_magnitude_vector"), tensor_ref(m), {}, ledger);
           Impl::row_norms(label, exec, w, b, a, scale, norm);
           Impl::row_gains(label, exec, m, norm, gain);
