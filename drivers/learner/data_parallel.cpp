@@ -8,6 +8,8 @@ void share_among(const std::shared_ptr<Communicator>& ranks, const PlanParallelT
   DataParallelOptions& options = task.trainer.parallel;
   options.ranks = ranks;
   options.zero = static_cast<ZeroStage>(table.zero);
+  options.overlap = table.overlap;
+  options.bucket_bytes = static_cast<std::size_t>(table.bucket_mib) << 20;
   options.fixed_order = table.order == SumOrder::fixed;
   options.micro_batches = LeafShares{micro_batches, ranks->size()}.each();
   // A rank with one micro-batch overwrites its gradients.

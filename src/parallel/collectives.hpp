@@ -44,69 +44,33 @@ class Collectives<Exec>::Call {
  public:
   Call(Collectives& ranks, const Exec& exec, const char* operation, std::string_view region)
       : m_ranks(ranks), m_exec(exec), m_name{operation, region}, m_region(operation) {
-    forget_messages();
+    m_ranks.forget_messages();
   }
   ~Call() { m_ranks.m_communicator->log().book(m_name.operation, m_name.region, m_bytes, m_seconds); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  void send(int peer, const Array& data) {
-    if (data.count > 0) m_ranks.m_outgoing.push_back({peer, data.data, data.bytes()});
-  }
-  void receive(int peer, const Array& data) {
-    if (data.count > 0) m_ranks.m_incoming.push_back({peer, data.data, data.bytes()});
-  }
+  void send(int peer, const Array& data) { m_ranks.send(peer, data); }
+  void receive(int peer, const Array& data) { m_ranks.receive(peer, data); }
 
   // In memory of the execution space.
   void exchange() {
-    if (m_ranks.m_staged)
-      exchange_staged();
-    else
-      exchange_in_place();
+    if (m_ranks.m_staged) m_ranks.stage(m_exec);
+    exchange_in_place();
+    if (m_ranks.m_staged) m_ranks.unstage(m_exec);
   }
 
   // In memory that the communicator takes.
   void exchange_in_place() {
     const auto& sends = m_ranks.m_outgoing;
     const auto& receives = m_ranks.m_incoming;
-    for (const Outgoing& m : sends) m_bytes += m.bytes;
+    m_bytes += m_ranks.bytes_to_send();
     if (!sends.empty() || !receives.empty())
       m_seconds += m_ranks.m_communicator->exchange(InstanceRef(m_exec), m_name, sends, receives);
-    forget_messages();
+    m_ranks.forget_messages();
   }
 
  private:
-  void forget_messages() {
-    m_ranks.m_outgoing.clear();
-    m_ranks.m_incoming.clear();
-  }
-
-  // The communicator fences the instance before it uses the staging memory, so that earlier copies are done.
-  void exchange_staged() {
-    std::byte* next = m_ranks.m_sends.data();
-    const void* last = nullptr;
-    for (Outgoing& m : m_ranks.m_outgoing) {
-      if (m.data != last) {  // else several ranks get the same
-        last = m.data;
-        transfer<staging_space, memory_space>(m_exec, *m_ranks.m_ledger, next, m.data, m.bytes);
-        next += m.bytes;
-      }
-      m.data = next - m.bytes;
-    }
-    const std::vector<Incoming> targets = m_ranks.m_incoming;
-    next = m_ranks.m_receives.data();
-    for (Incoming& m : m_ranks.m_incoming) {
-      m.data = next;
-      next += m.bytes;
-    }
-    exchange_in_place();
-    next = m_ranks.m_receives.data();
-    for (const Incoming& m : targets) {
-      transfer<memory_space, staging_space>(m_exec, *m_ranks.m_ledger, m.data, next, m.bytes);
-      next += m.bytes;
-    }
-  }
-
   Collectives& m_ranks;
   const Exec& m_exec;
   const ExchangeName m_name;
@@ -114,6 +78,59 @@ class Collectives<Exec>::Call {
   std::uint64_t m_bytes = 0;
   double m_seconds = 0;
 };
+
+template <class Exec>
+void Collectives<Exec>::forget_messages() {
+  m_outgoing.clear();
+  m_incoming.clear();
+}
+
+template <class Exec>
+void Collectives<Exec>::send(int peer, const Array& data) {
+  if (data.count > 0) m_outgoing.push_back({peer, data.data, data.bytes()});
+}
+
+template <class Exec>
+void Collectives<Exec>::receive(int peer, const Array& data) {
+  if (data.count > 0) m_incoming.push_back({peer, data.data, data.bytes()});
+}
+
+template <class Exec>
+std::uint64_t Collectives<Exec>::bytes_to_send() const {
+  std::uint64_t bytes = 0;
+  for (const Outgoing& m : m_outgoing) bytes += m.bytes;
+  return bytes;
+}
+
+// The communicator fences the instance before it uses the staging memory, so that earlier copies are done.
+template <class Exec>
+void Collectives<Exec>::stage(const Exec& exec) {
+  std::byte* next = m_sends.data();
+  const void* last = nullptr;
+  for (Outgoing& m : m_outgoing) {
+    if (m.data != last) {  // else several ranks get the same
+      last = m.data;
+      transfer<staging_space, memory_space>(exec, *m_ledger, next, m.data, m.bytes);
+      next += m.bytes;
+    }
+    m.data = next - m.bytes;
+  }
+  m_targets = m_incoming;
+  next = m_receives.data();
+  for (Incoming& m : m_incoming) {
+    m.data = next;
+    next += m.bytes;
+  }
+}
+
+template <class Exec>
+void Collectives<Exec>::unstage(const Exec& exec) {
+  const std::byte* next = m_receives.data();
+  for (const Incoming& m : m_targets) {
+    transfer<memory_space, staging_space>(exec, *m_ledger, m.data, next, m.bytes);
+    next += m.bytes;
+  }
+}
 
 namespace Impl {
 

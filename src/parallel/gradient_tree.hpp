@@ -58,14 +58,15 @@ GradientTree<Exec>::GradientTree(std::vector<TensorRef> arrays, std::int64_t mos
 
 template <class Exec>
 template <class F>
-void GradientTree<Exec>::for_arrays(F f) const {
-  std::byte* const partial = m_partial.data() + static_cast<std::size_t>(m_depth) * m_stride;
-  for (std::size_t i = 0; i < m_arrays.size(); ++i) f(m_arrays[i], partial + m_offsets[i]);
+void GradientTree<Exec>::for_arrays(std::int64_t depth, SomeArrays some, F f) const {
+  std::byte* const partial = m_partial.data() + static_cast<std::size_t>(depth) * m_stride;
+  for (std::size_t i = some.begin; i < std::min(some.end, m_arrays.size()); ++i)
+    f(m_arrays[i], partial + m_offsets[i]);
 }
 
 template <class Exec>
 void GradientTree<Exec>::push(const Exec& exec) {
-  for_arrays([&](const TensorRef& array, std::byte* partial) {
+  for_arrays(m_depth, {}, [&](const TensorRef& array, std::byte* partial) {
     Impl::copy_or_add(exec, array, partial, array.data, false);
   });
   ++m_depth;
@@ -74,24 +75,39 @@ void GradientTree<Exec>::push(const Exec& exec) {
 template <class Exec>
 void GradientTree<Exec>::pop_and_add(const Exec& exec) {
   --m_depth;
-  for_arrays([&](const TensorRef& array, const std::byte* partial) {
+  for_arrays(m_depth, {}, [&](const TensorRef& array, const std::byte* partial) {
     Impl::copy_or_add(exec, array, array.data, partial, true);
   });
 }
 
 template <class Exec>
-void GradientTree<Exec>::add(const Exec& exec, std::int64_t i, std::int64_t leaves) {
-  if (i == 0) m_next = m_depth = 0;
-  if (i != m_next || i >= leaves || leaves > m_most_leaves)
+void GradientTree<Exec>::check(std::int64_t i, std::int64_t leaves, bool last) const {
+  const std::int64_t next = i == 0 ? 0 : m_next;
+  if (i != next || i >= leaves || leaves > m_most_leaves || (last && i + 1 != leaves))
     throw NotSupported("kformer::GradientTree::add: got leaf " + std::to_string(i) + " of " +
-                       std::to_string(leaves) + "; expected leaf " + std::to_string(m_next) + " of at most " +
+                       std::to_string(leaves) + "; expected leaf " + std::to_string(next) + " of at most " +
                        std::to_string(m_most_leaves));
-  ++m_next;
+}
+
+template <class Exec>
+void GradientTree<Exec>::add(const Exec& exec, std::int64_t i, std::int64_t leaves) {
+  check(i, leaves, false);
+  if (i == 0) m_depth = 0;
+  if (i + 1 == leaves) add_last(exec, i, leaves);
+  m_next = i + 1;
+  if (i + 1 == leaves) return;
   for (std::int64_t bits = i; bits & 1; bits >>= 1) pop_and_add(exec);
-  if (i + 1 < leaves)
-    push(exec);
-  else
-    while (m_depth > 0) pop_and_add(exec);
+  push(exec);
+}
+
+template <class Exec>
+void GradientTree<Exec>::add_last(const Exec& exec, std::int64_t i, std::int64_t leaves,
+                                  SomeArrays some) const {
+  check(i, leaves, true);
+  for (std::int64_t depth = i == 0 ? 0 : m_depth; depth-- > 0;)
+    for_arrays(depth, some, [&](const TensorRef& array, const std::byte* partial) {
+      Impl::copy_or_add(exec, array, array.data, partial, true);
+    });
 }
 
 }  // namespace kformer

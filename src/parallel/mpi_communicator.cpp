@@ -34,6 +34,14 @@ void require_success(int code, What what) {
   throw CommunicationError(what() + ": MPI failed: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
+template <class What>
+bool are_done(std::vector<MPI_Request>& requests, What what) {
+  int done = 0;
+  require_success(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+                  what);
+  return done != 0;
+}
+
 // Polls until all requests are done; false after the time-out. Ranks may outnumber cores, so that one that waits for more
 // than a moment leaves its core to the others. It sleeps: who yields to busy programs gets the core back after their time
 // slices, milliseconds later.
@@ -41,10 +49,7 @@ template <class What>
 bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what) {
   const auto start = Clock::now();
   while (true) {
-    int done = 0;
-    require_success(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-                    what);
-    if (done) return true;
+    if (are_done(requests, what)) return true;
     const Seconds waited = Clock::now() - start;
     if (waited > timeout) return false;
     if (waited > std::chrono::microseconds(20)) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -166,21 +171,51 @@ std::string MpiCommunicator::error_prefix(const ExchangeName& exchange_name) con
          " ranks)";
 }
 
-double MpiCommunicator::exchange(const InstanceRef& exec, const ExchangeName& exchange_name,
-                                 std::span<const Outgoing> sends, std::span<const Incoming> receives) {
-  if (!m_world->failure.empty())
-    throw CommunicationError(error_prefix(exchange_name) +
-                             " cannot go on after an earlier error: " + m_world->failure);
-  exec.fence();
-  const auto start = Clock::now();
+// After an error nothing goes on.
+template <class F>
+auto MpiCommunicator::remember_failure(F f) {
   try {
-    post(exchange_name, sends, receives);
-    wait(exchange_name);
+    return f();
   } catch (const CommunicationError& error) {
     if (m_world->failure.empty()) m_world->failure = error.what();
     throw;
   }
+}
+
+double MpiCommunicator::exchange(const InstanceRef& exec, const ExchangeName& exchange_name,
+                                 std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  const double posting = begin(exec, exchange_name, sends, receives);
+  const auto start = Clock::now();
+  finish();
+  return posting + Seconds(Clock::now() - start).count();
+}
+
+double MpiCommunicator::begin(const InstanceRef& exec, const ExchangeName& exchange_name,
+                              std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  if (!m_world->failure.empty())
+    throw CommunicationError(error_prefix(exchange_name) +
+                             " cannot go on after an earlier error: " + m_world->failure);
+  if (m_begun)
+    throw NotSupported(error_prefix(exchange_name) + " cannot begin: " + m_begun->first + " of " +
+                       m_begun->second + " is under way; finish it first");
+  exec.fence();
+  const auto start = Clock::now();
+  m_begun.emplace(exchange_name.operation, exchange_name.region);
+  remember_failure([&] { post(exchange_name, sends, receives); });
   return Seconds(Clock::now() - start).count();
+}
+
+bool MpiCommunicator::poll() {
+  return !m_begun ||
+         remember_failure([&] { return are_done(m_requests, [&] { return error_prefix(begun()); }); });
+}
+
+void MpiCommunicator::finish() {
+  if (!m_begun) return;
+  remember_failure([&] {
+    if (!done_in_time(m_requests, m_world->timeout, [&] { return error_prefix(begun()); })) give_up(begun());
+  });
+  m_begun.reset();
 }
 
 void MpiCommunicator::post(const ExchangeName& exchange_name, std::span<const Outgoing> sends,
@@ -206,11 +241,6 @@ void MpiCommunicator::post(const ExchangeName& exchange_name, std::span<const Ou
       return MPI_Isend(static_cast<const std::byte*>(m.data) + at, count, MPI_BYTE, peer, m_tag, m_world->comm,
                        request);
     });
-}
-
-void MpiCommunicator::wait(const ExchangeName& exchange_name) {
-  if (!done_in_time(m_requests, m_world->timeout, [&] { return error_prefix(exchange_name); }))
-    give_up(exchange_name);
 }
 
 // Names those who did not answer.

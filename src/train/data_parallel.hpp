@@ -26,6 +26,7 @@ inline DataParallelOptions with_ranks(DataParallelOptions options) {
   if (options.micro_batches < 1)
     throw NotSupported("kformer::DataParallel: micro_batches must be at least 1, got " +
                        std::to_string(options.micro_batches));
+  if (options.overlap) options.collectives.chunk_bytes = options.bucket_bytes;
   return options;
 }
 
@@ -126,6 +127,7 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
   m_collectives.gather_values(exec, counts, ends, "counts");
   m_share = {};
   m_done = 0;
+  m_next_group = 0;
   std::vector<std::int64_t> of_ranks;
   for (std::size_t at = 0; at < counts.size(); at += 2) {
     of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
@@ -209,23 +211,74 @@ void DataParallel<Exec>::clear_gradients(const Exec& exec, ParameterGroup group)
 }
 
 template <class Exec>
+bool DataParallel<Exec>::is_last_micro_batch() const {
+  return m_done + 1 == m_share.batches[static_cast<std::size_t>(ranks().rank())];
+}
+
+template <class Exec>
 void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
-  if (!divides_gradients()) return;
   const ParameterGroup& g = m_groups[group];
+  if (divides_gradients()) {
+    finish_group(exec);
+    add_partial_gradients(exec, g);
+    m_begun = g;
+    m_collectives.begin_reduce_shards(exec, Impl::arrays_of(m_parameters, &Parameter::gradient), m_shards,
+                                      "gradients", {g.begin, g.end});
+    if (!m_options.overlap) finish_group(exec);
+  } else if (m_options.overlap && is_last_micro_batch()) {
+    if (m_tree) m_tree->add_last(exec, m_done, m_done + 1, {g.begin, g.end});
+    begin_group(exec, group);
+  }
+}
+
+// Of one whose gradients are those of the step.
+template <class Exec>
+void DataParallel<Exec>::begin_group(const Exec& exec, std::size_t group) {
+  const ParameterGroup& g = m_groups[group];
+  m_next_group = group + 1;
   add_partial_gradients(exec, g);
-  const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
-  m_collectives.reduce_shards(exec, gradients, m_shards, "gradients", {g.begin, g.end});
+  if (m_bucket.begin != g.end) begin_bucket(exec);
+  m_bucket = {g.begin, m_bucket.end > m_bucket.begin ? m_bucket.end : g.end};
+  if (bytes_of(m_bucket) >= m_options.bucket_bytes) begin_bucket(exec);
+  m_collectives.poll(exec);
+}
+
+template <class Exec>
+std::size_t DataParallel<Exec>::bytes_of(ParameterGroup group) const {
+  std::size_t bytes = 0;
+  for (std::size_t i = group.begin; i < group.end; ++i)
+    bytes +=
+        static_cast<std::size_t>(m_parameters[i].gradient.size()) * size_of(m_parameters[i].gradient.dtype);
+  return bytes;
+}
+
+template <class Exec>
+void DataParallel<Exec>::begin_bucket(const Exec& exec) {
+  if (m_bucket.end > m_bucket.begin)
+    m_collectives.begin_reduce_shards(exec, Impl::arrays_of(m_parameters, &Parameter::gradient), m_shards,
+                                      "gradients", {m_bucket.begin, m_bucket.end});
+  m_bucket = {};
+}
+
+// The sum over the ranks becomes part of that of the micro-batches.
+template <class Exec>
+void DataParallel<Exec>::finish_group(const Exec& exec) {
+  if (!m_begun) return;
+  m_collectives.finish_reductions(exec);
   // In the fixed order the tree adds.
   const bool add = !m_tree && m_done > 0;
-  for (std::size_t i = g.begin; i < g.end; ++i) {
-    const TensorRef part = part_of(gradients[i], own_ranges()[i]);
+  for (std::size_t i = m_begun->begin; i < m_begun->end; ++i) {
+    const TensorRef part = part_of(m_parameters[i].gradient, own_ranges()[i]);
     Impl::copy_or_add(exec, part, m_shard[i].gradient.data, part.data, add);
   }
+  m_begun.reset();
 }
 
 template <class Exec>
 void DataParallel<Exec>::add_micro_batch(const Exec& exec) {
-  if (m_tree) m_tree->add(exec, m_done, m_share.batches[static_cast<std::size_t>(ranks().rank())]);
+  finish_group(exec);
+  const bool added = m_options.overlap && !divides_gradients() && is_last_micro_batch();
+  if (m_tree && !added) m_tree->add(exec, m_done, m_share.batches[static_cast<std::size_t>(ranks().rank())]);
   ++m_done;
 }
 
@@ -259,12 +312,20 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
       for (std::size_t group = 0; group < m_groups.size(); ++group) {
         clear_gradients(exec, m_groups[group]);
         add_group(exec, group);
+        finish_group(exec);
       }
     return norm(exec);
   }
-  add_partial_gradients(exec, {0, m_parameters.size()});
   const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
-  m_collectives.reduce_shards(exec, gradients, m_shards, "gradients");
+  if (m_options.overlap) {
+    // Those of a rank without a micro-batch, which has none that ends.
+    while (m_next_group < m_groups.size()) begin_group(exec, m_next_group);
+    begin_bucket(exec);
+    m_collectives.finish_reductions(exec);
+  } else {
+    add_partial_gradients(exec, {0, m_parameters.size()});
+    m_collectives.reduce_shards(exec, gradients, m_shards, "gradients");
+  }
   const double length = norm(exec);
   if (!is_sharded()) m_collectives.gather_shards(exec, gradients, m_shards, "gradients");
   return length;

@@ -30,7 +30,8 @@ inline LayerOptions for_training(const TrainerOptions& options) {
   LayerOptions layer = options.layer;
   layer.mode = LayerMode::training;
   layer.accumulate &= !adds_up(options.parallel);
-  layer.gradient_turns = options.parallel.zero == ZeroStage::gradients ? 1 : 0;
+  // Of one layer messages may be under way while the next one computes.
+  if (options.parallel.zero == ZeroStage::gradients) layer.gradient_turns = options.parallel.overlap ? 2 : 1;
   return layer;
 }
 

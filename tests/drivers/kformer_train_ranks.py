@@ -83,6 +83,10 @@ class Grids(RanksTest):
         keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
         self.check_same_bits(keys=keys, grids=((4, 1), (2, 2)))
 
+    def test_messages_during_backward(self):
+        self.check_same_bits("parallel.overlap=true", "parallel.bucket_mib=1", 'memory.recompute="nested"',
+                             grids=((2, 1), (4, 2)))
+
     def test_any_order_differs_by_rounding(self):
         settings = ('precision.storage="f64"', 'output.model="model"')
         self.train_on(None, KEYS, *settings)
@@ -123,9 +127,11 @@ class Grids(RanksTest):
 
     def test_forecasts_of_ranks_that_are_not_there(self):
         """By kformer-train on one process, and by kformer-memory."""
-        for data, zero, order in ((4, 1, "any"), (2, 0, "fixed"), (8, 1, "any"), (4, 2, "fixed"), (3, 2, "any")):
+        for data, zero, order, overlap in ((4, 1, "any", "true"), (2, 0, "fixed", "false"), (8, 1, "any", "false"),
+                                           (4, 2, "fixed", "true"), (3, 2, "any", "false")):
             with self.subTest(data=data, zero=zero, order=order):
-                settings = (f"parallel.data={data}", f"parallel.zero={zero}", f'parallel.order="{order}"')
+                settings = (f"parallel.data={data}", f"parallel.zero={zero}", f'parallel.order="{order}"',
+                            f"parallel.overlap={overlap}")
                 self.deck(KEYS)
                 plan = self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
                 self.train_on(data, KEYS, *settings)
@@ -136,7 +142,7 @@ class Grids(RanksTest):
                 (self.folder / "plan.toml").write_text(
                     f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
                     '[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\n'
-                    f'[parallel]\ndata = {data}\nzero = {zero}\norder = "{order}"\n')
+                    f'[parallel]\ndata = {data}\nzero = {zero}\norder = "{order}"\noverlap = {overlap}\n')
                 subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
                                stdout=subprocess.DEVNULL)
                 self.assertEqual(int(self.column("predicted_bytes", "cases", "plan.h5")[0]), peak)

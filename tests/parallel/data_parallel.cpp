@@ -119,13 +119,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_have_the_bits_of_one_in_the_fixed_order, T, 
       // Ranks that are no power of two have one micro-batch each.
       if (zero == ZeroStage::gradients && !LeafShares{micro_batches, ranks->size(), true}.keep_order())
         continue;
-      options.parallel = {.ranks = ranks,
-                          .zero = zero,
-                          .fixed_order = true,
-                          .micro_batches = each,
-                          .collectives = {.chunk_bytes = 30000}};
-      check_same(train<T>(options, micro_batches), alone,
-                 std::string(name_of(zero)) + ", " + std::to_string(each) + " micro-batches");
+      for (const bool overlap : {false, true}) {
+        options.parallel = {.ranks = ranks,
+                            .zero = zero,
+                            .fixed_order = true,
+                            .micro_batches = each,
+                            .collectives = {.chunk_bytes = 30000},
+                            .overlap = overlap,
+                            .bucket_bytes = 30000};
+        check_same(train<T>(options, micro_batches), alone,
+                   std::string(name_of(zero)) + ", " + std::to_string(each) + " micro-batches, overlap " +
+                       std::to_string(overlap));
+      }
     }
   }
 }
@@ -136,8 +141,8 @@ BOOST_AUTO_TEST_CASE(ranks_compute_what_one_does) {
   for (const std::int64_t micro_batches : {1, 3, 5}) {
     TrainerOptions options = some_trainer_options(batch);
     const Outcome alone = train<double>(options, micro_batches);
-    for (const ZeroStage zero : stages) {
-      options.parallel = {.ranks = ranks, .zero = zero};
+    for (const int kind : {0, 1, 2, 3, 4, 5}) {
+      options.parallel = {.ranks = ranks, .zero = stages[kind / 2], .overlap = kind % 2 == 1};
       const Outcome together = train<double>(options, micro_batches);
       for (std::size_t i = 0; i < steps; ++i) {
         const StepReport &x = together.reports[i], &y = alone.reports[i];
@@ -191,7 +196,11 @@ BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   const auto ranks = world();
   for (const ZeroStage zero : stages) {
     TrainerOptions options = some_trainer_options(batch);
-    options.parallel = {.ranks = ranks, .zero = zero, .fixed_order = true, .micro_batches = 4};
+    options.parallel = {.ranks = ranks,
+                        .zero = zero,
+                        .fixed_order = true,
+                        .micro_batches = 4,
+                        .overlap = ranks->size() % 2 == 0};
     const TrainingRun<bf16> run(options, model());
     options.parallel.ranks = std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size());
     const auto forecast = Ledger::create(Ledger::Mode::count);
@@ -249,7 +258,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_sent_once_or_for_each_micro_batch) {
     const auto ranks = world();
     const std::int64_t n = ranks->size(), each = 3;
     TrainerOptions options = some_trainer_options(batch);
-    options.parallel = {.ranks = ranks, .zero = zero};
+    options.parallel = {.ranks = ranks, .zero = zero, .overlap = ranks->size() % 2 == 0};
     TrainingRun<bf16> run(options, model());
     const StepReport report = run.step(random_sequences(each * batch, seq_len));
     BOOST_TEST(!report.skipped);

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
       TrainerOptions options = options_of(kinds[2]);
       const Run<double> alone(options, config, 0, 2 * data);
       options.layer.tensor = grid.along(GridAxis::tensor);
-      options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
+      options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero, .overlap = data % 2 == 0};
       Run<double> together(options, config, 2 * grid.place().data, 2);
       check_close_to(alone, together,
                      std::to_string(data) + " x " + std::to_string(tensor) + ", " + std::string(name_of(zero)));

@@ -163,6 +163,8 @@ struct PlanParallelTable {
   std::int64_t data = 0;                                      ///< ranks that share the sequences of a step
   std::int64_t zero = 0;                                      ///< stage of ZeRO
   SumOrder order = SumOrder::any;                             ///< of sums over micro-batches
+  bool overlap = false;                                       ///< whether gradients travel during backward
+  std::int64_t bucket_mib = 32;                               ///< of them at a time, in MiB
   bool operator==(const PlanParallelTable&) const = default;  ///< all keys equal
 };
 

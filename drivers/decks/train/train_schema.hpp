@@ -4,6 +4,7 @@
 #include "decks/generate_schema.hpp"
 #include "decks/language_model_schema.hpp"
 #include "decks/layer_schema.hpp"
+#include "decks/train/parallel_schema.hpp"
 #include "decks/train/policy_schema.hpp"
 #include "decks/train/train_deck.hpp"
 
@@ -274,37 +275,6 @@ void describe(V& v, MemoryTable& t) {
                  "program itself and mapped files are not in it",
          .default_text = "what is free"},
         t.budget);
-}
-
-template <class V>
-void describe(V& v, PlanParallelTable& t) {
-  v.key({.name = "data",
-         .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
-         .range = {.min = 1, .max = 1 << 20},
-         .required = true},
-        t.data);
-  v.key({.name = "zero",
-         .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
-                 "the ranks; 2 also the gradients, which are sent after each micro-batch",
-         .range = {.min = 0, .max = 2}},
-        t.zero);
-  v.key({.name = "order",
-         .help =
-             "`fixed`: sums over micro-batches are made in a binary tree, so that losses and weights have "
-             "the same bits for any number of ranks, each with a power of two of micro-batches (with zero = 2, "
-             "for a power of two of ranks, each with as many micro-batches); it takes the memory of some more "
-             "gradients"},
-        t.order);
-}
-
-template <class V>
-void describe(V& v, ParallelTable& t) {
-  describe(v, static_cast<PlanParallelTable&>(t));
-  v.key({.name = "timeout_s",
-         .help = "longest wait for another rank; then the run ends with a sentence that names it",
-         .range = {.min = 0.001, .max = 1e9},
-         .unit = "s"},
-        t.timeout_s);
 }
 
 template <class V>

@@ -88,7 +88,8 @@ void sum_parts(const Exec& exec, const RankParts& parts, std::byte* out, std::in
 /// | `gather_values` | (n − 1) times its own 8-byte numbers |
 /// | `barrier` | ⌈log₂ n⌉ |
 ///
-/// Every call opens a region of its own name for Kokkos Tools.
+/// Every call opens a region of its own name for Kokkos Tools, and what has begun is a section from its beginning to its
+/// end.
 template <class Exec>
 class Collectives {
  public:
@@ -103,6 +104,9 @@ class Collectives {
   /// \throws NotSupported if `chunk_bytes` is 0, or there is no communicator
   /// \throws OutOfMemory with the ledger
   Collectives(std::shared_ptr<Communicator> communicator, const CollectivesOptions& options, Ledger& ledger);
+  ~Collectives();
+  Collectives(Collectives&&) noexcept;             ///< takes over what has begun
+  Collectives& operator=(Collectives&&) noexcept;  ///< takes over what has begun
 
   /// The ranks.
   Communicator& communicator() const { return *m_communicator; }
@@ -233,6 +237,26 @@ class Collectives {
   void reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
                      std::string_view region = {}, SomeArrays some = {});
 
+  /// Begins `reduce_shards`: messages travel while the instance computes. What was begun is done in this order, and no
+  /// other call is made before `finish_reductions`.
+  /// \param exec   the instance
+  /// \param arrays of float, double, bf16 or f16, without gaps; they and the shards are in use until the end
+  /// \param shards of these arrays
+  /// \param region what the log calls it
+  /// \param some   the arrays to sum
+  /// \throws CommunicationError if MPI fails
+  /// \throws NotSupported as `reduce_shards`
+  void begin_reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
+                           std::string_view region = {}, SomeArrays some = {});
+
+  /// Goes on with what was begun as far as messages have arrived, without waiting.
+  /// \throws CommunicationError if MPI fails
+  void poll(const Exec& exec);
+
+  /// Waits for the messages of all that was begun. The last of the sums may still run.
+  /// \throws CommunicationError if a rank does not answer in time
+  void finish_reductions(const Exec& exec);
+
   /// In the shard of each rank, each array = that array of this rank.
   /// \param exec   the instance
   /// \param arrays without gaps, of any type
@@ -273,6 +297,7 @@ class Collectives {
   };
   class Call;
   class ShardMessages;
+  class Reduction;
 
   template <class X, class Y>
   static constexpr void require_equal_types() {
@@ -309,6 +334,12 @@ class Collectives {
   Impl::RankParts parts(const Array& own) const;
   std::byte* slot(int peer) const;
   void copy(const Exec& exec, const Array& to, const Array& from) const;
+  void forget_messages();
+  void send(int peer, const Array& data);
+  void receive(int peer, const Array& data);
+  std::uint64_t bytes_to_send() const;
+  void stage(const Exec& exec);
+  void unstage(const Exec& exec);
   void all_reduce(const Exec& exec, const Array& x, Sum sum, std::string_view region);
   void reduce_scatter(const Exec& exec, const Array& x, const Array& y, Sum sum, std::string_view region);
   void all_gather(const Exec& exec, const Array& x, const Array& y, std::string_view region);
@@ -324,7 +355,8 @@ class Collectives {
   MemoryBlock<memory_space> m_received;
   MemoryBlock<staging_space> m_sends, m_receives;
   std::vector<Outgoing> m_outgoing;
-  std::vector<Incoming> m_incoming;
+  std::vector<Incoming> m_incoming, m_targets;  // the messages, and where they go from staging memory
+  std::vector<std::unique_ptr<Reduction>> m_begun;
   char m_tokens[2] = {};  // of barriers
 };
 

@@ -90,6 +90,26 @@ class Communicator {
   virtual double exchange(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
                           std::span<const Incoming> receives) = 0;
 
+  /// Begins an exchange, which `finish` ends: the memory of the messages is in use until then. No other exchange may
+  /// begin before. Without messages that travel by themselves it is made at once.
+  /// \param exec     the instance that writes what is sent
+  /// \param name     for error texts
+  /// \param sends    what to send
+  /// \param receives what to receive; their memory overlaps with nothing else
+  /// \throws CommunicationError as `exchange`
+  /// \returns seconds that the host spent in it, without waiting for `exec`
+  virtual double begin(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
+                       std::span<const Incoming> receives) {
+    return exchange(exec, name, sends, receives);
+  }
+  /// Helps the exchange that has begun along, without waiting.
+  /// \throws CommunicationError if the library of messages fails
+  /// \returns whether all data are sent and received
+  virtual bool poll() { return true; }
+  /// Waits until all data of the exchange that has begun are sent and received.
+  /// \throws CommunicationError as `exchange`
+  virtual void finish() {}
+
   /// A communicator of some of the ranks, of which this is one. Every rank of this communicator makes the call, with
   /// its own members: the groups need not overlap, but each rank must make as many calls as any other. Nobody waits.
   /// \param members ranks of this communicator, which get the ranks 0, 1, … in this order

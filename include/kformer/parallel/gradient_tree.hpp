@@ -7,6 +7,7 @@
 #include "kformer/core/tensor_ref.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/parallel/leaf_shares.hpp"
+#include "kformer/parallel/shards.hpp"
 
 /// \file
 /// Sums of gradients over micro-batches whose order does not depend on how many ranks there are.
@@ -47,14 +48,23 @@ class GradientTree {
   /// \throws NotSupported if the leaves do not come in order, or are too many
   void add(const Exec& exec, std::int64_t i, std::int64_t leaves);
 
+  /// The same of some arrays for the last leaf of a sum: a part of it at a time, in place of `add`.
+  /// \param exec   the instance
+  /// \param i      the last leaf
+  /// \param leaves of this sum
+  /// \param some   arrays, each once
+  /// \throws NotSupported as `add`, or if it is not the last leaf
+  void add_last(const Exec& exec, std::int64_t i, std::int64_t leaves, SomeArrays some = {}) const;
+
   /// How many partial sums there are at a time: ⌊log₂ leaves⌋.
   static std::int64_t partial_sums(std::int64_t leaves);
 
  private:
+  void check(std::int64_t i, std::int64_t leaves, bool last) const;
   void push(const Exec& exec);
   void pop_and_add(const Exec& exec);
   template <class F>
-  void for_arrays(F f) const;
+  void for_arrays(std::int64_t depth, SomeArrays some, F f) const;
 
   std::vector<TensorRef> m_arrays;
   std::int64_t m_most_leaves, m_next = 0;

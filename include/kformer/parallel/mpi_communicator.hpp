@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kformer/parallel/communicator.hpp"
@@ -61,6 +63,10 @@ class MpiCommunicator final : public Communicator {
   bool takes_device_memory() const override;
   double exchange(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
                   std::span<const Incoming> receives) override;
+  double begin(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
+               std::span<const Incoming> receives) override;
+  bool poll() override;
+  void finish() override;
   std::unique_ptr<Communicator> subset(std::span<const int> members, const std::string& name) override;
 
  private:
@@ -70,7 +76,9 @@ class MpiCommunicator final : public Communicator {
   static std::shared_ptr<World> duplicate(MPI_Comm world, const MpiOptions& options);
   std::string error_prefix(const ExchangeName& name) const;
   void post(const ExchangeName& name, std::span<const Outgoing> sends, std::span<const Incoming> receives);
-  void wait(const ExchangeName& name);
+  template <class F>
+  auto remember_failure(F f);
+  ExchangeName begun() const { return {m_begun->first, m_begun->second}; }
   [[noreturn]] void give_up(const ExchangeName& name);
 
   struct Peer {
@@ -84,6 +92,7 @@ class MpiCommunicator final : public Communicator {
   // Of the messages under way; members, so that they keep their memory.
   std::vector<MPI_Request> m_requests;
   std::vector<Peer> m_peers;
+  std::optional<std::pair<const char*, std::string>> m_begun;  // operation and region of what has begun
 };
 
 }  // namespace kformer

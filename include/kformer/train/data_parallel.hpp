@@ -41,6 +41,12 @@ struct DataParallelOptions {
   bool fixed_order = false;
   std::int64_t micro_batches = 1;    ///< of this rank in a step, at most; read with `fixed_order`
   CollectivesOptions collectives{};  ///< of the messages
+  /// Whether gradients are reduced while backward goes on: with the last micro-batch of the step, and with
+  /// `ZeroStage::gradients` with each. All ranks agree. Numbers are the same.
+  bool overlap = false;
+  /// With `overlap`, in place of `collectives.chunk_bytes`: what is under way at a time. Groups of less than that are
+  /// reduced together.
+  std::size_t bucket_bytes = std::size_t(32) << 20;
 };
 
 /// What the ranks of a step know of each other.
@@ -73,6 +79,10 @@ struct StepShare {
 /// With `ZeroStage::gradients` the gradients of a group may be overwritten when `add_group` has returned. The ranks send
 /// N (n − 1) / n bytes for each micro-batch, and as many of weights a step. Micro-batches are dealt in turns
 /// (`LeafShares`), because their gradients are summed over the ranks one by one.
+///
+/// With `overlap` messages of a group are under way while backward computes the next ones: `add_group` begins them, and
+/// helps those along that have begun. With `ZeroStage::gradients` the gradients of a group must then stay until the next
+/// `add_group` has returned.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos.
 template <class Exec>
@@ -121,7 +131,7 @@ class DataParallel {
   /// of this micro-batch alone, and what is reduced is the sum of all after the last.
   void add_micro_batch(const Exec& exec);
 
-  /// The sum of a number of each micro-batch, over all ranks, in the tree of `tree_sum`.
+  /// The sum of a number of each micro-batch, over all ranks, in the tree of `tree_sum`. Call it after `reduce`.
   /// \param exec   the instance
   /// \param values of the micro-batches of this rank
   double sum(const Exec& exec, std::span<const double> values);
@@ -146,6 +156,11 @@ class DataParallel {
   LeafShares shares() const;
   void clear_gradients(const Exec& exec, ParameterGroup group);
   void add_partial_gradients(const Exec& exec, ParameterGroup group);
+  bool is_last_micro_batch() const;
+  std::size_t bytes_of(ParameterGroup group) const;
+  void begin_group(const Exec& exec, std::size_t group);
+  void begin_bucket(const Exec& exec);
+  void finish_group(const Exec& exec);
   double norm(const Exec& exec);
   double square_sum(const Exec& exec, std::span<const double> squares);
 
@@ -163,7 +178,10 @@ class DataParallel {
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces
   std::vector<bool> m_is_slice;  // whether each piece is of an array that the ranks of m_tensor divide
   StepShare m_share;
-  std::int64_t m_done = 0;  // micro-batches of this rank in this step
+  std::int64_t m_done = 0;       // micro-batches of this rank in this step
+  std::size_t m_next_group = 0;  // whose reduction has not begun, where it overlaps with the last backward
+  ParameterGroup m_bucket;       // groups that wait for others
+  std::optional<ParameterGroup> m_begun;  // of which this rank adds up its shard when it is reduced
 };
 
 }  // namespace kformer

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "decks/train/train_deck.hpp"
+
+/// \file
+/// The keys of [parallel].
+
+namespace kformer::Impl::schema {
+
+template <class V>
+void describe(V& v, PlanParallelTable& t) {
+  v.key({.name = "data",
+         .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
+         .range = {.min = 1, .max = 1 << 20},
+         .required = true},
+        t.data);
+  v.key({.name = "zero",
+         .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
+                 "the ranks; 2 also the gradients, which are sent after each micro-batch",
+         .range = {.min = 0, .max = 2}},
+        t.zero);
+  v.key({.name = "order",
+         .help =
+             "`fixed`: sums over micro-batches are made in a binary tree, so that losses and weights have "
+             "the same bits for any number of ranks, each with a power of two of micro-batches (with zero = 2, "
+             "for a power of two of ranks, each with as many micro-batches); it takes the memory of some more "
+             "gradients"},
+        t.order);
+  v.key(
+      {.name = "overlap",
+       .help = "whether gradients are sent while backward goes on, in the last micro-batch of a step or, with "
+               "zero = 2, in each; results have the same bits"},
+      t.overlap);
+  v.key({.name = "bucket_mib",
+         .help = "with `overlap`, how much is under way at a time; layers with less are sent together",
+         .range = {.min = 1, .max = 1 << 20},
+         .unit = "MiB"},
+        t.bucket_mib);
+}
+
+template <class V>
+void describe(V& v, ParallelTable& t) {
+  describe(v, static_cast<PlanParallelTable&>(t));
+  v.key({.name = "timeout_s",
+         .help = "longest wait for another rank; then the run ends with a sentence that names it",
+         .range = {.min = 0.001, .max = 1e9},
+         .unit = "s"},
+        t.timeout_s);
+}
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "ops/adamw/batches.hpp"
+#include "parallel/ranks.hpp"
+#include "support/errors.hpp"
+#include "train/training_run.hpp"
+
+namespace kformer::Testing {
+namespace {
+
+// Numbers of a rank, in arrays of several types and lengths.
+struct Arrays {
+  explicit Arrays(int rank) {
+    std::vector<float> numbers;
+    for (int i = 0; i < 1000; ++i) numbers.push_back(std::sin(static_cast<float>(i + 1000 * rank)));
+    a = on_device(numbers);
+    b = on_device(std::vector<double>(numbers.begin(), numbers.begin() + 77));
+    c = on_device(std::vector<float>(numbers.rbegin(), numbers.rbegin() + 513));
+  }
+  std::vector<TensorRef> refs() const { return {tensor_ref(a), tensor_ref(b), tensor_ref(c)}; }
+  Shards shards(int ranks) const {
+    return Shards(std::vector<std::int64_t>{1000, 77, 513}, 16, ranks, std::vector<std::size_t>{1, 3});
+  }
+
+  Vector<float> a, c;
+  Vector<double> b;
+};
+
+// Kernels that begin while messages of a reduction are under way, without those of the reduction.
+struct Timeline {
+  Timeline() : previous(Kokkos::Tools::Experimental::get_callbacks()) {
+    namespace Tools = Kokkos::Tools::Experimental;
+    under_way = kernels = 0;
+    Tools::set_callbacks(Tools::EventSet{});
+    Tools::set_create_profile_section_callback([](const char*, std::uint32_t* id) { *id = 0; });
+    Tools::set_start_profile_section_callback([](std::uint32_t) { ++under_way; });
+    Tools::set_stop_profile_section_callback([](std::uint32_t) { --under_way; });
+    Tools::set_begin_parallel_for_callback([](const char* name, std::uint32_t, std::uint64_t*) {
+      const bool of_ranks = std::string_view(name).starts_with("kformer::Collectives") ||
+                            std::string_view(name).starts_with("kformer::GradientTree");
+      kernels += under_way > 0 && !of_ranks;
+    });
+  }
+  ~Timeline() { Kokkos::Tools::Experimental::set_callbacks(previous); }
+
+  static inline int under_way = 0, kernels = 0;
+  Kokkos::Tools::Experimental::EventSet previous;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(overlap)
+
+BOOST_AUTO_TEST_CASE(reductions_that_have_begun_have_the_bits_of_others) {
+  const auto ledger = Ledger::create();
+  for (const bool staged : {false, true})
+    for (const std::size_t chunk : {1, 700, 1 << 20}) {
+      const auto waiting = world(), going_on = world();
+      Collectives<Exec> a(waiting, {.chunk_bytes = chunk, .staged = staged}, *ledger),
+          b(going_on, {.chunk_bytes = chunk, .staged = staged}, *ledger);
+      const Arrays x(waiting->rank()), y(waiting->rank());
+      const Shards shards = x.shards(waiting->size());
+      a.reduce_shards(Exec(), x.refs(), shards);
+      b.begin_reduce_shards(Exec(), y.refs(), shards, {}, {1, 3});
+      b.begin_reduce_shards(Exec(), y.refs(), shards, {}, {0, 1});
+      b.poll(Exec());
+      b.finish_reductions(Exec());
+      BOOST_TEST(same_bits(on_host(x.a), on_host(y.a)));
+      BOOST_TEST(same_bits(on_host(x.b), on_host(y.b)));
+      BOOST_TEST(same_bits(on_host(x.c), on_host(y.c)));
+      BOOST_TEST(waiting->log().counts()[0].bytes == going_on->log().counts()[0].bytes);
+      BOOST_TEST(going_on->log().counts()[0].calls == 2u);
+    }
+}
+
+// Rank 1 begins when rank 0 has seen that its message is not there.
+BOOST_AUTO_TEST_CASE(a_rank_goes_on_while_a_message_is_late) {
+  const auto late = world(), other = world();
+  if (late->size() < 2 || late->rank() > 1) return;
+  const Exec exec;
+  const InstanceRef instance(exec);
+  const int peer = 1 - late->rank();
+  double sent = 1 + late->rank(), received = 0;
+  std::byte token{};
+  const Outgoing send{peer, &sent, sizeof sent};
+  const Incoming receive{peer, &received, sizeof received};
+  if (late->rank() == 0) {
+    late->begin(instance, {}, {&send, 1}, {&receive, 1});
+    BOOST_TEST(!late->poll());
+    const Outgoing go{1, &token, 1};
+    other->exchange(instance, {}, {&go, 1}, {});
+  } else {
+    const Incoming go{0, &token, 1};
+    other->exchange(instance, {}, {}, {&go, 1});
+    late->begin(instance, {}, {&send, 1}, {&receive, 1});
+  }
+  late->finish();
+  BOOST_TEST(late->poll());
+  BOOST_TEST(received == 2 - late->rank());
+}
+
+BOOST_AUTO_TEST_CASE(one_exchange_is_under_way_at_a_time) {
+  const auto ranks = world();
+  if (ranks->size() < 2) return;
+  const auto ledger = Ledger::create();
+  Collectives<Exec> collectives(ranks, {}, *ledger);
+  const Exec exec;
+  ranks->begin(InstanceRef(exec), {"reduce_shards", "gradients"}, {}, {});
+  const Vector<float> x("x", 3);
+  check_error<NotSupported>(
+      [&] { collectives.broadcast(exec, x, 0, "weights"); },
+      "kformer::MpiCommunicator: broadcast of weights: rank " + std::to_string(ranks->rank()) +
+          " of 'world' (" + std::to_string(ranks->size()) +
+          " ranks) cannot begin: reduce_shards of gradients is under way; finish it first");
+  ranks->finish();
+  collectives.broadcast(exec, x, 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_does_not_begin_ends_the_others_with_a_sentence) {
+  const auto ledger = Ledger::create();
+  const auto ranks = world(0.5);
+  Collectives<Exec> impatient(ranks, {}, *ledger), patient(world(), {}, *ledger);
+  if (ranks->size() > 1 && ranks->rank() != 1) {
+    const Arrays x(ranks->rank());
+    const Shards shards = x.shards(ranks->size());
+    impatient.begin_reduce_shards(Exec(), x.refs(), shards, "gradients");
+    const std::string start = "kformer::MpiCommunicator: reduce_shards of gradients: rank " +
+                              std::to_string(ranks->rank()) + " of 'world' (" + std::to_string(ranks->size()) +
+                              " ranks) ";
+    try {
+      impatient.finish_reductions(Exec());
+      BOOST_ERROR("nobody noticed");
+    } catch (const CommunicationError& error) {
+      BOOST_TEST(std::string(error.what()).starts_with(start + "waited 0.5 s in vain for data from rank 1"),
+                 error.what());
+    }
+  }
+  patient.barrier(Exec());
+}
+
+// On some rank in each stage: the last one to begin finds all messages there.
+BOOST_AUTO_TEST_CASE(backward_computes_while_gradients_are_under_way) {
+  constexpr std::int64_t batch = 2;
+  const auto ranks = world();
+  const auto sequences = random_sequences(batch, TrainingRun<float>::seq_len);
+  const auto kernels = [&](ZeroStage zero, bool overlap) {
+    TrainerOptions options = some_trainer_options(batch);
+    options.parallel = {.ranks = ranks, .zero = zero, .overlap = overlap, .bucket_bytes = 20000};
+    TrainingRun<float> run(options);
+    Timeline timeline;
+    for (int step = 0; step < 3; ++step) BOOST_TEST(!run.step(sequences).skipped);
+    const auto ledger = Ledger::create();
+    std::vector<double> all(static_cast<std::size_t>(ranks->size()));
+    std::vector<std::int64_t> ends(all.size());
+    std::iota(ends.begin(), ends.end(), 1);
+    all[static_cast<std::size_t>(ranks->rank())] = Timeline::kernels;
+    Collectives<Exec>(ranks, {}, *ledger).gather_values(Exec(), all, ends);
+    return std::accumulate(all.begin(), all.end(), 0.0);
+  };
+  for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
+    BOOST_TEST(kernels(zero, false) == 0);
+    BOOST_TEST((kernels(zero, true) > 0) == (ranks->size() > 1));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
