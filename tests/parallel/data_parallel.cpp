@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/train/data_parallel.hpp"
 
+#include <array>
 #include <cmath>
 #include <tuple>
 
+#include "kformer/parallel/tree_order.hpp"
 #include "ops/adamw/batches.hpp"
 #include "parallel/ranks.hpp"
 #include "support/errors.hpp"
@@ -162,33 +164,71 @@ BOOST_AUTO_TEST_CASE(ranks_compute_what_one_does) {
   }
 }
 
-// Objectives count sequences through the whole step.
+// Objectives count sequences through the whole step, and their losses are summed in the tree over all micro-batches: any
+// other order has another sum.
 BOOST_AUTO_TEST_CASE(objectives_know_the_sequences_of_the_step) {
   const auto ranks = world();
-  const std::int64_t micro_batches = ranks->size();
+  const std::int64_t micro_batches = 2 * ranks->size();
+  const auto loss_of = [](std::int64_t i) {
+    return std::array{1e16, 1., -1e16, 1.}[static_cast<std::size_t>(i % 4)];
+  };
   const auto all = random_sequences(micro_batches * batch, seq_len);
-  const auto step = [&](const DataParallelOptions& parallel, std::size_t begin, std::size_t end) {
+  const auto step = [&](const DataParallelOptions& parallel) {
     TrainerOptions options = some_trainer_options(batch);
     options.parallel = parallel;
     TrainingRun<double> run(options, model());
-    const std::vector<TokenSequence> own(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         all.begin() + static_cast<std::ptrdiff_t>(end));
+    const LeafShares shares{micro_batches, parallel.ranks ? parallel.ranks->size() : 1,
+                            parallel.zero == ZeroStage::gradients};
+    const int rank = parallel.ranks ? parallel.ranks->rank() : 0;
+    std::vector<TokenSequence> own;
+    for (std::int64_t k = 0; k < shares.count(rank); ++k) {
+      const auto first = all.begin() + shares.leaf(rank, k) * batch;
+      own.insert(own.end(), first, first + batch);
+    }
     const StepReport report =
         run.trainer.step(Exec(), own, [&](std::size_t first, const LogProbabilities& logp) {
           ObjectiveShare share;
+          share.loss = loss_of(static_cast<std::int64_t>(first) / batch);
           for (std::size_t s = 0; s < logp.sequences(); ++s)
-            for (const double value : logp.of(s)) {
-              const double weight = 1 + static_cast<double>(first + s);
-              share.loss -= weight * value;
-              share.dlogp.push_back(-weight);
-            }
+            for (std::size_t i = 0; i < logp.of(s).size(); ++i)
+              share.dlogp.push_back(-1 - static_cast<double>(first + s));
           return share;
         });
     return Outcome{{report}, weights_of(run)};
   };
-  const auto rank = static_cast<std::size_t>(ranks->rank());
-  check_same(step({.ranks = ranks, .fixed_order = true}, rank * batch, (rank + 1) * batch),
-             step({.fixed_order = true, .micro_batches = micro_batches}, 0, all.size()), "objective");
+  const Outcome alone = step({.fixed_order = true, .micro_batches = micro_batches});
+  BOOST_TEST(alone.reports[0].loss == tree_sum<double>(micro_batches, loss_of));
+  for (const ZeroStage zero : stages) {
+    if (!LeafShares{micro_batches, ranks->size(), zero == ZeroStage::gradients}.keep_order()) continue;
+    check_same(step({.ranks = ranks, .zero = zero, .fixed_order = true, .micro_batches = 2}), alone,
+               "objective, " + std::string(name_of(zero)));
+  }
+}
+
+// A rank that overwrites its gradients has those of an earlier step, or of nothing.
+BOOST_AUTO_TEST_CASE(ranks_without_sequences_add_nothing) {
+  const auto ranks = world();
+  const auto all = random_sequences(ranks->size() * batch, seq_len);
+  const auto train_some = [&](std::shared_ptr<Communicator> communicator) {
+    TrainerOptions options = some_trainer_options(batch);
+    options.layer.accumulate = communicator == nullptr;
+    options.parallel.ranks = communicator;
+    TrainingRun<double> run(options, model());
+    const auto rank = communicator ? communicator->rank() : 0;
+    const auto part = [&](std::ptrdiff_t first, std::ptrdiff_t count) {
+      return std::vector<TokenSequence>(all.begin() + first, all.begin() + first + count);
+    };
+    Outcome outcome;
+    outcome.reports.push_back(run.step(communicator ? part(rank * batch, batch) : all));
+    outcome.reports.push_back(run.step(rank == 0 ? part(0, batch) : part(0, 0)));
+    return outcome;
+  };
+  const Outcome alone = train_some(nullptr), together = train_some(ranks);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const StepReport &x = together.reports[i], &y = alone.reports[i];
+    BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss);
+    BOOST_TEST(std::abs(x.gradient_norm - y.gradient_norm) <= 1e-12 * y.gradient_norm);
+  }
 }
 
 // To the byte, and the parts of the optimizer together are the whole.
