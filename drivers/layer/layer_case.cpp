@@ -42,6 +42,9 @@ Direction pass_of(const LayerCase& point) {
   return point.direction == Direction::forward ? Direction::forward : Direction::backward;
 }
 
+// The rows of the case, of its reference and its naive computation, and of another sample of these two.
+constexpr std::size_t judged_copies = 5;
+
 // A check computes attention in a form or by kernels that the case does not: the case's own kernels of it need
 // no stand-in, and cases that differ in nothing else share the runs of their checks.
 std::string besides_attention(const std::string& ran) {
@@ -64,7 +67,8 @@ LayerTask LayerSweep::task(const LayerCase& point) const {
           m_deck.precision,
           m_deck.optimizer,
           static_cast<std::uint64_t>(m_deck.run.seed),
-          m_tensors ? &m_tensors->arrays : nullptr};
+          m_tensors ? &m_tensors->arrays : nullptr,
+          {}};
 }
 
 CaseResult LayerSweep::run(const LayerCase& point, const std::function<bool()>& stop) {
@@ -143,12 +147,14 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
   };
   const LayerTask in_double = reference_task(point, result.kernels), naive = naive_task(point, result.kernels);
   const DType of_naive = naive_stand_in(dtype).dtype;
-  forecast_check({make(DType::f64, in_double), make(of_naive, naive)}, backward, m_references, result);
+  forecast_check({make(DType::f64, in_double), make(of_naive, naive)}, backward, m_references, result,
+                 judged_copies);
   if (!fits_check(host, result)) return;
 
   const auto run_by = [&](const std::string& kernels, DType in, const LayerTask& task) {
     const std::string key =
-        fmt::format("{} {} {} {} {}", host, name_of(in), name_of(task.algorithm), point.batch, point.seq_len);
+        fmt::format("{} {} {} {} {} {} {}", host, name_of(in), name_of(task.algorithm), point.batch,
+                    point.seq_len, task.changed.number, name_of(task.changed.dtype));
     return m_references.get(key, kernels, backward, make(in, task), stop);
   };
   // Products by the host BLAS, where the space has one that its threads may call.
@@ -171,11 +177,16 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
     return;
   }
   // A stand-in in another precision keeps the products of the portable kernels.
-  const NaiveRuns runs{kernels,
-                       [&](const std::string& by) {
-                         return of_naive == dtype ? run(by, of_naive, naive) : run_by(by, of_naive, naive);
-                       },
-                       [&](const std::string& by) { return run(by, DType::f64, in_double); }};
+  const auto run_naive = [&](const std::string& by, const LayerTask& task) {
+    return of_naive == dtype ? run(by, of_naive, task) : run_by(by, of_naive, task);
+  };
+  NaiveRuns runs{kernels, [&](const std::string& by) { return run_naive(by, naive); },
+                 [&](const std::string& by) { return run(by, DType::f64, in_double); }};
+  runs.sample = [&](const std::string& by, std::size_t number) -> NaiveSample {
+    LayerTask other = naive, exactly = in_double;
+    other.changed = exactly.changed = {number, of_naive};
+    return {run_naive(by, other), run(kernels, DType::f64, exactly)};
+  };
   const auto stored = [=](const std::string& name) {
     return name.ends_with("weight") || name.ends_with("bias") ? compute_dtype(dtype) : dtype;
   };

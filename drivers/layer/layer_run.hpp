@@ -17,6 +17,12 @@
 
 namespace kformer::drivers {
 
+/// Operands that are changed by at most an ulp, each by chance: the same in every precision.
+struct ChangedOperands {
+  std::uint64_t number = 0;  ///< tells changes apart; 0: none
+  DType dtype = DType::f32;  ///< whose ulp; operands are values of this type
+};
+
 /// The description of a layer run.
 struct LayerTask {
   LlamaConfig config;                            ///< of the layer
@@ -27,6 +33,7 @@ struct LayerTask {
   OptimizerTable optimizer;                      ///< of a step
   std::uint64_t seed = 1;                        ///< of random inputs
   const measure::HostArrays* tensors = nullptr;  ///< inputs from a file; null: random
+  ChangedOperands changed = {};                  ///< of these inputs
 
   /// Whether there is a backward pass.
   LayerMode mode() const {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kformer/core/tolerance.hpp"
 #include "layer/layer_run.hpp"
 #include "measure/fill.hpp"
 #include "measure/transfer.hpp"
@@ -149,6 +150,21 @@ class LayerRunOn final : public RunOn<Exec> {
     else
       measure::fill_random(m_exec, static_cast<T*>(ref.data), ref.size(), measure::mix(m_task.seed) + stream,
                            factor * scale, factor * shift);
+    if (m_task.changed.number > 0) change(ref, stream);
+  }
+
+  void change(const TensorRef& ref, std::uint64_t stream) {
+    measure::HostArray array = measure::download<Exec>(ref);
+    const std::uint64_t base = measure::mix(measure::mix(m_task.changed.number) + stream);
+    dispatch_dtype(m_task.changed.dtype, [&]<class S>(std::type_identity<S>) {
+      for (std::size_t i = 0; i < array.values.size(); ++i) {
+        double& value = array.values[i];
+        const auto chance = static_cast<double>(static_cast<std::int64_t>(measure::mix(base + i))) * 0x1p-63;
+        value += chance * static_cast<double>(ulp(m_task.changed.dtype, std::abs(value)));
+        value = static_cast<double>(static_cast<compute_t<S>>(S(static_cast<compute_t<S>>(value))));
+      }
+    });
+    measure::upload<Exec>(array, ref);
   }
 
   void write_output_gradient() {

@@ -91,23 +91,39 @@ void record_errors(const measure::HostArrays& results, const measure::HostArrays
   }
 }
 
-std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive, const PerturbedResults& perturbed) {
-  const long double usual = usual_error(exact, naive);
+void NaiveResults::add_sample(const measure::HostArrays& exact, const measure::HostArrays& naive,
+                              const measure::HostArrays& its_exact) {
+  const double before = static_cast<double>(samples), weight = 1 / std::sqrt(before + 1);
+  for (auto& [name, array] : arrays) {
+    const auto &center = exact.at(name).values, &other = naive.at(name).values,
+               &its = its_exact.at(name).values;
+    for (std::size_t i = 0; i < array.values.size(); ++i) {
+      const double error =
+          weight * std::hypot(std::sqrt(before) * (array.values[i] - center[i]), other[i] - its[i]);
+      if (std::isfinite(error)) array.values[i] = center[i] + error;
+    }
+  }
+  ++samples;
+}
+
+Rejection judge(const JudgedResults& results, const measure::HostArrays& exact, const NaiveResults& naive,
+                const PerturbedResults& perturbed) {
+  const long double usual = usual_error(exact, naive.arrays);
   const long double scale = naive_stand_in(results.dtype).scale;
   for (const auto& [name, array] : results.arrays) {
-    if (!exact.contains(name) || !naive.contains(name)) return name + ": the check has no such result";
+    if (!exact.contains(name) || !naive.arrays.contains(name))
+      return {name + ": the check has no such result", std::numeric_limits<long double>::infinity()};
     const auto& reference = exact.at(name).values;
     const bool widens = perturbed.arrays != nullptr && perturbed.arrays->contains(name);
     const std::vector<double> sample =
-        widens ? widened(naive.at(name).values, reference, perturbed.arrays->at(name).values,
+        widens ? widened(naive.arrays.at(name).values, reference, perturbed.arrays->at(name).values,
                          static_cast<double>(perturbed.scale / scale))
-               : naive.at(name).values;
+               : naive.arrays.at(name).values;
     const std::size_t size = array.values.size(), rows = results.independent_rows;
     const std::size_t row = std::max({std::size_t{1}, array.shape.empty() ? 1 : array.shape.back(),
                                       size / rows + (size % rows == 0 ? 0 : 1)});
     const ErrorLimits limits = sampled_limits(results.stored(name), compute_dtype(results.dtype), row, sample,
-                                              reference, scale, usual);
+                                              reference, {scale, usual, naive.samples});
     const Verdict verdict = limits.judge(array.values, reference);
     if (verdict.ok()) continue;
     std::string text = fmt::format("{}: rms error {:.3e} (limit {:.3e})", name,
@@ -116,7 +132,7 @@ std::string judge(const JudgedResults& results, const measure::HostArrays& exact
       text += fmt::format("; {} of {} elements out of tolerance, the first: {:.9g}, expected {:.9g} ± {:.3e}",
                           verdict.wrong, reference.size(), array.values[i], reference[i],
                           static_cast<double>(limits.of(i)));
-    return text;
+    return {text, limits.independent_rows()};
   }
   return {};
 }

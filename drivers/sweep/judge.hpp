@@ -58,13 +58,28 @@ struct PerturbedResults {
   long double scale = 1;  ///< rounding in the arithmetic of the case, relative to the perturbation
 };
 
+/// What the naive computation makes of a case, in the type of `naive_stand_in`.
+struct NaiveResults {
+  measure::HostArrays arrays;
+  std::size_t samples = 1;  ///< of errors, whose rms the arrays are off by
+
+  /// Adds the errors of the same computation from other operands, `naive` − `its_exact`, as another sample.
+  /// \param exact the reference of the case
+  void add_sample(const measure::HostArrays& exact, const measure::HostArrays& naive,
+                  const measure::HostArrays& its_exact);
+};
+
+/// The first tensor that is out of tolerance.
+struct Rejection {
+  std::string text;      ///< which tensor, and in what way; empty: there is none
+  long double rows = 0;  ///< that have errors of their own in one sample; infinite if no sample can help
+};
+
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
 /// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
-/// \param naive     the naive computation's results, in the type of `naive_stand_in(results.dtype)`
 /// \param perturbed widens the errors of arrays that it has
-/// \returns an empty string, or the first tensor that is out of tolerance and in what way
-std::string judge(const JudgedResults& results, const measure::HostArrays& exact,
-                  const measure::HostArrays& naive, const PerturbedResults& perturbed = {});
+Rejection judge(const JudgedResults& results, const measure::HostArrays& exact, const NaiveResults& naive,
+                const PerturbedResults& perturbed = {});
 
 /// Whether the same computation by two sets of kernels, both in double, agrees to the precision of float: the
 /// rms of each difference is at most an ulp of the tensor's rms in float.

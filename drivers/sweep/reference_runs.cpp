@@ -2,6 +2,7 @@
 #include "sweep/reference_runs.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "kformer/core/kernel_list.hpp"
@@ -14,6 +15,26 @@ namespace kformer::drivers {
 namespace {
 
 constexpr std::size_t kept_bytes = std::size_t(1) << 28;
+constexpr long double rows_of_a_rejection = 32;
+
+/// What is out of tolerance by the naive computation `first`, which `kernels` ran. Nothing if it was stopped.
+std::optional<std::string> fault_of(const JudgedResults& results, const ReferenceResult& exact,
+                                    const NaiveRuns& runs, const std::string& kernels,
+                                    const ReferenceResult& first, const PerturbedResults& perturbed) {
+  NaiveResults naive{first.arrays};
+  while (true) {
+    const Rejection rejection = judge(results, exact.arrays, naive, perturbed);
+    const auto has_enough = [&] {
+      return static_cast<long double>(naive.samples) * rejection.rows >= rows_of_a_rejection;
+    };
+    if (rejection.text.empty() || !runs.sample || has_enough()) return rejection.text;
+    while (!has_enough()) {
+      const NaiveSample sample = runs.sample(kernels, naive.samples);
+      if (!sample.naive || !sample.exact) return {};
+      naive.add_sample(exact.arrays, sample.naive->arrays, sample.exact->arrays);
+    }
+  }
+}
 
 }  // namespace
 
@@ -61,19 +82,21 @@ void judge_case(const JudgedResults& results, const ReferenceResult& exact, cons
     if (!perturbed) return interrupted(result);
   }
   const PerturbedResults changed{perturbed ? &perturbed->arrays : nullptr, runs.perturbed_scale};
-  std::string fault = judge(results, exact.arrays, naive->arrays, changed);
+  auto fault = fault_of(results, exact, runs, runs.kernels, *naive, changed);
+  if (!fault) return interrupted(result);
   if (const std::string own = with_own_sums(runs.kernels, result.kernels);
-      !fault.empty() && own != runs.kernels) {
+      !fault->empty() && own != runs.kernels) {
     const auto right = runs.in_double(own);
     if (!right) return interrupted(result);
     if (disagreement(right->arrays, exact.arrays).empty()) {
       const auto own_naive = runs.naive(own);
       if (!own_naive) return interrupted(result);
-      fault = judge(results, exact.arrays, own_naive->arrays, changed);
+      fault = fault_of(results, exact, runs, own, *own_naive, changed);
+      if (!fault) return interrupted(result);
     }
   }
-  result.status = fault.empty() ? CaseStatus::ok : CaseStatus::failed_check;
-  result.message = fault;
+  result.status = fault->empty() ? CaseStatus::ok : CaseStatus::failed_check;
+  result.message = *fault;
 }
 
 void forecast_check(const std::vector<MakeRun>& runs, bool gradients, const ReferenceRuns& kept,

@@ -42,6 +42,11 @@ class ReferenceRuns {
   std::map<std::string, std::shared_ptr<ReferenceResult>> m_results;
 };
 
+/// The naive computation from operands that differ from those of the case in their roundings, and its reference.
+struct NaiveSample {
+  std::shared_ptr<ReferenceResult> naive, exact;  ///< null if it was stopped
+};
+
 /// Runs that set the limits of a case. `kernels` are forced; null if it was stopped.
 struct NaiveRuns {
   std::string kernels;  ///< of the naive computation: none of the case
@@ -52,10 +57,13 @@ struct NaiveRuns {
   /// In double, with perturbed operands; none: the errors of the naive computation suffice.
   std::function<std::shared_ptr<ReferenceResult>()> perturbed = {};
   long double perturbed_scale = 1;  ///< rounding in the arithmetic of the case, relative to that perturbation
+  /// Another sample of the naive computation; `number` is 1, 2 …; none: there is but one.
+  std::function<NaiveSample(const std::string& kernels, std::size_t number)> sample = {};
 };
 
-/// Judges the results of a case and writes status and message into `result`. If results are out of tolerance and
-/// the case ran portable kernels that sum, these may be right but less exact than the others: if they agree with
+/// Judges the results of a case and writes status and message into `result`. A tensor is rejected by a sample of at
+/// least 32 rows that have errors of their own: where one naive computation has less, others are added
+/// (docs/tolerance.md). If results are out of tolerance and the case ran portable kernels that sum, these may be right but less exact than the others: if they agree with
 /// the reference in double, they set the limits.
 /// \param exact  the reference
 /// \param before "function:kernel ...", what the case ran before it was measured

@@ -33,7 +33,8 @@ void ErrorLimits::add(long double reference, long double variance, long double h
 }
 
 long double ErrorLimits::of(std::size_t i) const {
-  const long double width = m_from_sample ? 10 + 40 * uncertainty() : 10;
+  const long double width =
+      m_samples > 0 ? 10 + 40 * uncertainty() / std::sqrt(static_cast<long double>(m_samples)) : 10;
   return m_half_ulp[i] + width * std::max({m_deviation[i], m_least, std::sqrt(mean(m_before)) / 8});
 }
 
@@ -46,6 +47,11 @@ long double ErrorLimits::uncertainty() const {
 
 long double ErrorLimits::mean(long double sum) const {
   return m_half_ulp.empty() ? 0 : sum / static_cast<long double>(m_half_ulp.size());
+}
+
+long double ErrorLimits::independent_rows() const {
+  const long double u = uncertainty();
+  return u == 0 ? 1 : 1 / (u * u);
 }
 
 Verdict ErrorLimits::judge(std::span<const double> out, std::span<const double> reference) const {

@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(a_sample_stands_for_the_expected_errors) {
   const auto near = boost::test_tools::tolerance(1e-4);
   BOOST_TEST(static_cast<double>(limits.of(7)) == 5 * 0.1, near);
   BOOST_TEST(static_cast<double>(limits.of(8)) == 5 * 0.02, near);  // a fifth of the largest
-  const ErrorLimits half = sampled_limits(DType::f32, DType::f32, 1, naive, reference, 0.5L);
+  const ErrorLimits half = sampled_limits(DType::f32, DType::f32, 1, naive, reference, {.scale = 0.5L});
   BOOST_TEST(static_cast<double>(half.of(8)) == 5 * 0.01, near);
   // The naive computation may be exact by chance.
   const ErrorLimits lucky = sampled_limits(DType::f32, DType::f32, 1, reference, reference);
@@ -167,12 +167,39 @@ BOOST_AUTO_TEST_CASE(a_small_sample_is_widened_by_the_usual_error) {
   const auto limit = [](std::size_t rows, long double usual) {
     const Values reference(rows, 1.0);
     const Values naive(rows, 1.0 + 0x1p-10);
-    return static_cast<double>(sampled_limits(DType::f32, DType::f32, 1, naive, reference, 1, usual).of(0));
+    return static_cast<double>(
+        sampled_limits(DType::f32, DType::f32, 1, naive, reference, {.usual = usual}).of(0));
   };
   const auto near = boost::test_tools::tolerance(1e-5);    // the last rounding is not widened
   BOOST_TEST(limit(4, 0x1p-6L) == 4 * limit(4, 0), near);  // 4 rows of its own, 4 of 16 times the error
   BOOST_TEST(limit(12, 0x1p-6L) == 2 * limit(12, 0), near);
   BOOST_TEST(limit(4, 0x1p-12L) == limit(4, 0));
+}
+
+// One row has 50 times its expected error for a limit, and 30 times if it was measured four times.
+BOOST_AUTO_TEST_CASE(more_samples_narrow_the_limits_of_few_rows) {
+  const Values reference{1.0}, naive{1.0 + 0x1p-10};
+  const auto limit = [&](std::size_t samples, long double usual) {
+    return static_cast<double>(
+        sampled_limits(DType::f32, DType::f32, 1, naive, reference, {.usual = usual, .samples = samples})
+            .of(0));
+  };
+  const auto near = boost::test_tools::tolerance(1e-5);
+  BOOST_TEST(limit(1, 0) == 50 * 0x1p-10, near);
+  BOOST_TEST(limit(4, 0) == 30 * 0x1p-10, near);
+  BOOST_TEST(limit(4, 0x1p-6L) == 4 * limit(4, 0), near);  // 4 of 8 rows have 16 times the error
+}
+
+BOOST_AUTO_TEST_CASE(rows_with_the_largest_errors_count) {
+  const auto rows = [](std::vector<long double> deviations) {
+    ErrorLimits limits(DType::f64, 1);
+    for (const long double d : deviations) limits.add(0, d * d);
+    return static_cast<double>(limits.independent_rows());
+  };
+  const auto near = boost::test_tools::tolerance(1e-5);
+  BOOST_TEST(rows({1, 1, 1, 1}) == 4, near);
+  BOOST_TEST(rows({1000, 1, 1, 1}) == 1, near);
+  BOOST_TEST(rows({}) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(both_limits_must_hold) {

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
   HostArrays naive = exact;
   for (auto& [name, array] : naive)
     for (std::size_t i = 0; i < array.values.size(); ++i) array.values[i] += i % 2 == 0 ? 1e-5 : -1e-5;
-  const auto verdict = [&](const HostArrays& results) { return judge(in_float(results), exact, naive); };
+  const auto verdict = [&](const HostArrays& results) { return judge(in_float(results), exact, {naive}).text; };
   BOOST_TEST(verdict(exact) == "");
   BOOST_TEST(verdict(naive) == "");
   HostArrays spike = exact, everywhere = exact;
@@ -189,9 +189,9 @@ BOOST_AUTO_TEST_CASE(each_tensor_is_judged_by_both_limits) {
 
 BOOST_AUTO_TEST_CASE(a_result_without_a_counterpart_is_out_of_tolerance) {
   const HostArrays results{{"lse", matrix(4, 4)}, {"out", matrix(4, 4)}}, part{{"out", matrix(4, 4)}};
-  BOOST_TEST(judge(in_float(results), part, results) == "lse: the check has no such result");
-  BOOST_TEST(judge(in_float(results), results, part) == "lse: the check has no such result");
-  BOOST_TEST(judge(in_float(part), results, results) == "");
+  BOOST_TEST(judge(in_float(results), part, {results}).text == "lse: the check has no such result");
+  BOOST_TEST(judge(in_float(results), results, {part}).text == "lse: the check has no such result");
+  BOOST_TEST(judge(in_float(part), results, {results}).text == "");
 }
 
 // Errors of a row may have one cause; rows of a matrix have errors of their own.
@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(rows_are_added_as_rows) {
   }
   BOOST_TEST(exact["logits"].shape == (std::vector<std::size_t>{4, 100}), boost::test_tools::per_element());
   BOOST_TEST(exact["logits"].values.size() == 400u);
-  const auto verdict = [&] { return judge(in_float(results), exact, naive); };
+  const auto verdict = [&] { return judge(in_float(results), exact, {naive}).text; };
   BOOST_TEST(verdict() == "");
   results["logits"].shape.clear();
   BOOST_TEST(verdict() != "");
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_lucky_sample_of_few_rows_is_widened_by_the_errors_of_the_
   const auto verdict = [&](double error, std::size_t rows, std::size_t independent_rows) {
     const HostArrays exact{{"a", off_by(0, rows)}, {"b", off_by(0, 50)}, {"c", off_by(0, 50)}};
     const HostArrays naive{{"a", off_by(1e-5, rows)}, {"b", off_by(1e-4, 50)}, {"c", off_by(1e-4, 50)}};
-    return judge(in_float({{"a", off_by(error, rows)}}, independent_rows), exact, naive);
+    return judge(in_float({{"a", off_by(error, rows)}}, independent_rows), exact, {naive}).text;
   };
   BOOST_TEST(verdict(1e-4, 2, any_number_of_rows) == "");
   BOOST_TEST(verdict(1e-4, 50, any_number_of_rows).find("a: rms error 1.0") == 0u);
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(errors_of_a_perturbed_run_widen_those_of_the_naive_one) {
   };
   const HostArrays perturbed = off_by(1e-3), other{{"lse", matrix(4, 4)}};
   const auto verdict = [&](double error, const PerturbedResults& changed) {
-    return judge(in_float(off_by(error)), off_by(0), off_by(1e-7), changed);
+    return judge(in_float(off_by(error)), off_by(0), {off_by(1e-7)}, changed).text;
   };
   BOOST_TEST(verdict(2e-6, {}) != "");
   BOOST_TEST(verdict(2e-6, {&other, 1e-3L}) != "");
@@ -300,6 +300,65 @@ BOOST_FIXTURE_TEST_CASE(limits_that_the_case_would_set_judge_nothing, Wide) {
   BOOST_TEST((m.status == CaseStatus::unchecked));
   BOOST_TEST(m.message.find("errors recorded but not judged: ") == 0u, m.message);
   stopped = true;
+  BOOST_TEST(judged().message == "not checked: the check was interrupted");
+}
+
+namespace {
+
+// A case of two rows of errors, whose first naive computation is lucky.
+struct Lucky {
+  double error = 5e-5, of_samples = 1e-5;
+  std::size_t rows = 2, samples = 0, interrupt_at = 1000;
+
+  std::shared_ptr<ReferenceResult> result(double off) const {
+    const HostArray array{{rows, 10}, std::vector<double>(rows * 10, 1 + off)};
+    return std::make_shared<ReferenceResult>(ReferenceResult{{{"out", array}}, "linear_forward:kokkos"});
+  }
+  Measurement judged(bool more = true) {
+    Measurement m;
+    m.kernels = "linear_forward:simd_avx2";
+    NaiveRuns runs{reference_kernels(m.kernels), [&](const std::string&) { return result(1e-7); }, {}};
+    if (more)
+      runs.sample = [&](const std::string&, std::size_t number) -> NaiveSample {
+        BOOST_TEST(number == ++samples);
+        // The operands differ, and so do the exact results.
+        return {number == interrupt_at ? nullptr : result(0.5 + of_samples), result(0.5)};
+      };
+    judge_case(in_float(result(error)->arrays), *result(0), runs, m);
+    return m;
+  }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_rejection_rests_on_a_sample_of_32_rows, Lucky) {
+  BOOST_TEST((judged(false).status == CaseStatus::failed_check));
+  BOOST_TEST((judged().status == CaseStatus::ok));
+  BOOST_TEST(samples == 15u);
+  error = 1e-3;
+  samples = 0;
+  const Measurement wrong = judged();
+  BOOST_TEST(wrong.message.find("out: rms error 1.000e-03 (limit 7.") == 0u, wrong.message);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_sample_of_many_rows_is_enough, Lucky) {
+  error = 2e-5;
+  rows = 32;
+  BOOST_TEST((judged().status == CaseStatus::failed_check));
+  BOOST_TEST(samples == 0u);
+  rows = 31;
+  BOOST_TEST((judged().status == CaseStatus::ok));
+  BOOST_TEST(samples == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_right_needs_one_sample, Lucky) {
+  error = 2e-7;
+  BOOST_TEST((judged().status == CaseStatus::ok));
+  BOOST_TEST(samples == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_sample_may_be_interrupted, Lucky) {
+  interrupt_at = 3;
   BOOST_TEST(judged().message == "not checked: the check was interrupted");
 }
 

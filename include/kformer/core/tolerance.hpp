@@ -127,9 +127,9 @@ class ErrorLimits {
   void add(long double reference, long double variance, long double half_ulp = 0);
   /// Every element is expected to have at least this error.
   void expect_at_least(long double deviation) { m_least = std::max(m_least, deviation); }
-  /// The expected errors are one sample of errors: those of few rows say less, so elements get 1 + 4/√n times
-  /// the margin.
-  void are_from_a_sample() { m_from_sample = true; }
+  /// The expected errors are the rms of so many samples of errors, N: those of few rows say less, so elements get
+  /// 1 + 4/√(n·N) times the margin.
+  void are_from_samples(std::size_t samples) { m_samples = samples; }
 
   /// The limit of element `i`.
   long double of(std::size_t i) const;
@@ -139,6 +139,9 @@ class ErrorLimits {
   }
   /// The limit of the rms.
   long double rms() const;
+
+  /// The number of rows that have errors of their own, n: less than all if few of them have the largest errors.
+  long double independent_rows() const;
 
   /// Judges as many elements as were added.
   Verdict judge(std::span<const double> out, std::span<const double> reference) const;
@@ -153,40 +156,47 @@ class ErrorLimits {
   DType m_stored;
   std::size_t m_row;
   std::vector<long double> m_half_ulp, m_deviation;
-  bool m_from_sample = false;
+  std::size_t m_samples = 0;  // 0: the expected errors are no sample
   long double m_least = 0, m_before = 0, m_of_row = 0, m_total = 0, m_squares = 0;
 };
 
-/// The limits where the errors of one naive computation replace the expected ones. Each element has at least an
+/// What is known of the errors that stand for the expected ones.
+struct SampledErrors {
+  long double scale = 1;    ///< factor on them
+  long double usual = 0;    ///< ē, the error of other tensors relative to their rms; 0 if it is not known
+  std::size_t samples = 1;  ///< N; they are the rms of those of so many computations
+};
+
+/// The limits where the errors of a naive computation replace the expected ones. Each element has at least an
 /// ulp of the arithmetic, the rms of the naive errors, and a fifth of the largest. An element that the naive
 /// computation makes infinite or NaN gets no margin, unless its exact value exceeds the range of the type.
 ///
 /// The errors of few rows say little of those that another run would have. If the tensor's error e, its rms over
 /// the rms of the reference, is less than the usual one ē, it counts as if four rows with errors of ē were added,
-/// on a logarithmic scale: all errors are multiplied by (ē/e)^(4/(n+4)) for n rows.
+/// on a logarithmic scale: all errors are multiplied by (ē/e)^(4/(n+4)) for n rows, those of all samples together.
 /// \param stored     the storage type of the tensor
 /// \param arithmetic the type of the naive computation's arithmetic
 /// \param row        neighbours that may share errors: the last extent
 /// \param naive      its results
 /// \param reference  the oracle's
-/// \param scale      factor on the errors of the naive computation
-/// \param usual      ē; 0 if it is not known
+/// \param sampled    what is known of the naive errors
 template <class A, class B>
 ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, const A& naive, const B& reference,
-                           long double scale = 1, long double usual = 0) {
+                           SampledErrors sampled = {}) {
   const auto error = [&](std::size_t i) { return stored_difference(stored, naive[i], reference[i]); };
   const ErrorNorms errors = norms_of(reference.size(), error);
   const long double size = magnitude(reference).rms;
+  long double scale = sampled.scale;
   long double least = ulp(arithmetic, size);
   if (const long double own = std::max(scale * errors.rms, least);
-      std::isfinite(own) && scale * usual * size > own) {
-    const std::size_t rows = reference.size() / row;
-    const long double factor = std::pow(scale * usual * size / own, 4 / (static_cast<long double>(rows) + 4));
+      std::isfinite(own) && scale * sampled.usual * size > own) {
+    const auto rows = static_cast<long double>(reference.size() / row * sampled.samples);
+    const long double factor = std::pow(scale * sampled.usual * size / own, 4 / (rows + 4));
     scale *= factor;
     least *= factor;
   }
   ErrorLimits limits(stored, row);
-  limits.are_from_a_sample();
+  limits.are_from_samples(sampled.samples);
   for (std::size_t i = 0; i < reference.size(); ++i) {
     const long double own = scale * error(i);
     limits.add(reference[i], own * own + least * least);
