@@ -42,9 +42,6 @@ Direction pass_of(const LayerCase& point) {
   return point.direction == Direction::forward ? Direction::forward : Direction::backward;
 }
 
-// The rows of the case, of its reference and its naive computation, and of another sample of these two.
-constexpr std::size_t judged_copies = 5;
-
 // A check computes attention in a form or by kernels that the case does not: the case's own kernels of it need
 // no stand-in, and cases that differ in nothing else share the runs of their checks.
 std::string besides_attention(const std::string& ran) {
@@ -147,8 +144,7 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
   };
   const LayerTask in_double = reference_task(point, result.kernels), naive = naive_task(point, result.kernels);
   const DType of_naive = naive_stand_in(dtype).dtype;
-  forecast_check({make(DType::f64, in_double), make(of_naive, naive)}, backward, m_references, result,
-                 judged_copies);
+  forecast_check({make(DType::f64, in_double), make(of_naive, naive)}, backward, m_references, result);
   if (!fits_check(host, result)) return;
 
   const auto run_by = [&](const std::string& kernels, DType in, const LayerTask& task) {

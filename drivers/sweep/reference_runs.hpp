@@ -71,7 +71,7 @@ void judge_case(const JudgedResults& results, const ReferenceResult& exact, cons
                 Measurement& result, const std::string& before = {});
 
 /// Writes into `result` the memory of a check: that of the largest of its runs, host copies of judged rows, and the
-/// results that are kept.
+/// results that are kept. Samples that are added before a tensor of few rows is rejected take more.
 /// \param runs      one after the other
 /// \param gradients whether backward is checked
 /// \param copies    of the judged rows: those of the case, of the reference, of the naive run …
