@@ -255,8 +255,11 @@ class LlamaModel {
   /// The extents of the whole model.
   const LlamaConfig& config() const { return m_config; }
 
-  /// The operations among the ranks that divide the model (`LayerOptions::tensor`); null without others.
-  Collectives<Exec>* tensor_ranks() const { return m_layers.front().tensor_ranks(); }
+  /// The operations among the ranks that divide the model (`LayerOptions::tensor`); null without others, and for a model
+  /// that was moved from.
+  Collectives<Exec>* tensor_ranks() const {
+    return m_layers.empty() ? nullptr : m_layers.front().tensor_ranks();
+  }
 
  private:
   // Embedding, last norm and, unless tied, the head.
