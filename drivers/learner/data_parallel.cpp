@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: MIT
 #include "learner/data_parallel.hpp"
 
+#include <memory>
+
 namespace kformer::drivers {
 
-void share_among(const std::shared_ptr<Communicator>& ranks, const PlanParallelTable& table,
-                 std::int64_t micro_batches, LearnerTask& task) {
+RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table) {
+  const PlanParallelTable one, &t = table == nullptr ? one : *table;
+  const GridIndex shape{.data = static_cast<int>(t.data), .tensor = static_cast<int>(t.tensor)};
+  const int size = static_cast<int>(t.ranks());
+  return {world->size() == size ? world : std::make_shared<LoneCommunicator>(0, size), shape};
+}
+
+const std::shared_ptr<Communicator>& ranks_along(const RankGrid& grid, GridAxis axis) {
+  return grid.shape().along(axis) == grid.world()->size() ? grid.world() : grid.along(axis);
+}
+
+void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int64_t micro_batches,
+                 LearnerTask& task) {
+  if (table.tensor > 1) task.trainer.layer.tensor = ranks_along(grid, GridAxis::tensor);
   DataParallelOptions& options = task.trainer.parallel;
-  options.ranks = ranks;
+  options.ranks = ranks_along(grid, GridAxis::data);
   options.zero = static_cast<ZeroStage>(table.zero);
   options.overlap = table.overlap;
   options.bucket_bytes = static_cast<std::size_t>(table.bucket_mib) << 20;
   options.fixed_order = table.order == SumOrder::fixed;
-  options.micro_batches = LeafShares{micro_batches, ranks->size()}.each();
+  options.micro_batches = LeafShares{micro_batches, grid.shape().data}.each();
   // A rank with one micro-batch overwrites its gradients.
   if (micro_batches > 1 && options.micro_batches == 1) task.trainer.layer.accumulate = false;
   if (!task.checkpoints) return;
-  task.checkpoints->rank = ranks->rank();
-  task.checkpoints->ranks = ranks->size();
+  task.checkpoints->rank = grid.world()->rank();
+  task.checkpoints->ranks = grid.world()->size();
 }
 
 }  // namespace kformer::drivers

@@ -30,6 +30,7 @@ struct LearnerTask {
   TrainerOptions trainer;                        ///< micro-batch, optimizer, schedule, recomputation
   std::optional<CheckpointOptions> checkpoints;  ///< where they go, if there are any
   bool logits = false;                           ///< whether `Learner::logits_after` or `logits_of` is wanted
+  bool saves_weights = false;                    ///< whether `Learner::save_weights` is wanted
   std::optional<GeneratorOptions> sampler;       ///< how `Learner::sample` samples, if it is wanted
   std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
 };
@@ -79,7 +80,8 @@ class Learner {
   virtual void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) = 0;
   /// Adds the adapters to the weights. They start again from B = 0.
   virtual void merge_adapters() = 0;
-  /// Writes the weights under their published names, without adapters that are not merged.
+  /// Writes the weights under their published names, without adapters that are not merged. Ranks that divide the model all
+  /// make the call; the first writes, and reads the path.
   virtual void save_weights(const std::filesystem::path& path) = 0;
   /// Writes the adapters, as `kformer::save_gguf_adapter`.
   virtual void save_gguf_adapter(const std::filesystem::path& file) = 0;

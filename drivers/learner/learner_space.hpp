@@ -31,7 +31,7 @@ class LearnerOn final : public Learner {
       : m_task(task),
         m_ledger(ledger.shared_from_this()),
         m_trainer(task.config, task.trainer, ledger),
-        m_staging(ledger.allocate(m_exec, MemoryClass::io, "Learner::staging", task.staging_bytes)) {
+        m_staging(staging(std::max(task.staging_bytes, gather_bytes()))) {
     if (task.sampler) m_sampler.emplace(m_trainer.model(), task, ledger);
     if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.shard(), ledger);
     if (!task.logits) return;
@@ -49,10 +49,10 @@ class LearnerOn final : public Learner {
     for (const WeightSlot& slot : m_trainer.model().weights())
       if (slot.is_quantized()) {
         const auto dense = kformer::Impl::matrix_in<T>(m_staging, 0, slot.quantized.rows, slot.quantized.cols);
-        initialise(init, slot.name, tensor_ref(dense));
+        initialise(init, slot.name, tensor_ref(dense), slot.slice);
         quantize(m_exec, dense, slot.quantized);
       } else {
-        initialise(init, slot.name, slot.dense);
+        initialise(init, slot.name, slot.dense, slot.slice);
       }
     m_exec.fence("kformer-train::initialise");
     m_staging = {};
@@ -133,7 +133,11 @@ class LearnerOn final : public Learner {
   void merge_adapters() override { m_trainer.model().merge_adapters(m_exec); }
   void save_weights(const std::filesystem::path& path) override {
     const auto parameters = m_trainer.model().parameters();
-    kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
+    if (Collectives<Exec>* const ranks = m_trainer.model().tensor_ranks())
+      kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger, *ranks,
+                            staging(gather_bytes()));
+    else
+      kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
   }
   void save_gguf_adapter(const std::filesystem::path& file) override {
     const auto adapters = m_trainer.model().adapters();
@@ -148,6 +152,18 @@ class LearnerOn final : public Learner {
 
  private:
   using memory_space = typename Exec::memory_space;
+
+  MemoryBlock<memory_space> staging(std::size_t bytes) {
+    return m_ledger->allocate(m_exec, MemoryClass::io, "Learner::staging", bytes);
+  }
+
+  // Of the rank that writes weights which others have parts of.
+  std::size_t gather_bytes() {
+    const Collectives<Exec>* const ranks = m_trainer.model().tensor_ranks();
+    if (!m_task.saves_weights || ranks == nullptr || ranks->communicator().rank() > 0) return 0;
+    const auto parameters = m_trainer.model().parameters();
+    return kformer::gather_bytes(std::span<const Parameter>(parameters));
+  }
 
   // What follows the tokens of a text does not matter, for attention is causal.
   void forward(std::span<const std::vector<std::int32_t>> texts) {
@@ -168,19 +184,25 @@ class LearnerOn final : public Learner {
     return measure::download<Exec>(tensor_ref(m_logits)).values;
   }
 
-  void initialise(const InitTable& init, const std::string& name, const TensorRef& weight) {
+  // An element depends on its place in the whole weight alone.
+  void initialise(const InitTable& init, const std::string& name, const TensorRef& weight,
+                  const ArraySlice& slice) {
     T* data = static_cast<T*>(weight.data);
     if (weight.rank == 1) {
       const bool bias = name.ends_with(".bias");
       measure::fill_random(m_exec, data, weight.size(), 0, 0, bias ? 0 : 1);
       return;
     }
+    const std::int64_t columns = weight.extent[1];
+    const measure::PartOfArray part = slice.axis == 1
+                                          ? measure::PartOfArray{slice.begin, columns, slice.whole}
+                                          : measure::PartOfArray{slice.begin * columns, columns, columns};
     const auto layers = static_cast<double>(m_task.config.num_hidden_layers);
     const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
     const bool scaled = init.scheme == InitScheme::scaled && residual;
     measure::fill_normal(m_exec, data, weight.size(),
                          measure::mix(static_cast<std::uint64_t>(init.seed)) + stream_of(name),
-                         scaled ? init.std / std::sqrt(2 * layers) : init.std);
+                         scaled ? init.std / std::sqrt(2 * layers) : init.std, part);
   }
 
   LearnerTask m_task;

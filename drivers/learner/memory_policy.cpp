@@ -96,7 +96,8 @@ double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {
   const double layer = layer_flops(config, shape, false, causal) + layer_flops(config, shape, true, causal);
   const double logits = 6 * static_cast<double>(shape.rows()) * static_cast<double>(config.hidden_size) *
                         static_cast<double>(config.vocab_size);
-  return (static_cast<double>(config.num_hidden_layers) * layer + logits) / rates.flops;
+  const double ranks = task.trainer.layer.tensor ? task.trainer.layer.tensor->size() : 1;
+  return (static_cast<double>(config.num_hidden_layers) * layer + logits) / (rates.flops * ranks);
 }
 
 std::string schedule_text(const RecomputeSchedule& schedule) {

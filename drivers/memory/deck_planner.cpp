@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "decks/train/train_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
@@ -66,11 +67,14 @@ class DeckPlanner final : public MemoryPlanner {
     task.trainer.layer.accumulate = t.accumulate || sequences(point) > point.batch;
     task.trainer.layer.lora = m_lora;
     task.logits = t.samples;
+    task.saves_weights = t.model;
     if (t.checkpoint) task.checkpoints.emplace();
     if (m_deck.parallel) {
       const std::int64_t batches = (sequences(point) + point.batch - 1) / point.batch;
-      share_among(std::make_shared<LoneCommunicator>(0, static_cast<int>(m_deck.parallel->data)),
-                  *m_deck.parallel, batches, task);
+      if (const auto fault = Impl::schema::undivided_extent(*m_deck.parallel, model()); !fault.empty())
+        throw NotSupported("kformer-memory: " + fault);
+      share_among(grid_of(std::make_shared<LoneCommunicator>(), &*m_deck.parallel), *m_deck.parallel, batches,
+                  task);
     }
     FrozenWeights frozen =
         frozen_weights(m_checkpoint ? &*m_checkpoint : nullptr, m_config, point.weights,

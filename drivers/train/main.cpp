@@ -48,16 +48,18 @@ std::optional<ModelFolder> folder_of(const char* key, const std::string& folder,
 
 // As many as the deck wants.
 void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
-  const std::int64_t wanted = deck.parallel ? deck.parallel->data : 1;
+  const std::int64_t wanted = deck.parallel ? deck.parallel->ranks() : 1;
   if (ranks.size() == wanted || (dry_run && ranks.size() == 1)) return;
   if (!deck.parallel)
     throw DeckError(
         fmt::format("error: {} ranks were started, but the deck has no [parallel]; set parallel.data = {}, "
                     "or start one",
                     ranks.size(), ranks.size()));
-  throw DeckError(
-      fmt::format("error: 'parallel.data' = {} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
-                  wanted, wanted, ranks.size(), ranks.size() == 1 ? "was" : "were", wanted, program));
+  throw DeckError(fmt::format(
+      "error: 'parallel.data' = {}{} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
+      deck.parallel->data,
+      deck.parallel->tensor > 1 ? fmt::format(" x 'parallel.tensor' = {}", deck.parallel->tensor) : "", wanted,
+      ranks.size(), ranks.size() == 1 ? "was" : "were", wanted, program));
 }
 
 void declare_results(ResultFile& file) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/train_results.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -247,9 +249,11 @@ void TrainResults::add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger&
   }
 }
 
-void TrainResults::add_communication(Ranks& ranks) {
+void TrainResults::add_communication(Ranks& ranks, const RankGrid& grid) {
   // All ranks have made the same calls.
-  const auto counts = ranks.world()->log().counts();
+  std::vector<CommunicationCount> counts = grid.world()->log().counts();
+  for (const GridAxis axis : {GridAxis::data, GridAxis::tensor})
+    std::ranges::move(grid.along(axis)->log().counts(), std::back_inserter(counts));
   std::vector<double> own;
   for (const CommunicationCount& c : counts)
     own.insert(own.end(), {static_cast<double>(c.calls), static_cast<double>(c.bytes), c.seconds});

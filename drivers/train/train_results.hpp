@@ -6,6 +6,7 @@
 
 #include "app/ranks.hpp"
 #include "kformer/io/result_file.hpp"
+#include "kformer/parallel/rank_grid.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/record_table.hpp"
 #include "train/history.hpp"
@@ -62,7 +63,7 @@ class TrainResults {
   /// The rows of /memory/ranks: what each rank was to need, and needed. All ranks call it.
   void add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger& ledger);
   /// The rows of /communication: what each rank sent. All ranks call it.
-  void add_communication(Ranks& ranks);
+  void add_communication(Ranks& ranks, const RankGrid& grid);
   /// The row of /cases, and what it measured.
   void add(const TrainSummary& summary);
   /// Writes what there is so far.

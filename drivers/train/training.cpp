@@ -59,12 +59,12 @@ std::vector<std::int32_t> text_to_compare(const TrainingData& data) {
   return sequence.ids;
 }
 
-// Of ranks that were not started the first is forecast.
-void share_steps(const Ranks& ranks, const TrainDeck& deck, LearnerTask& task) {
-  if (!deck.parallel) return;
-  const int size = static_cast<int>(deck.parallel->data);
-  share_among(ranks.size() == size ? ranks.world() : std::make_shared<LoneCommunicator>(0, size),
-              *deck.parallel, micro_batches_of_rank(deck).leaves, task);
+RankGrid grid_of(const Ranks& ranks, const TrainDeck& deck) {
+  return grid_of(ranks.world(), deck.parallel ? &*deck.parallel : nullptr);
+}
+
+void share_steps(const RankGrid& grid, const TrainDeck& deck, LearnerTask& task) {
+  if (deck.parallel) share_among(grid, *deck.parallel, micro_batches_of_rank(deck).leaves, task);
 }
 
 /// A training with its result file.
@@ -74,6 +74,7 @@ class Training {
            ResultFile& file, Ranks& ranks)
       : m_deck(deck),
         m_ranks(ranks),
+        m_grid(grid_of(ranks, deck)),
         m_space(space),
         m_stop(deck.run.walltime_s),
         m_objective(make_objective(deck)),
@@ -81,7 +82,7 @@ class Training {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
-    share_steps(m_ranks, deck, m_plan.task);
+    share_steps(m_grid, deck, m_plan.task);
     if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.barrier("a checkpoint"); };
     fmt::print("{}", plan_text(deck, m_plan));
     m_objective->open(m_plan.data, m_plan.encoder.get());
@@ -103,6 +104,7 @@ class Training {
     Progress progress(scale(), stdout);
     TrainingLoop loop{.deck = &m_deck,
                       .ranks = &m_ranks,
+                      .grid = &m_grid,
                       .data = &m_plan.data,
                       .steps = m_plan.steps,
                       .run = identity_of(m_deck, m_plan),
@@ -144,6 +146,8 @@ class Training {
       if (m_deck.adapter) merge();
       folders.model->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
       fmt::print("model: {}\n", folders.model->path().string());
+    } else if (m_plan.task.saves_weights && m_grid.place().data == 0) {
+      m_learner->save_weights({});  // the first rank gathers this one's parts
     }
   }
 
@@ -297,7 +301,7 @@ class Training {
     m_summary.flop_rate_limit = flop_rate_limit();
     if (m_ranks.size() > 1) {
       m_results.add_ranks(m_ranks, *m_memory.forecast, *m_ledger);
-      m_results.add_communication(m_ranks);
+      m_results.add_communication(m_ranks, m_grid);
     }
     m_results.add_bookings(*m_ledger);
     m_results.add_transfers(*m_ledger);
@@ -332,6 +336,7 @@ class Training {
 
   const TrainDeck& m_deck;
   Ranks& m_ranks;
+  RankGrid m_grid;
   std::string m_space;
   StopRequest m_stop;
   std::unique_ptr<TrainingObjective> m_objective;
@@ -356,7 +361,7 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
   TrainingPlan plan = plan_training(deck);
-  share_steps(ranks, deck, plan.task);
+  share_steps(grid_of(ranks, deck), deck, plan.task);
   fmt::print("{}", plan_text(deck, plan));
   const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space, ranks));
   // What is free at this moment says little of a later one.

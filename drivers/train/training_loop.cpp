@@ -79,7 +79,7 @@ class TrainingRun {
     const std::int64_t sequences = m_deck.batch.sequences,
                        first = done() / m_loop.objective->updates() * sequences;
     const LeafShares shares = micro_batches_of_rank(m_deck);
-    const int rank = m_loop.ranks->rank();
+    const int rank = m_loop.grid->place().data;
     const auto sequence = [&](std::int64_t leaf) {
       return first + std::min(sequences, leaf * m_deck.batch.micro_batch);
     };
@@ -126,10 +126,10 @@ class TrainingRun {
     const std::int64_t part = m_deck.batch.micro_batch;
     double loss = 0, weight = 0;
     Figures figures;
-    // One part for each rank, in turns; all add up all of them in their order.
-    for (std::int64_t first = 0; first < count; first += part * m_loop.ranks->size()) {
+    // One part for each model, in turns; all ranks add up all of them in their order.
+    for (std::int64_t first = 0; first < count; first += part * m_loop.grid->shape().data) {
       if (stops()) return;
-      const std::int64_t own = std::min(count, first + part * m_loop.ranks->rank());
+      const std::int64_t own = std::min(count, first + part * m_loop.grid->place().data);
       m_indices.resize(static_cast<std::size_t>(std::min(part, count - own)));
       std::iota(m_indices.begin(), m_indices.end(), own);
       Judgement judgement;
@@ -154,10 +154,11 @@ class TrainingRun {
     m_history.evaluations.push_back(std::move(record));
   }
 
-  // The judgements of all ranks. Each knows what its objective measures.
+  // The judgements of all ranks. Each knows what its objective measures. Of ranks that divide a model, which judge the
+  // same, one counts.
   std::vector<Judgement> all_of(const Judgement& own) {
     if (m_loop.ranks->size() == 1) return {own};
-    std::vector<double> numbers{own.weight, own.loss};
+    std::vector<double> numbers{m_loop.grid->place().tensor == 0 ? own.weight : 0, own.loss};
     for (const FigureColumn& figure : m_loop.objective->figures()) {
       const auto place = own.figures.find(figure.name);
       numbers.push_back(place == own.figures.end() ? 0 : place->second);

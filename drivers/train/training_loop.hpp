@@ -9,6 +9,7 @@
 
 #include "app/ranks.hpp"
 #include "kformer/parallel/gradient_tree.hpp"
+#include "kformer/parallel/rank_grid.hpp"
 #include "kformer/train/sequence_order.hpp"
 #include "objective/objective.hpp"
 #include "objective/sequence_source.hpp"
@@ -23,6 +24,7 @@ namespace kformer::drivers {
 struct TrainingLoop {
   const TrainDeck* deck;                        ///< how often to evaluate, …
   Ranks* ranks;                                 ///< that train together
+  const RankGrid* grid;                         ///< the same, by what they divide
   const TrainingData* data;                     ///< sequences
   std::int64_t steps;                           ///< of the training
   std::map<std::string, std::string> run;       ///< see `CheckpointRecord`

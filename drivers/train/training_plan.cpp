@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "decks/train/train_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
@@ -141,6 +142,13 @@ std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& pla
   return notes;
 }
 
+std::string ranks_text(const ParallelTable& t, std::int64_t micro_batches) {
+  const std::string divided =
+      t.tensor > 1 ? fmt::format(" x {} that divide the model", t.tensor) : std::string();
+  return fmt::format("ranks       {}{}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
+                     t.data, divided, micro_batches, t.zero, name_of(t.order));
+}
+
 std::string model_text(const LanguageModelTable& model) {
   return fmt::format("{} layers of {}, {} heads, {} kv heads, intermediate {}, vocabulary {}",
                      model.num_hidden_layers, model.hidden_size, model.num_attention_heads,
@@ -154,6 +162,9 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   plan.task.config = llama_config(plan.model);
+  if (deck.parallel)
+    if (const auto fault = Impl::schema::undivided_extent(*deck.parallel, plan.model); !fault.empty())
+      throw NotSupported("kformer-train: " + fault);
   if (deck.adapter && !deck.adapter->path.empty())
     plan.adapter = open_adapter(deck.adapter->path, plan.task.config);
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);
@@ -168,6 +179,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   plan.task.trainer.layer.lora = adapters_of(deck, plan);
   if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
   plan.task.logits = deck.samples || (deck.adapter && !deck.output.model.empty());
+  plan.task.saves_weights = !deck.output.model.empty();
   if (deck.policy) plan.task.sampler = sampler_of(deck, plan);
   FrozenWeights frozen = frozen_weights_of(deck, plan);
   plan.task.trainer.layer.formats = std::move(frozen.formats);
@@ -304,10 +316,7 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   text +=
       fmt::format("steps       {} of {} sequences of {} tokens, {:.3g} epochs, {:.4g} tokens\n", plan.steps,
                   b.sequences, b.seq_len, epochs, static_cast<double>(plan.steps * b.sequences * b.seq_len));
-  if (deck.parallel)
-    text += fmt::format("ranks       {}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
-                        deck.parallel->data, micro_batches_of_rank(deck).each(), deck.parallel->zero,
-                        name_of(deck.parallel->order));
+  if (deck.parallel) text += ranks_text(*deck.parallel, micro_batches_of_rank(deck).each());
   text += fmt::format("optimizer   lr {} ({}, {} steps of warm-up), {} in {}\n", deck.optimizer.lr,
                       name_of(deck.schedule.kind), deck.schedule.warmup_steps, "AdamW",
                       name_of(deck.precision.storage));

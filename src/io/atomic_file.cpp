@@ -65,14 +65,24 @@ std::string final_name(std::string name) {
   return name.substr(0, point);
 }
 
-bool write_and_sync(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
+bool write_and_sync(const std::filesystem::path& path, std::span<const ByteSource> pieces) {
   Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, read_write_by_umask));
   if (file.get() < 0) return false;
-  for (const auto piece : pieces) {
-    if (!write_all(file.get(), piece)) return false;
+  for (const ByteSource& piece : pieces) {
+    if (!write_all(file.get(), piece())) return false;
   }
   return ::fsync(file.get()) == 0 && file.close();
+}
+
+bool write_and_rename(const std::filesystem::path& temporary, const std::filesystem::path& path,
+                      std::span<const ByteSource> pieces) {
+  try {
+    return write_and_sync(temporary, pieces) && std::rename(temporary.c_str(), path.c_str()) == 0;
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
 }
 
 /// Makes the rename itself survive a power cut. Not every file system supports this for a directory, and the
@@ -86,8 +96,14 @@ void sync_directory(const std::filesystem::path& directory) {
 }  // namespace
 
 void replace_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces) {
+  std::vector<ByteSource> sources;
+  for (const auto piece : pieces) sources.emplace_back([piece] { return piece; });
+  replace_file(path, sources);
+}
+
+void replace_file(const std::filesystem::path& path, std::span<const ByteSource> pieces) {
   const std::filesystem::path temporary = temporary_beside(path);
-  if (!write_and_sync(temporary, pieces) || std::rename(temporary.c_str(), path.c_str()) != 0) {
+  if (!write_and_rename(temporary, path, pieces)) {
     const int reason = errno;
     if (reason != EEXIST) ::unlink(temporary.c_str());
     throw FileError("cannot write '" + path.string() + "': " + std::generic_category().message(reason) +

@@ -17,6 +17,12 @@ namespace kformer::Impl {
 /// \throws FileError naming the path and the system's reason; the previous file is then unchanged.
 void replace_file(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 
+/// Makes bytes when they are needed.
+using ByteSource = std::function<std::span<const std::byte>()>;
+
+/// The same for pieces that are not in memory at once: each is asked for when those before it have been written.
+void replace_file(const std::filesystem::path& path, std::span<const ByteSource> pieces);
+
 /// Deletes what calls of `replace_file` left half-written in a folder when their process was killed. Only for the files
 /// of a run that keeps other writers of these files out.
 /// \param folder where they are; it may be absent

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kformer/core/stored_type.hpp"
+#include "load/divided_weights.hpp"
 #include "load/merge_staging.hpp"
 #include "load/safetensors_array.hpp"
 
@@ -45,7 +46,46 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
   return most;
 }
 
+std::size_t gather_bytes(std::span<const Parameter> parameters) {
+  std::size_t most = 0;
+  for (const Parameter& p : parameters) {
+    if (!p.slice.divides()) continue;
+    const Impl::DividedArray array(p);
+    const std::size_t columns_of_another = array.by_rows ? 0 : static_cast<std::size_t>(p.weight.size());
+    most = std::max(most, (array.elements() + columns_of_another) * size_of(p.weight.dtype));
+  }
+  return most;
+}
+
 namespace Impl {
+
+CheckpointTensor part_of_tensor(const CheckpointTensor& tensor, const WeightSlot& slot,
+                                std::vector<std::byte>& host) {
+  const auto axis = static_cast<std::size_t>(slot.slice.axis);
+  const auto begin = static_cast<std::size_t>(slot.slice.begin),
+             count = static_cast<std::size_t>(slot.dense.extent[axis]);
+  CheckpointTensor part = tensor;
+  part.shape[axis] = count;
+  const auto format = quantized_format_of(tensor.type);
+  const std::size_t block = format && axis == 1 ? static_cast<std::size_t>(weights_per_block(*format)) : 1;
+  if (begin % block != 0 || count % block != 0 || (format && !has_separate_rows(*format)))
+    throw NotSupported(
+        fmt::format("kformer::load_weights: {} is quantised ({}) in the checkpoint in blocks that ranks would "
+                    "divide; expand the checkpoint first, or take another number of ranks",
+                    slot.name, to_string(*format)));
+  const std::size_t row = tensor.bytes.size() / tensor.shape[0];
+  if (axis == 0) {
+    part.bytes = tensor.bytes.subspan(begin * row, count * row);
+    return part;
+  }
+  const std::size_t width = tensor.shape[1], own = row / (width / block) * (count / block),
+                    first = row / (width / block) * (begin / block);
+  host.resize(tensor.shape[0] * own);
+  for (std::size_t r = 0; r < tensor.shape[0]; ++r)
+    std::memcpy(host.data() + r * own, tensor.bytes.data() + r * row + first, own);
+  part.bytes = host;
+  return part;
+}
 
 void require_shape(const WeightSlot& slot, const CheckpointTensor& tensor) {
   std::vector<std::size_t> wanted =

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "io/atomic_file.hpp"
@@ -14,6 +17,7 @@
 #include "kformer/load/load_weights.hpp"
 #include "kformer/memory/transfer.hpp"
 #include "load/convert.hpp"
+#include "load/divided_weights.hpp"
 #include "load/merge_staging.hpp"
 #include "load/safetensors_array.hpp"
 #include "model/adapters/low_rank.hpp"
@@ -68,10 +72,6 @@ void load_quantized(const Exec& exec, const CheckpointTensor& tensor, const Weig
   exec.fence("kformer::load_weights");  // the next one takes the same memory
 }
 
-/// The part of a tensor that a rank has: its rows, or its columns row by row.
-template <class Exec>
-void load_slice(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot, Ledger& ledger);
-
 /// The rows of an array one by one, which lie further apart than their lengths.
 template <class Exec>
 void load_rows(const Exec& exec, const CheckpointTensor& tensor, const TensorRef& to, Ledger& ledger) {
@@ -118,34 +118,10 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
 }
 
 template <class Exec>
-void Impl::load_slice(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot,
-                      Ledger& ledger) {
-  if (quantized_format_of(tensor.type))
-    throw NotSupported(fmt::format(
-        "kformer::load_weights: {} is quantised ({}) in the checkpoint, and ranks divide it; expand the "
-        "checkpoint first",
-        slot.name, to_string(tensor.type)));
-  const ArraySlice& slice = slot.slice;
-  const std::int64_t rows = slot.dense.extent[0], columns = slot.dense.rank > 1 ? slot.dense.extent[1] : 1;
-  const std::size_t row_bytes = tensor.bytes.size() / tensor.shape[0];
-  const std::size_t element = row_bytes / (tensor.shape.size() > 1 ? tensor.shape[1] : 1);
-  const auto load = [&](std::int64_t row, std::int64_t column, std::int64_t to, std::int64_t count) {
-    CheckpointTensor part = tensor;
-    part.bytes = tensor.bytes.subspan(
-        static_cast<std::size_t>(row) * row_bytes + static_cast<std::size_t>(column) * element,
-        static_cast<std::size_t>(count * columns) * element);
-    load_dense(exec, part, rows_of(slot.dense, to, count), {}, ledger);
-  };
-  if (slice.axis == 0)
-    load(slice.begin, 0, 0, rows);
-  else
-    for (std::int64_t row = 0; row < rows; ++row) load(row, slice.begin, row, 1);
-}
-
-template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
                   const std::function<bool()>& stop) {
+  std::vector<std::byte> columns;
   for (const WeightSlot& slot : slots) {
     if (stop && stop()) break;
     const CheckpointTensor& tensor = checkpoint.at(slot.name);
@@ -155,7 +131,7 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
     if (slot.is_quantized())
       Impl::load_quantized(exec, tensor, slot, staging, ledger);
     else if (slot.slice.divides())
-      Impl::load_slice(exec, tensor, slot, ledger);
+      load_dense(exec, Impl::part_of_tensor(tensor, slot, columns), slot.dense, staging, ledger);
     else
       load_dense(exec, tensor, slot.dense, staging, ledger);
     checkpoint.release(slot.name);
@@ -163,29 +139,75 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
   exec.fence("kformer::load_weights");
 }
 
-template <class Exec>
-void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
-                  Ledger& ledger) {
-  std::vector<std::vector<std::byte>> host;
+namespace Impl {
+
+/// Writes weights, one in host memory at a time.
+/// \param gather returns the first element of a weight in memory of `Exec`, all of it
+template <class Exec, class Gather>
+void write_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                   Ledger& ledger, Gather gather) {
+  std::vector<std::byte> host;
   SafetensorsWriter file;
   // Older releases of transformers refuse a file without it.
   file.metadata("format", "pt");
   for (const Parameter& p : parameters) {
-    const auto& [name, weight] = std::tie(p.name, p.weight);
+    std::vector<std::size_t> shape = shape_of(p.weight);
     if (p.slice.divides())
-      throw NotSupported(
-          fmt::format("kformer::save_weights: this rank has a part of {} alone; gather it first", name));
-    const void* data = weight.data;
-    Impl::require_allocated("save_weights", name, data, static_cast<std::size_t>(weight.size()));
-    if constexpr (!Impl::host_reaches<typename Exec::memory_space>) {
-      auto& bytes = host.emplace_back(static_cast<std::size_t>(weight.size()) * size_of(weight.dtype));
-      transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, ledger, bytes.data(), data, bytes.size());
-      data = bytes.data();
-    }
-    file.add(name, name_in_files(weight.dtype), Impl::shape_of(weight), data);
+      shape[static_cast<std::size_t>(p.slice.axis)] = static_cast<std::size_t>(p.slice.whole);
+    file.add(p.name, name_in_files(p.weight.dtype), shape, [&, shape] {
+      const void* data = gather(p);
+      if constexpr (!host_reaches<typename Exec::memory_space>) {
+        host.resize(std::accumulate(shape.begin(), shape.end(), size_of(p.weight.dtype), std::multiplies<>()));
+        transfer<Kokkos::HostSpace, typename Exec::memory_space>(exec, ledger, host.data(), data, host.size());
+        data = host.data();
+      }
+      exec.fence("kformer::save_weights");
+      return data;
+    });
   }
-  exec.fence("kformer::save_weights");
   file.write(path);
+}
+
+inline void require_allocated(std::span<const Parameter> parameters) {
+  for (const Parameter& p : parameters)
+    require_allocated("save_weights", p.name, p.weight.data, static_cast<std::size_t>(p.weight.size()));
+}
+
+}  // namespace Impl
+
+template <class Exec>
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                  Ledger& ledger) {
+  Impl::require_allocated(parameters);
+  for (const Parameter& p : parameters)
+    if (p.slice.divides())
+      throw NotSupported(fmt::format(
+          "kformer::save_weights: this rank has a part of {} alone; name the ranks that divide it", p.name));
+  Impl::write_weights(exec, parameters, path, ledger, [](const Parameter& p) { return p.weight.data; });
+}
+
+template <class Exec>
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                  Ledger& ledger, Collectives<Exec>& ranks,
+                  const MemoryBlock<typename Exec::memory_space>& staging) {
+  Impl::require_allocated(parameters);
+  // All ranks take the weights in the order of the file.
+  std::vector<Parameter> sorted(parameters.begin(), parameters.end());
+  std::ranges::sort(sorted, {}, &Parameter::name);
+  if (ranks.communicator().rank() > 0) {
+    for (const Parameter& p : sorted)
+      if (p.slice.divides())
+        dispatch_dtype(p.weight.dtype,
+                       [&]<class T>(std::type_identity<T>) { Impl::send_part<T>(exec, p, ranks); });
+    return;
+  }
+  Impl::require_allocated("save_weights", "the staging block", staging.data(), gather_bytes(parameters));
+  Impl::write_weights(exec, sorted, path, ledger, [&](const Parameter& p) -> const void* {
+    if (!p.slice.divides()) return p.weight.data;
+    return dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T>) {
+      return Impl::gather_parts<T>(exec, p, ranks, staging);
+    });
+  });
 }
 
 template <class Exec>

@@ -34,16 +34,27 @@ void fill_random(const Exec& exec, T* data, std::int64_t count, std::uint64_t se
       });
 }
 
+/// Rows of an array, or some columns of all rows.
+struct PartOfArray {
+  std::int64_t first = 0;    ///< the place of the first element in the whole array
+  std::int64_t columns = 1;  ///< of the part
+  std::int64_t width = 1;    ///< columns of the whole array
+
+  /// The place of element i of the part in the whole array.
+  KOKKOS_FUNCTION std::int64_t place(std::int64_t i) const { return first + i / columns * width + i % columns; }
+};
+
 /// Fills `count` elements with samples of the normal distribution of mean 0 and standard deviation `deviation`, by
-/// the transform of Box and Muller (1958).
+/// the transform of Box and Muller (1958). A part of an array gets what it would have in the whole one.
 template <class T, class Exec>
-void fill_normal(const Exec& exec, T* data, std::int64_t count, std::uint64_t seed, double deviation = 1) {
+void fill_normal(const Exec& exec, T* data, std::int64_t count, std::uint64_t seed, double deviation = 1,
+                 const PartOfArray& part = {}) {
   using C = compute_t<T>;
   const std::uint64_t base = mix(seed);
   Kokkos::parallel_for(
       "kformer::measure::fill_normal", Kokkos::RangePolicy<Exec>(exec, 0, count),
       KOKKOS_LAMBDA(std::int64_t i) {
-        const std::uint64_t bits = mix(base + static_cast<std::uint64_t>(i));
+        const std::uint64_t bits = mix(base + static_cast<std::uint64_t>(part.place(i)));
         // Two uniform numbers; the first is never 0.
         const double radius = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;
         const double turn = static_cast<double>(bits & 0xffffffffu) * 0x1p-32;

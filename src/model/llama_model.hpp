@@ -35,6 +35,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   config.check_model();
   Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
+  Impl::require_words(config, options);
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
   m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), ledger};
   place_ends(ledger, MemoryClass::weights, m_weight);

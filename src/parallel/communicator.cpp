@@ -2,6 +2,7 @@
 #include "kformer/parallel/communicator.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace kformer {
 
@@ -28,12 +29,12 @@ int Communicator::checked_member(std::span<const int> members, const std::string
     for (const int member : members) list += (list.empty() ? "" : ", ") + std::to_string(member);
     throw NotSupported("kformer::Communicator::subset: '" + name + "' of ranks " + list + ": " + why);
   };
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i] < 0 || members[i] >= m_size)
-      refuse("'" + m_name + "' has no rank " + std::to_string(members[i]) + ", only 0 to " +
+  std::unordered_set<int> named;
+  for (const int member : members) {
+    if (member < 0 || member >= m_size)
+      refuse("'" + m_name + "' has no rank " + std::to_string(member) + ", only 0 to " +
              std::to_string(m_size - 1));
-    if (std::ranges::count(members, members[i]) > 1)
-      refuse("rank " + std::to_string(members[i]) + " is named twice");
+    if (!named.insert(member).second) refuse("rank " + std::to_string(member) + " is named twice");
   }
   const auto self = std::ranges::find(members, m_rank);
   if (self == members.end()) refuse("rank " + std::to_string(m_rank) + " made the call and is not among them");

@@ -52,16 +52,15 @@ inline double sum_of(std::span<const double> values) {
                           [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 
-/// The scales of 8-bit states are those of blocks of a weight, which must be the same however it is divided.
-inline void check_states(const TrainerOptions& options) {
-  Require{"Trainer"}(
-      !divides(options.layer) || options.optimizer.states != OptimizerStates::eight_bit,
-      "8-bit states are of blocks of whole weights, which ranks divide (tensor); take states in float");
-}
-
-inline const LayerShape& checked(const LayerShape& shape) {
-  Require{"Trainer"}(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ",
-                     shape.batch, " and seq_len ", shape.seq_len);
+/// The shape, if the options fit together.
+inline const LayerShape& checked_shape(const TrainerOptions& options) {
+  const LayerShape& shape = options.shape;
+  const Require require{"Trainer"};
+  require(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ", shape.batch,
+          " and seq_len ", shape.seq_len);
+  // Their scales are those of blocks of a weight, which must be the same however it is divided.
+  require(!divides(options.layer) || options.optimizer.states != OptimizerStates::eight_bit,
+          "8-bit states are of blocks of whole weights, which ranks divide (tensor); take states in float");
   return shape;
 }
 
@@ -76,14 +75,13 @@ template <class Exec, Scalar T>
 Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
-      m_model(config, Impl::checked(options.shape), Impl::for_training(options), ledger,
+      m_model(config, Impl::checked_shape(options), Impl::for_training(options), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
       m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model, ledger)),
       m_optimizer(m_parallel ? m_parallel->updated() : m_model.trained(), options.optimizer, ledger),
       m_spikes(options.spikes),
       m_stride(options.shape.batch) {
   options.schedule.check();
-  Impl::check_states(options);
   Impl::require_options(Operands("Trainer", {}), options.loss);
   Arena<memory_space> arena;
   arena.add(m_dloss, options.shape.rows());
@@ -332,10 +330,6 @@ void for_each_array(const AdamWParameter& p, Add add) {
   add("optimizer.m_scale.", p.m_scale, adamw_block);
   add("optimizer.v_scale.", p.v_scale, adamw_block);
 }
-
-}  // namespace Impl
-
-namespace Impl {
 
 /// A part of an array that belongs to a parameter, from element `begin` of what this rank has of it on.
 inline NamedArray part_named(const std::string& name, const TensorRef& array, const Parameter& p,

@@ -148,6 +148,157 @@ class Grids(RanksTest):
                 self.assertEqual(int(self.column("predicted_bytes", "cases", "plan.h5")[0]), peak)
 
 
+# Four ranks divide it, but not its words.
+MODEL = """[model]
+hidden_size = 24
+intermediate_size = 40
+num_hidden_layers = 2
+num_attention_heads = 8
+num_key_value_heads = 4
+head_dim = 4
+vocab_size = 258
+max_position_embeddings = 64
+rms_norm_eps = 1e-5
+rope_theta = 1e4
+tie_word_embeddings = false
+"""
+
+
+@needs_h5py
+class DividedModels(RanksTest):
+    """Grids data x tensor: those of `tensor` divide each model."""
+
+    # An update g / (sqrt(v) + eps) magnifies the rounding of gradients that are 0 but for rounding by 1 / eps.
+    EXACT = ('precision.storage="f64"', "optimizer.eps=1e-4", 'output.model="model"')
+
+    def weights(self):
+        return read_safetensors(self.folder / "model" / "model.safetensors")
+
+    def check_close(self, before, now):
+        for ours, theirs in zip(now, before):
+            for a, b in zip(ours, theirs):
+                self.assertLess(abs(a - b), 1e-12 * abs(b) + 1e-300)
+
+    def check_grids(self, keys, grids, *settings):
+        self.train_on(None, keys, *self.EXACT, *settings)
+        numbers, whole = self.numbers(), self.weights()
+        for data, tensor, zero in grids:
+            with self.subTest(data=data, tensor=tensor, zero=zero):
+                shutil.rmtree(self.folder / "model")
+                self.train_on(data * tensor, keys, f"parallel.data={data}", f"parallel.tensor={tensor}",
+                              f"parallel.zero={zero}", *self.EXACT, *settings)
+                self.check_close(numbers, self.numbers())
+                weights = self.weights()
+                self.assertEqual(weights.keys(), whole.keys())
+                for name, values in weights.items():
+                    self.assertEqual(values.shape, whole[name].shape, name)
+                    self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def test_a_model_of_a_checkpoint(self):
+        self.check_grids(KEYS, ((1, 2, 0), (2, 2, 1), (4, 2, 2)), 'memory.recompute="pointwise"')
+
+    def test_a_model_that_the_deck_makes(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
+        self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', ((1, 4, 0), (2, 4, 2)))
+
+    def test_the_first_weights_do_not_depend_on_the_ranks(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
+        models = []
+        for tensor in (1, 2, 4):
+            # No step changes a weight.
+            self.train_on(tensor, KEYS, f"parallel.tensor={tensor}", "optimizer.lr=1e-300", 'output.model="model"',
+                          "optimizer.weight_decay=0", "schedule.steps=1")
+            models.append(self.model("model"))
+        self.assertEqual(models[1:], models[:1] * 2)
+
+    def test_evaluations_and_texts(self):
+        keys = KEYS + ("[evaluation]\nevery_steps = 3\nsequences = 7\n"
+                       '[samples]\nevery_steps = 3\nprompts = ["Permission", "The"]\nmax_new_tokens = 5\ntemperature = 1\n')
+        validation = f'data.validation=["{Path(os.environ["KFORMER_SOURCE"]) / "LICENSE"}"]'
+        found = []
+        for data, tensor in ((1, 1), (1, 2), (2, 2)):
+            self.train_on(data * tensor, keys, f"parallel.data={data}", f"parallel.tensor={tensor}", validation,
+                          'precision.storage="f64"', "optimizer.eps=1e-4")
+            with h5py.File(self.folder / "deck.h5") as file:
+                texts = file["samples/text"].asstr()[()].tolist()
+            found.append((self.column("loss", "evaluations").tolist(), texts))
+        self.assertEqual(len(found[0][0]), 2)
+        self.assertEqual(len(found[0][1]), 4)
+        for losses, texts in found[1:]:
+            self.check_close([found[0][0]], [losses])
+            self.assertEqual(texts, found[0][1])
+
+    def test_another_grid_continues(self):
+        keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
+        for first, then in (((1, 2, 0), (2, 1, 1)), ((2, 1, 1), (2, 2, 0)), ((2, 2, 2), (1, 2, 1))):
+            with self.subTest(first=first, then=then):
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
+                grid = [(f"parallel.data={data}", f"parallel.tensor={tensor}", f"parallel.zero={zero}")
+                        for data, tensor, zero in (first, then)]
+                self.train_on(first[0] * first[1], keys, *self.EXACT, *grid[0])
+                numbers, whole = self.numbers(), self.weights()
+                for path in (self.folder / "saved").glob("step-00000006*"):
+                    path.unlink()
+                output = self.train_on(then[0] * then[1], keys, *self.EXACT, *grid[1], "checkpoint.resume=true")
+                self.assertIn("resumed after step 4", output)
+                self.check_close(numbers, self.numbers())
+                for name, values in self.weights().items():
+                    self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def test_memory_is_that_of_the_forecasts(self):
+        """Of every rank; of the first also by --dry-run and by kformer-memory."""
+        for data, tensor, zero, model in ((1, 2, 0, ""), (2, 2, 1, "model"), (2, 2, 2, "")):
+            with self.subTest(data=data, tensor=tensor, zero=zero, model=model):
+                settings = (f"parallel.data={data}", f"parallel.tensor={tensor}", f"parallel.zero={zero}",
+                            f'output.model="{model}"')
+                self.train_on(data * tensor, KEYS, *settings)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory = file["memory/ranks"]
+                    self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+                    self.assertEqual(memory["peak_total_bytes"].shape, (data * tensor,))
+                    peak = int(memory["peak_total_bytes"][0])
+                self.assertIn(f"{peak}", self.plan_of(data, tensor, zero, "true" if model else "false"))
+
+    def plan_of(self, data, tensor, zero, model):
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
+            f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
+            f"[parallel]\ndata = {data}\ntensor = {tensor}\nzero = {zero}\n")
+        subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        return [str(value) for value in self.column("predicted_bytes", "cases", "plan.h5")]
+
+    def test_bytes_are_those_of_the_formula(self):
+        """4 sums of activations in each layer, one behind the embedding and one behind the head, in each micro-batch."""
+        self.train_on(4, KEYS, "parallel.data=2", "parallel.tensor=2")
+        with h5py.File(self.folder / "deck.h5") as file:
+            sent = file["communication"]
+            of = {}
+            for region, rank, sent_bytes in zip(sent["region"].asstr()[()], sent["rank"][()], sent["bytes"][()]):
+                of[region] = of.get(region, 0) + int(sent_bytes)
+        layers, hidden = 2, 48
+        # Each of the four ranks sends the 2 x 24 tokens of its four micro-batches of a step once for each sum.
+        of_a_sum = 4 * 4 * 6 * 2 * 24 * hidden * 4
+        self.assertEqual(of["activations"] + of["gradients of activations"] + of["embedding"], (4 * layers + 2) * of_a_sum)
+
+    def test_refusals(self):
+        adapter = KEYS + "[adapter]\nrank = 4\n"
+        for ranks, keys, settings, code, sentence in (
+                (2, KEYS, ("parallel.tensor=2", "parallel.data=2"), 3,
+                 "error: 'parallel.data' = 2 x 'parallel.tensor' = 2 needs 4 ranks, but 2 were started"),
+                (4, KEYS, ("parallel.tensor=4",), 1,
+                 "kformer-train: 'parallel.tensor' = 4 ranks do not divide 'num_attention_heads' = 6 of the model; take a "
+                 "number that does"),
+                (None, adapter, ("parallel.tensor=2",), 3,
+                 "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
+                (None, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 3,
+                 "'parallel.tensor' = 2 is not for 'optimizer.states' = \"int8\", which are of blocks of whole weights")):
+            with self.subTest(sentence=sentence):
+                output = self.train_on(ranks, keys, *settings, expect=code)
+                self.assertIn(sentence, output)
+                self.assertFalse(list(self.folder.glob("*.h5")))
+
+
 @needs_h5py
 class Checkpoints(RanksTest):
     KEYS = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'

@@ -78,6 +78,40 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
   BOOST_TEST((std::memcmp(file.at("index").bytes.data(), &index, sizeof(index)) == 0));
 }
 
+// As if they were larger than memory: each is there while it is written.
+BOOST_AUTO_TEST_CASE(tensors_may_be_made_one_after_the_other) {
+  const ScratchDirectory scratch;
+  const std::vector<float> a{1, 2}, b{3, 4};
+  SafetensorsWriter whole, parts;
+  whole.add("a", "F32", {2}, a.data());
+  whole.add("b", "F32", {2}, b.data());
+  std::vector<float> room(2);
+  std::string order;
+  parts.add("b", "F32", {2}, [&] {
+    order += "b";
+    return room = b, room.data();
+  });
+  parts.add("a", "F32", {2}, [&] {
+    order += "a";
+    return room = a, room.data();
+  });
+  BOOST_TEST(order.empty());
+  whole.write(scratch / "whole");
+  parts.write(scratch / "parts");
+  BOOST_TEST(order == "ab");
+  BOOST_TEST(contents_of(scratch / "parts") == contents_of(scratch / "whole"));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_cannot_be_made_leaves_what_was_there) {
+  const ScratchDirectory scratch;
+  put_contents(scratch / "file", "old");
+  SafetensorsWriter writer;
+  writer.add("a", "F32", {2}, []() -> const void* { throw Error("no elements"); });
+  BOOST_TEST(error_text([&] { writer.write(scratch / "file"); }) == "no elements");
+  BOOST_TEST(contents_of(scratch / "file") == "old");
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
+}
+
 BOOST_AUTO_TEST_CASE(the_written_bytes_do_not_depend_on_the_order_and_are_aligned) {
   const ScratchDirectory scratch;
   const std::vector<float> single(3);

@@ -16,6 +16,7 @@
 #include "kformer/load/load_weights.hpp"
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/parallel/communicator.hpp"
+#include "load/divided_weights.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
 
@@ -104,9 +105,50 @@ BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_load_their_parts) {
     }
     check_error<NotSupported>(
         [&] { save_weights(Exec(), std::span<const Parameter>(model.parameters()), folder / "part", *ledger); },
-        "kformer::save_weights: this rank has a part of model.embed_tokens.weight alone; gather it first");
+        "kformer::save_weights: this rank has a part of model.embed_tokens.weight alone; name the ranks "
+        "that divide it");
   }
   BOOST_TEST(by_columns > 0);
+}
+
+// Blocks of columns lie apart in the file; those that a rank would have to share are refused.
+BOOST_AUTO_TEST_CASE(parts_of_quantised_weights_are_made_dense) {
+  for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::q4_1})
+    for (const int axis : {0, 1}) {
+      const std::int64_t rows = 6, columns = 128, begin = axis == 0 ? 2 : 32, count = axis == 0 ? 3 : 64;
+      TestTensor<Exec, float> numbers({rows, columns}), whole({rows, columns});
+      numbers.fill([](std::size_t i) { return static_cast<double>(i * 37 % 101) - 50; });
+      const Kokkos::View<std::byte*, Space> blocks("blocks", quantized_bytes(format, rows, columns));
+      const QuantizedOutput matrix{format, blocks.data(), rows, columns};
+      quantize(Exec(), numbers.view<2>(), matrix);
+      dequantize(Exec(), matrix, whole.view<2>());
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), blocks);
+      const CheckpointTensor tensor{StoredType{format},
+                                    {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)},
+                                    {host.data(), host.size()}};
+      const TestTensor<Exec, float> part(
+          axis == 0 ? std::vector<std::int64_t>{count, columns} : std::vector<std::int64_t>{rows, count},
+          Rows::packed);
+      const auto ledger = Ledger::create();
+      const auto staging = ledger->allocate<Space>(MemoryClass::io, "staging", host.size());
+      WeightSlot slot{"w", part.ref(), {}, {.whole = axis == 0 ? rows : columns, .begin = begin, .axis = axis}};
+      std::vector<std::byte> gathered;
+      load_dense(Exec(), Impl::part_of_tensor(tensor, slot, gathered), slot.dense, staging, *ledger);
+      const auto expected = whole.read<double>().values(), found = part.read<double>().values();
+      for (std::int64_t i = 0; i < std::ssize(found); ++i) {
+        const std::int64_t width = axis == 0 ? columns : count, row = i / width + (axis == 0 ? begin : 0),
+                           column = i % width + (axis == 1 ? begin : 0);
+        BOOST_REQUIRE(found[static_cast<std::size_t>(i)] ==
+                      expected[static_cast<std::size_t>(row * columns + column)]);
+      }
+      if (axis == 0) continue;
+      slot.slice.begin = 16;
+      check_error<NotSupported>([&] { Impl::part_of_tensor(tensor, slot, gathered); },
+                                std::string("kformer::load_weights: w is quantised (") + to_string(format) +
+                                    ") in the checkpoint in blocks that ranks would divide; expand the "
+                                    "checkpoint first, or take another "
+                                    "number of ranks");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(saved_weights_are_loaded_again_bit_for_bit) {

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 
+#include "io/scratch_directory.hpp"
+#include "kformer/load/load_weights.hpp"
 #include "kformer/load/training_checkpoint.hpp"
 #include "kformer/parallel/rank_grid.hpp"
 #include "parallel/tensor_runs.hpp"
@@ -86,6 +88,46 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
       if (ranks->rank() == 0) std::filesystem::remove_all(folder);
       all.barrier(Exec());
     }
+}
+
+// The file is that of one rank.
+BOOST_AUTO_TEST_CASE(the_weights_of_divided_models_are_written_whole) {
+  const auto ranks = world();
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("kformer-divided-weights-" + std::to_string(parent_process()));
+  if (ranks->rank() == 0) std::filesystem::create_directories(folder);
+  all.barrier(Exec());
+  for (const Kind& kind : kinds) {
+    const LlamaConfig config = model(kind, ranks->size());
+    const ModelInputs inputs = ModelInputs::random(config, {1, 1});
+    const auto filled = [&](const std::shared_ptr<Communicator>& tensor) {
+      auto m = std::make_unique<LlamaModel<Exec, bf16>>(config, LayerShape{1, 1},
+                                                        LayerOptions{.tensor = tensor}, *ledger);
+      for (const Parameter& p : m->parameters())
+        write_parameter<bf16>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+      return m;
+    };
+    const auto divided = filled(ranks);
+    const auto parameters = divided->parameters();
+    const std::span<const Parameter> parts(parameters);
+    if (ranks->size() == 1) {
+      save_weights(Exec(), parts, folder / "divided", *ledger);
+    } else {
+      const std::size_t bytes = ranks->rank() == 0 ? gather_bytes(parts) : 0;
+      const auto staging = ledger->allocate<Exec::memory_space>(MemoryClass::io, "staging", bytes);
+      save_weights(Exec(), parts, folder / "divided", *ledger, *divided->tensor_ranks(), staging);
+    }
+    if (ranks->rank() == 0) {
+      const auto alone = filled(nullptr);
+      const auto whole = alone->parameters();
+      save_weights(Exec(), std::span<const Parameter>(whole), folder / "whole", *ledger);
+      BOOST_TEST((contents_of(folder / "divided") == contents_of(folder / "whole")), kind.name);
+    }
+    all.barrier(Exec());
+  }
+  if (ranks->rank() == 0) std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

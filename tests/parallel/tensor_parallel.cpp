@@ -199,6 +199,9 @@ BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
   config = model(kinds[0], 3);
   config.intermediate_size = 16;
   check_refused(config, {}, not_divided("intermediate_size 16"));
+  config = model(kinds[0], 3);
+  config.vocab_size = 2;
+  check_refused(config, {}, "kformer::LlamaModel: 3 ranks (tensor) do not divide vocab_size 2; take fewer");
   const auto ledger = Ledger::create(Ledger::Mode::count);
   const LlamaModel<Exec, float> divided(
       model(kinds[0], 3), {1, 4},

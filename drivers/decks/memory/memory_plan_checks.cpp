@@ -41,6 +41,11 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
   if (deck.parallel &&
       (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
     error({"parallel"}, parallel_objective(deck.objective.kind));
+  if (deck.parallel && deck.parallel->tensor >= 1) {
+    std::string fault = tensor_fault(*deck.parallel, deck.adapter.has_value(), deck.optimizer.states);
+    if (fault.empty() && deck.model) fault = undivided_extent(*deck.parallel, *deck.model);
+    if (!fault.empty()) error({"parallel", "tensor"}, fault);
+  }
   if (!deck.policy) return;
   if (deck.objective.kind != ObjectiveKind::grpo)
     return error({"policy"}, fmt::format("[policy] is for 'objective.kind' = \"grpo\", not \"{}\"",

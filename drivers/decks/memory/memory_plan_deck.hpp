@@ -108,6 +108,7 @@ struct PlanTrainingTable {
   std::int64_t sequences = 0;              ///< of a step; 0: those of a micro-batch, and whole groups
   bool checkpoint = false;                 ///< whether checkpoints are written in the background, from a copy
   bool samples = false;                    ///< whether the model writes texts on the way
+  bool model = false;                      ///< whether the trained model is written
   bool operator==(const PlanTrainingTable&) const = default;  ///< all keys equal
 };
 

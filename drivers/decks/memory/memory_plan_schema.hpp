@@ -131,6 +131,10 @@ void describe(V& v, PlanTrainingTable& t) {
   v.key({.name = "samples",
          .help = "count the row of logits that [samples] needs, or `output.model` with [adapter]"},
         t.samples);
+  v.key({.name = "model",
+         .help = "with `parallel.tensor`: count the array into which the first rank gathers weights for "
+                 "`output.model`"},
+        t.model);
 }
 
 template <class V>

@@ -12,9 +12,13 @@ template <class V>
 void describe(V& v, PlanParallelTable& t) {
   v.key({.name = "data",
          .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
-         .range = {.min = 1, .max = 1 << 20},
-         .required = true},
+         .range = {.min = 1, .max = 1 << 20}},
         t.data);
+  v.key({.name = "tensor",
+         .help = "ranks that divide each model, its heads, the features inside its MLPs and its words "
+                 "(arXiv:1909.08053); together `data` × `tensor` processes",
+         .range = {.min = 1, .max = 1 << 10}},
+        t.tensor);
   v.key({.name = "zero",
          .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
                  "the ranks; 2 also the gradients, which are sent after each micro-batch",

@@ -182,8 +182,11 @@ class TrainCheck {
 
   // Each rank has micro-batches, in order.
   void parallel() {
-    if (!m_deck.parallel || m_deck.parallel->data < 1) return;
+    if (!m_deck.parallel || m_deck.parallel->data < 1 || m_deck.parallel->tensor < 1) return;
     const ParallelTable& t = *m_deck.parallel;
+    std::string fault = tensor_fault(t, m_deck.adapter.has_value(), m_deck.optimizer.states);
+    if (fault.empty() && m_deck.model) fault = undivided_extent(t, *m_deck.model);
+    if (!fault.empty()) error({"parallel", "tensor"}, std::move(fault));
     if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
@@ -355,6 +358,34 @@ std::string parallel_objective(ObjectiveKind kind) {
   return fmt::format(
       "[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong together; remove it",
       name_of(kind));
+}
+
+std::string tensor_fault(const PlanParallelTable& table, bool adapters, OptimizerStates states) {
+  if (table.tensor <= 1) return {};
+  if (adapters)
+    return fmt::format("'parallel.tensor' = {} is not for [adapter]: adapters are not divided; remove one",
+                       table.tensor);
+  if (states == OptimizerStates::eight_bit)
+    return fmt::format(
+        "'parallel.tensor' = {} is not for 'optimizer.states' = \"int8\", which are of blocks of whole "
+        "weights; "
+        "remove one",
+        table.tensor);
+  return {};
+}
+
+std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {
+  for (const auto& [key, extent] : {std::pair{"num_attention_heads", model.num_attention_heads},
+                                    {"num_key_value_heads", model.num_key_value_heads},
+                                    {"intermediate_size", model.intermediate_size}})
+    if (extent % table.tensor != 0)
+      return fmt::format(
+          "'parallel.tensor' = {} ranks do not divide '{}' = {} of the model; take a number that does",
+          table.tensor, key, extent);
+  if (model.vocab_size < table.tensor)
+    return fmt::format("'parallel.tensor' = {} ranks do not divide 'vocab_size' = {} of the model",
+                       table.tensor, model.vocab_size);
+  return {};
 }
 
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics) {

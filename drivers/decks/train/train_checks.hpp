@@ -16,6 +16,12 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
 /// Why an objective cannot be shared among ranks.
 std::string parallel_objective(ObjectiveKind kind);
 
+/// What a training cannot have whose models ranks divide: a sentence, or nothing.
+std::string tensor_fault(const PlanParallelTable& table, bool adapters, OptimizerStates states);
+
+/// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
+std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
+
 /// [memory] budget, if there is one, names a number of bytes.
 void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics);
 

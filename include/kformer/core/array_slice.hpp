@@ -17,4 +17,7 @@ struct ArraySlice {
   bool operator==(const ArraySlice&) const = default;
 };
 
+/// The first of `whole` rows or columns that rank r of n has, where all have about as many: ⌊whole r / n⌋.
+constexpr std::int64_t slice_begin(std::int64_t whole, int rank, int ranks) { return whole * rank / ranks; }
+
 }  // namespace kformer

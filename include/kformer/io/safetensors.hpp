@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -84,12 +85,23 @@ class SafetensorsWriter {
   void add(const std::string& name, const std::string& dtype, const std::vector<std::size_t>& shape,
            const void* data);
 
+  /// The same for tensors that are not in memory at once.
+  /// \param name  unique in the file
+  /// \param dtype "F64", "F32", ...
+  /// \param shape slowest extent first
+  /// \param data  called by write(), tensor by tensor in the order of the file; returns row-major elements, which may be
+  ///              gone at the next call
+  /// \throws Error as above
+  void add(const std::string& name, const std::string& dtype, const std::vector<std::size_t>& shape,
+           std::function<const void*()> data);
+
   /// Writes the file atomically: the previous file at `path` stays until the new one is complete.
   /// \throws FileError naming the file and the reason, for instance a full disk
   void write(const std::filesystem::path& path) const;
 
  private:
   std::map<std::string, TensorEntry> m_tensors;
+  std::map<std::string, std::function<const void*()>> m_sources;  // of some of them
   std::map<std::string, std::string> m_metadata;
 };
 

@@ -95,6 +95,25 @@ template <class Exec>
 void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
                   Ledger& ledger);
 
+/// Bytes that the first of some ranks needs to gather the largest of these weights.
+/// \param parameters of a model that ranks divide
+std::size_t gather_bytes(std::span<const Parameter> parameters);
+
+/// The same for a model that ranks divide (`LayerOptions::tensor`). All of them make the call; the first gathers one weight
+/// at a time and writes the file.
+/// \param exec       the instance
+/// \param parameters `parameters()` of the model
+/// \param path       of the file; read on the first rank alone
+/// \param ledger     counts transfers
+/// \param ranks      `LlamaModel::tensor_ranks()`
+/// \param staging    on the first rank as many bytes as `gather_bytes` says
+/// \throws FileError naming the file and the reason
+/// \throws CommunicationError if a rank does not answer in time
+template <class Exec>
+void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
+                  Ledger& ledger, Collectives<Exec>& ranks,
+                  const MemoryBlock<typename Exec::memory_space>& staging);
+
 /// Reads an adapter into a model.
 /// \param exec     the instance
 /// \param adapter  has been checked against the model: `adapter.check_against(config)`

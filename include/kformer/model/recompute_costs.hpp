@@ -31,7 +31,7 @@ double offload_seconds(std::size_t input_bytes, double forward_seconds, double b
 
 /// The costs of a layer, for `recompute_front`. Bytes are those that `LlamaModel` books, rounded up to 64 bytes per
 /// array; nothing is allocated. Without `LayerOptions::accumulate` gradients count too: a layer that keeps arrays
-/// needs less by those that lie over them.
+/// needs less by those that lie over them. Of ranks that divide the layers these are the costs of one, without messages.
 /// \param config  the model's extents
 /// \param shape   the tokens it will work on
 /// \param options of its layers; `recompute` is not read
@@ -57,13 +57,17 @@ RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, Laye
   };
   MemoryLayout input;
   input.reserve<T>(checked_product({shape.rows(), config.hidden_size}));
-  const double forward_seconds = layer_flops(config, shape, false, options.causal) / rates.flops;
-  const double backward_seconds = layer_flops(config, shape, true, options.causal) / rates.flops;
+  const int ranks = options.tensor ? options.tensor->size() : 1;
+  LlamaConfig own = config;  // of the pointwise operations
+  own.intermediate_size /= ranks;
+  const double flops = rates.flops * ranks;
+  const double forward_seconds = layer_flops(config, shape, false, options.causal) / flops;
+  const double backward_seconds = layer_flops(config, shape, true, options.causal) / flops;
   return {.input_bytes = input.next(),
           .none_bytes = activations(Recompute::none),
           .pointwise_bytes = activations(Recompute::pointwise),
           .working_bytes = activations(Recompute::layer),
-          .pointwise_seconds = pointwise_bytes(config, shape, sizeof(T)) / rates.bytes,
+          .pointwise_seconds = pointwise_bytes(own, shape, sizeof(T)) / rates.bytes,
           .forward_seconds = forward_seconds,
           .offload = !Impl::host_reaches<typename Exec::memory_space>,
           .offload_seconds = offload_seconds(input.next(), forward_seconds, backward_seconds, rates),

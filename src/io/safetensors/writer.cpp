@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "io/atomic_file.hpp"
 #include "io/safetensors/layout.hpp"
@@ -56,6 +57,12 @@ void SafetensorsWriter::add(const std::string& name, const std::string& dtype,
   m_tensors.emplace(name, TensorEntry{dtype, shape, {static_cast<const std::byte*>(data), *bytes}});
 }
 
+void SafetensorsWriter::add(const std::string& name, const std::string& dtype,
+                            const std::vector<std::size_t>& shape, std::function<const void*()> data) {
+  add(name, dtype, shape, nullptr);
+  m_sources.emplace(name, std::move(data));
+}
+
 void SafetensorsWriter::write(const std::filesystem::path& path) const {
   const auto ordered = in_file_order(m_tensors);
   std::string header;
@@ -70,9 +77,17 @@ void SafetensorsWriter::write(const std::filesystem::path& path) const {
     throw FileError("cannot write '" + path.string() + "': its header would take " + std::to_string(length) +
                     " bytes, more than the format's " + std::to_string(Impl::largest_header));
   }
-  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(&length, 1)),
-                                                 std::as_bytes(std::span(header))};
-  for (const Named* tensor : ordered) pieces.push_back(tensor->second.bytes);
+  std::vector<Impl::ByteSource> pieces{[&] { return std::as_bytes(std::span(&length, 1)); },
+                                       [&] { return std::as_bytes(std::span(header)); }};
+  for (const Named* tensor : ordered) {
+    const std::span<const std::byte> bytes = tensor->second.bytes;
+    if (const auto source = m_sources.find(tensor->first); source != m_sources.end())
+      pieces.emplace_back([&data = source->second, bytes] {
+        return std::span(static_cast<const std::byte*>(data()), bytes.size());
+      });
+    else
+      pieces.emplace_back([bytes] { return bytes; });
+  }
   Impl::replace_file(path, pieces);
 }
 

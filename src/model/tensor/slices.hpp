@@ -41,6 +41,15 @@ inline LlamaConfig slice_of(LlamaConfig config, const LayerOptions& options) {
   return config;
 }
 
+/// Every rank needs a word.
+/// \throws NotSupported
+inline void require_words(const LlamaConfig& config, const LayerOptions& options) {
+  if (divides(options) && config.vocab_size < options.tensor->size())
+    throw NotSupported("kformer::LlamaModel: " + std::to_string(options.tensor->size()) +
+                       " ranks (tensor) do not divide vocab_size " + std::to_string(config.vocab_size) +
+                       "; take fewer");
+}
+
 /// Says of the parameters of a layer which part of the published array they are.
 inline void mark_slices(const LayerOptions& options, std::vector<Parameter>& parameters) {
   if (!divides(options)) return;

@@ -11,13 +11,13 @@
 
 namespace kformer::Impl {
 
-/// Words [begin, end) of `whole`, those of rank r of n: from ⌊whole r / n⌋ to ⌊whole (r + 1) / n⌋.
+/// Words [begin, end) of `whole`, by `slice_begin`.
 struct VocabularySlice {
   std::int64_t whole = 0, begin = 0, end = 0;
 
   VocabularySlice() = default;
   VocabularySlice(std::int64_t words, int rank, int ranks)
-      : whole(words), begin(words * rank / ranks), end(words * (rank + 1) / ranks) {}
+      : whole(words), begin(slice_begin(words, rank, ranks)), end(slice_begin(words, rank + 1, ranks)) {}
   /// Of the rank that divides a model with others.
   VocabularySlice(std::int64_t words, const LayerOptions& options)
       : VocabularySlice(words, options.tensor ? options.tensor->rank() : 0,
