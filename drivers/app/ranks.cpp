@@ -115,6 +115,20 @@ std::vector<double> Ranks::gather(std::span<const double> own, const char* what)
   return values;
 }
 
+std::vector<std::string> Ranks::gather_text(const std::string& own, const char* what) {
+  const auto length = static_cast<double>(own.size());
+  const std::vector<double> lengths = gather(std::span(&length, 1), what);
+  std::vector<double> letters(static_cast<std::size_t>(std::ranges::max(lengths)));
+  std::ranges::copy(own, letters.begin());
+  const std::vector<double> all = gather(letters, what);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(r * letters.size());
+    texts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(lengths[r]));
+  }
+  return texts;
+}
+
 bool Ranks::any(bool own, const char* what) {
   if (m_size == 1) return own;
   const double value = own ? 1 : 0;

@@ -42,6 +42,8 @@ class Ranks {
 
   /// What each rank has, in their order. As many numbers of each.
   std::vector<double> gather(std::span<const double> own, const char* what);
+  /// The text that each rank has, in their order.
+  std::vector<std::string> gather_text(const std::string& own, const char* what);
   /// Returns when all have called it.
   void barrier(const char* what) { gather({}, what); }
   /// Whether it is so on any rank.

@@ -7,7 +7,9 @@ namespace kformer::drivers {
 
 RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table) {
   const PlanParallelTable one, &t = table == nullptr ? one : *table;
-  const GridIndex shape{.data = static_cast<int>(t.data), .tensor = static_cast<int>(t.tensor)};
+  const GridIndex shape{.data = static_cast<int>(t.data),
+                        .context = static_cast<int>(t.context),
+                        .tensor = static_cast<int>(t.tensor)};
   const int size = static_cast<int>(t.ranks());
   return {world->size() == size ? world : std::make_shared<LoneCommunicator>(0, size), shape};
 }
@@ -19,8 +21,9 @@ const std::shared_ptr<Communicator>& ranks_along(const RankGrid& grid, GridAxis 
 void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int64_t micro_batches,
                  LearnerTask& task) {
   if (table.tensor > 1) task.trainer.layer.tensor = ranks_along(grid, GridAxis::tensor);
+  if (table.context > 1) task.trainer.layer.context = ranks_along(grid, GridAxis::context);
   DataParallelOptions& options = task.trainer.parallel;
-  options.ranks = ranks_along(grid, GridAxis::data);
+  options.ranks = table.context > 1 ? grid.replicas() : ranks_along(grid, GridAxis::data);
   options.zero = static_cast<ZeroStage>(table.zero);
   options.overlap = table.overlap;
   options.bucket_bytes = static_cast<std::size_t>(table.bucket_mib) << 20;

@@ -101,13 +101,13 @@ class LearnerOn final : public Learner {
 
   // As many texts at once as a micro-batch has sequences.
   Logits logits_after(std::span<const std::vector<std::int32_t>> texts) override {
-    const auto [batch, seq_len] = m_task.trainer.shape;
+    const std::int64_t batch = m_task.trainer.shape.batch;
     Logits logits;
     while (!texts.empty()) {
       const auto part = texts.first(std::min(texts.size(), static_cast<std::size_t>(batch)));
       forward(part);
       for (std::size_t i = 0; i < part.size(); ++i)
-        logits.push_back(logits_at(static_cast<std::int64_t>(i) * seq_len + std::ssize(part[i]) - 1));
+        logits.push_back(logits_at(static_cast<std::int64_t>(i), std::ssize(part[i]) - 1));
       texts = texts.subspan(part.size());
     }
     return logits;
@@ -116,7 +116,7 @@ class LearnerOn final : public Learner {
   Logits logits_of(const std::vector<std::int32_t>& text) override {
     forward(std::span(&text, 1));
     Logits logits;
-    for (std::int64_t t = 0; t < std::ssize(text); ++t) logits.push_back(logits_at(t));
+    for (std::int64_t t = 0; t < std::ssize(text); ++t) logits.push_back(logits_at(0, t));
     return logits;
   }
 
@@ -177,9 +177,12 @@ class LearnerOn final : public Learner {
     m_trainer.forward(m_exec, sequences);
   }
 
-  // After a token of the micro-batch.
-  std::vector<double> logits_at(std::int64_t row) {
-    m_trainer.model().logits(m_exec, row, m_logits);
+  // After a token of the micro-batch. One rank has it.
+  std::vector<double> logits_at(std::int64_t sequence, std::int64_t token) {
+    auto* const context = m_trainer.model().context_ranks();
+    const TokenPlace place = m_trainer.place_of(sequence, token);
+    if (!context || context->slice().rank == place.rank) m_trainer.model().logits(m_exec, place.row, m_logits);
+    if (context) context->ranks().broadcast(m_exec, m_logits, place.rank, "logits");
     m_exec.fence("kformer-train::logits");
     return measure::download<Exec>(tensor_ref(m_logits)).values;
   }
@@ -227,8 +230,10 @@ template <class Exec>
 RecomputeCosts recompute_costs_on(const LearnerTask& task, const MachineRates& rates) {
   LayerOptions options = task.trainer.layer;
   options.mode = LayerMode::training;
+  LayerShape shape = task.trainer.shape;
+  if (options.context) shape.seq_len /= options.context->size();
   return dispatch_dtype(task.dtype, [&]<class T>(std::type_identity<T>) {
-    return recompute_costs<Exec, T>(task.config, task.trainer.shape, options, rates);
+    return recompute_costs<Exec, T>(task.config, shape, options, rates);
   });
 }
 

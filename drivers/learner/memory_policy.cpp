@@ -96,7 +96,9 @@ double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {
   const double layer = layer_flops(config, shape, false, causal) + layer_flops(config, shape, true, causal);
   const double logits = 6 * static_cast<double>(shape.rows()) * static_cast<double>(config.hidden_size) *
                         static_cast<double>(config.vocab_size);
-  const double ranks = task.trainer.layer.tensor ? task.trainer.layer.tensor->size() : 1;
+  const LayerOptions& options = task.trainer.layer;
+  const double ranks =
+      (options.tensor ? options.tensor->size() : 1) * (options.context ? options.context->size() : 1);
   return (static_cast<double>(config.num_hidden_layers) * layer + logits) / (rates.flops * ranks);
 }
 

@@ -46,6 +46,15 @@ std::optional<ModelFolder> folder_of(const char* key, const std::string& folder,
   return ModelFolder(key, folder, replace, others);
 }
 
+// The keys that are more than 1, or `data`.
+std::string grid_text(const ParallelTable& t) {
+  std::string text;
+  for (const auto& [key, ranks] : {std::pair{"data", t.data}, {"context", t.context}, {"tensor", t.tensor}})
+    if (ranks > 1 || (t.ranks() == 1 && text.empty()))
+      text += fmt::format("{}'parallel.{}' = {}", text.empty() ? "" : " x ", key, ranks);
+  return text;
+}
+
 // As many as the deck wants.
 void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
   const std::int64_t wanted = deck.parallel ? deck.parallel->ranks() : 1;
@@ -55,11 +64,9 @@ void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
         fmt::format("error: {} ranks were started, but the deck has no [parallel]; set parallel.data = {}, "
                     "or start one",
                     ranks.size(), ranks.size()));
-  throw DeckError(fmt::format(
-      "error: 'parallel.data' = {}{} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
-      deck.parallel->data,
-      deck.parallel->tensor > 1 ? fmt::format(" x 'parallel.tensor' = {}", deck.parallel->tensor) : "", wanted,
-      ranks.size(), ranks.size() == 1 ? "was" : "were", wanted, program));
+  throw DeckError(fmt::format("error: {} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
+                              grid_text(*deck.parallel), wanted, ranks.size(),
+                              ranks.size() == 1 ? "was" : "were", wanted, program));
 }
 
 void declare_results(ResultFile& file) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -249,24 +250,31 @@ void TrainResults::add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger&
   }
 }
 
+namespace {
+
+// Of all communicators of this rank.
+std::string communication_of(const RankGrid& grid) {
+  std::vector<const Communicator*> all{grid.world().get(), grid.replicas().get()};
+  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor})
+    if (grid.along(axis) != grid.replicas()) all.push_back(grid.along(axis).get());
+  auto rows = nlohmann::json::array();
+  for (const Communicator* ranks : all)
+    for (const CommunicationCount& c : ranks->log().counts())
+      rows.push_back({c.operation, c.region, c.calls, c.bytes, c.seconds});
+  return rows.dump();
+}
+
+}  // namespace
+
 void TrainResults::add_communication(Ranks& ranks, const RankGrid& grid) {
-  // All ranks have made the same calls.
-  std::vector<CommunicationCount> counts = grid.world()->log().counts();
-  for (const GridAxis axis : {GridAxis::data, GridAxis::tensor})
-    std::ranges::move(grid.along(axis)->log().counts(), std::back_inserter(counts));
-  std::vector<double> own;
-  for (const CommunicationCount& c : counts)
-    own.insert(own.end(), {static_cast<double>(c.calls), static_cast<double>(c.bytes), c.seconds});
-  const auto all = ranks.gather(own, "communication");
-  auto next = all.begin();
-  for (std::int64_t rank = 0; rank < ranks.size(); ++rank)
-    for (const CommunicationCount& c : counts) {
-      RankCommunication row{c, rank};
-      row.calls = static_cast<std::uint64_t>(*next++);
-      row.bytes = static_cast<std::uint64_t>(*next++);
-      row.seconds = *next++;
-      m_communication.append(row);
+  std::int64_t rank = 0;
+  for (const std::string& text : ranks.gather_text(communication_of(grid), "communication")) {
+    for (const auto& row : nlohmann::json::parse(text)) {
+      RankCommunication one{{row[0], row[1], row[2], row[3], row[4]}, rank};
+      m_communication.append(one);
     }
+    ++rank;
+  }
 }
 
 void TrainResults::add(const TrainSummary& s) {

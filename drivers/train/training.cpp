@@ -59,7 +59,7 @@ std::vector<std::int32_t> text_to_compare(const TrainingData& data) {
   return sequence.ids;
 }
 
-RankGrid grid_of(const Ranks& ranks, const TrainDeck& deck) {
+RankGrid grid_for(const TrainDeck& deck, const Ranks& ranks) {
   return grid_of(ranks.world(), deck.parallel ? &*deck.parallel : nullptr);
 }
 
@@ -74,7 +74,7 @@ class Training {
            ResultFile& file, Ranks& ranks)
       : m_deck(deck),
         m_ranks(ranks),
-        m_grid(grid_of(ranks, deck)),
+        m_grid(grid_for(deck, ranks)),
         m_space(space),
         m_stop(deck.run.walltime_s),
         m_objective(make_objective(deck)),
@@ -146,7 +146,7 @@ class Training {
       if (m_deck.adapter) merge();
       folders.model->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
       fmt::print("model: {}\n", folders.model->path().string());
-    } else if (m_plan.task.saves_weights && m_grid.place().data == 0) {
+    } else if (m_plan.task.saves_weights && m_grid.place().data == 0 && m_grid.place().context == 0) {
       m_learner->save_weights({});  // the first rank gathers this one's parts
     }
   }
@@ -361,7 +361,7 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
   TrainingPlan plan = plan_training(deck);
-  share_steps(grid_of(ranks, deck), deck, plan.task);
+  share_steps(grid_for(deck, ranks), deck, plan.task);
   fmt::print("{}", plan_text(deck, plan));
   const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space, ranks));
   // What is free at this moment says little of a later one.

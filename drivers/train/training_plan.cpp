@@ -143,8 +143,9 @@ std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& pla
 }
 
 std::string ranks_text(const ParallelTable& t, std::int64_t micro_batches) {
-  const std::string divided =
-      t.tensor > 1 ? fmt::format(" x {} that divide the model", t.tensor) : std::string();
+  std::string divided;
+  if (t.context > 1) divided += fmt::format(" x {} that divide the tokens", t.context);
+  if (t.tensor > 1) divided += fmt::format(" x {} that divide the model", t.tensor);
   return fmt::format("ranks       {}{}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
                      t.data, divided, micro_batches, t.zero, name_of(t.order));
 }

@@ -218,11 +218,9 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   }
   {
     Region region("rope");
-    const auto dq = queries(m_d_qkv), dk = keys(m_d_qkv);
-    if (m_options.packed)
-      rope_backward(exec, dq, dk, m_cos, m_sin, Impl::one_row(packed.positions), m_config.rope.layout);
-    else
-      rope_backward(exec, dq, dk, m_cos, m_sin, 0, m_config.rope.layout);
+    for_positions(packed, queries(m_d_qkv), keys(m_d_qkv), [&](const auto& dq, const auto& dk, const auto& p) {
+      rope_backward(exec, dq, dk, m_cos, m_sin, p, m_config.rope.layout);
+    });
     if (m_config.qk_norm) head_norm_gradient(exec);
   }
   if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
@@ -296,11 +294,13 @@ void DecoderLayer<Exec, T>::activate(const Exec& exec) {
 }
 
 // q, k and v, q and k rotated: one product whose tiles are rotated while they are in the cache, unless the
-// heads are normalised in between, positions are those of packed documents, or there are adapters or quantised weights.
+// heads are normalised in between, positions are those of packed documents or of tokens that ranks divide, or there are
+// adapters or quantised weights.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
-  if (!m_config.qk_norm && !m_options.packed && !uses_adapters() && m_weight.qkv_split.empty()) {
+  if (!m_config.qk_norm && !m_options.packed && !uses_adapters() && m_weight.qkv_split.empty() &&
+      !m_shared->context) {
     const LinearRopeOptions rotated{.heads = q_heads + kv_heads,
                                     .seq_len = m_shape.seq_len,
                                     .layout = m_config.rope.layout,
@@ -334,11 +334,21 @@ void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
                                           .k_rstd = m_k_rstd},
                     {.eps = m_config.rms_norm_eps});
   }
-  const auto q = queries(m_rotated), k = keys(m_rotated);
-  if (m_options.packed)
-    rope_forward(exec, q, k, m_cos, m_sin, Impl::one_row(packed.positions), m_config.rope.layout);
-  else
-    rope_forward(exec, q, k, m_cos, m_sin, 0, m_config.rope.layout);
+  for_positions(packed, queries(m_rotated), keys(m_rotated), [&](const auto& q, const auto& k, const auto& p) {
+    rope_forward(exec, q, k, m_cos, m_sin, p, m_config.rope.layout);
+  });
+}
+
+// `rotate(q, k, positions)` of all tokens: positions are those in the document, or in the sequence.
+template <class Exec, Scalar T>
+template <class F>
+void DecoderLayer<Exec, T>::for_positions(const Packed& packed, const Heads& q, const Heads& k,
+                                          F rotate) const {
+  if (m_options.packed) return rotate(q, k, Impl::one_row(packed.positions));
+  const auto* context = context_ranks();
+  if (!context) return rotate(q, k, std::int64_t(0));
+  for (const int half : {0, 1})
+    rotate(context->half_of(q, half), context->half_of(k, half), context->slice().first(half));
 }
 
 template <class Exec, Scalar T>
@@ -366,6 +376,8 @@ void DecoderLayer<Exec, T>::attention(const Exec& exec, const Packed& packed) {
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
   if (m_options.attention == AttentionAlgorithm::standard)
     standard_attention_forward(exec, q, k, v, out, m_probabilities, options);
+  else if (auto* context = context_ranks())
+    context->forward(exec, {q, k, v, out, m_lse, options});
   else
     attention_forward(exec, q, k, v, out, m_lse, options, Impl::documents<Exec>(m_options, packed));
 }
@@ -379,6 +391,8 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec, const Packed& p
     const StandardAttentionBackwardOperands operands{
         .q = q, .k = k, .v = v, .probabilities = m_probabilities, .dout = dout, .dq = dq, .dk = dk, .dv = dv};
     standard_attention_backward(exec, operands, options, m_attention_workspace);
+  } else if (auto* context = context_ranks()) {
+    context->backward(exec, {q, k, v, out, m_lse, options}, {dout, dq, dk, dv, m_attention_workspace});
   } else {
     const AttentionBackwardOperands operands{
         .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv};

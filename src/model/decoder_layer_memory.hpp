@@ -9,6 +9,7 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/standard_attention.hpp"
+#include "model/context_ranks.hpp"
 #include "model/layer_map.hpp"
 #include "model/layer_options.hpp"
 #include "model/memory.hpp"
@@ -41,6 +42,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
+  Impl::check_context(config, shape, options);
   LayerOptions others = options;
   if (share_with) {
     others.recompute = share_with->m_options.recompute;
@@ -56,6 +58,9 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   m_shared = share_with ? share_with->m_shared : std::make_shared<Shared>();
   if (Impl::divides(options) && !m_shared->ranks)
     m_shared->ranks.emplace(options.tensor, CollectivesOptions{}, ledger);
+  if (Impl::divides_tokens(options) && !m_shared->context)
+    m_shared->context.emplace(options.context, shape, m_config.num_key_value_heads, m_config.head_dim, trains(),
+                              ledger);
   place_gradients(ledger, behind);
   place_tables(ledger);
   place_activations(ledger);
@@ -92,9 +97,10 @@ void DecoderLayer<Exec, T>::place_gradients(Ledger& ledger, const DecoderLayer* 
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
   const std::int64_t half = m_config.head_dim / 2;
+  const std::int64_t positions = m_shared->context ? m_shared->context->slice().whole() : m_shape.seq_len;
   Arena<memory_space> arena;
-  arena.add(m_cos, m_shape.seq_len, half);
-  arena.add(m_sin, m_shape.seq_len, half);
+  arena.add(m_cos, positions, half);
+  arena.add(m_sin, positions, half);
   Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
 }
 
@@ -241,9 +247,17 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
   const auto [batch, seq] = sequences();
   if (m_options.attention == AttentionAlgorithm::standard)
     return standard_attention_backward_workspace_bytes<T>(Exec(), batch, heads, seq, seq);
-  const AttentionShape shape{
-      dtype_of<T>, batch, seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim, m_config.head_dim};
-  return attention_backward_workspace_bytes(Exec(), shape, Impl::attention_options(m_config, m_options));
+  const AttentionOptions options = Impl::attention_options(m_config, m_options);
+  const auto bytes = [&, batch = batch](std::int64_t queries, std::int64_t keys) {
+    const AttentionShape shape{
+        dtype_of<T>,      batch, queries, keys, heads, m_config.num_key_value_heads, m_config.head_dim,
+        m_config.head_dim};
+    return attention_backward_workspace_bytes(Exec(), shape, options);
+  };
+  if (const auto* context = context_ranks())
+    return std::max(bytes(context->slice().chunk, context->keys_of(0, options)),
+                    bytes(context->slice().chunk, context->keys_of(1, options)));
+  return bytes(seq, seq);
 }
 
 // The maps with their adapters. In backward they share one array for the gradients of xa.

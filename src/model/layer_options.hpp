@@ -57,6 +57,31 @@ inline void check_layer_options(const LayerOptions& options) {
   }
 }
 
+/// Whether ranks divide the tokens.
+inline bool divides_tokens(const LayerOptions& options) {
+  return options.context && options.context->size() > 1;
+}
+
+/// \throws NotSupported if an option needs whole sequences
+/// \throws DimensionMismatch if a rank's tokens are not two chunks
+inline void check_context(const LlamaConfig& config, LayerShape shape, const LayerOptions& options) {
+  if (!divides_tokens(options)) return;
+  const auto refuse = [](const std::string& what) {
+    throw NotSupported("kformer::DecoderLayer: ranks divide the tokens (context), and " + what);
+  };
+  if (shape.seq_len % 2 != 0)
+    throw DimensionMismatch(
+        "kformer::DecoderLayer: with `context` seq_len is that of a rank, two chunks; got " +
+        std::to_string(shape.seq_len) + ", which is odd");
+  if (options.attention == AttentionAlgorithm::standard)
+    refuse("standard attention has whole sequences; choose AttentionAlgorithm::flash");
+  if (options.packed) refuse("packed documents lie across them; leave out `packed` or `context`");
+  if (!options.causal && config.sliding_window > 0)
+    refuse("a window without a causal mask lies across them; set `causal`, or leave out `context`");
+  if (options.lora.dropout > 0)
+    refuse("dropout counts the tokens of whole sequences; set lora.dropout to 0, or leave out `context`");
+}
+
 /// \throws NotSupported if a weight stays quantised
 inline void require_dense_weights(const LayerOptions& options) {
   if (options.formats.empty()) return;

@@ -15,6 +15,7 @@
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
+#include "model/tensor/slices.hpp"
 #include "model/tensor/vocabulary_ranks.hpp"
 
 /// \file

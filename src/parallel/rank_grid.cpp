@@ -58,6 +58,11 @@ RankGrid::RankGrid(std::shared_ptr<Communicator> world, const GridIndex& shape)
       members.push_back(rank_at(place));
     m_lines[static_cast<std::size_t>(axis)] = m_world->subset(members, std::string(name_of(axis)));
   }
+  std::vector<int> members;
+  GridIndex place = m_place;
+  for (place.data = 0; place.data < shape.data; ++place.data)
+    for (place.context = 0; place.context < shape.context; ++place.context) members.push_back(rank_at(place));
+  m_replicas = shape.context == 1 ? along(GridAxis::data) : m_world->subset(members, "data x context");
 }
 
 GridIndex RankGrid::place_of(int rank) const {

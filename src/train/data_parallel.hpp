@@ -26,6 +26,14 @@ inline DataParallelOptions with_ranks(DataParallelOptions options) {
   if (options.micro_batches < 1)
     throw NotSupported("kformer::DataParallel: micro_batches must be at least 1, got " +
                        std::to_string(options.micro_batches));
+  if (options.context < 1 || options.ranks->size() % options.context != 0)
+    throw NotSupported("kformer::DataParallel: " + std::to_string(options.ranks->size()) +
+                       " ranks are no multiple of the " + std::to_string(options.context) +
+                       " that divide the tokens (context); take RankGrid::replicas()");
+  if (options.context > 1 && options.fixed_order)
+    throw NotSupported(
+        "kformer::DataParallel: fixed_order adds up whole micro-batches, but ranks divide their tokens "
+        "(context); leave out one");
   if (options.overlap) options.collectives.chunk_bytes = options.bucket_bytes;
   return options;
 }
@@ -128,19 +136,21 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
   m_share = {};
   m_done = 0;
   m_next_group = 0;
-  std::vector<std::int64_t> of_ranks;
-  for (std::size_t at = 0; at < counts.size(); at += 2) {
-    of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
+  std::vector<std::int64_t> of_ranks;  // once for those that divide tokens
+  for (int r = 0; r < size; ++r) {
+    const std::size_t at = 2 * static_cast<std::size_t>(r);
+    if (r % m_options.context == 0) of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
     m_share.tokens += static_cast<std::int64_t>(counts[at + 1]);
-    m_share.batches.push_back((of_ranks.back() + batch - 1) / batch);
+    m_share.batches.push_back((static_cast<std::int64_t>(counts[at]) + batch - 1) / batch);
   }
+  const int place = rank / m_options.context;
   if (divides_gradients()) {
     check_turns(of_ranks, batch);
-    m_share.first = rank * batch;
-    m_share.stride = size * batch;
+    m_share.first = place * batch;
+    m_share.stride = std::ssize(of_ranks) * batch;
   } else {
     check_blocks(of_ranks, batch);
-    m_share.first = std::accumulate(of_ranks.begin(), of_ranks.begin() + rank, std::int64_t(0));
+    m_share.first = std::accumulate(of_ranks.begin(), of_ranks.begin() + place, std::int64_t(0));
     m_share.stride = batch;
   }
   if (m_options.fixed_order) check_order();
@@ -168,7 +178,8 @@ void DataParallel<Exec>::check_turns(std::span<const std::int64_t> sequences, st
   for (std::size_t r = 0; r < sequences.size(); ++r) {
     const std::int64_t count = dealt.count(static_cast<int>(r));
     const bool has_last = dealt.leaves > 0 && (dealt.leaves - 1) % dealt.ranks == static_cast<std::int64_t>(r);
-    if (m_share.batches[r] != count || (!has_last && sequences[r] % batch != 0))
+    if (m_share.batches[r * static_cast<std::size_t>(m_options.context)] != count ||
+        (!has_last && sequences[r] % batch != 0))
       throw NotSupported("kformer::DataParallel: rank " + std::to_string(r) + " has " +
                          std::to_string(sequences[r]) + " sequences; with ZeroStage::gradients the " +
                          std::to_string(dealt.leaves) + " micro-batches of " + std::to_string(batch) +
@@ -194,8 +205,8 @@ void DataParallel<Exec>::check_order() const {
 // Of the micro-batches of this step.
 template <class Exec>
 LeafShares DataParallel<Exec>::shares() const {
-  return {std::accumulate(m_share.batches.begin(), m_share.batches.end(), std::int64_t(0)), ranks().size(),
-          divides_gradients()};
+  const std::int64_t all = std::accumulate(m_share.batches.begin(), m_share.batches.end(), std::int64_t(0));
+  return {all / m_options.context, ranks().size() / m_options.context, divides_gradients()};
 }
 
 template <class Exec>
@@ -296,10 +307,13 @@ double DataParallel<Exec>::sum(const Exec& exec, std::span<const double> values)
   std::vector<double> leaves(all);
   if (divides_gradients()) {
     const LeafShares dealt = shares();
+    std::ranges::fill(leaves, 0);
     auto next = all.begin();
-    for (int r = 0; r < dealt.ranks; ++r)
-      for (std::int64_t k = 0; k < dealt.count(r); ++k)
-        leaves[static_cast<std::size_t>(dealt.leaf(r, k))] = *next++;
+    for (int r = 0; r < ranks().size(); ++r) {
+      const int place = r / m_options.context;
+      for (std::int64_t k = 0; k < dealt.count(place); ++k)
+        leaves[static_cast<std::size_t>(dealt.leaf(place, k))] += *next++;
+    }
   }
   return tree_sum<double>(end, [&](std::int64_t i) { return leaves[static_cast<std::size_t>(i)]; });
 }

@@ -5,14 +5,17 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "kformer/parallel/tree_order.hpp"
 #include "kformer/train/trainer.hpp"
+#include "model/layer_options.hpp"
 #include "model/tensor/slices.hpp"
 #include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
 #include "train/trainer_objective.hpp"
+#include "train/trainer_tokens.hpp"
 
 /// \file
 /// Definitions of Trainer's members.
@@ -40,27 +43,31 @@ std::optional<DataParallel<Exec>> data_parallel(const DataParallelOptions& optio
                                                 const LlamaModel<Exec, T>& model, Ledger& ledger) {
   if (!options.ranks && !adds_up(options) && !model.tensor_ranks()) return {};
   return on_behalf_of("Trainer", [&] {
-    return std::optional<DataParallel<Exec>>(std::in_place, options, model.trained(), model.gradient_groups(),
+    DataParallelOptions shared = options;
+    if (auto* const context = model.context_ranks()) shared.context = context->slice().ranks;
+    return std::optional<DataParallel<Exec>>(std::in_place, shared, model.trained(), model.gradient_groups(),
                                              ledger, model.tensor_ranks());
   });
 }
 
-/// In the order of the sum over ranks.
-inline double sum_of(std::span<const double> values) {
-  if (values.empty()) return 0;
-  return tree_sum<double>(std::ssize(values),
-                          [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
-}
-
-/// The shape, if the options fit together.
-inline const LayerShape& checked_shape(const TrainerOptions& options) {
-  const LayerShape& shape = options.shape;
+/// The tokens of this rank.
+/// \throws NotSupported if options do not fit together
+inline LayerShape checked_shape(const TrainerOptions& options) {
+  LayerShape shape = options.shape;
   const Require require{"Trainer"};
   require(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ", shape.batch,
           " and seq_len ", shape.seq_len);
   // Their scales are those of blocks of a weight, which must be the same however it is divided.
+  const int context = divides_tokens(options.layer) ? options.layer.context->size() : 1;
+  require(shape.seq_len % (2 * context) == 0 || context == 1, "shape.seq_len ", shape.seq_len,
+          " is no multiple of ", 2 * context,
+          ", two chunks for each of the ranks that divide the tokens (context)");
+  require(context == 1 || options.parallel.ranks,
+          "ranks divide the tokens (context), so that gradients are sums over ranks; set parallel.ranks to "
+          "RankGrid::replicas()");
   require(!divides(options.layer) || options.optimizer.states != OptimizerStates::eight_bit,
           "8-bit states are of blocks of whole weights, which ranks divide (tensor); take states in float");
+  shape.seq_len /= context;
   return shape;
 }
 
@@ -75,7 +82,8 @@ template <class Exec, Scalar T>
 Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger)
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
-      m_model(config, Impl::checked_shape(options), Impl::for_training(options), ledger,
+      m_shape(Impl::checked_shape(options)),
+      m_model(config, m_shape, Impl::for_training(options), ledger,
               Impl::schedule_of(options, config.num_hidden_layers)),
       m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model, ledger)),
       m_optimizer(m_parallel ? m_parallel->updated() : m_model.trained(), options.optimizer, ledger),
@@ -84,7 +92,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
   options.schedule.check();
   Impl::require_options(Operands("Trainer", {}), options.loss);
   Arena<memory_space> arena;
-  arena.add(m_dloss, options.shape.rows());
+  arena.add(m_dloss, m_shape.rows());
   place(ledger, MemoryClass::workspace, "Trainer::batch", arena, m_batch);
   Arena<HostStagingSpace<memory_space>> host;
   place(ledger, MemoryClass::io, "Trainer::staging", host, m_host);
@@ -94,7 +102,7 @@ template <class Exec, Scalar T>
 template <class Space>
 void Trainer<Exec, T>::place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
                              Batch<Space>& batch) {
-  const std::int64_t rows = m_options.shape.rows();
+  const std::int64_t rows = m_shape.rows();
   arena.add(batch.ids, rows);
   arena.add(batch.targets, rows);
   arena.add(batch.loss, rows);
@@ -112,80 +120,6 @@ void Trainer<Exec, T>::prepare(const Exec& exec) {
   m_spikes = LossSpikes(m_options.spikes);
   m_steps = 0;
   m_prepared = true;
-}
-
-// How many targets have a loss.
-template <class Exec, Scalar T>
-std::int64_t Trainer<Exec, T>::checked_targets(const char* function,
-                                               std::span<const TokenSequence> sequences) const {
-  const std::string name = std::string("kformer::Trainer::") + function;
-  if (!m_prepared)
-    throw NotSupported(name +
-                       ": the states are undefined; call prepare(exec) once, after the weights were written");
-  std::int64_t targets = 0;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const TokenSequence& s = sequences[i];
-    const std::string which = name + ": sequence " + std::to_string(i) + " has ";
-    if (std::ssize(s.ids) != m_options.shape.seq_len || std::ssize(s.targets) != m_options.shape.seq_len)
-      throw DimensionMismatch(which + std::to_string(s.ids.size()) + " tokens and " +
-                              std::to_string(s.targets.size()) + " targets; expected " +
-                              std::to_string(m_options.shape.seq_len) + " of both (shape.seq_len)");
-    check_starts(which, s.starts);
-    targets +=
-        std::ssize(s.targets) - std::count(s.targets.begin(), s.targets.end(), m_options.loss.ignore_index);
-  }
-  return targets;
-}
-
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::check_starts(const std::string& sequence,
-                                    const std::vector<std::int32_t>& starts) const {
-  if (starts.size() > 1 && !m_options.layer.packed)
-    throw NotSupported(sequence + std::to_string(starts.size()) +
-                       " documents, but attention would mix them; set layer.packed");
-  const bool ascend = std::ranges::adjacent_find(starts, std::greater_equal<>()) == starts.end();
-  if (!starts.empty() && (starts.front() != 0 || !ascend || starts.back() >= m_options.shape.seq_len))
-    throw DimensionMismatch(sequence + "documents whose starts do not ascend from 0 to less than " +
-                            std::to_string(m_options.shape.seq_len) + " (shape.seq_len)");
-}
-
-// The only place where tokens become operands of the model.
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> sequences) {
-  std::int32_t *ids = m_host.ids.data(), *targets = m_host.targets.data();
-  for (const TokenSequence& s : sequences) {
-    ids = std::copy(s.ids.begin(), s.ids.end(), ids);
-    targets = std::copy(s.targets.begin(), s.targets.end(), targets);
-  }
-  std::fill(ids, m_host.ids.data() + m_host.ids.size(), 0);
-  std::fill(targets, m_host.targets.data() + m_host.targets.size(), m_options.loss.ignore_index);
-  transfer(exec, *m_ledger, m_batch.ids, m_host.ids);
-  transfer(exec, *m_ledger, m_batch.targets, m_host.targets);
-  if (m_options.layer.packed) upload_documents(exec, sequences);
-}
-
-// All sequences of the micro-batch are one row of documents.
-template <class Exec, Scalar T>
-void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenSequence> sequences) {
-  const auto [batch, seq] = m_options.shape;
-  std::size_t documents = 0;
-  for (std::int64_t i = 0; i < batch; ++i) {
-    std::vector<std::int32_t> starts{0};
-    if (i < std::ssize(sequences) && !sequences[static_cast<std::size_t>(i)].starts.empty())
-      starts = sequences[static_cast<std::size_t>(i)].starts;
-    starts.push_back(static_cast<std::int32_t>(seq));
-    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
-      m_host.starts(documents++) = static_cast<std::int32_t>(i * seq) + starts[d];
-      for (std::int32_t t = starts[d]; t < starts[d + 1]; ++t)
-        m_host.positions(static_cast<std::size_t>(i * seq + t)) = t - starts[d];
-    }
-  }
-  m_host.starts(documents) = static_cast<std::int32_t>(batch * seq);
-  const auto range = std::pair<std::size_t, std::size_t>(0, documents + 1);
-  const auto starts = Kokkos::subview(m_batch.starts, range);
-  transfer(exec, *m_ledger, starts, Kokkos::subview(m_host.starts, range));
-  transfer(exec, *m_ledger, m_batch.positions, m_host.positions);
-  m_packed = {starts, m_batch.positions};
 }
 
 template <class Exec, Scalar T>
@@ -235,7 +169,7 @@ std::vector<double> Trainer<Exec, T>::losses(const Exec& exec, std::span<const T
     const auto dropping = pass == Pass::forward ? nullptr : dropout(first);
     compute_losses(exec, part, pass);
     if (pass == Pass::forward_and_backward && m_parallel) m_parallel->add_micro_batch(exec);
-    const auto tokens = part.size() * static_cast<std::size_t>(m_options.shape.seq_len);
+    const auto tokens = part.size() * static_cast<std::size_t>(m_shape.seq_len);
     sums.push_back(0);
     for (std::size_t i = 0; i < tokens; ++i) sums.back() += static_cast<double>(m_host.loss(i));
   });
@@ -250,6 +184,7 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
                     .tokens = checked_targets("step", sequences)};
+  if (m_model.context_ranks()) report.tokens = count_targets(sequences, own_tokens());
   const bool adds_up = m_options.layer.accumulate || Impl::adds_up(m_options.parallel);
   if (!adds_up && std::ssize(sequences) > m_options.shape.batch)
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
@@ -304,7 +239,8 @@ StepReport Trainer<Exec, T>::step(const Exec& exec, std::span<const TokenSequenc
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::evaluate(const Exec& exec, std::span<const TokenSequence> sequences) {
   const std::int64_t targets = checked_targets("evaluate", sequences);
-  return Impl::sum_of(losses(exec, sequences, Pass::forward)) / static_cast<double>(targets);
+  return sum_over_context(exec, Impl::sum_of(losses(exec, sequences, Pass::forward))) /
+         static_cast<double>(targets);
 }
 
 template <class Exec, Scalar T>

@@ -42,6 +42,9 @@ void Trainer<Exec, T>::learn(const Exec& exec, std::span<const TokenSequence> pa
 
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::require_log_probabilities(const char* function) const {
+  if (m_model.context_ranks())
+    throw NotSupported(std::string("kformer::Trainer::") + function +
+                       ": log-probabilities are of whole sequences, whose tokens ranks divide (context)");
   if (m_options.loss.label_smoothing != 0 || m_options.loss.z_loss != 0)
     throw NotSupported(
         std::string("kformer::Trainer::") + function +

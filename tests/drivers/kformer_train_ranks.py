@@ -5,6 +5,7 @@ memory of their forecast and send the bytes of the formulae; a rank that is lost
 ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE.
 """
 
+import math
 import os
 import shutil
 import signal
@@ -166,10 +167,14 @@ tie_word_embeddings = false
 
 @needs_h5py
 class DividedModels(RanksTest):
-    """Grids data x tensor: those of `tensor` divide each model."""
+    """Grids data x context x tensor: those of `context` divide sequences, those of `tensor` models."""
 
     # An update g / (sqrt(v) + eps) magnifies the rounding of gradients that are 0 but for rounding by 1 / eps.
     EXACT = ('precision.storage="f64"', "optimizer.eps=1e-4", 'output.model="model"')
+
+    @staticmethod
+    def parallel(data, context, tensor, zero=0):
+        return (f"parallel.data={data}", f"parallel.context={context}", f"parallel.tensor={tensor}", f"parallel.zero={zero}")
 
     def weights(self):
         return read_safetensors(self.folder / "model" / "model.safetensors")
@@ -182,11 +187,10 @@ class DividedModels(RanksTest):
     def check_grids(self, keys, grids, *settings):
         self.train_on(None, keys, *self.EXACT, *settings)
         numbers, whole = self.numbers(), self.weights()
-        for data, tensor, zero in grids:
-            with self.subTest(data=data, tensor=tensor, zero=zero):
+        for grid in grids:
+            with self.subTest(grid=grid):
                 shutil.rmtree(self.folder / "model")
-                self.train_on(data * tensor, keys, f"parallel.data={data}", f"parallel.tensor={tensor}",
-                              f"parallel.zero={zero}", *self.EXACT, *settings)
+                self.train_on(math.prod(grid[:3]), keys, *self.parallel(*grid), *self.EXACT, *settings)
                 self.check_close(numbers, self.numbers())
                 weights = self.weights()
                 self.assertEqual(weights.keys(), whole.keys())
@@ -195,11 +199,11 @@ class DividedModels(RanksTest):
                     self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
 
     def test_a_model_of_a_checkpoint(self):
-        self.check_grids(KEYS, ((1, 2, 0), (2, 2, 1), (4, 2, 2)), 'memory.recompute="pointwise"')
+        self.check_grids(KEYS, ((1, 1, 2, 0), (2, 1, 2, 1), (1, 4, 1, 0), (2, 2, 2, 2)), 'memory.recompute="pointwise"')
 
     def test_a_model_that_the_deck_makes(self):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
-        self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', ((1, 4, 0), (2, 4, 2)))
+        self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', ((1, 1, 4, 0), (2, 1, 4, 2), (1, 3, 2, 1)))
 
     def test_the_first_weights_do_not_depend_on_the_ranks(self):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
@@ -216,9 +220,9 @@ class DividedModels(RanksTest):
                        '[samples]\nevery_steps = 3\nprompts = ["Permission", "The"]\nmax_new_tokens = 5\ntemperature = 1\n')
         validation = f'data.validation=["{Path(os.environ["KFORMER_SOURCE"]) / "LICENSE"}"]'
         found = []
-        for data, tensor in ((1, 1), (1, 2), (2, 2)):
-            self.train_on(data * tensor, keys, f"parallel.data={data}", f"parallel.tensor={tensor}", validation,
-                          'precision.storage="f64"', "optimizer.eps=1e-4")
+        for grid in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 2)):
+            self.train_on(math.prod(grid), keys, *self.parallel(*grid), validation, 'precision.storage="f64"',
+                          "optimizer.eps=1e-4")
             with h5py.File(self.folder / "deck.h5") as file:
                 texts = file["samples/text"].asstr()[()].tolist()
             found.append((self.column("loss", "evaluations").tolist(), texts))
@@ -230,16 +234,15 @@ class DividedModels(RanksTest):
 
     def test_another_grid_continues(self):
         keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
-        for first, then in (((1, 2, 0), (2, 1, 1)), ((2, 1, 1), (2, 2, 0)), ((2, 2, 2), (1, 2, 1))):
+        for first, then in (((1, 1, 2, 0), (2, 1, 1, 1)), ((2, 1, 1, 1), (1, 2, 2, 0)), ((2, 1, 2, 2), (1, 2, 1, 1))):
             with self.subTest(first=first, then=then):
                 shutil.rmtree(self.folder / "saved", ignore_errors=True)
-                grid = [(f"parallel.data={data}", f"parallel.tensor={tensor}", f"parallel.zero={zero}")
-                        for data, tensor, zero in (first, then)]
-                self.train_on(first[0] * first[1], keys, *self.EXACT, *grid[0])
+                self.train_on(math.prod(first[:3]), keys, *self.EXACT, *self.parallel(*first))
                 numbers, whole = self.numbers(), self.weights()
                 for path in (self.folder / "saved").glob("step-00000006*"):
                     path.unlink()
-                output = self.train_on(then[0] * then[1], keys, *self.EXACT, *grid[1], "checkpoint.resume=true")
+                output = self.train_on(math.prod(then[:3]), keys, *self.EXACT, *self.parallel(*then),
+                                       "checkpoint.resume=true")
                 self.assertIn("resumed after step 4", output)
                 self.check_close(numbers, self.numbers())
                 for name, values in self.weights().items():
@@ -247,26 +250,25 @@ class DividedModels(RanksTest):
 
     def test_memory_is_that_of_the_forecasts(self):
         """Of every rank; of the first also by --dry-run and by kformer-memory."""
-        for data, tensor, zero, model in ((1, 2, 0, ""), (2, 2, 1, "model"), (2, 2, 2, "")):
-            with self.subTest(data=data, tensor=tensor, zero=zero, model=model):
-                settings = (f"parallel.data={data}", f"parallel.tensor={tensor}", f"parallel.zero={zero}",
-                            f'output.model="{model}"')
-                self.train_on(data * tensor, KEYS, *settings)
+        for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model")):
+            with self.subTest(grid=grid, model=model):
+                ranks = math.prod(grid[:3])
+                self.train_on(ranks, KEYS, *self.parallel(*grid), f'output.model="{model}"')
                 with h5py.File(self.folder / "deck.h5") as file:
                     memory = file["memory/ranks"]
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
-                    self.assertEqual(memory["peak_total_bytes"].shape, (data * tensor,))
+                    self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
                     peak = int(memory["peak_total_bytes"][0])
-                self.assertIn(f"{peak}", self.plan_of(data, tensor, zero, "true" if model else "false"))
+                self.assertEqual(self.planned(*grid, "true" if model else "false"), peak)
 
-    def plan_of(self, data, tensor, zero, model):
+    def planned(self, data, context, tensor, zero, model):
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
             f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
-            f"[parallel]\ndata = {data}\ntensor = {tensor}\nzero = {zero}\n")
+            f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n")
         subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
                        stdout=subprocess.DEVNULL)
-        return [str(value) for value in self.column("predicted_bytes", "cases", "plan.h5")]
+        return int(self.column("predicted_bytes", "cases", "plan.h5")[0])
 
     def test_bytes_are_those_of_the_formula(self):
         """4 sums of activations in each layer, one behind the embedding and one behind the head, in each micro-batch."""
@@ -289,6 +291,12 @@ class DividedModels(RanksTest):
                 (4, KEYS, ("parallel.tensor=4",), 1,
                  "kformer-train: 'parallel.tensor' = 4 ranks do not divide 'num_attention_heads' = 6 of the model; take a "
                  "number that does"),
+                (None, KEYS, ("parallel.context=5",), 3,
+                 "'parallel.context' = 5 needs a 'batch.seq_len' that is a multiple of 10, two chunks for each rank, not 24"),
+                (None, KEYS, ("parallel.context=2", 'parallel.order="fixed"'), 3,
+                 "'parallel.context' = 2 is not for 'parallel.order' = \"fixed\", which adds up whole micro-batches"),
+                (None, KEYS, ("parallel.context=2", 'data.packing="best_fit"'), 3,
+                 "'parallel.context' = 2 is not for packing = \"best_fit\", whose documents lie across ranks"),
                 (None, adapter, ("parallel.tensor=2",), 3,
                  "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
                 (None, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 3,

@@ -9,34 +9,6 @@
 
 // Ranks that divide a model compute what one does.
 namespace kformer::Testing {
-namespace {
-
-void check_close_to(const Run<double>& alone, Run<double>& together, const std::string& what) {
-  for (std::size_t i = 0; i < steps; ++i) {
-    const StepReport &x = together.reports[i], &y = alone.reports[i];
-    BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss, what << ": loss " << x.loss << ", " << y.loss);
-    BOOST_TEST(std::abs(x.gradient_norm - y.gradient_norm) <= 1e-12 * y.gradient_norm,
-               what << ": norm " << x.gradient_norm << ", " << y.gradient_norm);
-    BOOST_TEST(x.tokens == y.tokens, what);
-    BOOST_TEST(std::abs(together.evaluations[i] - alone.evaluations[i]) <= 1e-12 * alone.evaluations[i], what);
-  }
-  const auto whole = alone.weights(), parts = together.weights();
-  for (const Parameter& p : together.trainer.model().parameters()) {
-    // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
-    HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
-    values.values() = whole.at(p.name);
-    const HostTensor<double> expected = part_of_array(values, p);
-    const auto& got = parts.at(p.name);
-    BOOST_REQUIRE(got.size() == expected.values().size());
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i)
-      worst = std::max(worst, std::abs(got[i] - expected.values()[i]));
-    BOOST_TEST(worst <= 1e-12, what << ", " << p.name << ": " << worst);
-  }
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_SUITE(tensor_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_compute_what_one_does) {
@@ -74,27 +46,18 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
 // Weights that every rank has stay the same on all, and so do losses.
 BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
   const auto ranks = world();
-  const auto ledger = Ledger::create();
-  Collectives<Exec> all(ranks, {}, *ledger);
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(ranks->size()));
-  std::iota(ends.begin(), ends.end(), std::int64_t(1));
-  const auto check_equal = [&](double own, const std::string& what) {
-    std::vector<double> values(ends.size());
-    values[static_cast<std::size_t>(ranks->rank())] = own;
-    all.gather_values(Exec(), values, ends);
-    for (const double value : values) BOOST_TEST(value == own, what);
-  };
+  EqualOnAllRanks equal(ranks);
   TrainerOptions options = options_of(kinds[2]);
   options.layer.tensor = ranks;
   Run<T> run(options, model(kinds[2], ranks->size()), 0, 3);
   for (const StepReport& report : run.reports) {
-    check_equal(report.loss, "loss");
-    check_equal(report.gradient_norm, "norm");
+    equal.check(report.loss, "loss");
+    equal.check(report.gradient_norm, "norm");
   }
   const auto weights = run.weights();
   for (const Parameter& p : run.trainer.model().parameters())
     if (!p.slice.divides())
-      for (const double value : weights.at(p.name)) check_equal(value, p.name);
+      for (const double value : weights.at(p.name)) equal.check(value, p.name);
 }
 
 BOOST_AUTO_TEST_CASE(eight_bit_states_are_refused) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "parallel/ranks.hpp"
 #include "train/training_run.hpp"
@@ -83,7 +84,7 @@ struct Run {
       write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
     trainer.prepare(Exec());
     for (std::int64_t step = 0; step < steps; ++step) {
-      const auto all = random_sequences(8, seq_len, 100 + static_cast<unsigned>(step));
+      const auto all = random_sequences(8, options.shape.seq_len, 100 + static_cast<unsigned>(step));
       const auto begin = all.begin() + first;
       const std::vector<TokenSequence> own(begin, begin + sequences);
       reports.push_back(trainer.step(Exec(), own));
@@ -104,6 +105,51 @@ struct Run {
     }
     return all;
   }
+};
+
+/// Losses, norms, evaluations and weights of ranks are those of one to 1e-12.
+inline void check_close_to(const Run<double>& alone, Run<double>& together, const std::string& what) {
+  for (std::size_t i = 0; i < steps; ++i) {
+    const StepReport &x = together.reports[i], &y = alone.reports[i];
+    BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss, what << ": loss " << x.loss << ", " << y.loss);
+    BOOST_TEST(std::abs(x.gradient_norm - y.gradient_norm) <= 1e-12 * y.gradient_norm,
+               what << ": norm " << x.gradient_norm << ", " << y.gradient_norm);
+    BOOST_TEST(x.tokens == y.tokens, what);
+    BOOST_TEST(std::abs(together.evaluations[i] - alone.evaluations[i]) <= 1e-12 * alone.evaluations[i], what);
+  }
+  const auto whole = alone.weights(), parts = together.weights();
+  for (const Parameter& p : together.trainer.model().parameters()) {
+    // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
+    HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
+    values.values() = whole.at(p.name);
+    const HostTensor<double> expected = part_of_array(values, p);
+    const auto& got = parts.at(p.name);
+    BOOST_REQUIRE(got.size() == expected.values().size());
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - expected.values()[i]));
+    BOOST_TEST(worst <= 1e-12, what << ", " << p.name << ": " << worst);
+  }
+}
+
+/// The same number on every rank, to the bit.
+class EqualOnAllRanks {
+ public:
+  explicit EqualOnAllRanks(const std::shared_ptr<Communicator>& ranks)
+      : m_all(ranks, {}, *m_ledger), m_ends(static_cast<std::size_t>(ranks->size())) {
+    std::iota(m_ends.begin(), m_ends.end(), std::int64_t(1));
+  }
+  void check(double own, const std::string& what) {
+    std::vector<double> values(m_ends.size());
+    values[static_cast<std::size_t>(m_all.communicator().rank())] = own;
+    m_all.gather_values(Exec(), values, m_ends);
+    for (const double value : values) BOOST_TEST(value == own, what);
+  }
+
+ private:
+  std::shared_ptr<Ledger> m_ledger = Ledger::create();
+  Collectives<Exec> m_all;
+  std::vector<std::int64_t> m_ends;
 };
 
 }  // namespace kformer::Testing

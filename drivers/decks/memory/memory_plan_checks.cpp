@@ -42,9 +42,15 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
       (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
     error({"parallel"}, parallel_objective(deck.objective.kind));
   if (deck.parallel && deck.parallel->tensor >= 1) {
-    std::string fault = tensor_fault(*deck.parallel, deck.adapter.has_value(), deck.optimizer.states);
-    if (fault.empty() && deck.model) fault = undivided_extent(*deck.parallel, *deck.model);
-    if (!fault.empty()) error({"parallel", "tensor"}, fault);
+    const DividedTraining training{.adapters = deck.adapter.has_value(),
+                                   .packed = deck.training.packing == Packing::best_fit,
+                                   .dropout = deck.adapter && deck.adapter->dropout.value_or(0) > 0,
+                                   .states = deck.optimizer.states};
+    if (const auto fault = parallel_fault(*deck.parallel, training))
+      error({"parallel", fault->first}, fault->second);
+    else if (const std::string extent = deck.model ? undivided_extent(*deck.parallel, *deck.model) : "";
+             !extent.empty())
+      error({"parallel", "tensor"}, extent);
   }
   if (!deck.policy) return;
   if (deck.objective.kind != ObjectiveKind::grpo)
@@ -70,6 +76,10 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
     return {{"batch", fmt::format("'sweep.batch' = {}, the sequences of a micro-batch, is more than "
                                   "training.sequences = {}, those of a step",
                                   point.batch, sequences)}};
+  if (deck.parallel && deck.parallel->context > 1 && point.context % (2 * deck.parallel->context) != 0)
+    return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
+                                    "'parallel.context' = {} ranks",
+                                    point.context, 2 * deck.parallel->context, deck.parallel->context)}};
   if (deck.objective.kind == ObjectiveKind::dpo && point.batch % 2 != 0)
     return {{"batch", whole_pairs("sweep.batch", point.batch)}};
   if (deck.objective.kind == ObjectiveKind::grpo && quantised)

@@ -14,9 +14,13 @@ void describe(V& v, PlanParallelTable& t) {
          .help = "ranks that share the sequences of a step, one process each: `mpiexec -n 4 kformer-train …`",
          .range = {.min = 1, .max = 1 << 20}},
         t.data);
+  v.key({.name = "context",
+         .help = "ranks that divide the tokens of each sequence: of 2 × `context` chunks each has two",
+         .range = {.min = 1, .max = 1 << 10}},
+        t.context);
   v.key({.name = "tensor",
          .help = "ranks that divide each model, its heads, the features inside its MLPs and its words "
-                 "(arXiv:1909.08053); together `data` × `tensor` processes",
+                 "(arXiv:1909.08053); together `data` × `context` × `tensor` processes",
          .range = {.min = 1, .max = 1 << 10}},
         t.tensor);
   v.key({.name = "zero",

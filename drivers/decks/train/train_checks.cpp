@@ -182,11 +182,24 @@ class TrainCheck {
 
   // Each rank has micro-batches, in order.
   void parallel() {
-    if (!m_deck.parallel || m_deck.parallel->data < 1 || m_deck.parallel->tensor < 1) return;
+    if (!m_deck.parallel || m_deck.parallel->data < 1 || m_deck.parallel->tensor < 1 ||
+        m_deck.parallel->context < 1)
+      return;
     const ParallelTable& t = *m_deck.parallel;
-    std::string fault = tensor_fault(t, m_deck.adapter.has_value(), m_deck.optimizer.states);
-    if (fault.empty() && m_deck.model) fault = undivided_extent(t, *m_deck.model);
-    if (!fault.empty()) error({"parallel", "tensor"}, std::move(fault));
+    const DividedTraining training{.adapters = m_deck.adapter.has_value(),
+                                   .packed = m_deck.data.packing == Packing::best_fit,
+                                   .dropout = m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0,
+                                   .states = m_deck.optimizer.states};
+    if (auto fault = parallel_fault(t, training))
+      error({"parallel", fault->first}, std::move(fault->second));
+    else if (std::string extent = m_deck.model ? undivided_extent(t, *m_deck.model) : ""; !extent.empty())
+      error({"parallel", "tensor"}, std::move(extent));
+    if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)
+      error({"parallel", "context"},
+            fmt::format(
+                "'parallel.context' = {} needs a 'batch.seq_len' that is a multiple of {}, two chunks for "
+                "each rank, not {}",
+                t.context, 2 * t.context, m_deck.batch.seq_len));
     if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
@@ -360,17 +373,22 @@ std::string parallel_objective(ObjectiveKind kind) {
       name_of(kind));
 }
 
-std::string tensor_fault(const PlanParallelTable& table, bool adapters, OptimizerStates states) {
-  if (table.tensor <= 1) return {};
-  if (adapters)
-    return fmt::format("'parallel.tensor' = {} is not for [adapter]: adapters are not divided; remove one",
-                       table.tensor);
-  if (states == OptimizerStates::eight_bit)
-    return fmt::format(
-        "'parallel.tensor' = {} is not for 'optimizer.states' = \"int8\", which are of blocks of whole "
-        "weights; "
-        "remove one",
-        table.tensor);
+std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanParallelTable& table,
+                                                                  const DividedTraining& training) {
+  const auto fault = [](const char* key, std::int64_t ranks, const std::string& what) {
+    return std::pair(std::string(key),
+                     fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
+  };
+  if (table.tensor > 1 && training.adapters)
+    return fault("tensor", table.tensor, "[adapter]: adapters are not divided");
+  if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
+    return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
+  if (table.context > 1 && training.packed)
+    return fault("context", table.context, "packing = \"best_fit\", whose documents lie across ranks");
+  if (table.context > 1 && training.dropout)
+    return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
+  if (table.context > 1 && table.order == SumOrder::fixed)
+    return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
   return {};
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "decks/engine/load.hpp"
 #include "decks/train/train_deck.hpp"
 
@@ -16,8 +20,15 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
 /// Why an objective cannot be shared among ranks.
 std::string parallel_objective(ObjectiveKind kind);
 
-/// What a training cannot have whose models ranks divide: a sentence, or nothing.
-std::string tensor_fault(const PlanParallelTable& table, bool adapters, OptimizerStates states);
+/// What a training cannot have whose models or sequences ranks divide.
+struct DividedTraining {
+  bool adapters, packed, dropout;
+  OptimizerStates states;
+};
+
+/// What does not go with the ranks of [parallel]: a key and a sentence, or nothing.
+std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanParallelTable& table,
+                                                                  const DividedTraining& training);
 
 /// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);

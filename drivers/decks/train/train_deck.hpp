@@ -160,14 +160,15 @@ inline constexpr std::array<std::string_view, 2> names_of<SumOrder> = {"any", "f
 
 /// The table [parallel] of a plan.
 struct PlanParallelTable {
-  std::int64_t data = 1;                                      ///< ranks that share the sequences of a step
-  std::int64_t tensor = 1;                                    ///< ranks that divide each model
-  std::int64_t zero = 0;                                      ///< stage of ZeRO
-  SumOrder order = SumOrder::any;                             ///< of sums over micro-batches
-  bool overlap = false;                                       ///< whether gradients travel during backward
-  std::int64_t bucket_mib = 32;                               ///< of them at a time, in MiB
-  std::int64_t ranks() const { return data * tensor; }        ///< of the training
-  bool operator==(const PlanParallelTable&) const = default;  ///< all keys equal
+  std::int64_t data = 1;           ///< ranks that share the sequences of a step
+  std::int64_t context = 1;        ///< ranks that divide the tokens of a sequence
+  std::int64_t tensor = 1;         ///< ranks that divide each model
+  std::int64_t zero = 0;           ///< stage of ZeRO
+  SumOrder order = SumOrder::any;  ///< of sums over micro-batches
+  bool overlap = false;            ///< whether gradients travel during backward
+  std::int64_t bucket_mib = 32;    ///< of them at a time, in MiB
+  std::int64_t ranks() const { return data * context * tensor; }  ///< of the training
+  bool operator==(const PlanParallelTable&) const = default;      ///< all keys equal
 };
 
 /// The table [parallel] of a training.

@@ -7,6 +7,7 @@
 
 #include "kformer/core/move_guard.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "kformer/model/impl/context_ranks.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
@@ -73,6 +74,9 @@ struct PackedTokens {
 /// and the norms are whole on every rank. The ranks add up what the products of o and down return in forward, and the
 /// gradients of what q, k, v and of what gate, up read in backward: 4 sums of (batch · seq, hidden), rounded to T on each
 /// rank before.
+///
+/// With `LayerOptions::context` each of n ranks has two chunks of every sequence, and the whole weights. Attention gathers
+/// the keys and values of all tokens (`Impl::ContextRanks`); everything else concerns the rank's tokens alone.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
@@ -142,6 +146,11 @@ class DecoderLayer {
   /// without others.
   Collectives<Exec>* tensor_ranks() const { return m_shared->ranks ? &*m_shared->ranks : nullptr; }
 
+  /// The ranks that divide the tokens (`LayerOptions::context`), common to layers that share; null without others.
+  Impl::ContextRanks<Exec, T>* context_ranks() const {
+    return m_shared->context ? &*m_shared->context : nullptr;
+  }
+
   /// Workspace of the layers that share, for what comes between their calls: `forward` and `backward` overwrite it,
   /// and what they leave there is read by nobody.
   const BlockVector<memory_space, std::byte>& scratch() const { return m_scratch; }
@@ -199,7 +208,8 @@ class DecoderLayer {
     MemoryBlock<memory_space> tables, activations, workspace;
     std::vector<MemoryBlock<memory_space>> gradients;  // in which layers take turns
     std::size_t next_turn = 0;
-    std::optional<Collectives<Exec>> ranks;  // that divide the layers
+    std::optional<Collectives<Exec>> ranks;              // that divide the layers
+    std::optional<Impl::ContextRanks<Exec, T>> context;  // that divide the tokens
     bool tables_filled = false;
     const DecoderLayer* computed = nullptr;  // the layer whose values are in `activations`
   };
@@ -243,6 +253,8 @@ class DecoderLayer {
   void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
   void attention_gradient(const Exec& exec, const Packed& packed);
   void head_norm_gradient(const Exec& exec);
+  template <class F>
+  void for_positions(const Packed& packed, const Heads& q, const Heads& k, F rotate) const;
 
   Heads queries(const Matrix& qkv) const;
   Heads keys(const Matrix& qkv) const;

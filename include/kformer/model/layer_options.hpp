@@ -61,6 +61,9 @@ struct LayerOptions {
   /// Ranks that divide heads, the features inside the MLP, and in a model the vocabulary (Shoeybi et al.,
   /// arXiv:1909.08053, section 3). All make the same calls with the same tokens; null: this one alone.
   std::shared_ptr<Communicator> tensor{};
+  /// Ranks that divide the tokens of each sequence: `seq_len` is of one rank, which has two chunks of the sequence (see
+  /// docs/parallel.md). All make the same calls; null: this one alone.
+  std::shared_ptr<Communicator> context{};
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

@@ -261,6 +261,12 @@ class LlamaModel {
     return m_layers.empty() ? nullptr : m_layers.front().tensor_ranks();
   }
 
+  /// The ranks that divide the tokens (`LayerOptions::context`); null without others, and for a model that was moved
+  /// from.
+  Impl::ContextRanks<Exec, T>* context_ranks() const {
+    return m_layers.empty() ? nullptr : m_layers.front().context_ranks();
+  }
+
  private:
   // Embedding, last norm and, unless tied, the head.
   template <class U>

@@ -57,12 +57,14 @@ RecomputeCosts recompute_costs(const LlamaConfig& config, LayerShape shape, Laye
   };
   MemoryLayout input;
   input.reserve<T>(checked_product({shape.rows(), config.hidden_size}));
-  const int ranks = options.tensor ? options.tensor->size() : 1;
+  const int tensor = options.tensor ? options.tensor->size() : 1;
+  const int context = options.context ? options.context->size() : 1;
   LlamaConfig own = config;  // of the pointwise operations
-  own.intermediate_size /= ranks;
-  const double flops = rates.flops * ranks;
-  const double forward_seconds = layer_flops(config, shape, false, options.causal) / flops;
-  const double backward_seconds = layer_flops(config, shape, true, options.causal) / flops;
+  own.intermediate_size /= tensor;
+  const LayerShape whole{shape.batch, shape.seq_len * context};
+  const double flops = rates.flops * tensor * context;
+  const double forward_seconds = layer_flops(config, whole, false, options.causal) / flops;
+  const double backward_seconds = layer_flops(config, whole, true, options.causal) / flops;
   return {.input_bytes = input.next(),
           .none_bytes = activations(Recompute::none),
           .pointwise_bytes = activations(Recompute::pointwise),

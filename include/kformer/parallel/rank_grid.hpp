@@ -69,9 +69,12 @@ class RankGrid {
   const std::shared_ptr<Communicator>& along(GridAxis axis) const {
     return m_lines[static_cast<std::size_t>(axis)];
   }
+  /// The ranks that have the same weights as this one, which gradients are summed over: those that differ in their places
+  /// along `data` and `context` alone, in the order of ranks.
+  const std::shared_ptr<Communicator>& replicas() const { return m_replicas; }
 
  private:
-  std::shared_ptr<Communicator> m_world;
+  std::shared_ptr<Communicator> m_world, m_replicas;
   GridIndex m_shape, m_place;
   std::array<std::shared_ptr<Communicator>, 4> m_lines;
 };

@@ -44,6 +44,9 @@ struct DataParallelOptions {
   /// Whether gradients are reduced while backward goes on: with the last micro-batch of the step, and with
   /// `ZeroStage::gradients` with each. All ranks agree. Numbers are the same.
   bool overlap = false;
+  /// Neighbouring ranks that have the same sequences, and each a part of their tokens (`LayerOptions::context`). The trainer
+  /// sets it.
+  int context = 1;
   /// With `overlap`, in place of `collectives.chunk_bytes`: what is under way at a time. Groups of less than that are
   /// reduced together.
   std::size_t bucket_bytes = std::size_t(32) << 20;

@@ -59,6 +59,18 @@ struct TrainerState {
   std::vector<double> spike_norms;   ///< `LossSpikes::norms`
 };
 
+/// Consecutive tokens of a sequence.
+struct TokenRange {
+  std::int64_t begin = 0;  ///< the first
+  std::int64_t size = 0;   ///< how many
+};
+
+/// Where a token of a micro-batch is.
+struct TokenPlace {
+  int rank = 0;          ///< of those that divide the tokens (`LayerOptions::context`)
+  std::int64_t row = 0;  ///< of the model of that rank
+};
+
 /// Trains a language model whose weights and activations are stored in T. It owns the model and the optimizer, and
 /// allocates only in its constructor: a trainer on a ledger that only counts is the forecast of its memory.
 ///
@@ -77,6 +89,9 @@ struct TrainerState {
 ///
 /// With `LayerOptions::tensor` in `TrainerOptions::layer` ranks divide the model. They call `step` with the same sequences;
 /// with both, each of the ranks that divide a model is one of the ranks that share sequences.
+///
+/// With `LayerOptions::context` ranks divide the tokens of each sequence, `shape.seq_len` of all of them. They call `step`
+/// and `evaluate` with the same whole sequences; `parallel.ranks` are then `RankGrid::replicas()`.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
@@ -146,8 +161,8 @@ class Trainer {
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
   double evaluate(const Exec& exec, std::span<const TokenSequence> sequences);
 
-  /// Hidden states of at most `shape.batch` sequences, for `LlamaModel::logits` of their tokens: sequence i has the
-  /// rows i · seq_len … of the model. Their targets do not matter. Leaves the trainer as it is.
+  /// Hidden states of at most `shape.batch` sequences, for `LlamaModel::logits` of their tokens, which `place_of`
+  /// finds. Their targets do not matter. Leaves the trainer as it is.
   /// \param exec      the instance everything is launched on; fence it before the next call
   /// \param sequences of `shape.seq_len` tokens and targets each
   /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
@@ -155,6 +170,9 @@ class Trainer {
   /// \throws DimensionMismatch if there are too many sequences, or one has another length or starts that do not
   ///                           ascend from 0
   void forward(const Exec& exec, std::span<const TokenSequence> sequences);
+
+  /// Where the hidden state of a token is after `forward`.
+  TokenPlace place_of(std::int64_t sequence, std::int64_t token) const;
 
   /// Steps since `prepare`, with those that were skipped.
   std::int64_t steps_done() const { return m_steps; }
@@ -188,6 +206,10 @@ class Trainer {
   void place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
              Batch<Space>& batch);
   std::int64_t checked_targets(const char* function, std::span<const TokenSequence> sequences) const;
+  std::vector<TokenRange> own_tokens() const;
+  std::int64_t count_targets(std::span<const TokenSequence> sequences,
+                             std::span<const TokenRange> tokens) const;
+  double sum_over_context(const Exec& exec, double own) const;
   void require_log_probabilities(const char* function) const;
   StepReport begin_step(const Exec& exec, std::span<const TokenSequence> sequences);
   void finish_step(const Exec& exec, StepReport& report, std::span<const double> losses, double count);
@@ -206,6 +228,7 @@ class Trainer {
 
   TrainerOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
+  LayerShape m_shape;                // of this rank's tokens
   LlamaModel<Exec, T> m_model;
   std::optional<DataParallel<Exec>> m_parallel;
   Optimizer<Exec, T> m_optimizer;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kformer/parallel/tree_order.hpp"
+#include "kformer/train/trainer.hpp"
+
+/// \file
+/// Definitions of Trainer's members that work with tokens: which of them a rank has, and how they become operands.
+
+namespace kformer {
+
+namespace Impl {
+
+/// In the order of the sum over ranks.
+inline double sum_of(std::span<const double> values) {
+  if (values.empty()) return 0;
+  return tree_sum<double>(std::ssize(values),
+                          [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+}
+
+}  // namespace Impl
+
+// Where the tokens of this rank are in a sequence.
+template <class Exec, Scalar T>
+std::vector<TokenRange> Trainer<Exec, T>::own_tokens() const {
+  auto* const context = m_model.context_ranks();
+  if (!context) return {{0, m_options.shape.seq_len}};
+  const Impl::ContextSlice& slice = context->slice();
+  return {{slice.first(0), slice.chunk}, {slice.first(1), slice.chunk}};
+}
+
+template <class Exec, Scalar T>
+TokenPlace Trainer<Exec, T>::place_of(std::int64_t sequence, std::int64_t token) const {
+  auto* const context = m_model.context_ranks();
+  if (!context) return {0, sequence * m_shape.seq_len + token};
+  const Impl::ContextSlice& slice = context->slice();
+  const std::int64_t half = token / slice.chunk < slice.ranks ? 0 : 1;
+  return {slice.owner(token), sequence * m_shape.seq_len + half * slice.chunk + token % slice.chunk};
+}
+
+// How many targets have a loss, of all tokens or of this rank's.
+template <class Exec, Scalar T>
+std::int64_t Trainer<Exec, T>::count_targets(std::span<const TokenSequence> sequences,
+                                             std::span<const TokenRange> tokens) const {
+  std::int64_t count = 0;
+  for (const TokenSequence& s : sequences)
+    for (const auto& [begin, size] : tokens)
+      count += std::count_if(s.targets.begin() + begin, s.targets.begin() + begin + size,
+                             [&](std::int32_t target) { return target != m_options.loss.ignore_index; });
+  return count;
+}
+
+// How many targets have a loss.
+template <class Exec, Scalar T>
+std::int64_t Trainer<Exec, T>::checked_targets(const char* function,
+                                               std::span<const TokenSequence> sequences) const {
+  const std::string name = std::string("kformer::Trainer::") + function;
+  if (!m_prepared)
+    throw NotSupported(name +
+                       ": the states are undefined; call prepare(exec) once, after the weights were written");
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const TokenSequence& s = sequences[i];
+    const std::string which = name + ": sequence " + std::to_string(i) + " has ";
+    if (std::ssize(s.ids) != m_options.shape.seq_len || std::ssize(s.targets) != m_options.shape.seq_len)
+      throw DimensionMismatch(which + std::to_string(s.ids.size()) + " tokens and " +
+                              std::to_string(s.targets.size()) + " targets; expected " +
+                              std::to_string(m_options.shape.seq_len) + " of both (shape.seq_len)");
+    check_starts(which, s.starts);
+  }
+  const TokenRange all{0, m_options.shape.seq_len};
+  return count_targets(sequences, std::span(&all, 1));
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::check_starts(const std::string& sequence,
+                                    const std::vector<std::int32_t>& starts) const {
+  if (starts.size() > 1 && !m_options.layer.packed)
+    throw NotSupported(sequence + std::to_string(starts.size()) +
+                       " documents, but attention would mix them; set layer.packed");
+  const bool ascend = std::ranges::adjacent_find(starts, std::greater_equal<>()) == starts.end();
+  if (!starts.empty() && (starts.front() != 0 || !ascend || starts.back() >= m_options.shape.seq_len))
+    throw DimensionMismatch(sequence + "documents whose starts do not ascend from 0 to less than " +
+                            std::to_string(m_options.shape.seq_len) + " (shape.seq_len)");
+}
+
+// The only place where tokens become operands of the model.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> sequences) {
+  std::int32_t *ids = m_host.ids.data(), *targets = m_host.targets.data();
+  for (const TokenSequence& s : sequences)
+    for (const auto& [begin, size] : own_tokens()) {
+      ids = std::copy_n(s.ids.begin() + begin, size, ids);
+      targets = std::copy_n(s.targets.begin() + begin, size, targets);
+    }
+  std::fill(ids, m_host.ids.data() + m_host.ids.size(), 0);
+  std::fill(targets, m_host.targets.data() + m_host.targets.size(), m_options.loss.ignore_index);
+  transfer(exec, *m_ledger, m_batch.ids, m_host.ids);
+  transfer(exec, *m_ledger, m_batch.targets, m_host.targets);
+  if (m_options.layer.packed) upload_documents(exec, sequences);
+}
+
+// All sequences of the micro-batch are one row of documents.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenSequence> sequences) {
+  const auto [batch, seq] = m_options.shape;
+  std::size_t documents = 0;
+  for (std::int64_t i = 0; i < batch; ++i) {
+    std::vector<std::int32_t> starts{0};
+    if (i < std::ssize(sequences) && !sequences[static_cast<std::size_t>(i)].starts.empty())
+      starts = sequences[static_cast<std::size_t>(i)].starts;
+    starts.push_back(static_cast<std::int32_t>(seq));
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+      m_host.starts(documents++) = static_cast<std::int32_t>(i * seq) + starts[d];
+      for (std::int32_t t = starts[d]; t < starts[d + 1]; ++t)
+        m_host.positions(static_cast<std::size_t>(i * seq + t)) = t - starts[d];
+    }
+  }
+  m_host.starts(documents) = static_cast<std::int32_t>(batch * seq);
+  const auto range = std::pair<std::size_t, std::size_t>(0, documents + 1);
+  const auto starts = Kokkos::subview(m_batch.starts, range);
+  transfer(exec, *m_ledger, starts, Kokkos::subview(m_host.starts, range));
+  transfer(exec, *m_ledger, m_batch.positions, m_host.positions);
+  m_packed = {starts, m_batch.positions};
+}
+
+// Of ranks that have parts of the same sequences.
+template <class Exec, Scalar T>
+double Trainer<Exec, T>::sum_over_context(const Exec& exec, double own) const {
+  auto* const context = m_model.context_ranks();
+  if (!context) return own;
+  std::vector<double> values(static_cast<std::size_t>(context->slice().ranks));
+  std::vector<std::int64_t> ends(values.size());
+  std::iota(ends.begin(), ends.end(), std::int64_t(1));
+  values[static_cast<std::size_t>(context->slice().rank)] = own;
+  context->ranks().gather_values(exec, values, ends, "losses");
+  return Impl::sum_of(values);
+}
+
+}  // namespace kformer
