@@ -42,16 +42,14 @@ prepare_for_tests() {
   configure asan all
 }
 
-# The second build is for what differs in it: the kernels on Serial, the drivers, and the package of the library. The third
-# is for what reads foreign bytes.
+# build_tests openmp|serial|asan [full]: the second build is for what differs in it: the kernels on Serial, the drivers, and
+# the package of the library. The third is for what reads foreign bytes.
 build_tests() {
-  if [[ ${1:-} != full ]]; then
-    build openmp kformer-tests
-    return
-  fi
-  build openmp all
-  build serial kformer_tests_serial kformer_tests_drivers kformer-drivers kformer-libraries
-  build asan kformer_tests_fuzz
+  case $1 in
+    openmp) build openmp "$([[ ${2:-} == full ]] && echo all || echo kformer-tests)" ;;
+    serial) build serial kformer_tests_serial kformer-drivers kformer-libraries ;;
+    asan) build asan kformer_tests_fuzz ;;
+  esac
 }
 
 # configure openmp|serial|asan drivers|all|full: all is the drivers and the tests, full has perf/ too. A build of these serves

@@ -48,19 +48,45 @@ run_job() {
   [[ $child_status == 0 ]] || exit "$child_status"
 }
 
-# run_tests [full] [CTEST ARGS]: each test once, or all there are. What comes later takes place even when the first fails.
-run_tests() {
-  local failed=() reports=()
-  if [[ ${1:-} == full ]]; then
-    shift
-    run_ctest openmp "$@"
-    run_ctest serial --label-regex '^(serial|driver|install)$' "$@"
-    run_ctest asan --label-regex '^fuzz$' "$@"
-  else
-    run_ctest openmp --label-exclude '^full$' "$@"
-  fi
+# test_builds full|"" [CTEST ARGS]: builds and runs each test once, or all there are in one build after the other. What comes
+# later takes place even when tests fail.
+test_builds() {
+  local full=$1 build builds=(openmp) failed=() reports=() left_out=()
+  shift
+  [[ -z $full ]] || builds=(openmp asan serial)
+  begin
+  prepare_for_tests "$full"
+  end_of_setup
+  for build in "${builds[@]}"; do
+    if ! has_time "$build"; then
+      left_out+=("$build")
+      continue
+    fi
+    begin
+    build_tests "$build" "$full"
+    end_of_setup
+    run_tests "$build" "$full" "$@"
+  done
   "${entry[@]}" "$python" "$checkout/scripts/quickstart.d/list_skipped.py" "${reports[@]}" >&2
+  [[ ${#left_out[@]} == 0 ]] ||
+    say "left out after $KFORMER_TEST_MINUTES minutes (KFORMER_TEST_MINUTES): the builds ${left_out[*]}"
   [[ ${#failed[@]} == 0 ]] || die "tests failed: ${failed[*]}"
+}
+
+# has_time BUILD: whether it may begin.
+has_time() {
+  [[ $1 == openmp || -z ${KFORMER_TEST_MINUTES:-} ]] || ((SECONDS < 60 * KFORMER_TEST_MINUTES))
+}
+
+# run_tests openmp|serial|asan full|"" [CTEST ARGS]
+run_tests() {
+  local labels=()
+  case $1-$2 in
+    openmp-) labels=(--label-exclude '^full$') ;;
+    serial-*) labels=(--label-regex '^(serial|spaces|install)$') ;;
+    asan-*) labels=(--label-regex '^fuzz$') ;;
+  esac
+  run_ctest "$1" "${labels[@]}" "${@:3}"
 }
 
 # run_ctest openmp|serial|asan ARGS...: adds to `failed` and `reports`.
