@@ -184,6 +184,7 @@ struct LoopCase {
     Progress progress({steps, 8, 1, 1, "0 B"}, out.get());
     TrainingLoop loop{.deck = &deck,
                       .ranks = &ranks,
+                      .grid = &grid,
                       .data = &data,
                       .steps = steps,
                       .run = {},
@@ -221,6 +222,7 @@ struct LoopCase {
   int argc = 0;
   char** argv = nullptr;
   Ranks ranks{argc, argv};
+  RankGrid grid{std::make_shared<LoneCommunicator>(), {}};
   std::unique_ptr<PromptEncoder> encoder;
   std::unique_ptr<TextWriter> texts;
   std::int64_t steps = 6, stop_after = -1;

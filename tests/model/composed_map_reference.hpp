@@ -51,9 +51,10 @@ struct ComposedMap {
     if (magnitude.present()) {
       const Tensor z = unscaled(seen);
       r.dm = Tensor({w.extent(0)});
+      const std::vector<Real> n = norms();
       for (std::int64_t c = 0; c < w.extent(0); ++c) {
         for (std::int64_t row = 0; row < dy.extent(0); ++row) r.dm(c) += dy(row, c) * z(row, c);
-        r.dm(c) /= norms()[static_cast<std::size_t>(c)];
+        r.dm(c) /= n[static_cast<std::size_t>(c)];
       }
       d = reduced(by_columns(dy, gain()));
     }
