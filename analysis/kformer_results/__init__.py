@@ -9,7 +9,8 @@ groups["cases"].to_dataframe()
 from .compare import CompareError, Comparison, compare
 from .grid import GridError, to_grid
 from .reader import ResultFileError, open_results
+from .sweep import open_sweep
 
 __all__ = [
-    "CompareError", "Comparison", "GridError", "ResultFileError", "compare", "open_results", "to_grid",
+    "CompareError", "Comparison", "GridError", "ResultFileError", "compare", "open_results", "open_sweep", "to_grid",
 ]  # fmt: skip

@@ -29,9 +29,8 @@ def read_group(group: h5py.Group) -> xr.Dataset:
         item = group[name]  # of a link to nothing an error, which items() leaves out
         if isinstance(item, h5py.Dataset) and not _is_mere_dimension(item):
             variables[name] = _variable(item)
-    coordinates = {name for name, variable in variables.items() if variable.dims == (name,)}
-    data = xr.Dataset({name: variable for name, variable in variables.items() if name not in coordinates})
-    return data.assign_coords({name: variables[name] for name in coordinates}).assign_attrs(attributes_of(group))
+    coordinates = {name: variables.pop(name) for name in list(variables) if variables[name].dims == (name,)}
+    return xr.Dataset(variables, coordinates, attributes_of(group))
 
 
 def attributes_of(item: h5py.Dataset | h5py.Group) -> dict[str, Any]:
@@ -72,7 +71,12 @@ def _variable(dataset: h5py.Dataset) -> xr.Variable:
         values = np.asarray(dataset.asstr()[()], dtype=object)
     else:
         values = np.asarray(dataset[()])
-    attributes = attributes_of(dataset)
+    return decoded(dims, values, attributes_of(dataset))
+
+
+def decoded(dims: tuple[str, ...], values: np.ndarray, attributes: dict[str, Any]) -> xr.Variable:
+    """Values as a file has them, with their attributes: integers that are the fill value are NaN, flags are words."""
+    attributes = {name: value for name, value in attributes.items() if name not in OWN_ATTRIBUTES}
     fill = attributes.pop("_FillValue", None)
     if fill is not None and values.dtype.kind in "iu":
         values = np.where(values == fill, np.nan, values.astype(np.float64))

@@ -3,7 +3,9 @@
 
 import mmap
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ def open_results(path: str | Path, only: Collection[str] | None = None) -> Group
     groups = _read_groups(path, only)
     if "cases" in groups:
         try:
-            groups["cases"] = with_axes(_with_rates(groups["cases"]), *_kind_and_deck(groups))
+            groups["cases"] = with_axes(with_rates(groups["cases"]), *_kind_and_deck(groups))
         except DAMAGE as error:
             raise ResultFileError(f"{path}: the columns of 'cases' do not fit together: {error}") from error
     return groups
@@ -66,17 +68,24 @@ def open_results(path: str | Path, only: Collection[str] | None = None) -> Group
 
 def _read_groups(path: Path, only: Collection[str] | None) -> Groups:
     """The groups by their paths, the root ("") first, after the checks that make later errors unlikely."""
-    if not path.is_file():
-        raise ResultFileError(f"{path}: no such file")
     try:
-        _check_texts(path)
-        with h5py.File(path, "r") as file:
-            _check_schema(path, file)
+        with checked_file(path) as file:
             items = _items(file, only)
-            _check_size(path, items.values())
+            check_size(path, [item for item in items.values() if isinstance(item, h5py.Dataset)])
             return {name: _open_group(path, name, item) for name, item in items.items() if isinstance(item, h5py.Group)}
     except DAMAGE as error:
         raise ResultFileError(f"{path}: is not a readable HDF5 file ({error})") from error
+
+
+@contextmanager
+def checked_file(path: Path) -> Iterator[h5py.File]:
+    """The open file, if it is a result file of a version that this package reads; else raises ResultFileError."""
+    if not path.is_file():
+        raise ResultFileError(f"{path}: no such file")
+    _check_texts(path)
+    with h5py.File(path, "r") as file:
+        _check_schema(path, file)
+        yield file
 
 
 def _items(file: h5py.File, only: Collection[str] | None) -> dict[str, h5py.Group | h5py.Dataset]:
@@ -138,13 +147,14 @@ def _check_schema(path: Path, file: h5py.File) -> None:
         raise ResultFileError(f"{path}: root attribute 'kind' is {kind!r}, expected a word")
 
 
-def _check_size(path: Path, items: Iterable[Any]) -> None:
-    datasets = [item for item in items if isinstance(item, h5py.Dataset) and item.size]
-    total = sum(dataset.size * dataset.dtype.itemsize for dataset in datasets)
-    if total > MOST_BYTES:
-        largest = max(datasets, key=lambda dataset: dataset.size * dataset.dtype.itemsize)
+def check_size(path: Path, datasets: Collection[h5py.Dataset | h5py.h5d.DatasetID]) -> None:
+    """Raises ResultFileError if the datasets have more than MOST_BYTES together."""
+    sizes = [prod(dataset.shape or ()) * dataset.dtype.itemsize for dataset in datasets]
+    if sum(sizes) > MOST_BYTES:
+        largest = list(datasets)[sizes.index(max(sizes))]
+        name = h5py.h5i.get_name(largest.id if isinstance(largest, h5py.Dataset) else largest).decode()
         raise ResultFileError(
-            f"{path}: declares {total} bytes, at most {MOST_BYTES} are read; the largest dataset is '{largest.name}'"
+            f"{path}: declares {sum(sizes)} bytes, at most {MOST_BYTES} are read; the largest dataset is '{name}'"
         )
 
 
@@ -153,10 +163,11 @@ def _kind_and_deck(groups: dict[str, xr.Dataset]) -> tuple[str, str]:
     return groups[""].attrs.get("kind", ""), "" if deck is None else str(deck.values)
 
 
-def _with_rates(cases: xr.Dataset) -> xr.Dataset:
+def with_rates(cases: xr.Dataset) -> xr.Dataset:
+    """The cases with `tflops` and `intensity`, as far as they have what these follow from."""
     added = {}
     if {"flops", "time_median"} <= set(cases):
-        added["tflops"] = (cases["flops"] / cases["time_median"] * 1e-12).assign_attrs(units="1e12 s-1")
+        added["tflops"] = (cases["flops"].variable / cases["time_median"].variable * 1e-12, "1e12 s-1")
     if {"flops", "bytes_min"} <= set(cases):
-        added["intensity"] = (cases["flops"] / cases["bytes_min"]).assign_attrs(units="byte-1")
-    return cases.assign(added)
+        added["intensity"] = (cases["flops"].variable / cases["bytes_min"].variable, "byte-1")
+    return cases.assign({name: (rate.dims, rate.values, {"units": units}) for name, (rate, units) in added.items()})

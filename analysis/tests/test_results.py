@@ -238,6 +238,10 @@ class Series(WithFile):
         label = series.run_label(self.groups)
         self.assertIn("git 0123456789", label)
         self.assertIn("Example CPU, 2 threads", label)
+        self.groups["provenance"].attrs["device_name"] = "Example GPU"
+        label = series.run_label(self.groups)
+        self.assertIn("Example GPU", label)
+        self.assertNotIn("Example CPU", label)
 
 
 class Plots(WithPlots, WithFile):

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""The cases of many files as one data set."""
+
+import os
+import shutil
+import sys
+import time
+import unittest
+
+import h5py
+import numpy as np
+import xarray as xr
+
+from kformer_results import ResultFileError, open_results, open_sweep, reader, to_grid
+from tests import stored
+from tests.test_results import WithFile
+
+# As many copies are opened; 1000 of them say how long a large sweep takes.
+FILES = int(os.environ.get("KFORMER_SWEEP_FILES", "30"))
+# Of what the same files take one by one.
+MOST_TIME = 1 / 2
+
+
+class Sweep(WithFile):
+    def runs(self):
+        """Two files that differ in their lengths."""
+        first = stored.unpack(self.folder, "layer_sweep")
+        second = shutil.copy(first, self.folder / "second.h5")
+        with h5py.File(second, "r+") as file:
+            file["cases/seq_len"][...] = file["cases/seq_len"][()] * 4096
+            file["cases/time_median"][...] = file["cases/time_median"][()] * 2
+        return [first, second]
+
+    def test_it_has_the_cases_of_all_files(self):
+        paths = self.runs()
+        found = open_sweep(paths)
+        alone = [open_results(path)["cases"] for path in paths]
+        count = alone[0].sizes["case"]
+        self.assertEqual(list(found["case"].values), list(range(2 * count)))
+        self.assertEqual(list(found["file"].values), [str(path) for path in paths for _ in range(count)])
+        for name, column in alone[0].data_vars.items():
+            if column.dims != ("case",):
+                self.assertNotIn(name, found)
+                continue
+            values = np.concatenate([cases[name].values for cases in alone])
+            np.testing.assert_array_equal(found[name].values, values, name)
+            self.assertEqual(found[name].attrs, column.attrs)
+            self.assertEqual(found[name].dtype, values.dtype)
+        self.assertEqual(found.attrs, alone[0].attrs)
+
+    def test_it_is_a_grid(self):
+        paths = self.runs()
+        grid = to_grid(open_sweep(paths))
+        parts = [to_grid(open_results(path)["cases"]) for path in paths]
+        self.assertEqual(grid.sizes["seq_len"], sum(part.sizes["seq_len"] for part in parts))
+        for part in parts:
+            xr.testing.assert_equal(grid["time_median"].sel(seq_len=part["seq_len"]), part["time_median"])
+
+    def assert_refused(self, paths, words):
+        with self.assertRaises(ResultFileError) as caught:
+            open_sweep(paths)
+        self.assertIn(words, str(caught.exception))
+
+    def test_what_does_not_belong_together_is_said(self):
+        first, second = self.runs()
+        other = stored.unpack(self.folder, "memory_plan")
+        self.assert_refused([], "there are no files")
+        self.assert_refused([stored.unpack(self.folder, "train"), first], "is of kind 'layer_sweep'")
+        self.assert_refused([first, other], "memory_plan.h5: is of kind 'memory_plan'")
+        self.assert_refused([first, self.folder / "nothing.h5"], "nothing.h5: no such file")
+        with h5py.File(second, "r+") as file:
+            del file["cases/flops"]
+        self.assert_refused([first, second], "second.h5: its cases cannot be read")
+
+    def test_damage_is_one_sentence(self):
+        first, second = self.runs()
+        with h5py.File(second, "r+") as file:
+            del file["cases/flops"]
+            file["cases"].create_dataset("flops", shape=(reader.MOST_BYTES,), dtype="f8")
+        self.assert_refused([first, second], "second.h5: declares ")
+        with h5py.File(second, "r+") as file:
+            del file["cases/flops"]
+            file["cases"].create_dataset("flops", data=[1.0])
+        self.assert_refused([first, second], "second.h5: 'flops' has not as many rows as there are cases")
+
+    def test_many_files_open_faster_than_one_by_one(self):
+        path = stored.unpack(self.folder, "layer_sweep")
+        paths = [shutil.copy(path, self.folder / f"{number}.h5") for number in range(FILES)]
+
+        def seconds(call):
+            begin = time.process_time()
+            call()
+            return time.process_time() - begin
+
+        def one_by_one():
+            for path in paths:
+                open_results(path, only=["cases"])
+
+        one_by_one()
+        rounds = [(seconds(lambda: open_sweep(paths)), seconds(one_by_one)) for _ in range(3)]
+        together, alone = (min(times) for times in zip(*rounds))
+        print(f"{FILES} files: {together:.3g} s together, {alone:.3g} s one by one", file=sys.stderr)
+        self.assertLess(together, MOST_TIME * alone)
+
+
+if __name__ == "__main__":
+    unittest.main()
