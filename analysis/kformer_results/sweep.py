@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The cases of many result files as one data set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -10,6 +11,8 @@ import xarray as xr
 
 from .groups import decoded
 from .reader import DAMAGE, ResultFileError, check_size, checked_file, open_results, with_rates
+
+Types = Mapping[str, np.dtype[Any]]  # of columns
 
 
 def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
@@ -32,7 +35,8 @@ def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
     with h5py.File(paths[0], "r") as file:
         names = [name for name in file["cases"] if name in like and like[name].dims == ("case",)]
         attributes = {name: dict(file[f"cases/{name}"].attrs) for name in names}
-    parts = [_columns(Path(path), names, (root["kind"], root["schema_version"])) for path in paths]
+        types = {name: file[f"cases/{name}"].dtype for name in names}
+    parts = [_columns(Path(path), types, (root["kind"], root["schema_version"])) for path in paths]
     counts = [len(part["case"]) for part in parts]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in names if name != "case"}
     variables = {name: decoded(("case",), values, attributes[name]) for name, values in joined.items()}
@@ -41,7 +45,7 @@ def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
     return with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, like.attrs))
 
 
-def _columns(path: Path, names: list[str], kind_and_version: tuple[str, str]) -> dict[str, np.ndarray]:
+def _columns(path: Path, types: Types, kind_and_version: tuple[str, str]) -> dict[str, np.ndarray]:
     try:
         with checked_file(path) as file:
             found = (str(file.attrs.get("kind", "")), str(file.attrs["schema_version"]))
@@ -50,18 +54,18 @@ def _columns(path: Path, names: list[str], kind_and_version: tuple[str, str]) ->
                     f"{path}: is of kind '{found[0]}' and version {found[1]}, but the first file of kind "
                     f"'{kind_and_version[0]}' and version {kind_and_version[1]}"
                 )
-            return _read(path, file["cases"], names)
+            return _read(path, file["cases"], types)
     except DAMAGE as error:
         raise ResultFileError(f"{path}: its cases cannot be read ({error})") from error
 
 
-def _read(path: Path, cases: h5py.Group, names: list[str]) -> dict[str, np.ndarray]:
+def _read(path: Path, cases: h5py.Group, types: Types) -> dict[str, np.ndarray]:
     # Without h5py's objects, whose making takes as long as reading.
-    datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in names}
+    datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in types}
     check_size(path, datasets.values())
     rows = datasets["case"].shape
-    if other := [name for name, dataset in datasets.items() if dataset.shape != rows]:
-        raise ResultFileError(f"{path}: '{other[0]}' has not as many rows as there are cases")
+    if other := [name for name, dataset in datasets.items() if (dataset.shape, dataset.dtype) != (rows, types[name])]:
+        raise ResultFileError(f"{path}: '{other[0]}' is of another type than in the first file, or lacks rows")
     values = {name: np.zeros(rows, dataset.dtype) for name, dataset in datasets.items()}
     for name, dataset in datasets.items():
         dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values[name])
