@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
 }
 
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
-  const auto deck = load(header + sweep + "causal = [true, false]\n[limits]\ndevice_bytes = 5\n",
+  const auto deck = load(header + sweep + "causal = [true, false]\n[limits]\ndevice_bytes = \"5 B\"\n",
                          {"attention.scale=0.25", "sweep.q_len=1"});
   const auto again = load(deck.record.resolved);
   BOOST_TEST((again.sweep == deck.sweep));

@@ -18,16 +18,20 @@ const char* type_name(Kind kind) {
       return "number";
     case Kind::path:
     case Kind::string:
+    case Kind::bytes:
       break;
   }
   return "string";
 }
 
 // An integer bound is written as one: editors show it in their messages.
-Json bound(double value, Kind kind) { return kind == Kind::integer ? Json(std::llround(value)) : Json(value); }
+Json bound(double value, Kind kind) {
+  return kind == Kind::integer || kind == Kind::bytes ? Json(std::llround(value)) : Json(value);
+}
 
 Json single_value(const Key& key, const Type& type) {
   Json schema{{"type", type_name(type.kind)}};
+  if (type.kind == Kind::bytes) schema["type"] = Json::array({"integer", "string"});
   if (!type.choices.empty()) schema["enum"] = type.choices;
   if (key.range.min)
     schema[key.range.above ? "exclusiveMinimum" : "minimum"] = bound(*key.range.min, type.kind);

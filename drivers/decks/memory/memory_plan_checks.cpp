@@ -112,7 +112,6 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
   if (deck.model) check_language_model(*deck.model, loaded, diagnostics);
   for (const KvCacheKind kind : deck.sweep.axes.kv_cache)
     check_cache(kind, deck.plan.cache, "plan", {"sweep", "kv_cache"}, loaded, diagnostics);
-  check_budget(deck.memory.budget, loaded, diagnostics);
   if (deck.adapter) check_adapter(*deck.adapter, loaded, diagnostics);
   check_objective(deck, loaded, diagnostics);
   if (deck.plan.live_adapters > 0 && !deck.adapter)

@@ -11,6 +11,7 @@
 #include "decks/memory/memory_plan_schema.hpp"
 #include "decks/sweep/sweep_checks.hpp"
 #include "decks/train/train_deck.hpp"
+#include "io/schema/bytes.hpp"
 
 namespace kformer {
 
@@ -54,7 +55,7 @@ std::vector<MemoryCase> expand(const MemorySweepTable& sweep, const LanguageMode
 
 std::optional<std::uint64_t> PlanMemoryTable::budget_bytes() const {
   if (budget.empty()) return {};
-  return bytes_in(budget);
+  return static_cast<std::uint64_t>(bytes_in(budget).value());
 }
 
 template <>

@@ -140,8 +140,10 @@ void describe(V& v, PlanTrainingTable& t) {
 template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
-         .help = "memory to plan for, also of another machine: a text such as `\"80GB\"`, `\"74.5GiB\"` or "
-                 "`\"1000000\"` (bytes); with `plan.device_bytes` the smaller one; on a device, device memory",
+         .help = "memory to plan for, also of another machine; with `plan.device_bytes` the smaller one; on a device, "
+                 "device memory",
+         .range = {.min = 0},
+         .unit = "byte",
          .default_text = "what is available"},
         t.budget);
 }

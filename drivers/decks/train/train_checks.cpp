@@ -406,14 +406,6 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
   return {};
 }
 
-void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  if (budget.empty() || bytes_in(budget)) return;
-  diagnostics.error(place_of(loaded, {"memory", "budget"}),
-                    fmt::format("'memory.budget' must be a number of bytes with a unit, such as \"8GiB\" or "
-                                "\"500MB\", got \"{}\"",
-                                budget));
-}
-
 void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_run_and_output(deck.run, deck.output, loaded, diagnostics);
   TrainCheck check(deck, loaded, diagnostics);
@@ -425,7 +417,6 @@ void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& di
   check.batch();
   check.numbers();
   check.schedule();
-  check_budget(deck.memory.budget, loaded, diagnostics);
   check.parallel();
   check.parts();
 }

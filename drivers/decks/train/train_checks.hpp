@@ -33,7 +33,5 @@ std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanPara
 /// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
 
-/// [memory] budget, if there is one, names a number of bytes.
-void check_budget(const std::string& budget, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 }  // namespace kformer::Impl::schema

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "decks/train/train_deck.hpp"
 
-#include <charconv>
-#include <cmath>
-
 #include "decks/engine/deck_of_kind.hpp"
 #include "decks/language_model.hpp"
 #include "decks/sweep/sweep_cases.hpp"
 #include "decks/sweep/sweep_checks.hpp"
 #include "decks/train/train_checks.hpp"
 #include "decks/train/train_schema.hpp"
+#include "io/schema/bytes.hpp"
 
 namespace kformer {
 
@@ -73,34 +71,9 @@ std::string execution_space_of(const TrainRunTable& table, const std::vector<std
   return table.execution_space;
 }
 
-std::optional<std::uint64_t> bytes_in(std::string_view text) {
-  double number = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (fault != std::errc() || !(number >= 0)) return {};
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
-                                                                       {"B", 1},
-                                                                       {"KB", 1e3},
-                                                                       {"MB", 1e6},
-                                                                       {"GB", 1e9},
-                                                                       {"TB", 1e12},
-                                                                       {"KiB", 0x1p10},
-                                                                       {"MiB", 0x1p20},
-                                                                       {"GiB", 0x1p30},
-                                                                       {"TiB", 0x1p40}}};
-  for (const auto& [name, factor] : units)
-    if (unit == name) {
-      const double bytes = std::floor(number * factor);
-      if (!(bytes < 0x1p63)) return {};
-      return static_cast<std::uint64_t>(bytes);
-    }
-  return {};
-}
-
 std::optional<std::uint64_t> MemoryTable::budget_bytes() const {
   if (budget.empty()) return {};
-  return bytes_in(budget);
+  return static_cast<std::uint64_t>(bytes_in(budget).value());
 }
 
 template <>

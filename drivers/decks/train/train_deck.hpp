@@ -253,9 +253,6 @@ TrainDeck load_train_deck(const DeckSource& source);
 /// \throws DeckError for a space that is not built
 std::string execution_space_of(const TrainRunTable& table, const std::vector<std::string>& built_spaces);
 
-/// Bytes that a text names: "8GiB", "500 MB", "1.5 GiB", "4096". Nothing if it names none.
-std::optional<std::uint64_t> bytes_in(std::string_view text);
-
 /// The reference of a training.
 template <>
 std::string describe_deck_markdown<TrainDeck>();

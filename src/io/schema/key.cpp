@@ -36,6 +36,8 @@ std::string words_for(const Type& type, const Range& range) {
       return "number" + range_words(range);
     case Kind::path:
       return "path";
+    case Kind::bytes:
+      return "number of bytes, or a text such as \"80GB\" or \"74.5GiB\"";
     case Kind::string:
       break;
   }

@@ -34,7 +34,7 @@ struct Key {
   const char* name;
   const char* help;
   Range range{};
-  const char* unit = "";
+  const char* unit = "";                    ///< "byte": a number of bytes or a text such as "8GiB"
   std::vector<std::string_view> choices{};  ///< of a string; of an enumeration, its first ones (all if empty)
   const char* default_text = "";            ///< in words, where the member's default says nothing
   bool required = false;
@@ -49,7 +49,7 @@ struct TableKey {
   bool of_axes = false;  ///< an array of points on the axes of the table around it
 };
 
-enum class Kind { boolean, integer, real, string, path };
+enum class Kind { boolean, integer, real, string, path, bytes };
 
 /// What a key accepts, according to the type of its member.
 struct Type {
@@ -69,6 +69,8 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
+inline bool names_bytes(const Key& key) { return std::string_view(key.unit) == "byte"; }
+
 template <class T>
 Type type_of(const Key& key) {
   if constexpr (IsVector<T>::value) {
@@ -84,14 +86,14 @@ Type type_of(const Key& key) {
   } else if constexpr (std::is_same_v<T, bool>) {
     return {Kind::boolean};
   } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return {Kind::integer};
+    return {names_bytes(key) ? Kind::bytes : Kind::integer};
   } else if constexpr (std::is_same_v<T, double>) {
     return {Kind::real};
   } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
     return {Kind::path};
   } else {
     static_assert(std::is_same_v<T, std::string>, "a deck has no values of this type");
-    return {Kind::string, key.choices};
+    return {names_bytes(key) ? Kind::bytes : Kind::string, key.choices};
   }
 }
 

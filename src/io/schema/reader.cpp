@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/nearest_name.hpp"
+#include "io/schema/bytes.hpp"
 
 namespace kformer::Impl::schema {
 namespace {
@@ -102,6 +103,9 @@ bool Reader::scalar(const Value& value, const std::string& name, const Key& key,
 bool Reader::scalar(const Value& value, const std::string& name, const Key& key, const Type& type,
                     std::int64_t& member) {
   const auto* given = std::get_if<std::int64_t>(&value.data);
+  const auto* text = std::get_if<std::string>(&value.data);
+  const auto bytes = type.kind == Kind::bytes && text != nullptr ? bytes_in(*text) : std::nullopt;
+  if (bytes) given = &*bytes;
   if (given == nullptr || !within(static_cast<double>(*given), key.range))
     return report_type(value, name, type, key.range), false;
   member = *given;
@@ -120,12 +124,24 @@ bool Reader::scalar(const Value& value, const std::string& name, const Key& key,
 
 bool Reader::scalar(const Value& value, const std::string& name, const Key& key, const Type& type,
                     std::string& member) {
+  // The text of a number of bytes stays as it is: an empty one may have a meaning.
+  if (type.kind == Kind::bytes) return text_of_bytes(value, name, key, type, member);
   const auto* given = std::get_if<std::string>(&value.data);
   const bool listed =
       given != nullptr && std::find(type.choices.begin(), type.choices.end(), *given) != type.choices.end();
   if (given == nullptr || (!type.choices.empty() && !listed))
     return report_type(value, name, type, key.range), false;
   member = *given;
+  return true;
+}
+
+bool Reader::text_of_bytes(const Value& value, const std::string& name, const Key& key, const Type& type,
+                           std::string& member) {
+  const auto* given = std::get_if<std::string>(&value.data);
+  std::int64_t bytes = 0;
+  if (given == nullptr || !given->empty())
+    if (!scalar(value, name, key, type, bytes)) return false;
+  member = given != nullptr ? *given : std::to_string(bytes);
   return true;
 }
 

@@ -77,6 +77,8 @@ class Reader {
               std::string& member);
   bool scalar(const Value& value, const std::string& name, const Key& key, const Type& type,
               std::filesystem::path& member);
+  bool text_of_bytes(const Value& value, const std::string& name, const Key& key, const Type& type,
+                     std::string& member);
   template <class Enum>
     requires std::is_enum_v<Enum>
   bool scalar(const Value& value, const std::string& name, const Key& key, const Type& type, Enum& member) {
