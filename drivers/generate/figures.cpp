@@ -15,13 +15,8 @@ std::string speed(std::int64_t tokens, double seconds) {
 
 std::string memory_by_class(const Measurement& m) {
   if (m.peak_total == 0) return {};
-  std::string text;
-  for (int c = 0; c < memory_classes; ++c)
-    if (const std::size_t bytes = m.peak[static_cast<std::size_t>(c)]; bytes > 0)
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(static_cast<MemoryClass>(c)),
-                          format_bytes(bytes));
-  text = fmt::format("  memory   {} at most ({}), forecast {}\n", format_bytes(m.peak_total), text,
-                     format_bytes(m.predicted));
+  std::string text = fmt::format("  memory   {} at most ({}), forecast {}\n", format_bytes(m.peak_total),
+                                 classes_text(m.peak), format_bytes(m.predicted));
   if (m.check_bytes > 0)
     text += fmt::format("  check    up to {}, not in this peak\n", format_bytes(m.check_bytes));
   return text;
@@ -45,6 +40,15 @@ std::string or_beside_weights(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string classes_text(const std::array<std::size_t, memory_classes>& peaks) {
+  std::string text;
+  for (int c = 0; c < memory_classes; ++c)
+    if (const std::size_t bytes = peaks[static_cast<std::size_t>(c)]; bytes > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", to_string(static_cast<MemoryClass>(c)),
+                          format_bytes(bytes));
+  return text;
+}
 
 std::string figures_of(const GenerationLabel& label, const Generation& g) {
   const Measurement& m = g.measurement;

@@ -80,10 +80,12 @@ class TextGenerator {
   virtual Generation generate(const GenerationTask& task) = 0;
 };
 
-/// Loads weights and tokenizer of a deck.
+class GenerationPlan;
+
+/// Loads the weights of a deck.
 /// \param space name of the execution space
-/// \throws FileError if a file cannot be read or does not match the model
 /// \throws OutOfMemory with the ledger
-std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space);
+std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space,
+                                                   GenerationPlan plan);
 
 }  // namespace kformer::drivers

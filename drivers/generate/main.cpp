@@ -2,10 +2,14 @@
 // kformer-generate: a checkpoint continues prompts.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "app/session.hpp"
+#include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
 #include "decks/models/model_calls.hpp"
 #include "generate/figures.hpp"
+#include "generate/generation_plan.hpp"
 #include "generate/prompt_loop.hpp"
 #include "kformer/text/chat_template.hpp"
 #include "language_model/model_files.hpp"
@@ -30,12 +34,16 @@ void declare_results(ResultFile& file) {
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
+  // Before the machine is measured, which takes longer.
+  GenerationPlan plan(deck, space);
+  plan.require_memory();
+  if (const std::string note = plan.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
   GenerateResults results(file, deck, space);
   const measure::MachineLimits limits = measure::machine_limits(space);
   results.add_machine(limits);
   fmt::print(stderr, "{}\n", measure::describe(space, limits));
   LimitSamples samples;
-  const auto generator = make_text_generator(deck, space);
+  const auto generator = make_text_generator(deck, space, std::move(plan));
   return run_prompts({&deck, generator.get(), &results, [&] { return stop.reason(); },
                       [&](double bytes) { return samples.now(space, DType::f32, bytes); }},
                      file);
@@ -58,6 +66,13 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));
+    // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
+    require_device();
+    const auto kokkos = start_kokkos(line.all.front(), line.kokkos, deck.run.threads);
+    const GenerationPlan plan(deck, space);
+    fmt::print("{}", plan.text());
+    if (const std::string note = plan.note(); !note.empty()) fmt::print("note: {}\n", note);
+    plan.require_memory();
     return exit_ok;
   }
   Session session(line, program, kind, deck.run, deck.output, deck.record, stderr);

@@ -5,13 +5,9 @@
 #include <cmath>
 
 #include "generate/generation.hpp"
+#include "generate/generation_plan.hpp"
 #include "generate/logit_check.hpp"
-#include "generate/prompt_encoder.hpp"
-#include "kformer/load/llama_config.hpp"
-#include "kformer/load/load_weights.hpp"
-#include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
-#include "language_model/text_engine.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
@@ -19,54 +15,6 @@
 namespace kformer::drivers {
 
 namespace {
-
-// Tokens of a prompt whose logits exist together.
-constexpr std::int64_t most_scored = 64;
-
-// The engine of a deck.
-EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
-                       const std::vector<std::int32_t>& end_of_text) {
-  const GenerateTable& g = deck.generate;
-  const SamplingTable& s = deck.sampling;
-  EngineTask task;
-  task.config = llama_config(checkpoint.model());
-  task.dtype = g.dtype;
-  task.generator = {.batch = g.batch,
-                    .max_new_tokens = g.max_new_tokens,
-                    .prefill_chunk = std::max<std::int64_t>(1, longest_prompt),
-                    .share_prefix = g.share_prefix,
-                    .score_prompt = g.score_prompt,
-                    .recompute = g.kv_cache == KvCacheKind::none,
-                    .end_of_text = g.stop_at_eos ? end_of_text : std::vector<std::int32_t>(),
-                    .repetition_window = s.repetition_window};
-  if (g.prefill_chunk > 0)
-    task.generator.prefill_chunk = std::min(task.generator.prefill_chunk, g.prefill_chunk);
-  task.generator.sampling = {.temperature = s.temperature,
-                             .top_k = s.top_k,
-                             .top_p = s.top_p,
-                             .min_p = s.min_p,
-                             .repetition_penalty = s.repetition_penalty,
-                             .seed = static_cast<std::uint64_t>(s.seed)};
-  const std::int64_t wanted = longest_prompt + g.max_new_tokens;
-  task.decoder = {.max_rows = std::max(task.generator.prefill_chunk, g.batch),
-                  .max_logit_rows = g.score_prompt
-                                        ? std::max(g.batch, std::min(task.generator.prefill_chunk, most_scored))
-                                        : g.batch,
-                  .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
-                  .activations = g.activations,
-                  .batch_invariant = g.batch_invariant};
-  if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
-  if (deck.adapter.live)
-    task.adapters.push_back(open_adapter(deck.adapter.path, task.config));
-  else if (!deck.adapter.path.empty())
-    task.adapter = open_adapter(deck.adapter.path, task.config);
-  for (const NamedAdapterTable& named : deck.adapters)
-    task.adapters.push_back(open_adapter(named.path, task.config));
-  for (const AdapterCheckpoint& adapter : task.adapters) task.decoder.adapters.push_back(adapter.lora());
-  task.cache = cache_options(g.kv_cache, g.cache, task);
-  task.staging_bytes = staging_bytes(checkpoint, task.decoder.formats);
-  return task;
-}
 
 // A row while it grows.
 struct GrowingRow {
@@ -77,57 +25,26 @@ struct GrowingRow {
 /// Engine, tokenizer and checkpoint of a deck.
 class DeckGenerator final : public TextGenerator {
  public:
-  DeckGenerator(const GenerateDeck& deck, const std::string& space)
-      : m_deck(deck),
-        m_checkpoint(open_checkpoint(deck.weights)),
-        m_encoder(open_tokenizer(deck.tokenizer, m_checkpoint), deck.tokenizer, m_checkpoint.model()),
-        m_space(space),
-        m_task(engine_task(deck, m_checkpoint, longest_prompt(), m_encoder.end_of_text())),
-        m_predicted(forecast_of(space, m_task)->peak_total()),
-        m_ledger(Ledger::create()) {
-    require_memory();
+  DeckGenerator(const GenerateDeck& deck, const std::string& space, GenerationPlan plan)
+      : m_deck(deck), m_plan(std::move(plan)), m_ledger(Ledger::create()) {
     if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
-    m_engine = make_text_engine(space, m_task, m_ledger);
+    m_engine = make_text_engine(space, m_plan.task(), m_ledger);
     const measure::KernelNames loading;
-    m_engine->load(m_checkpoint, {});
-    if (m_task.adapter)
+    m_engine->load(m_plan.checkpoint(), {});
+    if (const auto& adapter = m_plan.task().adapter)
       fmt::print(stderr, "merged into the weights: adapter '{}', rank x scale: {}\n",
-                 deck.adapter.path.string(), adapter_text(m_task.adapter->lora()));
+                 deck.adapter.path.string(), adapter_text(adapter->lora()));
     if (deck.check.reference == GenerateReference::recompute)
-      m_check = std::make_unique<LogitCheck>(space, m_task, m_checkpoint, loading.text());
+      m_check = std::make_unique<LogitCheck>(space, m_plan.task(), m_plan.checkpoint(), loading.text());
   }
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
-    return m_encoder.encode(prompt);
+    return m_plan.encoder().encode(prompt);
   }
 
   Generation generate(const GenerationTask& task) override;
 
  private:
-  std::int64_t longest_prompt() const {
-    std::size_t longest = 1;
-    for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, tokens_of(prompt));
-    return static_cast<std::int64_t>(longest);
-  }
-
-  // None if it cannot be encoded: that is reported in its turn, and the others continue.
-  std::size_t tokens_of(const PromptTable& prompt) const {
-    try {
-      return encode(prompt).size();
-    } catch (const NotSupported&) {
-      return 0;
-    }
-  }
-
-  void require_memory() const {
-    const auto available = measure::memory_available(m_space);
-    if (available && m_predicted > *available)
-      throw OutOfMemory(
-          fmt::format("kformer-generate: the run needs {}, but only {} is available; reduce "
-                      "generate.batch, generate.max_seq_len or generate.prefill_chunk",
-                      format_bytes(m_predicted), format_bytes(*available)));
-  }
-
   bool checks(const GenerationTask& task) const { return m_check && task.check; }
   // The adapters of rows; the only one of all prompts needs no choice.
   std::vector<std::int32_t> chosen(const GenerationTask& task, std::size_t rows) const {
@@ -141,11 +58,7 @@ class DeckGenerator final : public TextGenerator {
   SequenceEnd end_of(const GeneratedSequence& sequence) const;
 
   const GenerateDeck& m_deck;
-  Checkpoint m_checkpoint;
-  PromptEncoder m_encoder;
-  std::string m_space;
-  EngineTask m_task;
-  std::size_t m_predicted;
+  GenerationPlan m_plan;
   std::shared_ptr<Ledger> m_ledger;
   std::unique_ptr<TextEngine> m_engine;
   std::unique_ptr<LogitCheck> m_check;
@@ -179,7 +92,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   generation.prefill_tokens = m_engine->computed_tokens();
   generation.sequences.assign(batch, {});
   for (std::size_t r = 0; r < batch; ++r) begin_row(task, r, generation.sequences[r]);
-  std::vector<GrowingRow> rows(batch, {TokenStream(m_encoder.tokenizer(), task.prompt), {}});
+  std::vector<GrowingRow> rows(batch, {TokenStream(m_plan.encoder().tokenizer(), task.prompt), {}});
   double clock = generation.prefill_seconds;
   bool first = true;
   if (m_check) m_check->clear();
@@ -228,7 +141,7 @@ void DeckGenerator::begin_row(const GenerationTask& task, std::size_t row, Seque
   sequence.end = end_of(from);
   for (std::size_t i = 0; i < task.prompt.size(); ++i)
     sequence.tokens.push_back(
-        {task.prompt[i], m_encoder.tokenizer().token_bytes(task.prompt[i], i == 0), from.log_probabilities[i]});
+        {task.prompt[i], m_plan.encoder().tokenizer().token_bytes(task.prompt[i], i == 0), from.log_probabilities[i]});
 }
 
 // The newest token of a row; returns the text that is complete with it.
@@ -239,7 +152,7 @@ std::string DeckGenerator::take_token(std::size_t row, double clock, GrowingRow&
     return {};
   }
   const std::int32_t id = from.tokens.back();
-  sequence.tokens.push_back({id, m_encoder.tokenizer().token_bytes(id, sequence.tokens.empty()),
+  sequence.tokens.push_back({id, m_plan.encoder().tokenizer().token_bytes(id, sequence.tokens.empty()),
                              m_deck.generate.log_probabilities ? from.log_probabilities.back() : NAN, clock});
   std::string text = grown.stream.push(id);
   grown.new_text += text;
@@ -266,16 +179,15 @@ void DeckGenerator::judge_ends(Generation& generation) const {
 
 SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
   if (sequence.stopped == StopReason::end_of_text) return SequenceEnd::end_of_text;
-  if (sequence.stopped == StopReason::length && sequence.new_tokens() < m_task.generator.max_new_tokens)
+  if (sequence.stopped == StopReason::length && sequence.new_tokens() < m_plan.task().generator.max_new_tokens)
     return SequenceEnd::max_seq_len;
   return SequenceEnd::max_new_tokens;
 }
 
 void DeckGenerator::note_memory(Measurement& measurement) const {
-  for (int c = 0; c < memory_classes; ++c)
-    measurement.peak[static_cast<std::size_t>(c)] = m_ledger->peak(static_cast<MemoryClass>(c));
+  measurement.peak = peaks_of(*m_ledger);
   measurement.peak_total = m_ledger->peak_total();
-  measurement.predicted = m_predicted;
+  measurement.predicted = m_plan.forecast().peak_total();
   if (m_deck.profile.memory != MemoryProfile::peak) return;
   const measure::AllocationWitness& witness = measure::AllocationWitness::install();
   if (witness.installed())
@@ -285,8 +197,9 @@ void DeckGenerator::note_memory(Measurement& measurement) const {
 
 }  // namespace
 
-std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space) {
-  return std::make_unique<DeckGenerator>(deck, space);
+std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space,
+                                                   GenerationPlan plan) {
+  return std::make_unique<DeckGenerator>(deck, space, std::move(plan));
 }
 
 }  // namespace kformer::drivers

@@ -6,6 +6,7 @@ ctest runs this with the program in KFORMER_GENERATE, the sources in KFORMER_SOU
 
 import json
 import os
+import re
 import shutil
 import unittest
 from pathlib import Path
@@ -42,9 +43,9 @@ class CommandLine(driver_case.CommandLine, GenerateTest):
 
 class Decks(GenerateTest):
     def test_every_deck_of_the_project_is_good(self):
-        # The files of their own prompts may be absent.
-        prompts = [] if MODEL.is_dir() else ["--set", 'prompt=[{text = ""}]']
-        self.check_decks_of_the_project("generate", 5, *prompts, of="prompts?")
+        # Their own files may be absent, or larger than the memory.
+        here = [f"weights.path={driver_case.SOURCE / 'inputs/tiny-llama'}", "tokenizer.format=byte", 'prompt=[{text = ""}]']
+        self.check_decks_of_the_project("generate", 5, *(word for key in here for word in ("--set", key)), of="prompts?")
 
     def test_an_unknown_key_is_refused_with_its_place(self):
         text = self.generate('[[prompt]]\ntxt = "a"\ntext = ""\n', expect=3).stderr
@@ -62,6 +63,59 @@ class Decks(GenerateTest):
         done = self.generate('[[prompt]]\ntext = ""\n', "--set", "weights.path=nowhere", expect=4)
         self.assertIn("nowhere", done.stderr)
         self.assertEqual(done.stdout, "")
+
+
+class DryRun(GenerateTest):
+    """Says what a run would say before its first token."""
+
+    def dry_run(self, *settings, expect=0):
+        words = [word for setting in settings for word in ("--set", setting)]
+        return self.run_driver(self.SMOKE_DECK, "--dry-run", *words, expect=expect)
+
+    @needs_h5py
+    def test_the_memory_is_that_of_the_run(self):
+        text = self.dry_run().stdout
+        forecast = re.search(r"^memory     (.* [kMG]iB) \(weights .*, kv_cache .*\) of ", text, re.MULTILINE)[1]
+        self.assertIn(f" forecast {forecast}\n", self.run_driver(self.SMOKE_DECK).stderr)
+        self.assertEqual(self.files(), ["generate.h5"])
+
+    def test_prompts_are_counted(self):
+        text = self.dry_run().stdout
+        self.assertIn("tokens     30 in prompt1\n", text)  # a letter each, and the beginning
+        self.assertIn("tokens     1 in nothing\n", text)
+        self.assertIn("sequences  at most 42 tokens of ", text)
+
+    def test_files_are_opened(self):
+        self.assertIn("nowhere", self.dry_run("weights.path=nowhere", expect=4).stderr)
+        self.assertIn("no tokenizer found", self.dry_run("tokenizer.format=auto", expect=4).stderr)
+        folder = self.folder / "model"
+        shutil.copytree(driver_case.SOURCE / "inputs/tiny-llama", folder)
+        with open(folder / "model.safetensors", "r+b") as file:
+            file.truncate(5000)
+        self.assertIn("model.safetensors", self.dry_run(f"weights.path={folder}", expect=4).stderr)
+
+    def test_a_chat_without_a_template_is_said(self):
+        self.assertIn("write the prompt out instead", self.dry_run('prompt=[{chat = "Hello"}]', expect=1).stderr)
+
+    def test_what_does_not_fit_is_refused(self):
+        done = self.dry_run("generate.batch=4096", "generate.max_new_tokens=1000000", "generate.kv_cache=contiguous", expect=6)
+        self.assertIn("the run needs ", done.stderr)
+
+    def test_a_context_that_is_longer_than_the_model_knows(self):
+        known = json.loads((driver_case.SOURCE / "inputs/tiny-llama/config.json").read_text())["max_position_embeddings"]
+        longest = known - 30
+        note = f"note: sequences may have {known + 1} tokens, more than max_position_embeddings = {known} of the model"
+        self.assertIn(note, self.dry_run(f"generate.max_new_tokens={longest + 1}").stdout)
+        self.assertNotIn("note:", self.dry_run(f"generate.max_new_tokens={longest}").stdout)
+        cut = (f"generate.max_new_tokens={longest + 1}", f"generate.max_seq_len={known}")
+        self.assertNotIn("note:", self.dry_run(*cut).stdout)
+        done = self.run_driver(self.SMOKE_DECK, "--set", f"generate.max_new_tokens={longest + 1}", "--set", "check.reference=none")
+        self.assertIn(note, done.stderr)
+
+    def test_a_run_looks_at_its_files_before_it_measures_the_machine(self):
+        done = self.run_driver(self.SMOKE_DECK, "--set", "tokenizer.format=auto", expect=4)
+        self.assertNotIn("multiply-adds", done.stderr)
+        self.assertIn("multiply-adds", self.run_driver(self.SMOKE_DECK, "--overwrite").stderr)
 
 
 class Check(GenerateTest):

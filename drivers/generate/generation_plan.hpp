@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "decks/generate_deck.hpp"
+#include "generate/prompt_encoder.hpp"
+#include "kformer/io/checkpoint.hpp"
+#include "language_model/text_engine.hpp"
+
+namespace kformer::drivers {
+
+/// What a generation needs of its files and of memory, known before any weight is read.
+class GenerationPlan {
+ public:
+  /// Opens checkpoint, adapters and tokenizer of a deck, encodes its prompts, and counts the memory.
+  /// \throws FileError if a file cannot be read or does not match the model
+  GenerationPlan(const GenerateDeck& deck, const std::string& space);
+
+  /// The checkpoint, of which only headers were read.
+  const Checkpoint& checkpoint() const { return m_checkpoint; }
+  /// The tokenizer and what the deck says of it.
+  const PromptEncoder& encoder() const { return m_encoder; }
+  /// The engine.
+  const EngineTask& task() const { return m_task; }
+  /// The memory that it will take.
+  const Ledger& forecast() const { return *m_forecast; }
+
+  /// \throws OutOfMemory if that is more than the space has
+  void require_memory() const;
+  /// What is legal but perhaps not meant: a sentence, or nothing.
+  std::string note() const;
+  /// Lines on the model, the prompts and the memory, for --dry-run.
+  /// \throws NotSupported if a prompt cannot be encoded
+  std::string text() const;
+
+ private:
+  std::int64_t longest_prompt() const;
+  std::size_t tokens_of(const PromptTable& prompt) const;
+
+  const GenerateDeck& m_deck;
+  std::string m_space;
+  Checkpoint m_checkpoint;
+  PromptEncoder m_encoder;
+  EngineTask m_task;
+  std::shared_ptr<const Ledger> m_forecast;
+};
+
+/// Peak bytes of each class.
+std::array<std::size_t, memory_classes> peaks_of(const Ledger& ledger);
+
+}  // namespace kformer::drivers
