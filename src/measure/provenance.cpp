@@ -53,6 +53,14 @@ std::string kokkos_version() {
   return std::to_string(v / 10000) + '.' + std::to_string(v / 100 % 100) + '.' + std::to_string(v % 100);
 }
 
+// The name of the GPU; a host has none.
+std::string device_name() {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (Kokkos::is_initialized()) return Kokkos::Cuda().cuda_device_prop().name;
+#endif
+  return {};
+}
+
 // A schema is described without Kokkos::initialize.
 std::int32_t concurrency() {
   return Kokkos::is_initialized() ? std::int32_t(Kokkos::DefaultExecutionSpace().concurrency()) : 0;
@@ -93,11 +101,16 @@ std::string utc_now() {
 
 void write_provenance(ResultFile& file, const std::string& kind, const std::string& run_name,
                       const std::vector<std::string>& command_line) {
+  const std::string date = utc_now();
+  const std::string command = joined(command_line, " ");
   file.root()
       .attribute("title", "Kformer " + kind + " " + run_name, "of plots")
+      .attribute("source", version_line("Kformer"), "what made the data")
+      .attribute("history", date + " " + command, "the commands that made the file, a line each, with their time")
+      .attribute("references", "https://github.com/kformer/kformer", "where the program and its methods are described")
       .attribute("kind", kind, "kind of the run: which groups the file has")
       .attribute("run_name", run_name, "name of the run")
-      .attribute("date", utc_now(), "start of the run, ISO 8601 in UTC")
+      .attribute("date", date, "start of the run, ISO 8601 in UTC")
       .attribute("software", "kformer", "what wrote the file")
       .attribute("softwareVersion", KFORMER_VERSION, "its version")
       .attribute("git_sha", KFORMER_GIT_SHA, "its commit")
@@ -114,11 +127,12 @@ void write_provenance(ResultFile& file, const std::string& kind, const std::stri
       .attribute("kokkos_backends", KFORMER_SPACES, "execution spaces of the build")
       .attribute("kokkos_device", Kokkos::DefaultExecutionSpace::name(), "default execution space")
       .attribute("kokkos_concurrency", concurrency(), "threads of that space")
+      .attribute("device_name", device_name(), "the GPU, as its driver names it; empty: none")
       .attribute("cpu_model", cpu_model(), "processor, as the system names it")
       .attribute("cpu_threads", std::int32_t(std::thread::hardware_concurrency()),
                  "hardware threads of the host")
       .attribute("hdf5_version", hdf5_version(), "of the library that wrote the file")
-      .text("command_line", joined(command_line, " "), "the command that was run")
+      .text("command_line", command, "the command that was run")
       .text("kokkos_configuration", kokkos_configuration(), "Kokkos::print_configuration")
       .text("environment", environment(), "the environment variables that can affect a run");
 }

@@ -218,6 +218,10 @@ class CommandLine:
         self.run_driver(self.SMOKE_DECK)
         path, = self.folder.glob("*.h5")
         self.assertEqual(check_file(path), [])
+        with h5py.File(path) as file:
+            at = file.attrs
+            self.assertEqual(at["history"], f"{at['date']} {self.PROGRAM} {self.SMOKE_DECK}")
+            self.assertTrue(at["source"].startswith(f"Kformer {at['softwareVersion']} ({at['git_sha'][:8]}"), at["source"])
 
     def test_a_printed_deck_is_a_deck_that_means_the_same(self):
         deck = self.SMOKE_DECK

@@ -101,6 +101,8 @@ BOOST_AUTO_TEST_CASE(everything_written_is_read_back) {
   }
   const Hdf5Reader reader(path);
   BOOST_TEST(reader.text_attribute("/", "schema") == "kformer-results");
+  BOOST_TEST(reader.text_attribute("/", "schema_version") == "1.1");
+  BOOST_TEST(reader.text_attribute("/", "Conventions") == "CF-1.10 kformer-1.1");
   BOOST_TEST(reader.text_attribute("/", "title") == "größer als ASCII");
   BOOST_TEST(reader.number_attribute("/", "complete") == 1);
   BOOST_TEST(reader.number_attribute("/provenance", "device_total_bytes") == std::ldexp(1.0, 40));

@@ -20,6 +20,9 @@ namespace {
 
 const std::string root_path;
 
+// A minor version more for what readers of the version before need not know.
+const std::string format_version = "1.1";
+
 using Impl::ExistingFile;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& advice) {
@@ -46,8 +49,8 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   m_contents->options = options;
   root()
       .attribute("schema", "kformer-results", "by which programs recognise these files")
-      .attribute("schema_version", "1.0", "of the format of the file")
-      .attribute("Conventions", "CF-1.10 kformer-1.0", "which the attributes follow")
+      .attribute("schema_version", format_version, "of the format of the file")
+      .attribute("Conventions", "CF-1.10 kformer-" + format_version, "which the attributes follow")
       .attribute("complete", false, "1 if the run came to its end");
   if (options.discard) return;
   const auto existing = Impl::existing_file(path), unfinished = Impl::existing_file(part_path());
