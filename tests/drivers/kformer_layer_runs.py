@@ -5,9 +5,12 @@ ctest runs this with the program in KFORMER_LAYER and the sources in KFORMER_SOU
 """
 
 import os
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
-from driver_case import SMOKE, DriverTest, check_file, needs_xarray
+from driver_case import SMOKE, check_file, needs_xarray
 
 if check_file is not None:
     import numpy as np
@@ -16,17 +19,20 @@ if check_file is not None:
 
 
 @needs_xarray
-class Runs(DriverTest):
-    NAME = "kformer-layer"
+class Runs(unittest.TestCase):
     PROGRAM = os.environ["KFORMER_LAYER"]
     # Of two runs with a length in common.
     LENGTHS = {"short.h5": (8, 16), "long.h5": (16, 24)}
 
-    def setUp(self):
-        super().setUp()
-        for name, lengths in self.LENGTHS.items():
-            self.run_driver(SMOKE / "layer.toml", "--set", f"sweep.seq_len={list(lengths)}", "-o", name)
-        self.paths = [self.folder / name for name in self.LENGTHS]
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.paths = [Path(folder.name) / name for name in cls.LENGTHS]
+        keys = [word for key in ("batch=2", "direction=forward", "exclude=[]") for word in ("--set", f"sweep.{key}")]
+        for path, lengths in zip(cls.paths, cls.LENGTHS.values()):
+            command = [cls.PROGRAM, SMOKE / "layer.toml", *keys, "--set", f"sweep.seq_len={list(lengths)}", "-o", path]
+            subprocess.run([*command, "--set", "profile.kernels=false"], check=True, capture_output=True)
 
     def test_cases_concatenate_in_xarray(self):
         parts = [xr.load_dataset(path, group="cases") for path in self.paths]
