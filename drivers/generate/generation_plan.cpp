@@ -103,7 +103,8 @@ std::string GenerationPlan::note() const {
   const std::int64_t known = m_task.config.max_position_embeddings;
   if (known == 0 || m_task.decoder.max_positions <= known) return {};
   return fmt::format(
-      "sequences may have {} tokens, more than max_position_embeddings = {} of the model, which learnt nothing of the "
+      "sequences may have {} tokens, more than max_position_embeddings = {} of the model, which learnt nothing "
+      "of the "
       "places beyond; generate.max_seq_len = {} ends them there",
       m_task.decoder.max_positions, known, known);
 }

@@ -140,8 +140,8 @@ void DeckGenerator::begin_row(const GenerationTask& task, std::size_t row, Seque
   sequence.prompt_tokens = static_cast<std::int64_t>(task.prompt.size());
   sequence.end = end_of(from);
   for (std::size_t i = 0; i < task.prompt.size(); ++i)
-    sequence.tokens.push_back(
-        {task.prompt[i], m_plan.encoder().tokenizer().token_bytes(task.prompt[i], i == 0), from.log_probabilities[i]});
+    sequence.tokens.push_back({task.prompt[i], m_plan.encoder().tokenizer().token_bytes(task.prompt[i], i == 0),
+                               from.log_probabilities[i]});
 }
 
 // The newest token of a row; returns the text that is complete with it.

@@ -106,8 +106,10 @@ void write_provenance(ResultFile& file, const std::string& kind, const std::stri
   file.root()
       .attribute("title", "Kformer " + kind + " " + run_name, "of plots")
       .attribute("source", version_line("Kformer"), "what made the data")
-      .attribute("history", date + " " + command, "the commands that made the file, a line each, with their time")
-      .attribute("references", "https://github.com/kformer/kformer", "where the program and its methods are described")
+      .attribute("history", date + " " + command,
+                 "the commands that made the file, a line each, with their time")
+      .attribute("references", "https://github.com/kformer/kformer",
+                 "where the program and its methods are described")
       .attribute("kind", kind, "kind of the run: which groups the file has")
       .attribute("run_name", run_name, "name of the run")
       .attribute("date", date, "start of the run, ISO 8601 in UTC")

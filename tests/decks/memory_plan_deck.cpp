@@ -74,15 +74,17 @@ BOOST_AUTO_TEST_CASE(bytes_are_numbers_or_texts_with_a_unit) {
   BOOST_TEST(!load(header + model).memory.budget_bytes().has_value());
   const auto deck = load(header + model + "[memory]\nbudget = \"1.5 GiB\"\n");
   BOOST_TEST(deck.memory.budget_bytes().value() == 3ull << 29);
-  BOOST_TEST(contains(faults(header + model + "[memory]\nbudget = \"8 gib\"\n"),
-                      "deck.toml:12:10: error: 'memory.budget' must be a number of bytes, or a text such as \"80GB\" or "
-                      "\"74.5GiB\", got string \"8 gib\""));
+  BOOST_TEST(contains(
+      faults(header + model + "[memory]\nbudget = \"8 gib\"\n"),
+      "deck.toml:12:10: error: 'memory.budget' must be a number of bytes, or a text such as \"80GB\" or "
+      "\"74.5GiB\", got string \"8 gib\""));
   BOOST_TEST(load(header + model, {"memory.budget=8000"}).memory.budget_bytes().value() == 8000u);
   BOOST_TEST(load(header + model, {"memory.budget=\"\""}).memory.budget.empty());
   const auto device = load(header + model, {"plan.device_bytes=74.5GiB"});
   BOOST_TEST(device.plan.device_bytes == 149ll << 29);
   BOOST_TEST(contains(device.record.resolved, "device_bytes = 79993765888\n"));
-  BOOST_TEST(contains(faults(header + model, {"plan.device_bytes=-1"}), "'plan.device_bytes' must be a number of bytes"));
+  BOOST_TEST(contains(faults(header + model, {"plan.device_bytes=-1"}),
+                      "'plan.device_bytes' must be a number of bytes"));
   BOOST_TEST(contains(faults(header + model, {"plan.device_bytes=80 GX"}), "got string \"80 GX\""));
   // Other numbers have no units.
   BOOST_TEST(contains(faults(header + model, {"run.threads=8KB"}), "'run.threads' must be an integer"));

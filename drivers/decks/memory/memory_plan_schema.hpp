@@ -140,7 +140,8 @@ void describe(V& v, PlanTrainingTable& t) {
 template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
-         .help = "memory to plan for, also of another machine; with `plan.device_bytes` the smaller one; on a device, "
+         .help = "memory to plan for, also of another machine; with `plan.device_bytes` the smaller one; on a "
+                 "device, "
                  "device memory",
          .range = {.min = 0},
          .unit = "byte",

@@ -33,5 +33,4 @@ std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanPara
 /// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
 
-
 }  // namespace kformer::Impl::schema

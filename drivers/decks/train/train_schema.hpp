@@ -270,7 +270,8 @@ void describe(V& v, MemoryTable& t) {
         t.recompute);
   v.key({.name = "budget",
          .help = "maximum of the memory that Kformer books for the run: weights, gradients, optimizer, "
-                 "activations, workspace and copies; on a device, device memory; a run that needs more is refused before "
+                 "activations, workspace and copies; on a device, device memory; a run that needs more is "
+                 "refused before "
                  "it starts. The program itself and mapped files are not in it",
          .range = {.min = 0},
          .unit = "byte",
