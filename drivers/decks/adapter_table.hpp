@@ -82,12 +82,15 @@ void describe(V& v, AdapterTable& t) {
   v.key({.name = "rank", .help = "rank of the adapters", .range = {.min = 1, .max = largest_adapter_rank}},
         t.rank);
   v.table({.name = "ranks", .help = "Other ranks, by map."}, t.ranks);
-  v.key({.name = "alpha", .help = "α: what an adapter computes is multiplied by α/rank"}, t.alpha);
+  v.key({.name = "alpha",
+         .help = "α: what an adapter computes is multiplied by α/rank",
+         .range = {.min = 0, .max = most_in_float, .above = true}},
+        t.alpha);
   v.key({.name = "rank_stabilized", .help = "rsLoRA: by α/√rank"}, t.rank_stabilized);
   v.key({.name = "dora", .help = "DoRA: the rows of the weights have magnitudes, which learn, too"}, t.dora);
   v.key({.name = "learning_rate_ratio",
          .help = "LoRA+: the learning rate of B, and of magnitudes, over that of A, which is `optimizer.lr`",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float, .above = true}},
         t.learning_rate_ratio);
   v.key({.name = "dropout",
          .help = "probability, below 1, that an adapter loses an element of its input in a step of training",

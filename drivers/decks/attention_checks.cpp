@@ -29,6 +29,14 @@ void check_extents(const AttentionCompareDeck& deck, const LoadedDeck& loaded, D
                         fmt::format("missing key '{}' in [sweep]; set it, or add [tensors]", axis));
 }
 
+// Kernels in float take a smaller one for 0, which means that there is none.
+void check_softcap(double softcap, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  constexpr double least = 1 / most_in_float;
+  if (softcap > 0 && softcap < least)
+    diagnostics.error(place_of(loaded, {"attention", "softcap"}),
+                      fmt::format("'attention.softcap' = {} is neither 0 nor at least {}", softcap, least));
+}
+
 // Only for a valid sweep.
 void check_cases(const AttentionCompareDeck& deck, const AttentionAxes& axes, const LoadedDeck& loaded,
                  Diagnostics& diagnostics) {
@@ -49,6 +57,7 @@ void check_cases(const AttentionCompareDeck& deck, const AttentionAxes& axes, co
 
 void check_attention_deck(AttentionCompareDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   check_extents(deck, loaded, diagnostics);
+  check_softcap(deck.attention.softcap, loaded, diagnostics);
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
   AttentionSweepTable sweep = deck.sweep;
   sweep.axes = filled_axes(deck);

@@ -92,10 +92,13 @@ void describe(V& v, AttentionTable& t) {
         t.window);
   v.key({.name = "softcap",
          .help = "c > 0 replaces a scaled score s by c·tanh(s/c), 0 = none; flash only",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.softcap);
   v.key(compute_key(), t.compute);
-  v.key({.name = "scale", .help = "factor on the scores, 0 = 1/√head_dim"}, t.scale);
+  v.key({.name = "scale",
+         .help = "factor on the scores, 0 = 1/√head_dim",
+         .range = {.min = -most_in_float, .max = most_in_float}},
+        t.scale);
 }
 
 template <class V>

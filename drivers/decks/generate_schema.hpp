@@ -43,7 +43,7 @@ template <class V>
 void describe(V& v, SamplingTable& t) {
   v.key({.name = "temperature",
          .help = "logits are divided by this; 0 takes the most likely token",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.temperature);
   v.key({.name = "top_k",
          .help = "keep this many of the most likely tokens, 0 = all",
@@ -60,7 +60,7 @@ void describe(V& v, SamplingTable& t) {
   v.key({.name = "repetition_penalty",
          .help = "the logit of an earlier token is divided by this if positive, otherwise multiplied; 1 = no "
                  "penalty",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 1 / most_in_float, .max = most_in_float}},
         t.repetition_penalty);
   v.key({.name = "repetition_window",
          .help = "how many earlier tokens the penalty covers, 0 = all",

@@ -19,7 +19,7 @@ void describe_loss_scale(V& v, LossScaleTable& t) {
         t.initial_loss_scale);
   v.key({.name = "growth_factor",
          .help = "factor on a dynamic scale after `growth_interval` good steps",
-         .range = {.min = 1}},
+         .range = {.min = 1, .max = most_in_float}},
         t.growth_factor);
   v.key({.name = "backoff_factor",
          .help = "factor on a dynamic scale after gradients that are not finite; less than 1",
@@ -54,7 +54,8 @@ void describe(V& v, PrecisionTable& t) {
 
 template <class V>
 void describe(V& v, OptimizerTable& t) {
-  v.key({.name = "learning_rate", .help = "learning rate", .range = {.min = 0}}, t.learning_rate);
+  v.key({.name = "learning_rate", .help = "learning rate", .range = {.min = 0, .max = most_in_float}},
+        t.learning_rate);
   v.key({.name = "beta1",
          .help = "decay of the running mean of the gradient; less than 1",
          .range = {.min = 0, .max = 1}},
@@ -63,12 +64,15 @@ void describe(V& v, OptimizerTable& t) {
          .help = "decay of the running mean of its square; less than 1",
          .range = {.min = 0, .max = 1}},
         t.beta2);
-  v.key({.name = "eps", .help = "added to the root of the running mean square", .range = {.min = 1.2e-38}},
+  v.key({.name = "eps",
+         .help = "added to the root of the running mean square",
+         .range = {.min = 1.2e-38, .max = most_in_float}},
         t.eps);
-  v.key({.name = "weight_decay", .help = "weight decay of matrices", .range = {.min = 0}}, t.weight_decay);
+  v.key({.name = "weight_decay", .help = "weight decay of matrices", .range = {.min = 0, .max = most_in_float}},
+        t.weight_decay);
   v.key({.name = "max_norm",
          .help = "clip the gradients of all parameters to this global norm, 0 = never",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.max_norm);
   v.key({.name = "states",
          .help = "storage of the two running means: as gradients, or 8 bits per number and a scale per 256 "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <sstream>
 #include <string>
@@ -41,8 +42,9 @@ void LearningRateSchedule::check() const {
     throw NotSupported(text.str());
   };
   Impl::require_enumerator("LearningRateSchedule", "kind", kind);
-  require(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate", "be finite and not negative",
-          learning_rate);
+  // A larger one overflows in the sums of `at`.
+  require(learning_rate >= 0 && learning_rate <= std::numeric_limits<float>::max(), "learning_rate",
+          "be between 0 and 3.4e38, the largest float", learning_rate);
   require(min_learning_rate >= 0 && (min_learning_rate <= learning_rate || kind == ScheduleKind::constant),
           "min_learning_rate", "be between 0 and learning_rate", min_learning_rate);
   require(warmup_steps >= 0, "warmup_steps", "not be negative", warmup_steps);

@@ -92,6 +92,16 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
                       "every case of [sweep] is excluded"));
 }
 
+BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
+  BOOST_TEST(contains(faults(header + sweep, {"attention.scale=-1e300"}),
+                      "'attention.scale' must be a number in [-1e+38, 1e+38], got float -1e+300"));
+  BOOST_TEST(contains(faults(header + sweep, {"attention.softcap=1e300"}),
+                      "'attention.softcap' must be a number in [0, 1e+38], got float 1e+300"));
+  BOOST_TEST(contains(faults(header + sweep, {"attention.softcap=1e-300"}),
+                      "'attention.softcap' = 1e-300 is neither 0 nor at least 1e-38"));
+  load(header + sweep, {"attention.scale=-1e38", "attention.softcap=1e-38"});
+}
+
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   const auto deck = load(header + sweep + "causal = [true, false]\n[limits]\ndevice_bytes = \"5 B\"\n",
                          {"attention.scale=0.25", "sweep.q_len=1"});

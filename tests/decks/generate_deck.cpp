@@ -205,9 +205,9 @@ BOOST_AUTO_TEST_CASE(numbers_stay_in_their_ranges) {
                                   "generate.max_new_tokens=-1", "timing.repeats=0", "generate.dtype=int8"});
   for (const char* part :
        {"'sampling.top_p' must be a number in (0, 1], got integer 0",
-        "'sampling.temperature' must be a number >= 0",
+        "'sampling.temperature' must be a number in [0, 1e+38]",
         "'sampling.min_p' must be a number in [0, 1], got float 1.5",
-        "'sampling.repetition_penalty' must be a number > 0",
+        "'sampling.repetition_penalty' must be a number in [1e-38, 1e+38]",
         "'generate.batch' must be an integer in [1, 65536]",
         "'generate.page_tokens' must be an integer in [1, 65536]",
         "'generate.max_new_tokens' must be an integer in [0, ",

@@ -269,6 +269,14 @@ BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
   BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
 }
 
+BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
+  for (const char* key :
+       {"optimizer.learning_rate", "optimizer.eps", "optimizer.weight_decay", "optimizer.max_norm",
+        "precision.growth_factor", "model.rms_norm_eps", "model.rope_theta", "model.rope_scaling.factor",
+        "model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"})
+    BOOST_TEST(contains(faults(good, {std::string(key) + "=1e300"}), ", 1e+38], got float 1e+300"), key);
+}
+
 BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
   put_contents(directory / "config.json", R"({
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 172,

@@ -266,6 +266,28 @@ BOOST_AUTO_TEST_CASE(prompts_are_lines) {
         key);
 }
 
+BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
+  for (const char* key : {"optimizer.lr", "optimizer.eps", "optimizer.weight_decay", "optimizer.max_norm",
+                          "schedule.min_lr", "init.std", "adapter.alpha", "adapter.learning_rate_ratio",
+                          "model.rms_norm_eps", "model.rope_theta", "precision.growth_factor", "policy.beta",
+                          "policy.temperature", "objective.beta", "samples.temperature"})
+    for (const char* number : {"1e39", "1e308"})
+      BOOST_TEST(contains(faults(good, {std::string(key) + "=" + number}),
+                          "'" + std::string(key) + "' must be a number "),
+                 key << " = " << number);
+  BOOST_TEST(contains(faults(good, {"optimizer.lr=1e308"}),
+                      "'optimizer.lr' must be a number in [0, 1e+38], got float 1e+308"));
+  BOOST_TEST(contains(faults(good, {"optimizer.lr=1e30", "adapter.learning_rate_ratio=1e9"}),
+                      "'adapter.learning_rate_ratio' · optimizer.lr = 1e+39 is more than 1e+38"));
+  load(good, {"optimizer.lr=1e38", "run.walltime_s=1e300"});
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_can_learn) {
+  BOOST_TEST(contains(faults(good, {"adapter.alpha=0"}), "'adapter.alpha' must be a number in (0, 1e+38]"));
+  BOOST_TEST(contains(faults(good, {"adapter.learning_rate_ratio=0"}),
+                      "'adapter.learning_rate_ratio' must be a number in (0, 1e+38]"));
+}
+
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(contains(faults(good, {"batch.micro_batch=4", "batch.sequences=2"}),
                       "--set[2]:1:17: error: 'batch.sequences' = 2 is less than batch.micro_batch = 4"));

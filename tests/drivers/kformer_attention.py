@@ -53,7 +53,7 @@ class Decks(AttentionTest):
 
     def test_values_out_of_range_are_refused(self):
         self.assert_refused("seq_len = 4\nq_len = -1\n", "'sweep.q_len' must be an integer in [0, 16777216]")
-        self.assert_refused("seq_len = 4\n", "'attention.softcap' must be a number >= 0",
+        self.assert_refused("seq_len = 4\n", "'attention.softcap' must be a number in [0, 1e+38]",
                             "[attention]\nsoftcap = -1.0\n")
         self.assert_refused("seq_len = 4\n", "'limits.device_bytes' must be an integer >= 0",
                             "[limits]\ndevice_bytes = -1\n")

@@ -39,6 +39,7 @@ class QuickstartBuilds(unittest.TestCase):
 
     def test_the_full_tests_run_readers_under_sanitizers(self):
         self.assertIn("configure asan all", run("prepare_for_tests full"))
+        self.assertIn("build asan kformer_tests_fuzz", run("build_tests full"))
         self.assertTrue(any("-fsanitize=address,undefined" in line for line in run("build_options asan all")))
 
 

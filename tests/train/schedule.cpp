@@ -101,7 +101,12 @@ BOOST_AUTO_TEST_CASE(members_out_of_range_are_refused) {
   check({.learning_rate = 0})();
   check({.learning_rate = 1, .min_learning_rate = 2})();  // which a constant schedule does not read
   check_error<NotSupported>(check({.learning_rate = -1}),
-                            name + "learning_rate must be finite and not negative, got -1");
+                            name + "learning_rate must be between 0 and 3.4e38, the largest float, got -1");
+  check_error<NotSupported>(check({.learning_rate = 1e308, .warmup_steps = 4}),
+                            name + "learning_rate must be between 0 and 3.4e38, the largest float, got 1e+308");
+  const LearningRateSchedule largest{.learning_rate = 3.4e38, .warmup_steps = std::int64_t{1} << 40};
+  check(largest)();
+  BOOST_TEST(largest.at(largest.warmup_steps - 1) == 3.4e38);
   check_error<NotSupported>(
       check({.kind = ScheduleKind::linear, .learning_rate = 1, .min_learning_rate = 2, .steps = 1}),
       name + "min_learning_rate must be between 0 and learning_rate, got 2");

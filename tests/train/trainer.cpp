@@ -387,7 +387,7 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
       [&] {
         Trainer<Exec, float>(small_model(), {.shape = {1, 4}, .schedule = {.learning_rate = -1}}, *ledger);
       },
-      "kformer::LearningRateSchedule: learning_rate must be finite and not negative, got -1");
+      "kformer::LearningRateSchedule: learning_rate must be between 0 and 3.4e38, the largest float, got -1");
   check_error<NotSupported>(
       [&] { Trainer<Exec, float>(small_model(), {.shape = {1, 4}, .loss = {.label_smoothing = 2}}, *ledger); },
       "kformer::Trainer: label_smoothing must be at least 0 and below 1, got 2.000000");

@@ -31,7 +31,9 @@ void describe_sampling(V& v, Table& t) {
          .range = {.min = 0, .max = 1 << 20},
          .default_text = "0, all of a step"},
         t.sample_batch);
-  v.key({.name = "temperature", .help = "logits are divided by it to sample", .range = {.min = 0}},
+  v.key({.name = "temperature",
+         .help = "logits are divided by it to sample",
+         .range = {.min = 0, .max = most_in_float}},
         t.temperature);
   v.key({.name = "top_k",
          .help = "sample from this many of the most probable tokens, 0 = all",
@@ -70,7 +72,7 @@ void describe(V& v, PolicyTable& t) {
   v.key(
       {.name = "beta",
        .help = "weight of the divergence from the reference, the model without its adapters; 0: there is none",
-       .range = {.min = 0}},
+       .range = {.min = 0, .max = most_in_float}},
       t.beta);
   v.key({.name = "mask_truncated", .help = "do not learn from completions that `max_new_tokens` cut off"},
         t.mask_truncated);
@@ -85,7 +87,10 @@ void describe(V& v, RewardTable& t) {
                "(`arithmetic`), a pattern (`regex`), a length, or what a program says",
        .required = true},
       t.kind);
-  v.key({.name = "weight", .help = "factor in the sum of all rewards"}, t.weight);
+  v.key({.name = "weight",
+         .help = "factor in the sum of all rewards",
+         .range = {.min = -most_in_float, .max = most_in_float}},
+        t.weight);
   v.key({.name = "field",
          .help = "for `exact_match`, `contains`, `arithmetic`: the member of a prompt's line with the expected "
                  "text or number"},
@@ -108,7 +113,10 @@ void describe(V& v, RewardTable& t) {
                "`{\"reward\": x}`",
        .default_text = "required for `program`"},
       t.command);
-  v.key({.name = "timeout_s", .help = "for `program`: time for an answer", .range = {.min = 0}, .unit = "s"},
+  v.key({.name = "timeout_s",
+         .help = "for `program`: time for an answer",
+         .range = {.min = 1e-3, .max = 1e6},
+         .unit = "s"},
         t.timeout_s);
 }
 

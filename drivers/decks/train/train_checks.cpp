@@ -51,6 +51,10 @@ class TrainCheck {
     frozen_weights();
     if (!m_deck.adapter) return;
     check_adapter(*m_deck.adapter, m_loaded, m_diagnostics);
+    if (const double rate = m_deck.optimizer.lr * m_deck.adapter->learning_rate_ratio; rate > most_in_float)
+      error({"adapter", "learning_rate_ratio"},
+            fmt::format("'adapter.learning_rate_ratio' · optimizer.lr = {} is more than {}", rate,
+                        most_in_float));
     if (!m_deck.weights) warn({"adapter"}, "[adapter] adapts the random weights of [init], which do not learn");
   }
 

@@ -65,7 +65,8 @@ void describe(V& v, InitTable& t) {
          .help = "`normal`: matrices have mean 0 and deviation `std`; `scaled`: the same, but `o_proj` and "
                  "`down_proj` are divided by √(2 · layers); norms start as 1, biases as 0"},
         t.scheme);
-  v.key({.name = "std", .help = "standard deviation of matrices", .range = {.min = 0}}, t.std);
+  v.key({.name = "std", .help = "standard deviation of matrices", .range = {.min = 0, .max = most_in_float}},
+        t.std);
   v.key({.name = "seed", .help = "seed of the weights", .range = {.min = 0}, .default_text = "`run.seed`"},
         t.seed);
 }
@@ -144,7 +145,7 @@ void describe(V& v, ObjectiveTable& t) {
         t.loss);
   v.key({.name = "beta",
          .help = "for `dpo`: β > 0, how much a departure from the reference counts",
-         .range = {.min = 0},
+         .range = {.min = 0, .max = most_in_float},
          .default_text = "0.1"},
         t.beta);
   v.key({.name = "label_smoothing",
@@ -210,22 +211,27 @@ void describe_optimizer_storage(V& v, Table& t) {
 
 template <class V>
 void describe(V& v, TrainOptimizerTable& t) {
-  v.key({.name = "lr", .help = "learning rate, the largest of the schedule", .range = {.min = 0}}, t.lr);
+  v.key({.name = "lr",
+         .help = "learning rate, the largest of the schedule",
+         .range = {.min = 0, .max = most_in_float}},
+        t.lr);
   v.key({.name = "betas",
          .help = "decay of the running means of the gradient and of its square; two numbers less than 1",
          .range = {.min = 0, .max = 1},
          .repeatable = true},
         t.betas);
-  v.key({.name = "eps", .help = "added to the root of the running mean square", .range = {.min = 1.2e-38}},
+  v.key({.name = "eps",
+         .help = "added to the root of the running mean square",
+         .range = {.min = 1.2e-38, .max = most_in_float}},
         t.eps);
   v.key({.name = "weight_decay",
          .help = "weight decay of matrices, the embedding too; norms and biases do not decay",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.weight_decay);
   v.key({.name = "max_norm",
          .help = "clip the gradients of all parameters to this global norm: they are multiplied by "
                  "min(1, max_norm / (norm + 1e-6)), 0 = never",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.max_norm);
   describe_optimizer_storage(v, t);
 }
@@ -251,7 +257,8 @@ void describe(V& v, ScheduleTable& t) {
          .range = {.min = 0, .max = most_steps},
          .unit = "steps"},
         t.warmup_steps);
-  v.key({.name = "min_lr", .help = "learning rate at the end", .range = {.min = 0}}, t.min_lr);
+  v.key({.name = "min_lr", .help = "learning rate at the end", .range = {.min = 0, .max = most_in_float}},
+        t.min_lr);
   v.key({.name = "decay_steps",
          .help = "for `wsd`: length of the decay at the end",
          .range = {.min = 1, .max = most_steps},
@@ -334,7 +341,7 @@ void describe(V& v, SamplesTable& t) {
         t.max_new_tokens);
   v.key({.name = "temperature",
          .help = "logits are divided by this; 0 takes the most likely token",
-         .range = {.min = 0}},
+         .range = {.min = 0, .max = most_in_float}},
         t.temperature);
 }
 

@@ -12,16 +12,19 @@ namespace kformer::Impl::schema {
 template <class V>
 void describe(V& v, RopeScaling& t) {
   v.key({.name = "rope_type", .help = "scaling rule; with `none` the other keys have no effect"}, t.rope_type);
-  v.key({.name = "factor", .help = "low frequencies are divided by this", .range = {.min = 1}}, t.factor);
+  v.key({.name = "factor",
+         .help = "low frequencies are divided by this",
+         .range = {.min = 1, .max = most_in_float}},
+        t.factor);
   v.key({.name = "low_freq_factor",
          .help = "wavelengths above `original_max_position_embeddings` / this are fully scaled",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 0, .max = most_in_float, .above = true}},
         t.low_freq_factor);
   v.key({.name = "high_freq_factor",
          .help =
              "wavelengths below `original_max_position_embeddings` / this are kept; in between the scaling is "
              "interpolated",
-         .range = {.min = 0, .above = true}},
+         .range = {.min = 0, .max = most_in_float, .above = true}},
         t.high_freq_factor);
   v.key({.name = "original_max_position_embeddings",
          .help = "context length of the original training",
@@ -67,9 +70,12 @@ void describe(V& v, ModelTable& t) {
          .range = {.min = 1, .max = most_features},
          .default_text = needed},
         t.intermediate_size);
-  v.key({.name = "rms_norm_eps", .help = "added to the mean square", .range = {.min = 0}}, t.rms_norm_eps);
+  v.key({.name = "rms_norm_eps", .help = "added to the mean square", .range = {.min = 0, .max = most_in_float}},
+        t.rms_norm_eps);
   v.key({.name = "hidden_act", .help = "activation of the gated MLP"}, t.hidden_act);
-  v.key({.name = "rope_theta", .help = "base of the RoPE frequencies", .range = {.min = 0, .above = true}},
+  v.key({.name = "rope_theta",
+         .help = "base of the RoPE frequencies",
+         .range = {.min = 0, .max = most_in_float, .above = true}},
         t.rope.theta);
   v.table(
       {.name = "rope_scaling", .help = "Scaling of the RoPE frequencies; the defaults are those of Llama 3.1."},
