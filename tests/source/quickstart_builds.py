@@ -31,7 +31,7 @@ class QuickstartBuilds(unittest.TestCase):
     def test_the_full_tests_have_the_performance_programs(self):
         self.assertIn("configure openmp full", run("prepare_for_tests full"))
         self.assertIn("-DKformer_ENABLE_PERF=ON", run("build_options openmp full"))
-        self.assertIn("build openmp all", run("build_tests full"))
+        self.assertIn("build openmp all", run("build_tests openmp full"))
 
     def test_others_do_without(self):
         self.assertEqual(run("prepare_for_tests"), ["configure openmp all"])
@@ -39,7 +39,7 @@ class QuickstartBuilds(unittest.TestCase):
 
     def test_the_full_tests_run_readers_under_sanitizers(self):
         self.assertIn("configure asan all", run("prepare_for_tests full"))
-        self.assertIn("build asan kformer_tests_fuzz", run("build_tests full"))
+        self.assertIn("build asan kformer_tests_fuzz", run("build_tests asan full"))
         self.assertTrue(any("-fsanitize=address,undefined" in line for line in run("build_options asan all")))
 
 
