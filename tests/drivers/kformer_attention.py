@@ -55,7 +55,7 @@ class Decks(AttentionTest):
         self.assert_refused("seq_len = 4\nq_len = -1\n", "'sweep.q_len' must be an integer in [0, 16777216]")
         self.assert_refused("seq_len = 4\n", "'attention.softcap' must be a number in [0, 1e+38]",
                             "[attention]\nsoftcap = -1.0\n")
-        self.assert_refused("seq_len = 4\n", "'limits.device_bytes' must be an integer >= 0",
+        self.assert_refused("seq_len = 4\n", "'limits.device_bytes' must be a number of bytes, or a text such as",
                             "[limits]\ndevice_bytes = -1\n")
 
     def test_missing_extents_are_refused(self):

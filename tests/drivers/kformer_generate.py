@@ -75,7 +75,7 @@ class DryRun(GenerateTest):
     @needs_h5py
     def test_the_memory_is_that_of_the_run(self):
         text = self.dry_run().stdout
-        forecast = re.search(r"^memory     (.* [kMG]iB) \(weights .*, kv_cache .*\) of ", text, re.MULTILINE)[1]
+        forecast = re.search(r"^memory     (.* [KMG]iB) \(weights .*, kv_cache .*\) of ", text, re.MULTILINE)[1]
         self.assertIn(f" forecast {forecast}\n", self.run_driver(self.SMOKE_DECK).stderr)
         self.assertEqual(self.files(), ["generate.h5"])
 
@@ -98,7 +98,8 @@ class DryRun(GenerateTest):
         self.assertIn("write the prompt out instead", self.dry_run('prompt=[{chat = "Hello"}]', expect=1).stderr)
 
     def test_what_does_not_fit_is_refused(self):
-        done = self.dry_run("generate.batch=4096", "generate.max_new_tokens=1000000", "generate.kv_cache=contiguous", expect=6)
+        # As many places as a cache can number: 500 GB.
+        done = self.dry_run("generate.batch=2100", "generate.max_new_tokens=1000000", "generate.kv_cache=contiguous", expect=6)
         self.assertIn("the run needs ", done.stderr)
 
     def test_a_context_that_is_longer_than_the_model_knows(self):
