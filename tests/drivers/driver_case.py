@@ -227,7 +227,9 @@ class CommandLine:
         deck = self.SMOKE_DECK
         printed = self.run_driver(deck, "--print-deck").stdout
         (self.folder / "printed.toml").write_text(printed)
-        self.assertEqual(self.run_driver("printed.toml", "--dry-run").stdout, self.run_driver(deck, "--dry-run").stdout)
+        plans = [self.run_driver(which, "--dry-run").stdout for which in ("printed.toml", deck)]
+        # What memory is free changes from one moment to the next.
+        self.assertEqual(*(re.sub(r"\) of [\d.]+ \w+\n", ")\n", plan) for plan in plans))
         self.assertEqual(self.run_driver("printed.toml", "--print-deck").stdout, printed)
 
 
