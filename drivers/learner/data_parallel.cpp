@@ -14,9 +14,14 @@ RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelT
   return {world->size() == size ? world : std::make_shared<LoneCommunicator>(0, size), shape};
 }
 
+namespace {
+
+// All ranks under their own name, which errors and the log then have.
 const std::shared_ptr<Communicator>& ranks_along(const RankGrid& grid, GridAxis axis) {
   return grid.shape().along(axis) == grid.world()->size() ? grid.world() : grid.along(axis);
 }
+
+}  // namespace
 
 void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int64_t micro_batches,
                  LearnerTask& task) {

@@ -12,9 +12,6 @@ namespace kformer::drivers {
 /// \param table none: one rank
 RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table);
 
-/// The ranks of an axis; all of them under their own name, which errors and the log then have.
-const std::shared_ptr<Communicator>& ranks_along(const RankGrid& grid, GridAxis axis);
-
 /// Shares a training among ranks: its steps, its model, its checkpoints, and what ZeRO divides.
 /// \param grid          the ranks
 /// \param table         how

@@ -58,7 +58,7 @@ BlockMatrix<Space, T> part_matrix(const Parameter& p) {
   return BlockMatrix<Space, T>(static_cast<T*>(p.weight.data), Kokkos::LayoutStride(rows, columns, columns, 1));
 }
 
-/// Sends this rank's part of an array to the first rank, which calls `gather_part`s.
+/// Sends this rank's part of an array to the first rank, which calls `gather_parts`.
 template <class T, class Exec>
 void send_part(const Exec& exec, const Parameter& p, Collectives<Exec>& ranks) {
   ranks.send(exec, part_matrix<T, typename Exec::memory_space>(p), 0, "model");

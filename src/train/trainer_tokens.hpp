@@ -93,8 +93,9 @@ void Trainer<Exec, T>::check_starts(const std::string& sequence,
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> sequences) {
   std::int32_t *ids = m_host.ids.data(), *targets = m_host.targets.data();
+  const std::vector<TokenRange> own = own_tokens();
   for (const TokenSequence& s : sequences)
-    for (const auto& [begin, size] : own_tokens()) {
+    for (const auto& [begin, size] : own) {
       ids = std::copy_n(s.ids.begin() + begin, size, ids);
       targets = std::copy_n(s.targets.begin() + begin, size, targets);
     }

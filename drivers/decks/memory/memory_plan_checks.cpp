@@ -46,11 +46,7 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
                                    .packed = deck.training.packing == Packing::best_fit,
                                    .dropout = deck.adapter && deck.adapter->dropout.value_or(0) > 0,
                                    .states = deck.optimizer.states};
-    if (const auto fault = parallel_fault(*deck.parallel, training))
-      error({"parallel", fault->first}, fault->second);
-    else if (const std::string extent = deck.model ? undivided_extent(*deck.parallel, *deck.model) : "";
-             !extent.empty())
-      error({"parallel", "tensor"}, extent);
+    check_divided(*deck.parallel, training, deck.model, loaded, diagnostics);
   }
   if (!deck.policy) return;
   if (deck.objective.kind != ObjectiveKind::grpo)

@@ -141,8 +141,7 @@ template <class V>
 void describe(V& v, PlanMemoryTable& t) {
   v.key({.name = "budget",
          .help = "memory to plan for, also of another machine; with `plan.device_bytes` the smaller one; on a "
-                 "device, "
-                 "device memory",
+                 "device, device memory",
          .range = {.min = 0},
          .unit = "byte",
          .default_text = "what is available"},

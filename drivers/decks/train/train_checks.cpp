@@ -194,10 +194,7 @@ class TrainCheck {
                                    .packed = m_deck.data.packing == Packing::best_fit,
                                    .dropout = m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0,
                                    .states = m_deck.optimizer.states};
-    if (auto fault = parallel_fault(t, training))
-      error({"parallel", fault->first}, std::move(fault->second));
-    else if (std::string extent = m_deck.model ? undivided_extent(t, *m_deck.model) : ""; !extent.empty())
-      error({"parallel", "tensor"}, std::move(extent));
+    check_divided(t, training, m_deck.model, m_loaded, m_diagnostics);
     if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)
       error({"parallel", "context"},
             fmt::format(
@@ -377,11 +374,14 @@ std::string parallel_objective(ObjectiveKind kind) {
       name_of(kind));
 }
 
-std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanParallelTable& table,
-                                                                  const DividedTraining& training) {
-  const auto fault = [](const char* key, std::int64_t ranks, const std::string& what) {
-    return std::pair(std::string(key),
-                     fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
+void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+                   const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
+                   Diagnostics& diagnostics) {
+  const auto error = [&](const char* key, std::string sentence) {
+    diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
+  };
+  const auto fault = [&](const char* key, std::int64_t ranks, const char* what) {
+    error(key, fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
   };
   if (table.tensor > 1 && training.adapters)
     return fault("tensor", table.tensor, "[adapter]: adapters are not divided");
@@ -393,7 +393,8 @@ std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanPara
     return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
-  return {};
+  if (!model) return;
+  if (std::string extent = undivided_extent(table, *model); !extent.empty()) error("tensor", std::move(extent));
 }
 
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "decks/engine/load.hpp"
 #include "decks/train/train_deck.hpp"
@@ -26,9 +25,11 @@ struct DividedTraining {
   OptimizerStates states;
 };
 
-/// What does not go with the ranks of [parallel]: a key and a sentence, or nothing.
-std::optional<std::pair<std::string, std::string>> parallel_fault(const PlanParallelTable& table,
-                                                                  const DividedTraining& training);
+/// Reports what does not go with the ranks of [parallel].
+/// \param model none: it is in a checkpoint, which `undivided_extent` is asked about later
+void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+                   const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
+                   Diagnostics& diagnostics);
 
 /// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
