@@ -15,7 +15,7 @@
 namespace kformer::Impl {
 
 /// Which tokens of a sequence a rank has: of 2n chunks, rank r of n has chunks r and 2n − 1 − r, one behind the other. With
-/// a causal mask all ranks so have as many keys to look at (Brandon et al., Striped Attention, arXiv:2311.09431, and Llama 3,
+/// a causal mask all ranks so have as many keys to look at (Grattafiori et al., The Llama 3 Herd of Models,
 /// arXiv:2407.21783, section 3.3.2).
 struct ContextSlice {
   std::int64_t chunk = 0;  ///< tokens
