@@ -202,15 +202,16 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
       .require_disjoint("dx");
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
   if (!m_options.accumulate) clear_gradients(exec);
+  if (m_options.split_backward) Kokkos::deep_copy(exec, m_dy, dy);
   const bool again = keeps_nothing() && m_shared->computed != this;
   if (again) {
     save(exec, x, packed);
     down_map().restore(exec, m_product);
   }
-  mlp_gradient(exec, dy, !again && !keeps_pointwise());
+  mlp_gradient(exec, dy, !again && !keeps_pointwise() && !m_options.split_backward);
   {
     Region region("out_projection");
-    out_map().backward(exec, m_attention, m_dh, m_d_attention);
+    reverse_product(exec, out_map(), m_attention, m_dh, m_d_attention);
   }
   {
     Region region("attention");
@@ -223,14 +224,42 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     });
     if (m_config.qk_norm) head_norm_gradient(exec);
   }
-  if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
+  if (!keeps_pointwise() && !m_options.split_backward) normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
-    qkv_map().backward(exec, m_normed1, m_d_qkv, m_d_normed);
+    reverse_product(exec, qkv_map(), m_normed1, m_d_qkv, m_d_normed);
     if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
     if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
+}
+
+// The gradient of x, and without `backward_weights` those of the weight or of the adapters.
+template <class Exec, Scalar T>
+template <class M>
+void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, const Matrix& x,
+                                            const ConstMatrix& dy, const Matrix& dx) const {
+  if (m_options.split_backward)
+    map.backward_input(exec, dy, dx);
+  else
+    map.backward(exec, x, dy, dx);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix& x) {
+  m_guard.require("DecoderLayer", "backward_weights");
+  if (!m_options.split_backward || !m_ran_forward)
+    throw NotSupported(std::string("kformer::DecoderLayer::backward_weights: ") +
+                       (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
+                                      : "there was no forward; call forward(exec, x, y) and backward first"));
+  Impl::require_view("DecoderLayer::backward_weights", "x", x, {m_shape.rows(), m_config.hidden_size});
+  if (!keeps_pointwise()) restore_product(exec);
+  down_map().backward_weight(exec, m_product, m_dy);
+  if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);
+  gate_up_map().backward_weight(exec, m_normed2, m_d_gate_up);
+  out_map().backward_weight(exec, m_attention, m_dh);
+  if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
+  qkv_map().backward_weight(exec, m_normed1, m_d_qkv);
 }
 
 template <class Exec, Scalar T>
@@ -259,13 +288,10 @@ void DecoderLayer<Exec, T>::norm_gradient(const Exec& exec, const Norm& norm, co
 // the product have to be computed again.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore) {
-  if (restore) {
-    Region region("swiglu");
-    swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
-  }
+  if (restore) restore_product(exec);
   {
     Region region("down");
-    down_map().backward(exec, m_product, dy, m_d_product);
+    reverse_product(exec, down_map(), m_product, dy, m_d_product);
   }
   {
     Region region("swiglu");
@@ -275,10 +301,16 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   if (restore) normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    gate_up_map().backward(exec, m_normed2, m_d_gate_up, m_d_normed);
+    reverse_product(exec, gate_up_map(), m_normed2, m_d_gate_up, m_d_normed);
     if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::restore_product(const Exec& exec) {
+  Region region("swiglu");
+  swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
 }
 
 // Gate and up, and their product. Without adapters on dense weights the activation follows the product tile by tile.

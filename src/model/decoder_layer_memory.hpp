@@ -87,9 +87,10 @@ void DecoderLayer<Exec, T>::place_gradients(Ledger& ledger, const DecoderLayer* 
     m_adapter_gradient = {m_config, m_options.lora, ledger, MemoryClass::gradients, turn, room};
     return keep(m_adapter_gradient.block);
   }
-  const bool over_dead = !turn && !m_options.accumulate && behind;
+  const bool over_dead =
+      !turn && !m_options.accumulate && behind && m_options.slots == 1 && !m_options.split_backward;
   m_gradient = LayerWeights<memory_space, C>(m_config, ledger, MemoryClass::gradients,
-                                             over_dead ? &behind->m_activation_block : turn,
+                                             over_dead ? &behind->m_activation_blocks.front() : turn,
                                              over_dead ? behind->m_room : room);
   keep(m_gradient.block);
 }
@@ -104,8 +105,9 @@ void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
   Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
 }
 
+// What a slot has.
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
+Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::activation_arena() {
   const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads;
   const auto [batch, seq] = sequences();
   Arena<memory_space> arena;
@@ -146,8 +148,38 @@ void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
     arena.add(m_normed2, rows, m_config.hidden_size);
     arena.add(m_product, rows, m_config.intermediate_size);
   }
-  Impl::allocate_or_share(arena, ledger, MemoryClass::activations, "DecoderLayer::activations",
-                          keeps_nothing() ? m_shared->activations : m_activation_block);
+  if (m_options.split_backward) {
+    arena.add(m_dy, rows, m_config.hidden_size);
+    arena.add(m_d_gate_up, rows, 2 * m_config.intermediate_size);
+    arena.add(m_dh, rows, m_config.hidden_size);
+    arena.add(m_d_qkv, rows, m_config.qkv_size());
+  }
+  return arena;
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
+  const auto arena = activation_arena();
+  const char* label = "DecoderLayer::activations";
+  if (keeps_nothing())
+    Impl::allocate_or_share(arena, ledger, MemoryClass::activations, label, m_shared->activations);
+  else {
+    for (std::int64_t slot = 0; slot < m_options.slots; ++slot)
+      m_activation_blocks.push_back(arena.allocate(ledger, MemoryClass::activations, label));
+    arena.bind(m_activation_blocks.front());
+  }
+  if (!keeps_rotated()) m_rotated = m_qkv;
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::use_slot(std::int64_t slot) {
+  m_guard.require("DecoderLayer", "use_slot");
+  if (slot < 0 || slot >= m_options.slots)
+    throw NotSupported("kformer::DecoderLayer::use_slot: there is no slot " + std::to_string(slot) +
+                       ", only 0 to " + std::to_string(m_options.slots - 1) + " (LayerOptions::slots)");
+  m_shared->computed = nullptr;
+  if (keeps_nothing()) return;
+  activation_arena().bind(m_activation_blocks[static_cast<std::size_t>(slot)]);
   if (!keeps_rotated()) m_rotated = m_qkv;
 }
 
@@ -180,9 +212,14 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
     // the one it makes. The recomputed product stands where the gradient of gate and up will be.
     arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
                   [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
-    arena.overlap([&] { arena.add(product, rows, inner); }, [&] { arena.add(m_d_gate_up, rows, 2 * inner); },
-                  [&] { arena.add(m_d_qkv, rows, m_config.qkv_size()); });
-    arena.add(m_dh, rows, hidden);
+    arena.overlap([&] { arena.add(product, rows, inner); },
+                  [&] {
+                    if (!m_options.split_backward) arena.add(m_d_gate_up, rows, 2 * inner);
+                  },
+                  [&] {
+                    if (!m_options.split_backward) arena.add(m_d_qkv, rows, m_config.qkv_size());
+                  });
+    if (!m_options.split_backward) arena.add(m_dh, rows, hidden);
     arena.add(m_dxa, rows,
               std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
                         m_adapter.down.a.extent(0)}));

@@ -169,8 +169,8 @@ struct LayerMap {
   /// The gradient of x, and those of the weight or of the adapters.
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
     if (!adapted) {
-      linear_backward_weight(exec, x, dy, dweight, {}, workspace);
-      linear_backward_input(exec, weight, dy, dx, {}, workspace);
+      backward_weight(exec, x, dy);
+      backward_input(exec, dy, dx);
       return;
     }
     if (drops()) return dropped_backward(exec, x, dy, dx);
@@ -183,6 +183,16 @@ struct LayerMap {
     });
     scale_columns(exec, dy, magnitudes.gain, magnitudes.product);
     backward_without_gain(exec, x, magnitudes.product, dx);
+  }
+
+  /// The gradient of x alone. There are no adapters.
+  void backward_input(const Exec& exec, const ConstMatrix& dy, const Matrix& dx) const {
+    linear_backward_input(exec, weight, dy, dx, {}, workspace);
+  }
+
+  /// The gradient of the weight alone. There are no adapters.
+  void backward_weight(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy) const {
+    linear_backward_weight(exec, x, dy, dweight, {}, workspace);
   }
 
   // y = x Wᵀ + xa Bᵀ.

@@ -33,6 +33,14 @@ inline void check_layer_options(const LayerOptions& options) {
     throw NotSupported(
         "kformer::DecoderLayer: gradient_turns must be 0 or, without accumulate, positive, got " +
         std::to_string(options.gradient_turns));
+  if (options.slots < 1)
+    throw NotSupported("kformer::DecoderLayer: slots must be at least 1, got " + std::to_string(options.slots));
+  if (options.split_backward && (options.recompute == Recompute::layer || options.lora.any()))
+    throw NotSupported(
+        std::string("kformer::DecoderLayer: split_backward needs what forward kept a second time, ") +
+        (options.lora.any()
+             ? "and there is little to split where adapters learn; leave out `lora` or split_backward"
+             : "but the layer recomputes all of it; choose Recompute::none or pointwise"));
   if (!(options.lora.dropout >= 0 && options.lora.dropout < 1))
     throw NotSupported("kformer::DecoderLayer: lora.dropout must be in [0, 1), got " +
                        std::to_string(options.lora.dropout));

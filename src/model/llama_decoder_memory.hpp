@@ -33,6 +33,8 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaModel<Exec, T>& model, const Deco
   const auto refuse = [](const char* sentence) {
     throw NotSupported(std::string("kformer::LlamaDecoder: the model ") + sentence);
   };
+  if (!model.has_embedding() || !model.has_head())
+    refuse("is a part of one; a decoder borrows whole ones alone");
   if (!model.m_memory) refuse("was moved from and has no memory; use the one it was moved to");
   if (!model.m_options.causal)
     refuse("sees later tokens, which a decoder does not have; make it with LayerOptions::causal");

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <ranges>
 
 #include "kformer/core/option_checks.hpp"
 #include "kformer/core/region.hpp"
-#include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_model.hpp"
 #include "kformer/ops/embedding.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "model/llama_model_gradients.hpp"
+#include "model/llama_model_memory.hpp"
+#include "model/llama_model_parts.hpp"
 #include "model/memory.hpp"
 #include "model/module_tools.hpp"
 #include "model/packed_tokens.hpp"
@@ -22,137 +22,6 @@
 /// Definitions of LlamaModel's members.
 
 namespace kformer {
-
-template <class Exec, Scalar T>
-LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
-                                Ledger& ledger)
-    : LlamaModel(config, shape, options, ledger,
-                 RecomputeSchedule::uniform(options.recompute, config.num_hidden_layers)) {}
-
-template <class Exec, Scalar T>
-LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
-                                Ledger& ledger, const RecomputeSchedule& schedule)
-    : m_config(config), m_shape(shape), m_options(options), m_schedule(schedule) {
-  config.check_model();
-  Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
-  check_schedule();
-  Impl::require_words(config, options);
-  Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
-  m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), ledger};
-  place_ends(ledger, MemoryClass::weights, m_weight);
-  if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
-  if (trains_ends() && takes_turns() && !config.tie_word_embeddings) m_gradient.head = m_gradient.embedding;
-  place_activations(ledger);
-  place_workspace(ledger);
-}
-
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::check_schedule() const {
-  m_schedule.check("LlamaModel");
-  const auto layers = m_schedule.layers();
-  if (layers != m_config.num_hidden_layers)
-    throw DimensionMismatch("kformer::LlamaModel: the recomputation schedule is for " + std::to_string(layers) +
-                            " layers, expected " + std::to_string(m_config.num_hidden_layers) +
-                            " (num_hidden_layers)");
-  for (const Recompute kind : m_schedule.kinds) {
-    Impl::require_enumerator("LlamaModel", "recompute", kind);
-    if (kind == Recompute::offload && !Impl::hosts_may_offload && Impl::host_reaches<memory_space>)
-      throw NotSupported(std::string("kformer::LlamaModel: recompute = offload moves inputs of layers to host "
-                                     "memory, but ") +
-                         Exec::name() + " computes there already; choose layer or nested");
-    if (kind == Recompute::nested || kind == Recompute::automatic)
-      throw NotSupported(
-          "kformer::LlamaModel: a layer of a recomputation schedule keeps none, pointwise, layer "
-          "or offload, not " +
-          std::string(name_of(kind)));
-  }
-}
-
-// Before anything is booked: a weight that a misspelt name leaves dense may be too large.
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::check_formats() const {
-  const WeightFormats known = formats_of_projections(m_options.formats, m_config.num_hidden_layers);
-  for (const auto& [name, format] : m_options.formats) {
-    if (!adapts())
-      throw NotSupported(
-          "kformer::LlamaModel: formats: " + name + " stays quantised (" + to_string(format) +
-          "), but quantised weights do not learn and there are no adapters; set `lora`, or expand the "
-          "weights; LlamaDecoder generates with quantised ones");
-    if (!known.contains(name))
-      throw NotSupported(
-          "kformer::LlamaModel: formats: '" + name +
-          "' is no projection of a layer, whose weights alone stay quantised in training; use published "
-          "names, such as model.layers.0.self_attn.q_proj.weight");
-  }
-}
-
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
-  LayerOptions options = m_options;
-  check_formats();
-  std::vector<Recompute> kinds(static_cast<std::size_t>(m_schedule.nested_layers), Recompute::layer);
-  std::int64_t offloaded = 0;
-  for (std::int64_t l = 0; l < m_schedule.nested_layers; ++l) m_offload_index.push_back(-1);
-  for (const Recompute kind : m_schedule.kinds) {
-    m_offload_index.push_back(kind == Recompute::offload ? offloaded++ : -1);
-    kinds.push_back(kind == Recompute::offload ? Recompute::layer : kind);
-  }
-  // The loss comes when no layer computes, so its chunk of logits and their scratch are one memory.
-  const std::size_t scratch = linear_cross_entropy_workspace_bytes<T>(
-      Exec(), m_shape.rows(), Impl::VocabularySlice(m_config.vocab_size, m_options).size());
-  // From the last to the first, because gradients lie in the layer behind.
-  for (const Recompute kind : std::views::reverse(kinds)) {
-    options.recompute = kind;
-    options.formats =
-        formats_of_layer(m_options.formats, m_config.num_hidden_layers - 1 - std::ssize(m_layers));
-    const bool last = m_layers.empty();
-    m_layers.emplace_front(m_config, m_shape, options, ledger, last ? nullptr : &m_layers.back(),
-                           last ? nullptr : &m_layers.front(), scratch);
-  }
-}
-
-template <class Exec, Scalar T>
-template <class U>
-void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const {
-  const std::int64_t vocabulary = m_vocabulary.words().size(), hidden = m_config.hidden_size;
-  Arena<memory_space> arena;
-  arena.add(ends.embedding, vocabulary, hidden);
-  arena.add(ends.norm, hidden);
-  const bool own_head =
-      !m_config.tie_word_embeddings && !(memory_class == MemoryClass::gradients && takes_turns());
-  arena.add(ends.head, own_head ? vocabulary : 0, hidden);
-  ends.block = arena.allocate(ledger, memory_class, std::string("LlamaModel::") + to_string(memory_class));
-}
-
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
-  Arena<memory_space> arena;
-  m_kept.resize(trains() ? static_cast<std::size_t>(CheckpointedChain<Matrix>::kept_states(m_schedule)) : 2);
-  for (Matrix& x : m_kept) arena.add(x, rows, hidden);
-  if (trains()) arena.add(m_last, rows, hidden);
-  arena.add(m_hidden, rows, hidden);
-  arena.add(m_rstd, rows);
-  m_block = arena.allocate(ledger, MemoryClass::activations, "LlamaModel::activations");
-  const auto offloaded = std::ranges::count(m_schedule.kinds, Recompute::offload);
-  if (offloaded > 0) m_offloaded = OffloadedStates<Exec>(ledger, offloaded, array_bytes<T>({rows, hidden}));
-  if (trains())
-    m_chain = CheckpointedChain<Matrix>(m_schedule, m_kept);
-  else
-    m_last = m_kept[m_layers.size() % 2];
-}
-
-template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
-  m_loss_workspace = m_layers.front().scratch();
-  if (!trains()) return;
-  Arena<memory_space> arena;
-  arena.add(m_norm_workspace, rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden));
-  arena.add(m_dx, rows, hidden);
-  arena.add(m_dy, rows, hidden);
-  m_workspace_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::workspace");
-}
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::prepare(const Exec& exec) {
@@ -171,14 +40,21 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
     if (tensor_ranks()) p.slice = {.whole = m_config.vocab_size, .begin = m_vocabulary.words().begin};
     return p;
   };
-  std::vector<Parameter> all{words("model.embed_tokens.weight", m_weight.embedding, m_gradient.embedding)};
+  std::vector<Parameter> all;
+  const bool tied = m_config.tie_word_embeddings;
+  if (has_embedding() || (tied && has_head())) {
+    all.push_back(words("model.embed_tokens.weight", m_weight.embedding, m_gradient.embedding));
+    all.back().tied = tied && has_embedding() != has_head();
+    all.back().copy = !has_embedding();
+  }
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].parameters()) {
-      p.name = "model.layers." + std::to_string(l) + "." + p.name;
+      p.name = layer_prefix(l) + p.name;
       all.push_back(std::move(p));
     }
+  if (!has_head()) return all;
   all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
-  if (!m_config.tie_word_embeddings) all.push_back(words("lm_head.weight", m_weight.head, m_gradient.head));
+  if (!tied) all.push_back(words("lm_head.weight", m_weight.head, m_gradient.head));
   return all;
 }
 
@@ -189,8 +65,7 @@ std::vector<WeightSlot> LlamaModel<Exec, T>::weights() const {
   for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}, p.slice});
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (const WeightSlot& slot : m_layers[l].weights())
-      if (slot.is_quantized())
-        all.push_back({"model.layers." + std::to_string(l) + "." + slot.name, {}, slot.quantized});
+      if (slot.is_quantized()) all.push_back({layer_prefix(l) + slot.name, {}, slot.quantized});
   return all;
 }
 
@@ -200,7 +75,7 @@ std::vector<Parameter> LlamaModel<Exec, T>::adapters() const {
   std::vector<Parameter> all;
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (Parameter p : m_layers[l].adapters()) {
-      p.name = "model.layers." + std::to_string(l) + "." + p.name;
+      p.name = layer_prefix(l) + p.name;
       all.push_back(std::move(p));
     }
   return all;
@@ -224,8 +99,7 @@ void LlamaModel<Exec, T>::use_adapters(AdapterUse use) {
   if (!adapts() || use == m_adapter_use) return;
   for (auto& layer : m_layers) layer.use_adapters(use);
   m_adapter_use = use;
-  m_saved = Saved::nothing;
-  m_has_hidden = false;
+  for (Pass& pass : m_passes) pass = {};
 }
 
 template <class Exec, Scalar T>
@@ -233,7 +107,7 @@ void LlamaModel<Exec, T>::set_dropout(const std::optional<DropoutDraw>& draw) {
   m_guard.require("LlamaModel", "set_dropout");
   Impl::on_behalf_of("LlamaModel", [&] {
     for (std::size_t l = 0; l < m_layers.size(); ++l)
-      m_layers[l].set_dropout(draw, static_cast<std::int64_t>(l));
+      m_layers[l].set_dropout(draw, m_part.begin + static_cast<std::int64_t>(l));
   });
 }
 
@@ -248,7 +122,7 @@ void LlamaModel<Exec, T>::require_prepared(const char* function) const {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::require_forward(const char* function) const {
   m_guard.require("LlamaModel", function);
-  if (!m_has_hidden)
+  if (!m_passes[m_slot].has_hidden)
     throw NotSupported(std::string("kformer::LlamaModel::") + function +
                        ": there are no hidden states; call forward(exec, ids) first");
 }
@@ -265,7 +139,7 @@ void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const
                        ": the adapters are switched off, and nothing else has a gradient; call "
                        "use_adapters(AdapterUse::on) and " +
                        forward + " first");
-  if (m_saved != saved)
+  if (m_passes[m_slot].saved != saved)
     throw NotSupported(std::string("kformer::LlamaModel::") + function + ": each " + forward + " allows one " +
                        function + "; call " + forward + " first");
 }
@@ -286,6 +160,9 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
                                   const PackedTokens<memory_space>& packed) {
   require_prepared("forward");
+  if (!has_embedding())
+    throw NotSupported("kformer::LlamaModel::forward: a part that begins with layer " +
+                       std::to_string(m_part.begin) + " has no embedding; call forward_embedded");
   Impl::require_view("LlamaModel::forward", "ids", ids, {m_shape.rows()});
   Impl::require_packed("LlamaModel::forward", m_options, m_shape.rows(), packed);
   {
@@ -293,7 +170,7 @@ void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
     m_vocabulary.embed(exec, ids, m_weight.embedding, m_kept.front());
   }
   run_layers(exec, packed);
-  m_saved = Saved::forward;
+  m_passes[m_slot].saved = Saved::forward;
 }
 
 template <class Exec, Scalar T>
@@ -305,14 +182,14 @@ void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& 
   Operands("LlamaModel::forward_embedded", {{"x", tensor_ref(x)}}).require_addresses();
   Kokkos::deep_copy(exec, m_kept.front(), x);
   run_layers(exec, packed);
-  m_saved = Saved::forward_embedded;
+  m_passes[m_slot].saved = Saved::forward_embedded;
 }
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y) {
   const auto i = static_cast<std::size_t>(l);
   if (m_offload_index[i] >= 0) m_offloaded.save(exec, m_offload_index[i], x.data());
-  m_layers[i].forward(exec, x, y, m_packed);
+  m_layers[i].forward(exec, x, y, m_passes[m_slot].packed);
 }
 
 template <class Exec, Scalar T>
@@ -321,27 +198,29 @@ void LlamaModel<Exec, T>::reverse_layer(const Exec& exec, std::int64_t l, const 
   const auto i = static_cast<std::size_t>(l);
   if (const std::int64_t n = m_offload_index[i]; n >= 0)
     m_offloaded.fetch(exec, n, x.data(), n > 0 ? m_chain.offloaded(n - 1).data() : nullptr);
-  m_layers[i].backward(exec, x, dy, dx, m_packed);
-  gradients_are_ready(exec, m_layers.size() - i - (adapts() ? 1 : 0));
+  m_layers[i].backward(exec, x, dy, dx, m_passes[m_slot].packed);
+  gradients_are_ready(exec, m_layers.size() - i - (adapts() || !has_head() ? 1 : 0));
 }
 
 // From the input of the first layer to m_hidden.
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::run_layers(const Exec& exec, const PackedTokens<memory_space>& packed) {
-  m_packed = packed;
+  m_passes[m_slot].packed = packed;
   if (trains())
     m_chain.forward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); }, m_last,
                     m_hidden);
   else
     for (std::size_t l = 0; l < m_layers.size(); ++l)
       m_layers[l].forward(exec, m_kept[l % 2], m_kept[(l + 1) % 2], packed);
+  m_passes[m_slot].has_hidden = true;
+  if (!has_head()) return;
   Region region("final_norm");
   rms_norm_forward(exec, m_last, m_weight.norm, m_hidden, m_rstd, {.eps = m_config.rms_norm_eps});
-  m_has_hidden = true;
 }
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
+  require_head("logits", true);
   require_forward("logits");
   Impl::require_view("LlamaModel::logits", "logits", logits, {m_shape.rows(), m_config.vocab_size});
   m_vocabulary.logits(exec, m_hidden, head(), logits, m_options.batch_invariant);
@@ -349,6 +228,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Matrix& logits) {
+  require_head("logits", true);
   require_forward("logits");
   if (token < 0 || token >= m_shape.rows())
     throw DimensionMismatch("kformer::LlamaModel::logits: token " + std::to_string(token) + " is outside the " +
@@ -363,6 +243,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Mat
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const TokenNumbers& loss,
                                const CrossEntropyOptions& options) {
+  require_head("loss", true);
   require_forward("loss");
   Impl::require_views("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
                       {m_shape.rows()});
@@ -374,6 +255,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const Tokens& targets,
                                    const ConstTokenNumbers& dloss, const TokenNumbers& loss,
                                    const CrossEntropyOptions& options) {
+  require_head("backward", true);
   require_saved(Saved::forward, "backward", "forward");
   Impl::require_views("LlamaModel::backward",
                       {{"ids", tensor_ref(ids)},
@@ -381,20 +263,25 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
                        {"dloss", tensor_ref(dloss)},
                        {"loss", tensor_ref(loss)}},
                       {m_shape.rows()});
-  const Matrix dx = layer_gradients(exec, targets, dloss, loss, options, nullptr);
+  embedding_gradient(exec, ids, layer_gradients(exec, targets, dloss, loss, options, nullptr));
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::embedding_gradient(const Exec& exec, const Tokens& ids, const Matrix& dx) {
   if (adapts()) return;
   {
     Region region("embedding");
     if (takes_turns() && !m_config.tie_word_embeddings) clear_gradients_of_ends(exec);
     m_vocabulary.embed_backward(exec, ids, dx, m_gradient.embedding);
   }
-  gradients_are_ready(exec, m_layers.size() + 1);
+  gradients_are_ready(exec, m_layers.size() + (has_head() ? 1 : 0));
 }
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::backward_embedded(const Exec& exec, const Tokens& targets,
                                             const ConstTokenNumbers& dloss, const TokenNumbers& loss,
                                             const Matrix& dx, const CrossEntropyOptions& options) {
+  require_head("backward_embedded", true);
   require_saved(Saved::forward_embedded, "backward_embedded", "forward_embedded");
   require_states("backward_embedded", "dx", tensor_ref(dx));
   Impl::require_views(
@@ -423,7 +310,6 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                       {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
                       m_loss_workspace);
   }
-  m_saved = Saved::nothing;
   {
     Region region("final_norm");
     rms_norm_backward(exec,
@@ -436,8 +322,15 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                       m_norm_workspace);
   }
   if (!adapts()) gradients_are_ready(exec, 0);
-  // Nested layers compute states again in its array; what is allowed must not depend on the schedule.
-  m_has_hidden = false;
+  return reverse_layers(exec, dx);
+}
+
+// From the gradient of the last layer's output in m_dx.
+template <class Exec, Scalar T>
+typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::reverse_layers(const Exec& exec, const Matrix* dx) {
+  // Nested layers compute states again in the array of the hidden ones; what is allowed must not depend on the schedule.
+  m_passes[m_slot].saved = Saved::nothing;
+  m_passes[m_slot].has_hidden = false;
   return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
                           [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
                             reverse_layer(exec, l, x, dy, dx_of_layer);

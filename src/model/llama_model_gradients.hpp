@@ -21,7 +21,7 @@ void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
-  if (adapts()) return;
+  if (adapts() || m_gradient.block.bytes() == 0) return;
   Impl::zero_numbers("LlamaModel::zero_gradients", exec, m_gradient.block.template at<C>(0),
                      m_gradient.block.bytes());
 }
@@ -29,15 +29,16 @@ void LlamaModel<Exec, T>::clear_gradients_of_ends(const Exec& exec) {
 template <class Exec, Scalar T>
 std::vector<ParameterGroup> LlamaModel<Exec, T>::gradient_groups() const {
   m_guard.require("LlamaModel", "gradient_groups");
-  std::size_t end = adapts() ? 0 : 1;  // behind the embedding
+  const bool tied = m_config.tie_word_embeddings, ends = !adapts();
+  std::size_t end = ends && (has_embedding() || (tied && has_head())) ? 1 : 0;  // behind the embedding
   std::vector<ParameterGroup> groups;
-  if (!adapts()) groups.push_back({0, end});
+  if (end > 0) groups.push_back({0, end});
   for (const auto& layer : m_layers) {
     const std::size_t begin = end;
     end += adapts() ? layer.adapters().size() : layer.parameters().size();
     groups.push_back({begin, end});
   }
-  if (!adapts()) groups.push_back({end, end + (m_config.tie_word_embeddings ? 1 : 2)});
+  if (ends && has_head()) groups.push_back({end, end + (tied ? 1 : 2)});
   std::ranges::reverse(groups);
   return groups;
 }

@@ -46,7 +46,7 @@ class Collectives<Exec>::Call {
       : m_ranks(ranks), m_exec(exec), m_name{operation, region}, m_region(operation) {
     m_ranks.forget_messages();
   }
-  ~Call() { m_ranks.m_communicator->log().book(m_name.operation, m_name.region, m_bytes, m_seconds); }
+  ~Call() { m_ranks.m_log->book(m_name.operation, m_name.region, m_bytes, m_seconds); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -154,6 +154,7 @@ Collectives<Exec>::Collectives(std::shared_ptr<Communicator> communicator, const
                                Ledger& ledger)
     : m_communicator(Impl::checked(communicator, options)),
       m_ledger(ledger.shared_from_this()),
+      m_log(options.log ? options.log : &m_communicator->log()),
       m_staged(size() > 1 && (options.staged ||
                               (!Impl::host_reaches<memory_space> && !m_communicator->takes_device_memory()))),
       m_slot_bytes(Impl::slot_bytes(options, size())) {

@@ -63,6 +63,7 @@ RankGrid::RankGrid(std::shared_ptr<Communicator> world, const GridIndex& shape)
   for (place.data = 0; place.data < shape.data; ++place.data)
     for (place.context = 0; place.context < shape.context; ++place.context) members.push_back(rank_at(place));
   m_replicas = shape.context == 1 ? along(GridAxis::data) : m_world->subset(members, "data x context");
+  m_pipeline = std::make_shared<PipelineLinks>(along(GridAxis::pipeline));
 }
 
 GridIndex RankGrid::place_of(int rank) const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "kformer/train/data_parallel.hpp"
 #include "ops/adamw/kokkos.hpp"
 #include "parallel/gradient_tree.hpp"
+#include "train/data_parallel_norm.hpp"
 
 /// \file
 /// Definitions of the members of DataParallel.
@@ -79,23 +79,19 @@ inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters
 
 template <class Exec>
 DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
-                                 std::vector<ParameterGroup> groups, Ledger& ledger, Collectives<Exec>* tensor)
+                                 std::vector<ParameterGroup> groups, Ledger& ledger, ModelRanks<Exec> model)
     : m_options(Impl::with_ranks(options)),
       m_ledger(ledger.shared_from_this()),
       m_parameters(std::move(parameters)),
       m_groups(std::move(groups)),
       m_collectives(m_options.ranks, m_options.collectives, ledger),
-      m_tensor(tensor),
+      m_model(std::move(model)),
       m_shards(Impl::shards_of(m_parameters, m_groups, ranks().size())),
       m_shard(Impl::shard_of(m_parameters, own_ranges())) {
   if (divides_gradients()) place_sums(ledger);
   if (m_options.fixed_order)
     m_tree.emplace(Impl::arrays_of(divides_gradients() ? m_shard : m_parameters, &Parameter::gradient),
                    m_options.micro_batches, ledger);
-  for (const Parameter& p : m_parameters)
-    m_is_slice.insert(m_is_slice.end(),
-                      static_cast<std::size_t>((p.gradient.size() + Impl::adamw_piece - 1) / Impl::adamw_piece),
-                      p.slice.divides());
   const int rank = ranks().rank();
   const std::int64_t before = rank > 0 ? m_shards.pieces_end(rank - 1) : 0;
   const auto bytes = [](std::int64_t pieces) { return static_cast<std::size_t>(pieces) * sizeof(double); };
@@ -345,73 +341,23 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
   return length;
 }
 
-// Of weights that are whole on ranks which divide the rest.
+// Of weights that are whole on ranks which divide the rest, and of those that two stages have.
 template <class Exec>
 void DataParallel<Exec>::add_partial_gradients(const Exec& exec, ParameterGroup group) {
-  if (!m_tensor) return;
-  for (std::size_t i = group.begin; i < group.end; ++i)
-    if (const Parameter& p = m_parameters[i]; p.partial_gradient)
-      dispatch_dtype(p.gradient.dtype, [&]<class C>(std::type_identity<C>) {
-        m_tensor->all_reduce(exec,
-                             Kokkos::View<C*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-                                 static_cast<C*>(p.gradient.data), static_cast<std::size_t>(p.gradient.size())),
-                             "gradients");
+  const auto add = [&](Collectives<Exec>* ranks, const TensorRef& gradient) {
+    if (ranks)
+      dispatch_dtype(gradient.dtype, [&]<class C>(std::type_identity<C>) {
+        ranks->all_reduce(exec,
+                          Kokkos::View<C*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                              static_cast<C*>(gradient.data), static_cast<std::size_t>(gradient.size())),
+                          "gradients");
       });
-}
-
-// Pieces that are whole on the ranks that divide the model count once.
-template <class Exec>
-double DataParallel<Exec>::square_sum(const Exec& exec, std::span<const double> squares) {
-  const auto sum_of = [&](bool slices) {
-    return tree_sum<double>(std::ssize(squares), [&](std::int64_t i) {
-      const auto at = static_cast<std::size_t>(i);
-      return !m_tensor || m_is_slice[at] == slices ? squares[at] : 0;
-    });
   };
-  if (!m_tensor) return sum_of(false);
-  const int size = m_tensor->communicator().size();
-  std::vector<double> of_ranks(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> ends(of_ranks.size());
-  std::iota(ends.begin(), ends.end(), std::int64_t(1));
-  of_ranks[static_cast<std::size_t>(m_tensor->communicator().rank())] = sum_of(true);
-  m_tensor->gather_values(exec, of_ranks, ends, "norm");
-  return sum_of(false) +
-         tree_sum<double>(size, [&](std::int64_t r) { return of_ranks[static_cast<std::size_t>(r)]; });
-}
-
-// From the sums of squares of all pieces, in an order that does not depend on the ranks.
-template <class Exec>
-double DataParallel<Exec>::norm(const Exec& exec) {
-  Region region("gradient_norm");
-  const int size = ranks().size(), rank = ranks().rank();
-  std::vector<AdamWParameter> own;
-  for (const Parameter& p : m_shard) own.push_back({.weight = p.weight, .gradient = p.gradient});
-  double* squares = m_squares.template at<double>(0);
-  Impl::for_each_batch(
-      own, [](const AdamWParameter&) { return true; },
-      [&](const Impl::AdamWBatch& batch) {
-        const auto launch = [&]<class C>(std::type_identity<C>) {
-          Impl::gradient_norm_pieces<C>(exec, batch, squares);
-        };
-        if (own.front().gradient.dtype == DType::f64)
-          launch(std::type_identity<double>{});
-        else
-          launch(std::type_identity<float>{});
-        squares += batch.pieces;
-      });
-  std::vector<std::int64_t> ends;
-  for (int r = 0; r < size; ++r) ends.push_back(m_shards.pieces_end(r));
-  const std::int64_t before = rank > 0 ? ends[static_cast<std::size_t>(rank) - 1] : 0;
-  auto* all = m_all_squares.template at<double>(0);
-  transfer<HostStagingSpace<memory_space>, memory_space>(exec, *m_ledger, all + before,
-                                                         m_squares.template at<double>(0), m_squares.bytes());
-  exec.fence("kformer::DataParallel::norm");
-  m_collectives.gather_values(exec, {all, static_cast<std::size_t>(ends.back())}, ends, "norm");
-  if (ends.back() == 0) return 0;
-  const std::vector<std::int64_t>& places = m_shards.places();
-  std::vector<double> squares_of_pieces;
-  for (const std::int64_t place : places) squares_of_pieces.push_back(all[place]);
-  return std::sqrt(square_sum(exec, squares_of_pieces));
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    const Parameter& p = m_parameters[i];
+    if (p.partial_gradient) add(m_model.tensor, p.gradient);
+    if (p.tied) add(m_model.ends, p.gradient);
+  }
 }
 
 template <class Exec>

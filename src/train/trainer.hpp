@@ -14,7 +14,9 @@
 #include "model/tensor/slices.hpp"
 #include "ops/cross_entropy/checks.hpp"
 #include "train/require.hpp"
+#include "train/trainer_arrays.hpp"
 #include "train/trainer_objective.hpp"
+#include "train/trainer_pipeline.hpp"
 #include "train/trainer_tokens.hpp"
 
 /// \file
@@ -23,32 +25,6 @@
 namespace kformer {
 
 namespace Impl {
-
-/// Whether gradients are added up outside the model.
-inline bool adds_up(const DataParallelOptions& options) {
-  return options.fixed_order || options.zero == ZeroStage::gradients;
-}
-
-inline LayerOptions for_training(const TrainerOptions& options) {
-  LayerOptions layer = options.layer;
-  layer.mode = LayerMode::training;
-  layer.accumulate &= !adds_up(options.parallel);
-  // Of one layer messages may be under way while the next one computes.
-  if (options.parallel.zero == ZeroStage::gradients) layer.gradient_turns = options.parallel.overlap ? 2 : 1;
-  return layer;
-}
-
-template <class Exec, class T>
-std::optional<DataParallel<Exec>> data_parallel(const DataParallelOptions& options,
-                                                const LlamaModel<Exec, T>& model, Ledger& ledger) {
-  if (!options.ranks && !adds_up(options) && !model.tensor_ranks()) return {};
-  return on_behalf_of("Trainer", [&] {
-    DataParallelOptions shared = options;
-    if (auto* const context = model.context_ranks()) shared.context = context->slice().ranks;
-    return std::optional<DataParallel<Exec>>(std::in_place, shared, model.trained(), model.gradient_groups(),
-                                             ledger, model.tensor_ranks());
-  });
-}
 
 /// The tokens of this rank.
 /// \throws NotSupported if options do not fit together
@@ -71,11 +47,6 @@ inline LayerShape checked_shape(const TrainerOptions& options) {
   return shape;
 }
 
-inline RecomputeSchedule schedule_of(const TrainerOptions& options, std::int64_t layers) {
-  return options.recompute.layers() > 0 ? options.recompute
-                                        : RecomputeSchedule::uniform(options.layer.recompute, layers);
-}
-
 }  // namespace Impl
 
 template <class Exec, Scalar T>
@@ -83,10 +54,10 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
       m_shape(Impl::checked_shape(options)),
-      m_model(config, m_shape, Impl::for_training(options), ledger,
-              Impl::schedule_of(options, config.num_hidden_layers)),
-      m_parallel(Impl::data_parallel<Exec>(options.parallel, m_model, ledger)),
-      m_optimizer(m_parallel ? m_parallel->updated() : m_model.trained(), options.optimizer, ledger),
+      m_pipeline(make_pipeline(config, options, m_shape.rows(), ledger)),
+      m_models(make_models(config, options, m_shape, m_pipeline.get(), ledger)),
+      m_parallel(make_parallel(ledger)),
+      m_optimizer(m_parallel ? m_parallel->updated() : trained(), options.optimizer, ledger),
       m_spikes(options.spikes),
       m_stride(options.shape.batch) {
   options.schedule.check();
@@ -115,7 +86,7 @@ void Trainer<Exec, T>::place(Ledger& ledger, MemoryClass memory_class, const cha
 
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::prepare(const Exec& exec) {
-  m_model.prepare(exec);
+  for (Model& model : m_models) model.prepare(exec);
   m_optimizer.prepare(exec);
   m_spikes = LossSpikes(m_options.spikes);
   m_steps = 0;
@@ -124,11 +95,11 @@ void Trainer<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::launch(const Exec& exec, Pass pass) {
-  m_model.forward(exec, m_batch.ids, m_packed);
+  model().forward(exec, m_batch.ids, m_packed);
   if (pass == Pass::forward)
-    m_model.loss(exec, m_batch.targets, m_batch.loss, m_options.loss);
+    model().loss(exec, m_batch.targets, m_batch.loss, m_options.loss);
   else
-    m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+    model().backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
 }
 
 // `f(first, part)`: the number of the first sequence in the step, and the sequences.
@@ -146,9 +117,11 @@ void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequence
 // Dropout of the adapters in a micro-batch, for as long as what it returns exists.
 template <class Exec, Scalar T>
 std::shared_ptr<void> Trainer<Exec, T>::dropout(std::size_t first) {
-  m_model.set_dropout(
-      DropoutDraw{m_options.dropout_seed, m_steps, static_cast<std::int64_t>(first) * m_options.shape.seq_len});
-  return {nullptr, [this](void*) { m_model.set_dropout({}); }};
+  const auto set = [this](const std::optional<DropoutDraw>& draw) {
+    for (Model& model : m_models) model.set_dropout(draw);
+  };
+  set(DropoutDraw{m_options.dropout_seed, m_steps, static_cast<std::int64_t>(first) * m_options.shape.seq_len});
+  return {nullptr, [set](void*) { set({}); }};
 }
 
 // Leaves the losses of a micro-batch in m_host.
@@ -160,18 +133,26 @@ void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSeq
   exec.fence("kformer::Trainer: losses of a micro-batch");
 }
 
+// Over the tokens of a micro-batch.
+template <class Exec, Scalar T>
+double Trainer<Exec, T>::sum_of_host_losses(std::size_t sequences) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < sequences * static_cast<std::size_t>(m_shape.seq_len); ++i)
+    sum += static_cast<double>(m_host.loss(i));
+  return sum;
+}
+
 // The sum over the tokens of each micro-batch.
 template <class Exec, Scalar T>
 std::vector<double> Trainer<Exec, T>::losses(const Exec& exec, std::span<const TokenSequence> sequences,
                                              Pass pass) {
+  if (m_pipeline) return pipeline_losses(exec, sequences, pass);
   std::vector<double> sums;
   for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
     const auto dropping = pass == Pass::forward ? nullptr : dropout(first);
     compute_losses(exec, part, pass);
     if (pass == Pass::forward_and_backward && m_parallel) m_parallel->add_micro_batch(exec);
-    const auto tokens = part.size() * static_cast<std::size_t>(m_shape.seq_len);
-    sums.push_back(0);
-    for (std::size_t i = 0; i < tokens; ++i) sums.back() += static_cast<double>(m_host.loss(i));
+    sums.push_back(sum_of_host_losses(part.size()));
   });
   return sums;
 }
@@ -184,7 +165,7 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
                     .tokens = checked_targets("step", sequences)};
-  if (m_model.context_ranks()) report.tokens = count_targets(sequences, own_tokens());
+  if (m_models.front().context_ranks()) report.tokens = count_targets(sequences, own_tokens());
   const bool adds_up = m_options.layer.accumulate || Impl::adds_up(m_options.parallel);
   if (!adds_up && std::ssize(sequences) > m_options.shape.batch)
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
@@ -202,9 +183,10 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
     report.skipped = true;
     return report;
   }
-  m_model.zero_gradients(exec);
-  if (m_parallel)
-    m_model.on_gradients([this](const Exec& e, std::size_t group) { m_parallel->add_group(e, group); });
+  for (Model& part : m_models) part.zero_gradients(exec);
+  // The parts of a pipeline are reduced at the end.
+  if (m_parallel && !m_pipeline)
+    model().on_gradients([this](const Exec& e, std::size_t group) { m_parallel->add_group(e, group); });
   return report;
 }
 
@@ -213,7 +195,7 @@ template <class Exec, Scalar T>
 void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report, std::span<const double> losses,
                                    double count) {
   ++m_steps;
-  m_model.on_gradients({});
+  model().on_gradients({});
   report.gradient_norm =
       m_parallel ? m_optimizer.set_norm(exec, m_parallel->reduce(exec)) : m_optimizer.measure(exec);
   report.loss = (m_parallel ? m_parallel->sum(exec, losses) : Impl::sum_of(losses)) / count;
@@ -251,76 +233,8 @@ void Trainer<Exec, T>::forward(const Exec& exec, std::span<const TokenSequence> 
                             " sequences; expected at most " + std::to_string(m_options.shape.batch) +
                             " (shape.batch)");
   upload(exec, sequences);
-  m_model.forward(exec, m_batch.ids, m_packed);
-}
-
-namespace Impl {
-
-/// The arrays of a parameter, by `add(prefix, array, elements of the parameter per element)`.
-template <class Add>
-void for_each_array(const AdamWParameter& p, Add add) {
-  add("", p.weight, 1);
-  add("optimizer.master.", p.master, 1);
-  add("optimizer.m.", p.m, 1);
-  add("optimizer.v.", p.v, 1);
-  add("optimizer.m_scale.", p.m_scale, adamw_block);
-  add("optimizer.v_scale.", p.v_scale, adamw_block);
-}
-
-/// A part of an array that belongs to a parameter, from element `begin` of what this rank has of it on.
-inline NamedArray part_named(const std::string& name, const TensorRef& array, const Parameter& p,
-                             std::int64_t begin) {
-  const std::int64_t columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
-  const ArraySlice& slice = p.slice;
-  if (slice.divides() && slice.axis == 1)
-    return {name, array, begin, {slice.begin, slice.begin + columns, slice.whole}};
-  return {name, array, slice.begin * columns + begin};
-}
-
-}  // namespace Impl
-
-template <class Exec, Scalar T>
-std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
-  std::vector<NamedArray> all;
-  const bool sharded = m_parallel && m_parallel->is_sharded();
-  const auto trained = m_model.trained();
-  for (std::size_t i = 0; i < trained.size(); ++i) {
-    const Parameter& p = trained[i];
-    const std::int64_t begin = sharded ? m_parallel->own_ranges()[i].begin : 0;
-    Impl::for_each_array(m_optimizer.parameters()[i],
-                         [&](const std::string& prefix, const TensorRef& array, std::int64_t per_element) {
-                           if (!array.present()) return;
-                           const bool is_weight = prefix.empty();
-                           if (p.slice.divides() || (sharded && !is_weight))
-                             all.push_back(Impl::part_named(prefix + p.name, is_weight ? p.weight : array, p,
-                                                            is_weight ? 0 : begin / per_element));
-                           else
-                             all.push_back({prefix + p.name, is_weight ? p.weight : array});
-                         });
-  }
-  return all;
-}
-
-template <class Exec, Scalar T>
-std::vector<NamedArray> Trainer<Exec, T>::shard() const {
-  const Collectives<Exec>* tensor = m_model.tensor_ranks();
-  if (!m_parallel || (m_parallel->ranks().size() == 1 && !tensor)) return arrays();
-  std::vector<NamedArray> parts;
-  const auto trained = m_model.trained();
-  for (std::size_t i = 0; i < trained.size(); ++i) {
-    const ArrayRange& range = m_parallel->own_ranges()[i];
-    const bool sharded = m_parallel->is_sharded();
-    // What all ranks have that divide the model, the first of them writes.
-    if (tensor && !trained[i].slice.divides() && tensor->communicator().rank() > 0) continue;
-    Impl::for_each_array(m_optimizer.parameters()[i], [&](const std::string& prefix, const TensorRef& array,
-                                                          std::int64_t per_element) {
-      if (!array.present() || range.size() == 0) return;
-      const std::int64_t begin = range.begin / per_element, end = (range.end + per_element - 1) / per_element;
-      parts.push_back(Impl::part_named(prefix + trained[i].name,
-                                       sharded ? array : part_of(array, {i, begin, end}), trained[i], begin));
-    });
-  }
-  return parts;
+  for (Model& part : m_models) run_forward(exec, part);
+  if (m_pipeline) m_pipeline->finish();
 }
 
 template <class Exec, Scalar T>

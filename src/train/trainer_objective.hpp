@@ -37,14 +37,17 @@ void Trainer<Exec, T>::learn(const Exec& exec, std::span<const TokenSequence> pa
       ++i;
     }
   transfer(exec, *m_ledger, m_dloss, m_host.loss);
-  m_model.backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+  model().backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
 }
 
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::require_log_probabilities(const char* function) const {
-  if (m_model.context_ranks())
+  if (m_models.front().context_ranks())
     throw NotSupported(std::string("kformer::Trainer::") + function +
                        ": log-probabilities are of whole sequences, whose tokens ranks divide (context)");
+  if (m_pipeline)
+    throw NotSupported(std::string("kformer::Trainer::") + function +
+                       ": log-probabilities go with whole models, whose layers ranks divide (pipeline)");
   if (m_options.loss.label_smoothing != 0 || m_options.loss.z_loss != 0)
     throw NotSupported(
         std::string("kformer::Trainer::") + function +
@@ -85,8 +88,8 @@ LogProbabilities Trainer<Exec, T>::log_probabilities(const Exec& exec, std::span
   struct Switch {
     LlamaModel<Exec, T>& model;
     ~Switch() { model.use_adapters(AdapterUse::on); }
-  } const switched{m_model};
-  m_model.use_adapters(adapters);
+  } const switched{model()};
+  model().use_adapters(adapters);
   LogProbabilities logp;
   for_micro_batches(sequences, [&](std::size_t, std::span<const TokenSequence> part) {
     compute_losses(exec, part, Pass::forward);

@@ -29,7 +29,7 @@ inline double sum_of(std::span<const double> values) {
 // Where the tokens of this rank are in a sequence.
 template <class Exec, Scalar T>
 std::vector<TokenRange> Trainer<Exec, T>::own_tokens() const {
-  auto* const context = m_model.context_ranks();
+  auto* const context = m_models.front().context_ranks();
   if (!context) return {{0, m_options.shape.seq_len}};
   const Impl::ContextSlice& slice = context->slice();
   return {{slice.first(0), slice.chunk}, {slice.first(1), slice.chunk}};
@@ -37,7 +37,7 @@ std::vector<TokenRange> Trainer<Exec, T>::own_tokens() const {
 
 template <class Exec, Scalar T>
 TokenPlace Trainer<Exec, T>::place_of(std::int64_t sequence, std::int64_t token) const {
-  auto* const context = m_model.context_ranks();
+  auto* const context = m_models.front().context_ranks();
   if (!context) return {0, sequence * m_shape.seq_len + token};
   const Impl::ContextSlice& slice = context->slice();
   const std::int64_t half = token / slice.chunk < slice.ranks ? 0 : 1;
@@ -133,7 +133,7 @@ void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenS
 // Of ranks that have parts of the same sequences.
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::sum_over_context(const Exec& exec, double own) const {
-  auto* const context = m_model.context_ranks();
+  auto* const context = m_models.front().context_ranks();
   if (!context) return own;
   std::vector<double> values(static_cast<std::size_t>(context->slice().ranks));
   std::vector<std::int64_t> ends(values.size());

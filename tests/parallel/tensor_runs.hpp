@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -69,6 +71,14 @@ inline HostTensor<double> part_of_array(const HostTensor<double>& whole, const P
   return part;
 }
 
+/// The weights that a rank has.
+template <class T>
+std::vector<Parameter> parameters_of(Trainer<Exec, T>& trainer) {
+  std::vector<Parameter> all;
+  for (auto& part : trainer.parts()) std::ranges::move(part.parameters(), std::back_inserter(all));
+  return all;
+}
+
 /// A training of a few steps on some sequences.
 template <class T>
 struct Run {
@@ -80,7 +90,7 @@ struct Run {
   Run(const TrainerOptions& options, const LlamaConfig& config, std::int64_t first, std::int64_t sequences)
       : trainer(config, options, *ledger) {
     const ModelInputs inputs = ModelInputs::random(config, {1, 1});
-    for (const Parameter& p : trainer.model().parameters())
+    for (const Parameter& p : parameters_of(trainer))
       write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
     trainer.prepare(Exec());
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -94,7 +104,7 @@ struct Run {
 
   std::map<std::string, std::vector<double>> weights() const {
     std::map<std::string, std::vector<double>> all;
-    for (const Parameter& p : const_cast<Run*>(this)->trainer.model().parameters()) {
+    for (const Parameter& p : parameters_of(const_cast<Run*>(this)->trainer)) {
       const auto bits = bits_of(p.weight);
       auto& values = all[p.name];
       values.resize(bits.size() / sizeof(T));
@@ -118,7 +128,7 @@ inline void check_close_to(const Run<double>& alone, Run<double>& together, cons
     BOOST_TEST(std::abs(together.evaluations[i] - alone.evaluations[i]) <= 1e-12 * alone.evaluations[i], what);
   }
   const auto whole = alone.weights(), parts = together.weights();
-  for (const Parameter& p : together.trainer.model().parameters()) {
+  for (const Parameter& p : parameters_of(together.trainer)) {
     // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
     HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
     values.values() = whole.at(p.name);

@@ -62,6 +62,9 @@ class CheckpointedChain {
   /// Where x_0 belongs.
   const State& first() const { return m_slots.empty() ? m_inputs.front() : m_slots.front(); }
 
+  /// The input of step i, which is kept and not offloaded, between `forward` and the next one.
+  const State& kept(std::int64_t i) const { return m_inputs[at(i - m_schedule.nested_layers)]; }
+
   /// Runs all steps.
   /// \param run     `run(i, x, y)` computes step i
   /// \param last    gets the last result

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
+#include "kformer/memory/arena.hpp"
 #include "kformer/memory/ledger.hpp"
 #include "kformer/model/impl/context_ranks.hpp"
 #include "kformer/model/layer_adapters.hpp"
@@ -192,6 +193,24 @@ class DecoderLayer {
                 const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
                 const PackedTokens<memory_space>& = {}) {}
 
+  /// The gradients of the matrices, after `backward`, with `LayerOptions::split_backward`. They have the bits that
+  /// `backward` alone would make.
+  /// \param exec the instance everything is launched on
+  /// \param x    (batch · seq, hidden), T, as passed to `forward`
+  /// \throws NotSupported without `split_backward`, or if there was no `forward`
+  /// \throws DimensionMismatch if extents do not match
+  void backward_weights(const Exec& exec, const ConstMatrix& x);
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward_weights(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&) {}
+
+  /// Chooses which micro-batch `forward`, `backward` and `backward_weights` work on: each slot has what one forward saved.
+  /// A layer starts with slot 0.
+  /// \param slot 0 … `LayerOptions::slots` − 1
+  /// \throws NotSupported if there is no such slot
+  void use_slot(std::int64_t slot);
+
  private:
   // A decoder may borrow the weights.
   friend class LlamaDecoder<Exec, T>;
@@ -216,6 +235,7 @@ class DecoderLayer {
 
   void place_gradients(Ledger& ledger, const DecoderLayer* behind);
   void place_tables(Ledger& ledger);
+  Arena<memory_space> activation_arena();
   void place_activations(Ledger& ledger);
   void place_workspace(Ledger& ledger, std::size_t scratch);
   std::size_t product_workspace_bytes() const;
@@ -250,7 +270,11 @@ class DecoderLayer {
   template <class M>
   void add_product(const Exec& exec, const M& map, const Matrix& x, const ConstMatrix& residual,
                    const Matrix& y);
+  template <class M>
+  void reverse_product(const Exec& exec, const M& map, const Matrix& x, const ConstMatrix& dy,
+                       const Matrix& dx) const;
   void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
+  void restore_product(const Exec& exec);
   void attention_gradient(const Exec& exec, const Packed& packed);
   void head_norm_gradient(const Exec& exec);
   template <class F>
@@ -296,9 +320,8 @@ class DecoderLayer {
   LayerAdapters<memory_space, T> m_adapter;
   LayerAdapters<memory_space, C> m_adapter_gradient;
   std::shared_ptr<Shared> m_shared;
-  MemoryBlock<memory_space> m_activation_block;  // unless it is shared
-  std::size_t m_room =
-      0;  // of that block, for gradients: what a layer that keeps arrays has under every policy
+  std::vector<MemoryBlock<memory_space>> m_activation_blocks;  // by slot, unless they are shared
+  std::size_t m_room = 0;  // of each, for gradients: what a layer that keeps arrays has under every policy
   BlockMatrix<memory_space, C> m_cos, m_sin;
 
   // Saved by forward. m_rotated are q and k as attention takes them: columns of m_qkv, except in training with
@@ -323,6 +346,7 @@ class DecoderLayer {
   std::int64_t m_layer = 0;  // for the draw
   // Workspace: in backward the gradients on their way.
   Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh, m_dxa;
+  Matrix m_dy;       // saved by backward, like m_d_gate_up, m_d_qkv and m_dh, where `backward_weights` follows
   Bytes m_unscaled;  // of magnitudes: the product of the map that runs, without gain
   Bytes m_dropped;   // what the adapters of the map that runs see of x
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;

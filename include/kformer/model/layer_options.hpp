@@ -35,6 +35,16 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
+/// Consecutive layers of a model, of which a stage of a pipeline is made.
+struct ModelPart {
+  std::int64_t begin = 0;  ///< the first layer; the part with layer 0 has the embedding
+  std::int64_t end =
+      -1;  ///< behind the last; −1: to the end. The part with the last layer has its norm and the head
+
+  /// Whether both are equal.
+  bool operator==(const ModelPart&) const = default;
+};
+
 /// Options of `DecoderLayer` and of the layers of `LlamaModel`.
 struct LayerOptions {
   AttentionAlgorithm attention = AttentionAlgorithm::flash;  ///< how attention is computed
@@ -51,9 +61,15 @@ struct LayerOptions {
       true;  ///< whether backward adds to the gradients; false: it overwrites them, and in a model
              ///< most of them lie over what layers behind saved, until the next forward
   std::int64_t gradient_turns =
-      0;              ///< if positive, and without `accumulate`, the layers of a model take turns in so many
-                      ///< arrays of gradients, which last until another layer needs them; the head has that of
-                      ///< the embedding, too: `LlamaModel::on_gradients`
+      0;  ///< if positive, and without `accumulate`, the layers of a model take turns in so many
+          ///< arrays of gradients, which last until another layer needs them; the head has that of
+          ///< the embedding, too: `LlamaModel::on_gradients`
+  std::int64_t slots =
+      1;  ///< of a model in training: micro-batches that have gone forward and not yet backward, at
+          ///< most: `LlamaModel::use_slot`
+  bool split_backward =
+      false;          ///< whether the gradients of matrices are left to `backward_weights`, after which a
+                      ///< micro-batch is done; layers then keep some gradients of activations, too
   LoraConfig lora{};  ///< adapters; where there are any, they alone have gradients
   WeightFormats
       formats{};  ///< with adapters, the projections whose weights stay quantised (QLoRA: Dettmers et al.,

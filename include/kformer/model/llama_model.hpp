@@ -82,12 +82,14 @@ class LlamaModel {
   /// \param shape    the tokens it will work on
   /// \param options  how attention is computed, whether there will be a backward, …
   /// \param ledger   where the memory is booked
-  /// \param schedule what each layer keeps for backward; for as many layers as the model has
-  /// \throws DimensionMismatch if the configuration is invalid or the schedule is for another number of layers
+  /// \param schedule what each layer keeps for backward; for as many layers as the model, or this part, has
+  /// \param part     the layers it has, for a stage of a pipeline; see `forward_embedded`, `states`, `backward_states`
+  /// \throws DimensionMismatch if the configuration is invalid, the schedule is for another number of layers, or the model
+  ///                           has no such layers
   /// \throws NotSupported if options cannot be combined
   /// \throws OutOfMemory with the ledger
   LlamaModel(const LlamaConfig& config, LayerShape shape, const LayerOptions& options, Ledger& ledger,
-             const RecomputeSchedule& schedule);
+             const RecomputeSchedule& schedule, ModelPart part = {});
 
   /// Fills the rotary tables, and in training sets every gradient to zero. Call it once before `forward`.
   void prepare(const Exec& exec);
@@ -158,7 +160,8 @@ class LlamaModel {
   void forward(const Exec&, const Impl::Passed<Impl::Role::ids, Tokens>&,
                const PackedTokens<memory_space>& = {}) {}
 
-  /// The same with hidden states of the caller's own, such as embeddings of an image, in place of x_0.
+  /// The same with hidden states of the caller's own in place of those that enter the first layer: embeddings of an image,
+  /// or what the part in front has computed.
   /// \param exec   the instance
   /// \param x      (batch · seq, hidden), T; copied
   /// \param packed as of `forward`
@@ -170,6 +173,10 @@ class LlamaModel {
   template <class = void>
   void forward_embedded(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
                         const PackedTokens<memory_space>& = {}) {}
+
+  /// What a part without the head has computed: the input of the next part, (batch · seq, hidden), of the last forward.
+  /// \throws NotSupported if there was no forward, or the part has the head
+  const Matrix& states() const;
 
   /// Scores of every token for every word, of the last forward.
   /// \param exec   the instance
@@ -252,6 +259,52 @@ class LlamaModel {
                          const Impl::Passed<Impl::Role::loss, TokenNumbers>&,
                          const Impl::Passed<Impl::Role::dx, Matrix>&, const CrossEntropyOptions& = {}) {}
 
+  /// Of a part without the head: the gradients after `forward`, from that of `states`.
+  /// \param exec the instance
+  /// \param ids  (batch · seq), int32, as passed to `forward`
+  /// \param dy   (batch · seq, hidden), T, of `states`
+  /// \throws NotSupported in inference, with adapters that are switched off, if the last call was not `forward`, or if the
+  ///                      part has the head
+  /// \throws DimensionMismatch if extents do not match
+  void backward_states(const Exec& exec, const Tokens& ids, const ConstMatrix& dy);
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward_states(const Exec&, const Impl::Passed<Impl::Role::ids, Tokens>&,
+                       const Impl::Passed<Impl::Role::dy, ConstMatrix>&) {}
+
+  /// The same after `forward_embedded`: the gradient of x in place of that of the embedding.
+  /// \param exec the instance
+  /// \param dy   (batch · seq, hidden), T, of `states`
+  /// \param dx   (batch · seq, hidden), T, overwritten
+  /// \throws NotSupported in inference, with adapters that are switched off, if the last call was not
+  ///                      `forward_embedded`, or if the part has the head
+  /// \throws DimensionMismatch if extents do not match
+  void backward_states_embedded(const Exec& exec, const ConstMatrix& dy, const Matrix& dx);
+
+  /// Refused at compile time: an operand does not fit.
+  template <class = void>
+  void backward_states_embedded(const Exec&, const Impl::Passed<Impl::Role::dy, ConstMatrix>&,
+                                const Impl::Passed<Impl::Role::dx, Matrix>&) {}
+
+  /// The gradients of the layers' matrices, after any of the above, with `LayerOptions::split_backward`.
+  /// \param exec the instance
+  /// \throws NotSupported without `split_backward`, or if there was no backward
+  void backward_weights(const Exec& exec);
+
+  /// Chooses which micro-batch the calls that follow work on: each slot has what one forward saved. A model starts with
+  /// slot 0.
+  /// \param slot 0 … `LayerOptions::slots` − 1
+  /// \throws NotSupported if there is no such slot
+  void use_slot(std::int64_t slot);
+
+  /// The layers that this model has.
+  const ModelPart& part() const { return m_part; }
+  /// Whether it has the embedding.
+  bool has_embedding() const { return m_part.begin == 0; }
+  /// Whether it has the last norm and the head.
+  bool has_head() const { return m_part.end == m_config.num_hidden_layers; }
+
   /// The extents of the whole model.
   const LlamaConfig& config() const { return m_config; }
 
@@ -277,10 +330,20 @@ class LlamaModel {
   };
   // What the arrays hold that backward reads.
   enum class Saved { nothing, forward, forward_embedded };
+  // What is remembered of the forward of a slot.
+  struct Pass {
+    Saved saved = Saved::nothing;
+    bool has_hidden = false;  // in m_hidden or m_last
+    PackedTokens<memory_space> packed;
+  };
 
   template <class U>
   void place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const;
+  Arena<memory_space> activation_arena();
   void place_activations(Ledger& ledger);
+  std::string layer_prefix(std::size_t l) const {
+    return "model.layers." + std::to_string(m_part.begin + static_cast<std::int64_t>(l)) + ".";
+  }
   void place_workspace(Ledger& ledger);
   void clear_gradients_of_ends(const Exec& exec);
   void gradients_are_ready(const Exec& exec, std::size_t group) const;
@@ -299,8 +362,11 @@ class LlamaModel {
   void run_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& y);
   void reverse_layer(const Exec& exec, std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx);
   void run_layers(const Exec& exec, const PackedTokens<memory_space>& packed);
+  void require_head(const char* function, bool wanted) const;
   Matrix layer_gradients(const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss,
                          const TokenNumbers& loss, const CrossEntropyOptions& options, const Matrix* dx);
+  Matrix reverse_layers(const Exec& exec, const Matrix* dx);
+  void embedding_gradient(const Exec& exec, const Tokens& ids, const Matrix& dx);
   const Matrix& head() const { return m_config.tie_word_embeddings ? m_weight.embedding : m_weight.head; }
   const BlockMatrix<memory_space, C>& head_gradient() const {
     return m_config.tie_word_embeddings ? m_gradient.embedding : m_gradient.head;
@@ -310,25 +376,27 @@ class LlamaModel {
   friend class LlamaDecoder<Exec, T>;
 
   LlamaConfig m_config;
+  ModelPart m_part;
   LayerShape m_shape;
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
   std::shared_ptr<const int> m_memory = std::make_shared<const int>();  // goes where the arrays go
-  bool m_prepared = false, m_has_hidden = false;
+  bool m_prepared = false;
   AdapterUse m_adapter_use = AdapterUse::on;
-  Saved m_saved = Saved::nothing;
   std::deque<DecoderLayer<Exec, T>> m_layers;  // neither copied nor moved
   Ends<T> m_weight;
   Ends<C> m_gradient;
   Impl::VocabularyRanks<Exec, T> m_vocabulary;
-  MemoryBlock<memory_space> m_block, m_workspace_block;
+  std::vector<MemoryBlock<memory_space>> m_blocks;  // by slot
+  MemoryBlock<memory_space> m_workspace_block;
   RecomputeSchedule m_schedule;
   std::vector<Matrix> m_kept;         // inputs of layers; in inference two arrays that take turns
   CheckpointedChain<Matrix> m_chain;  // of the layers; in training
   OffloadedStates<Exec> m_offloaded;
   std::vector<std::int64_t> m_offload_index;  // of each layer among those whose input is offloaded, or −1
   Matrix m_last, m_hidden, m_dx, m_dy;
-  PackedTokens<memory_space> m_packed;  // of the last forward
+  std::vector<Pass> m_passes = std::vector<Pass>(1);  // by slot
+  std::size_t m_slot = 0;
   std::function<void(const Exec&, std::size_t)> m_gradients_ready;
   BlockVector<memory_space, C> m_rstd;
   BlockVector<memory_space, std::byte> m_loss_workspace, m_norm_workspace;

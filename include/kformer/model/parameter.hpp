@@ -18,6 +18,10 @@ struct Parameter {
   double learning_rate_factor = 1;  ///< of its learning rate over that of the step
   bool vector_decays = false;       ///< whether weight decay also applies to a vector
   ArraySlice slice{};               ///< of the published array, where ranks divide it (`LayerOptions::tensor`)
+  bool tied =
+      false;  ///< whether the first and the last stage of a pipeline have this weight, and each a part of the
+              ///< gradient's sum: a tied embedding
+  bool copy = false;  ///< of a tied one, whether it is that of the last stage, which counts in no sum
   bool partial_gradient =
       false;  ///< whether these ranks have the same weight, and each a part of the gradient's sum
 };

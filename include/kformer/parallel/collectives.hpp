@@ -35,6 +35,7 @@ struct CollectivesOptions {
                             << 20;  ///< longer arrays are summed and staged in parts of this size
   bool staged =
       false;  ///< whether messages go through host memory although the communicator takes memory of this space
+  CommunicationLog* log = nullptr;  ///< where calls are booked, in place of the communicator's own
 };
 
 namespace Impl {
@@ -350,6 +351,7 @@ class Collectives {
 
   std::shared_ptr<Communicator> m_communicator;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
+  CommunicationLog* m_log;
   bool m_staged;
   std::size_t m_slot_bytes;  // of what one rank sends at a time
   MemoryBlock<memory_space> m_received;

@@ -7,6 +7,7 @@
 
 #include "kformer/core/enum_names.hpp"
 #include "kformer/parallel/communicator.hpp"
+#include "kformer/parallel/pipeline_links.hpp"
 
 /// \file
 /// Ranks as a grid, one axis for each way to divide a training.
@@ -72,11 +73,14 @@ class RankGrid {
   /// The ranks that have the same weights as this one, which gradients are summed over: those that differ in their places
   /// along `data` and `context` alone, in the order of ranks.
   const std::shared_ptr<Communicator>& replicas() const { return m_replicas; }
+  /// The ranks along `pipeline`, with the ways between them.
+  const std::shared_ptr<PipelineLinks>& pipeline() const { return m_pipeline; }
 
  private:
   std::shared_ptr<Communicator> m_world, m_replicas;
   GridIndex m_shape, m_place;
   std::array<std::shared_ptr<Communicator>, 4> m_lines;
+  std::shared_ptr<PipelineLinks> m_pipeline;
 };
 
 }  // namespace kformer

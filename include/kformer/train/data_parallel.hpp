@@ -52,6 +52,16 @@ struct DataParallelOptions {
   std::size_t bucket_bytes = std::size_t(32) << 20;
 };
 
+/// Operations among ranks that have other parts of the same model, each of whom has other ranks that share its sequences.
+template <class Exec>
+struct ModelRanks {
+  Collectives<Exec>* tensor = nullptr;  ///< of those that divide weights, or null
+  Collectives<Exec>* stages = nullptr;  ///< of those that divide layers, or null
+  Collectives<Exec>* ends =
+      nullptr;  ///< of the first and the last stage, which have `Parameter::tied` ones, or null
+  std::vector<std::size_t> parts{};  ///< with `stages`: where the parameters of each part of the model end
+};
+
 /// What the ranks of a step know of each other.
 struct StepShare {
   std::int64_t first = 0;   ///< the first sequence of this rank in the step
@@ -96,12 +106,11 @@ class DataParallel {
   /// \param parameters with gradients of one type; they must outlive this object
   /// \param groups     of all parameters, in the order in which backward completes their gradients
   /// \param ledger     the memory is of the classes communication and gradients
-  /// \param tensor     the operations among the ranks that divide the model, or null; each of them has other ranks that
-  ///                   share its sequences
+  /// \param model      the operations among the ranks that have other parts of the model
   /// \throws NotSupported if an option is out of range
   /// \throws OutOfMemory with the ledger
   DataParallel(const DataParallelOptions& options, std::vector<Parameter> parameters,
-               std::vector<ParameterGroup> groups, Ledger& ledger, Collectives<Exec>* tensor = nullptr);
+               std::vector<ParameterGroup> groups, Ledger& ledger, ModelRanks<Exec> model = {});
 
   /// What this rank updates: all parameters, or the part of each that is in its shard, as a vector.
   const std::vector<Parameter>& updated() const { return is_sharded() ? m_shard : m_parameters; }
@@ -165,21 +174,28 @@ class DataParallel {
   void begin_bucket(const Exec& exec);
   void finish_group(const Exec& exec);
   double norm(const Exec& exec);
-  double square_sum(const Exec& exec, std::span<const double> squares);
+  // Of some parameters: the squares of pieces, and whether each is of an array that ranks divide.
+  struct Pieces {
+    std::vector<double> squares;
+    std::vector<bool> slices;
+  };
+  Pieces of_all_stages(const Exec& exec, const Pieces& own);
+  double square_sum(const Exec& exec, const Pieces& pieces);
+  template <class F>
+  void for_pieces(F f) const;
 
   DataParallelOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   std::vector<Parameter> m_parameters;
   std::vector<ParameterGroup> m_groups;
   Collectives<Exec> m_collectives;
-  Collectives<Exec>* m_tensor;
+  ModelRanks<Exec> m_model;
   Shards m_shards;
   std::vector<Parameter> m_shard;    // the parts of the parameters in the shard of this rank
   MemoryBlock<memory_space> m_sums;  // their gradients, where these alone are kept
   std::optional<GradientTree<Exec>> m_tree;
   MemoryBlock<memory_space> m_squares;                        // of the pieces of this rank
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces
-  std::vector<bool> m_is_slice;  // whether each piece is of an array that the ranks of m_tensor divide
   StepShare m_share;
   std::int64_t m_done = 0;       // micro-batches of this rank in this step
   std::size_t m_next_group = 0;  // whose reduction has not begun, where it overlaps with the last backward

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "kformer/train/loss_spikes.hpp"
 #include "kformer/train/objective.hpp"
 #include "kformer/train/optimizer.hpp"
+#include "kformer/train/pipeline.hpp"
 #include "kformer/train/schedule.hpp"
 #include "kformer/train/token_sequence.hpp"
 
@@ -37,6 +39,8 @@ struct TrainerOptions {
   /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model, so
   /// that `layer.accumulate` is off.
   DataParallelOptions parallel{};
+  /// Ranks that divide the layers.
+  PipelineOptions pipeline{};
 };
 
 /// What a step of training did. All numbers refer to the weights before the update.
@@ -71,6 +75,11 @@ struct TokenPlace {
   std::int64_t row = 0;  ///< of the model of that rank
 };
 
+namespace Impl {
+template <class Exec, class T>
+class PipelineRanks;
+}
+
 /// Trains a language model whose weights and activations are stored in T. It owns the model and the optimizer, and
 /// allocates only in its constructor: a trainer on a ledger that only counts is the forecast of its memory.
 ///
@@ -93,6 +102,9 @@ struct TokenPlace {
 /// With `LayerOptions::context` ranks divide the tokens of each sequence, `shape.seq_len` of all of them. They call `step`
 /// and `evaluate` with the same whole sequences; `parallel.ranks` are then `RankGrid::replicas()`.
 ///
+/// With `TrainerOptions::pipeline` ranks divide the layers, and each has one or more parts of the model. They call
+/// `step` and `evaluate` with the same sequences, and all know the loss. A rank's models are its `parts()`.
+///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>
 class Trainer {
@@ -106,8 +118,12 @@ class Trainer {
   /// \throws OutOfMemory with the ledger
   Trainer(const LlamaConfig& config, const TrainerOptions& options, Ledger& ledger);
 
-  /// The model, for its weights.
-  LlamaModel<Exec, T>& model() { return m_model; }
+  /// The model, for its weights; in a pipeline the first of this rank's parts.
+  LlamaModel<Exec, T>& model() { return m_models.front(); }
+  /// The parts of the model that this rank has: without a pipeline one, which is all of it.
+  std::deque<LlamaModel<Exec, T>>& parts() { return m_models; }
+  /// The operations among the ranks that divide the layers, or null.
+  Collectives<Exec>* stages() const;
   /// The optimizer.
   const Optimizer<Exec, T>& optimizer() const { return m_optimizer; }
 
@@ -161,8 +177,7 @@ class Trainer {
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
   double evaluate(const Exec& exec, std::span<const TokenSequence> sequences);
 
-  /// Hidden states of at most `shape.batch` sequences, for `LlamaModel::logits` of their tokens, which `place_of`
-  /// finds. Their targets do not matter. Leaves the trainer as it is.
+  /// Hidden states of at most `shape.batch` sequences, for `logits` of their tokens. Their targets do not matter. Leaves the trainer as it is.
   /// \param exec      the instance everything is launched on; fence it before the next call
   /// \param sequences of `shape.seq_len` tokens and targets each
   /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
@@ -173,6 +188,17 @@ class Trainer {
 
   /// Where the hidden state of a token is after `forward`.
   TokenPlace place_of(std::int64_t sequence, std::int64_t token) const;
+
+  /// Scores of a token of the last `forward` for every word. Ranks that divide the model, its layers or the tokens all make
+  /// the call, and all get them.
+  /// \param exec     the instance
+  /// \param sequence of `forward`
+  /// \param token    of the sequence
+  /// \param logits   (1, vocab_size), T, overwritten
+  /// \throws NotSupported if there was no `forward`
+  /// \throws DimensionMismatch if there is no such token, or extents do not match
+  void logits(const Exec& exec, std::int64_t sequence, std::int64_t token,
+              const BlockMatrix<typename Exec::memory_space, T>& logits);
 
   /// Steps since `prepare`, with those that were skipped.
   std::int64_t steps_done() const { return m_steps; }
@@ -201,6 +227,8 @@ class Trainer {
     MemoryBlock<Space> block;
   };
   enum class Pass { forward, forward_and_backward };
+  using Model = LlamaModel<Exec, T>;
+  using Pipeline = Impl::PipelineRanks<Exec, T>;
 
   template <class Space>
   void place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
@@ -225,11 +253,24 @@ class Trainer {
   void upload(const Exec& exec, std::span<const TokenSequence> sequences);
   void upload_documents(const Exec& exec, std::span<const TokenSequence> sequences);
   void launch(const Exec& exec, Pass pass);
+  static std::shared_ptr<Pipeline> make_pipeline(const LlamaConfig& config, const TrainerOptions& options,
+                                                 std::int64_t rows, Ledger& ledger);
+  static std::deque<Model> make_models(const LlamaConfig& config, const TrainerOptions& options,
+                                       LayerShape shape, const Pipeline* pipeline, Ledger& ledger);
+  std::optional<DataParallel<Exec>> make_parallel(Ledger& ledger);
+  std::vector<Parameter> trained() const;
+  void run_forward(const Exec& exec, Model& model);
+  void run_backward(const Exec& exec, Model& model);
+  void run_task(const Exec& exec, const PipelineTask& task, std::size_t first,
+                std::span<const TokenSequence> part);
+  std::vector<double> pipeline_losses(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
+  double sum_of_host_losses(std::size_t sequences) const;
 
   TrainerOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   LayerShape m_shape;                // of this rank's tokens
-  LlamaModel<Exec, T> m_model;
+  std::shared_ptr<Pipeline> m_pipeline;
+  std::deque<Model> m_models;  // the parts of this rank
   std::optional<DataParallel<Exec>> m_parallel;
   Optimizer<Exec, T> m_optimizer;
   LossSpikes m_spikes;

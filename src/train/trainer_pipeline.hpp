@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kformer/core/region.hpp"
+#include "kformer/train/trainer.hpp"
+#include "train/pipeline_ranks.hpp"
+#include "train/require.hpp"
+
+/// \file
+/// Definitions of Trainer's members that make its models, and run those of a pipeline.
+
+namespace kformer {
+
+namespace Impl {
+
+/// Whether gradients are added up outside the model.
+inline bool adds_up(const DataParallelOptions& options) {
+  return options.fixed_order || options.zero == ZeroStage::gradients;
+}
+
+inline LayerOptions for_training(const TrainerOptions& options) {
+  LayerOptions layer = options.layer;
+  layer.mode = LayerMode::training;
+  layer.accumulate &= !adds_up(options.parallel);
+  // Of one layer messages may be under way while the next one computes.
+  if (options.parallel.zero == ZeroStage::gradients) layer.gradient_turns = options.parallel.overlap ? 2 : 1;
+  return layer;
+}
+
+/// Of the layers of a part.
+inline RecomputeSchedule schedule_of(const TrainerOptions& options, const LlamaConfig& config,
+                                     const ModelPart& part) {
+  if (options.recompute.layers() == 0)
+    return RecomputeSchedule::uniform(options.layer.recompute, part.end - part.begin);
+  RecomputeSchedule schedule = options.recompute;
+  if (part == ModelPart{0, config.num_hidden_layers}) return schedule;
+  Require{"Trainer"}(schedule.nested_layers == 0 && schedule.layers() == config.num_hidden_layers,
+                     "a pipeline divides a recomputation schedule of ", config.num_hidden_layers,
+                     " layers, of which none is nested; got ", schedule.layers(), " with ",
+                     schedule.nested_layers, " nested ones");
+  schedule.kinds.assign(options.recompute.kinds.begin() + part.begin,
+                        options.recompute.kinds.begin() + part.end);
+  return schedule;
+}
+
+/// \throws NotSupported if options do not go with ranks that divide layers
+inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& options) {
+  const Require require{"Trainer"};
+  const DataParallelOptions& p = options.parallel;
+  require_enumerator("Trainer", "pipeline.schedule", options.pipeline.schedule);
+  require(options.pipeline.micro_batches >= 0, "pipeline.micro_batches must not be negative, got ",
+          options.pipeline.micro_batches);
+  require(p.zero != ZeroStage::gradients,
+          "ranks of a pipeline keep the gradients of several micro-batches; choose ZeroStage::optimizer");
+  require(!p.overlap,
+          "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
+  require(!p.fixed_order || options.pipeline.schedule == PipelineSchedule::one_forward_one_backward,
+          "fixed_order adds up the gradients of one micro-batch after another; choose the schedule 1f1b");
+  require(!p.fixed_order || !config.tie_word_embeddings,
+          "two stages of a pipeline make the gradient of a tied embedding, so that its sum has no fixed order; "
+          "leave out "
+          "fixed_order");
+}
+
+}  // namespace Impl
+
+template <class Exec, Scalar T>
+std::shared_ptr<typename Trainer<Exec, T>::Pipeline> Trainer<Exec, T>::make_pipeline(
+    const LlamaConfig& config, const TrainerOptions& options, std::int64_t rows, Ledger& ledger) {
+  if (!options.pipeline.ranks || options.pipeline.ranks->ranks()->size() == 1) return {};
+  config.check_model();
+  Impl::check_pipeline(config, options);
+  return std::make_shared<Pipeline>(options.pipeline, config, rows, ledger);
+}
+
+template <class Exec, Scalar T>
+std::deque<LlamaModel<Exec, T>> Trainer<Exec, T>::make_models(const LlamaConfig& config,
+                                                              const TrainerOptions& options, LayerShape shape,
+                                                              const Pipeline* pipeline, Ledger& ledger) {
+  std::deque<Model> models;
+  LayerOptions layer = Impl::for_training(options);
+  const int parts = pipeline ? pipeline->shape().parts : 1;
+  for (int part = 0; part < parts; ++part) {
+    ModelPart layers{0, config.num_hidden_layers};
+    if (pipeline) {
+      layers = pipeline->layers(part, config.num_hidden_layers);
+      layer.slots = pipeline->slots(part);
+      layer.split_backward = pipeline->shape().schedule == PipelineSchedule::zero_bubble;
+    }
+    models.emplace_back(config, shape, layer, ledger, Impl::schedule_of(options, config, layers), layers);
+  }
+  return models;
+}
+
+template <class Exec, Scalar T>
+std::optional<DataParallel<Exec>> Trainer<Exec, T>::make_parallel(Ledger& ledger) {
+  Collectives<Exec>* const tensor = model().tensor_ranks();
+  if (!m_options.parallel.ranks && !Impl::adds_up(m_options.parallel) && !tensor && !m_pipeline) return {};
+  return Impl::on_behalf_of("Trainer", [&] {
+    DataParallelOptions shared = m_options.parallel;
+    if (auto* const context = model().context_ranks()) shared.context = context->slice().ranks;
+    ModelRanks<Exec> ranks{.tensor = tensor};
+    std::vector<ParameterGroup> groups;
+    std::size_t end = 0;
+    for (const Model& part : m_models) {
+      for (const ParameterGroup& group : part.gradient_groups())
+        groups.push_back({group.begin + end, group.end + end});
+      ranks.parts.push_back(end += part.trained().size());
+    }
+    if (m_pipeline) {
+      ranks.stages = &m_pipeline->ranks();
+      ranks.ends = m_pipeline->ends();
+    }
+    return std::optional<DataParallel<Exec>>(std::in_place, shared, trained(), std::move(groups), ledger,
+                                             std::move(ranks));
+  });
+}
+
+template <class Exec, Scalar T>
+Collectives<Exec>* Trainer<Exec, T>::stages() const {
+  return m_pipeline ? &m_pipeline->ranks() : nullptr;
+}
+
+// Of all parts.
+template <class Exec, Scalar T>
+std::vector<Parameter> Trainer<Exec, T>::trained() const {
+  std::vector<Parameter> all;
+  for (const Model& part : m_models) std::ranges::move(part.trained(), std::back_inserter(all));
+  return all;
+}
+
+// From the tokens, or what the part in front has computed, to what the next one needs.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::run_forward(const Exec& exec, Model& model) {
+  if (model.has_embedding())
+    model.forward(exec, m_batch.ids, m_packed);
+  else
+    model.forward_embedded(exec, m_pipeline->states_in().receive(exec), m_packed);
+  if (model.has_head()) return;
+  Kokkos::deep_copy(exec, m_pipeline->states_out().outgoing(), model.states());
+  m_pipeline->states_out().send(exec);
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::run_backward(const Exec& exec, Model& model) {
+  // In this order: a rank that waited for its last message to be taken could wait for itself.
+  const BlockMatrix<memory_space, const T> dy =
+      model.has_head() ? BlockMatrix<memory_space, const T>() : m_pipeline->gradients_in().receive(exec);
+  if (model.has_embedding()) return model.backward_states(exec, m_batch.ids, dy);
+  const BlockMatrix<memory_space, T> dx = m_pipeline->gradients_out().outgoing();
+  if (model.has_head())
+    model.backward_embedded(exec, m_batch.targets, m_dloss, m_batch.loss, dx, m_options.loss);
+  else
+    model.backward_states_embedded(exec, dy, dx);
+  m_pipeline->gradients_out().send(exec);
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::run_task(const Exec& exec, const PipelineTask& task, std::size_t first,
+                                std::span<const TokenSequence> part) {
+  Region region(task.work == PipelineWork::forward    ? "pipeline_forward"
+                : task.work == PipelineWork::backward ? "pipeline_backward"
+                                                      : "pipeline_weights");
+  Model& model = m_models[static_cast<std::size_t>(task.part)];
+  model.use_slot(task.micro_batch % m_pipeline->slots(task.part));
+  if (task.work == PipelineWork::weights) return model.backward_weights(exec);
+  const auto dropping = dropout(first);
+  upload(exec, part);
+  if (task.work == PipelineWork::forward)
+    run_forward(exec, model);
+  else
+    run_backward(exec, model);
+}
+
+// The sum over the tokens of each micro-batch, which all ranks get from the last.
+template <class Exec, Scalar T>
+std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
+                                                      std::span<const TokenSequence> sequences, Pass pass) {
+  std::vector<std::pair<std::size_t, std::span<const TokenSequence>>> batches;
+  for_micro_batches(sequences, [&](std::size_t first, std::span<const TokenSequence> part) {
+    batches.emplace_back(first, part);
+  });
+  const std::int64_t count = std::ssize(batches);
+  const int size = m_pipeline->shape().ranks;
+  std::vector<double> sums(static_cast<std::size_t>(count * size));
+  const auto note_losses = [&](std::int64_t micro_batch) {
+    transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
+    exec.fence("kformer::Trainer: losses of a micro-batch");
+    sums[static_cast<std::size_t>(m_pipeline->rank() * count + micro_batch)] =
+        sum_of_host_losses(batches[static_cast<std::size_t>(micro_batch)].second.size());
+  };
+  if (pass == Pass::forward) {
+    for (std::int64_t m = 0; m < count; ++m) {
+      upload(exec, batches[static_cast<std::size_t>(m)].second);
+      for (Model& part : m_models) run_forward(exec, part);
+      if (m_models.back().has_head()) {
+        m_models.back().loss(exec, m_batch.targets, m_batch.loss, m_options.loss);
+        note_losses(m);
+      }
+      exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
+    }
+  } else {
+    const PipelineWork last = m_pipeline->shape().schedule == PipelineSchedule::zero_bubble
+                                  ? PipelineWork::weights
+                                  : PipelineWork::backward;
+    for (const PipelineTask& task : pipeline_work(m_pipeline->shape(), m_pipeline->rank(), count)) {
+      const auto& [first, part] = batches[static_cast<std::size_t>(task.micro_batch)];
+      run_task(exec, task, first, part);
+      if (task.work == PipelineWork::backward && m_models[static_cast<std::size_t>(task.part)].has_head())
+        note_losses(task.micro_batch);
+      exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
+      if (task.work == last && task.part == 0) m_parallel->add_micro_batch(exec);
+    }
+  }
+  m_pipeline->finish();
+  std::vector<std::int64_t> ends;
+  for (int r = 1; r <= size; ++r) ends.push_back(r * count);
+  m_pipeline->ranks().gather_values(exec, sums, ends, "losses");
+  return {sums.end() - count, sums.end()};
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::logits(const Exec& exec, std::int64_t sequence, std::int64_t token,
+                              const BlockMatrix<memory_space, T>& logits) {
+  const TokenPlace place = place_of(sequence, token);
+  auto* const context = model().context_ranks();
+  if (Model& last = m_models.back(); last.has_head()) {
+    if (!context || context->slice().rank == place.rank) last.logits(exec, place.row, logits);
+    if (context) context->ranks().broadcast(exec, logits, place.rank, "logits");
+  }
+  if (m_pipeline) m_pipeline->ranks().broadcast(exec, logits, m_pipeline->last(), "logits");
+}
+
+}  // namespace kformer

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "kformer/parallel/rank_grid.hpp"
+#include "parallel/tensor_runs.hpp"
+#include "support/errors.hpp"
+
+// Ranks that divide the layers compute what one does.
+namespace kformer::Testing {
+namespace {
+
+// Several layers in most parts, and not as many in all.
+LlamaConfig deep_model(const Kind& kind, int parts, int tensor = 1) {
+  LlamaConfig config = model(kind, tensor);
+  config.num_hidden_layers = 2 * parts - parts / 2;
+  return config;
+}
+
+struct Order {
+  PipelineSchedule schedule;
+  int parts;
+};
+constexpr Order orders[] = {{PipelineSchedule::one_forward_one_backward, 1},
+                            {PipelineSchedule::interleaved, 2},
+                            {PipelineSchedule::interleaved, 3},
+                            {PipelineSchedule::zero_bubble, 1}};
+
+std::string name_of_order(const Order& order) {
+  return std::string(name_of(order.schedule)) + " with " + std::to_string(order.parts) + " parts";
+}
+
+PipelineOptions pipeline_on(const std::shared_ptr<PipelineLinks>& links, const Order& order) {
+  // One rank has the whole model, whatever the order.
+  return {.ranks = links, .schedule = order.schedule, .parts = links->ranks()->size() > 1 ? order.parts : 1};
+}
+PipelineOptions pipeline_on(const std::shared_ptr<Communicator>& ranks, const Order& order) {
+  return pipeline_on(std::make_shared<PipelineLinks>(ranks), order);
+}
+
+bool may_run(const Order& order, const Kind& kind) {
+  return order.schedule != PipelineSchedule::zero_bubble || kind.recompute != Recompute::layer;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(pipeline)
+
+// With a last micro-batch that is cut short, and with fewer micro-batches than ranks.
+BOOST_AUTO_TEST_CASE(stages_compute_what_one_rank_does) {
+  const auto ranks = world();
+  for (const Kind& kind : kinds)
+    for (const Order& order : orders) {
+      if (!may_run(order, kind)) continue;
+      const LlamaConfig config = deep_model(kind, ranks->size() * order.parts);
+      for (const std::int64_t sequences : {1, 7}) {
+        TrainerOptions options = options_of(kind);
+        const Run<double> alone(options, config, 0, sequences);
+        options.pipeline = pipeline_on(ranks, order);
+        Run<double> together(options, config, 0, sequences);
+        check_close_to(alone, together,
+                       std::string(kind.name) + ", " + name_of_order(order) + ", " + std::to_string(sequences));
+      }
+    }
+}
+
+// The first kind has no norms of heads: the third one recomputes whole layers, which zero_bubble does not go with.
+BOOST_AUTO_TEST_CASE(layers_keep_what_a_schedule_says) {
+  const auto ranks = world();
+  const LlamaConfig config = deep_model(kinds[1], ranks->size());
+  TrainerOptions options = options_of(kinds[1]);
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l)
+    options.recompute.kinds.push_back(l % 3 == 0   ? Recompute::none
+                                      : l % 3 == 1 ? Recompute::pointwise
+                                                   : Recompute::layer);
+  const Run<double> alone(options, config, 0, 5);
+  options.pipeline = pipeline_on(ranks, orders[0]);
+  Run<double> together(options, config, 0, 5);
+  check_close_to(alone, together, "a schedule of recomputation");
+}
+
+// Everything is divided at once.
+BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
+  const auto ranks = world();
+  std::size_t turn = 0;
+  for (int stages = 2; stages <= ranks->size(); ++stages)
+    for (int context = 1; context * stages <= ranks->size(); ++context)
+      for (int tensor = 1; tensor * context * stages <= ranks->size(); ++tensor) {
+        if (ranks->size() % (stages * context * tensor) != 0) continue;
+        const int data = ranks->size() / (stages * context * tensor);
+        const RankGrid grid(ranks, {.data = data, .context = context, .tensor = tensor, .pipeline = stages});
+        for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+          const Kind& kind = kinds[turn % 2];
+          const Order& order = orders[turn++ % std::size(orders)];
+          const LlamaConfig config = deep_model(kind, stages * order.parts, tensor);
+          TrainerOptions options = options_of(kind);
+          options.shape.seq_len = 48;
+          const Run<double> alone(options, config, 0, 4 * data > 8 ? 8 : 4 * data);
+          options.layer.context = grid.along(GridAxis::context);
+          options.layer.tensor = grid.along(GridAxis::tensor);
+          options.parallel = {.ranks = grid.replicas(), .zero = zero};
+          options.pipeline = pipeline_on(grid.pipeline(), order);
+          const std::int64_t own = data > 2 ? 2 : 4;
+          Run<double> together(options, config, own * grid.place().data, own);
+          check_close_to(alone, together,
+                         std::to_string(data) + " x " + std::to_string(context) + " x " +
+                             std::to_string(tensor) + " x " + std::to_string(stages) + ", " +
+                             std::string(name_of(zero)) + ", " + name_of_order(order));
+        }
+      }
+}
+
+// In the fixed order stages compute the bits of one rank.
+BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scalars) {
+  const auto ranks = world();
+  for (int stages = 1; stages <= ranks->size(); ++stages) {
+    const int data = ranks->size() / stages;
+    if (data * stages != ranks->size() || (data & (data - 1)) != 0) continue;
+    const RankGrid grid(ranks, {.data = data, .pipeline = stages});
+    const LlamaConfig config = deep_model(kinds[2], stages);
+    TrainerOptions options = options_of(kinds[2]);
+    options.layer.accumulate = false;
+    options.parallel = {.fixed_order = true, .micro_batches = 4};
+    const Run<T> alone(options, config, 0, 8);
+    const std::int64_t own = 8 / data;
+    if (own < 2) continue;
+    options.parallel = {.ranks = grid.along(GridAxis::data), .fixed_order = true, .micro_batches = own / 2};
+    options.pipeline = pipeline_on(grid.pipeline(), orders[0]);
+    const Run<T> together(options, config, own * grid.place().data, own);
+    const std::string what = std::to_string(data) + " x " + std::to_string(stages);
+    for (std::size_t i = 0; i < steps; ++i) {
+      BOOST_TEST(together.reports[i].loss == alone.reports[i].loss, what);
+      BOOST_TEST(together.reports[i].gradient_norm == alone.reports[i].gradient_norm, what);
+    }
+    const auto whole = alone.weights();
+    for (const auto& [name, values] : together.weights())
+      BOOST_TEST((values == whole.at(name)), what << ", " << name);
+  }
+}
+
+// All know the same of a step; the first and the last stage have the same embedding.
+BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
+  const auto ranks = world();
+  EqualOnAllRanks equal(ranks);
+  TrainerOptions options = options_of(kinds[1]);
+  options.pipeline = pipeline_on(ranks, orders[3]);
+  Run<T> run(options, deep_model(kinds[1], ranks->size()), 0, 5);
+  for (const StepReport& report : run.reports) {
+    equal.check(report.loss, "loss");
+    equal.check(report.gradient_norm, "norm");
+  }
+  for (const double loss : run.evaluations) equal.check(loss, "evaluation");
+  const auto weights = run.weights();
+  const auto embedding = weights.find("model.embed_tokens.weight");
+  const int last = ranks->size() - 1;
+  BOOST_TEST((embedding != weights.end()) == (ranks->rank() == 0 || ranks->rank() == last));
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  std::vector<double> first = weights.begin()->second;
+  const auto words = static_cast<std::size_t>(75 * 40);
+  first = embedding == weights.end() ? std::vector<double>(words) : embedding->second;
+  const auto of_first = on_device(first);
+  all.broadcast(Exec(), of_first, 0);
+  if (embedding != weights.end()) BOOST_TEST((on_host(of_first) == embedding->second));
+}
+
+BOOST_AUTO_TEST_CASE(adapters_with_dropout_on_packed_documents) {
+  const auto ranks = world();
+  const LlamaConfig config = deep_model(kinds[2], ranks->size());
+  TrainerOptions options = options_of(kinds[2]);
+  options.layer.lora = LoraConfig::all(2, 4);
+  options.layer.lora.dropout = 0.2;
+  options.layer.packed = true;
+  const auto adapted = [&](const TrainerOptions& o) {
+    struct Adapted {
+      std::shared_ptr<Ledger> ledger = Ledger::create();
+      Trainer<Exec, double> trainer;
+      std::vector<StepReport> reports;
+      Adapted(const LlamaConfig& c, const TrainerOptions& o2) : trainer(c, o2, *ledger) {}
+    };
+    auto run = std::make_unique<Adapted>(config, o);
+    const ModelInputs inputs = ModelInputs::random(config, {1, 1});
+    for (auto& part : run->trainer.parts()) {
+      for (const Parameter& p : part.parameters()) write_parameter<double>(p.weight, inputs.weights.at(p.name));
+      for (const Parameter& p : part.adapters()) {
+        std::mt19937 generator(static_cast<unsigned>(std::hash<std::string>()(p.name)));
+        std::normal_distribution<double> normal;
+        HostTensor<double> values({p.weight.extent[0], p.weight.extent[1]});
+        for (double& v : values.values()) v = 0.3 * normal(generator);
+        write_parameter<double>(p.weight, values);
+      }
+    }
+    run->trainer.prepare(Exec());
+    for (unsigned step = 0; step < 3; ++step) {
+      auto sequences = random_sequences(5, seq_len, 100 + step);
+      for (std::size_t i = 0; i < sequences.size(); ++i)
+        if (i % 2 == 1) sequences[i].starts = {0, 2, 5};
+      run->reports.push_back(run->trainer.step(Exec(), sequences));
+    }
+    return run;
+  };
+  const auto alone = adapted(options);
+  options.pipeline = pipeline_on(ranks, orders[0]);
+  const auto together = adapted(options);
+  for (std::size_t i = 0; i < 3; ++i) {
+    BOOST_TEST(std::abs(together->reports[i].loss - alone->reports[i].loss) <= 1e-12 * alone->reports[i].loss);
+    BOOST_TEST(std::abs(together->reports[i].gradient_norm - alone->reports[i].gradient_norm) <=
+               1e-12 * alone->reports[i].gradient_norm);
+  }
+}
+
+// The logits of a token are on all ranks, and those of one.
+BOOST_AUTO_TEST_CASE(every_rank_gets_the_logits) {
+  const auto ranks = world();
+  const LlamaConfig config = deep_model(kinds[0], ranks->size());
+  TrainerOptions options = options_of(kinds[0]);
+  Run<double> alone(options, config, 0, 3);
+  options.pipeline = pipeline_on(ranks, orders[0]);
+  Run<double> together(options, config, 0, 3);
+  const auto logits_of = [&](Run<double>& run) {
+    const auto block = run.ledger->template allocate<Exec::memory_space>(MemoryClass::workspace, "logits",
+                                                                         75 * sizeof(double));
+    const auto logits = Impl::matrix_in<double>(block, 0, 1, config.vocab_size);
+    run.trainer.forward(Exec(), random_sequences(2, seq_len));
+    run.trainer.logits(Exec(), 1, 4, logits);
+    Kokkos::fence("logits");
+    const auto copy = Kokkos::create_mirror_view_and_copy(
+        Kokkos::HostSpace{}, Kokkos::View<double*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                                 logits.data(), logits.size()));
+    return std::vector<double>(copy.data(), copy.data() + copy.size());
+  };
+  const auto expected = logits_of(alone), got = logits_of(together);
+  for (std::size_t i = 0; i < expected.size(); ++i) BOOST_TEST(std::abs(got[i] - expected[i]) <= 1e-11);
+}
+
+BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
+  const auto ranks = world();
+  for (const Order& order : orders)
+    for (const std::int64_t micro_batches : {0, 2}) {
+      TrainerOptions options = options_of(kinds[1]);
+      const LlamaConfig config = deep_model(kinds[1], ranks->size() * order.parts);
+      options.pipeline = pipeline_on(ranks, order);
+      options.pipeline.micro_batches = micro_batches;
+      const Run<bf16> run(options, config, 0, 4);
+      options.pipeline.ranks =
+          std::make_shared<PipelineLinks>(std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size()));
+      const auto forecast = Ledger::create(Ledger::Mode::count);
+      const Trainer<Exec, bf16> counted(config, options, *forecast);
+      for (int c = 0; c < memory_classes; ++c) {
+        const auto memory_class = static_cast<MemoryClass>(c);
+        BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+      }
+    }
+}
+
+// The states of each micro-batch go to the next part, and their gradients back.
+BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formula) {
+  for (const Order& order : orders) {
+    const auto ranks = world();
+    TrainerOptions options = options_of(kinds[0]);
+    options.pipeline = pipeline_on(ranks, order);
+    const LlamaConfig config = deep_model(kinds[0], ranks->size() * order.parts);
+    const auto ledger = Ledger::create();
+    Trainer<Exec, double> trainer(config, options, *ledger);
+    trainer.prepare(Exec());
+    (void)trainer.step(Exec(), random_sequences(5, seq_len));
+    std::uint64_t sent = 0;
+    for (const auto& entry : ranks->log().counts())
+      if (entry.region == "states" || entry.region == "gradients of states") sent += entry.bytes;
+    const int last = ranks->size() - 1, parts = options.pipeline.parts;
+    const std::int64_t ways =
+        ranks->size() == 1 ? 0 : 2 * parts - (ranks->rank() == 0 ? 1 : 0) - (ranks->rank() == last ? 1 : 0);
+    BOOST_TEST(sent ==
+               static_cast<std::uint64_t>(3 * ways * batch * seq_len * config.hidden_size) * sizeof(double));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_a_pipeline_does_not_go_with_is_refused) {
+  const auto check_refused = [](const TrainerOptions& options, const LlamaConfig& config,
+                                const std::string& text) {
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    check_error<NotSupported>([&] { Trainer<Exec, float>(config, options, *ledger); },
+                              "kformer::Trainer: " + text);
+    for (int c = 0; c < memory_classes; ++c) BOOST_TEST(ledger->peak(static_cast<MemoryClass>(c)) == 0u);
+  };
+  const auto lone = std::make_shared<PipelineLinks>(std::make_shared<LoneCommunicator>(1, 3));
+  const LlamaConfig config = model(kinds[0], 1), tied = model(kinds[1], 1);
+  TrainerOptions options = options_of(kinds[0]);
+  options.pipeline = {.ranks = lone};
+  options.parallel.zero = ZeroStage::gradients;
+  check_refused(options, config,
+                "ranks of a pipeline keep the gradients of several micro-batches; choose ZeroStage::optimizer");
+  options.parallel = {.overlap = true};
+  check_refused(options, config,
+                "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
+  options.parallel = {.fixed_order = true, .micro_batches = 2};
+  check_refused(
+      options, tied,
+      "two stages of a pipeline make the gradient of a tied embedding, so that its sum has no fixed order; "
+      "leave out fixed_order");
+  options.pipeline.schedule = PipelineSchedule::zero_bubble;
+  check_refused(options, config,
+                "fixed_order adds up the gradients of one micro-batch after another; choose the schedule 1f1b");
+  options.parallel = {};
+  options.pipeline = {.ranks = lone, .schedule = PipelineSchedule::interleaved, .parts = 2};
+  check_refused(options, config,
+                "a pipeline of 3 ranks with 2 parts each needs as many layers, got 3 (num_hidden_layers)");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
