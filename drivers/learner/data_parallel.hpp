@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
+
 #include "decks/train/train_deck.hpp"
 #include "kformer/parallel/rank_grid.hpp"
 #include "learner/learner.hpp"
+#include "learner/memory_policy.hpp"
 
 namespace kformer::drivers {
 
 /// The ranks of a training as a grid.
 /// \param world all that were started; others than `table` has can only be forecast, the first of them
 /// \param table none: one rank
-RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table);
+/// \param stage of a pipeline, whose first rank is forecast, if it is not the first
+RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table, int stage = 0);
 
 /// Shares a training among ranks: its steps, its model, its checkpoints, and what ZeRO divides.
 /// \param grid          the ranks
@@ -19,5 +23,14 @@ RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelT
 /// \param task          of this rank
 void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int64_t micro_batches,
                  LearnerTask& task);
+
+/// The memory of one rank: the first of the stage that needs most.
+/// \param table         none: there is one rank
+/// \param micro_batches of a step, of all ranks
+/// \param task          shared by nobody yet
+/// \param decide        the memory of a task that is shared
+MemoryDecision of_largest_stage(const PlanParallelTable* table, std::int64_t micro_batches,
+                                const LearnerTask& task,
+                                const std::function<MemoryDecision(const LearnerTask&)>& decide);
 
 }  // namespace kformer::drivers

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "kformer/load/load_weights.hpp"
 #include "kformer/memory/arena.hpp"
@@ -31,7 +32,9 @@ class LearnerOn final : public Learner {
       : m_task(task),
         m_ledger(ledger.shared_from_this()),
         m_trainer(task.config, task.trainer, ledger),
-        m_staging(staging(std::max(task.staging_bytes, gather_bytes()))) {
+        m_staging(
+            staging(std::max({task.staging_bytes, task.saves_weights ? gather_bytes(&Model::parameters) : 0,
+                              gather_bytes(&Model::adapters)}))) {
     if (task.sampler) m_sampler.emplace(m_trainer.model(), task, ledger);
     if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.shard(), ledger);
     if (!task.logits) return;
@@ -41,12 +44,12 @@ class LearnerOn final : public Learner {
   }
 
   void load(const Checkpoint& checkpoint) override {
-    load_weights(m_exec, checkpoint, m_trainer.model().weights(), m_staging, *m_ledger);
+    load_weights(m_exec, checkpoint, all_of(&Model::weights), m_staging, *m_ledger);
     m_staging = {};
   }
 
   void initialise(const InitTable& init) override {
-    for (const WeightSlot& slot : m_trainer.model().weights())
+    for (const WeightSlot& slot : all_of(&Model::weights))
       if (slot.is_quantized()) {
         const auto dense = kformer::Impl::matrix_in<T>(m_staging, 0, slot.quantized.rows, slot.quantized.cols);
         initialise(init, slot.name, tensor_ref(dense), slot.slice);
@@ -59,12 +62,12 @@ class LearnerOn final : public Learner {
   }
 
   void load(const AdapterCheckpoint& adapter) override {
-    const auto adapters = m_trainer.model().adapters();
+    const auto adapters = all_of(&Model::adapters);
     load_adapter(m_exec, adapter, std::span<const Parameter>(adapters), *m_ledger);
   }
 
   void initialise_adapters(std::int64_t seed) override {
-    for (const Parameter& p : m_trainer.model().adapters()) {
+    for (const Parameter& p : all_of(&Model::adapters)) {
       // The deviation of PEFT's first A, uniform within 1/√in.
       if (p.name.ends_with(".lora_magnitude_vector")) continue;
       const bool zero = p.name.ends_with(".lora_B.weight");
@@ -72,7 +75,7 @@ class LearnerOn final : public Learner {
       measure::fill_normal(m_exec, static_cast<T*>(p.weight.data), p.weight.size(),
                            measure::mix(static_cast<std::uint64_t>(seed)) + stream_of(p.name), deviation);
     }
-    m_trainer.model().reset_magnitudes(m_exec);
+    for (Model& part : m_trainer.parts()) part.reset_magnitudes(m_exec);
   }
 
   void prepare() override {
@@ -126,43 +129,64 @@ class LearnerOn final : public Learner {
   }
   void finish_checkpoints() override { m_checkpoints->finish(); }
   void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) override {
-    checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()), *m_ledger);
+    checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()), *m_ledger,
+                       m_trainer.stages() != nullptr);
     m_trainer.restore(state);
   }
 
-  void merge_adapters() override { m_trainer.model().merge_adapters(m_exec); }
+  void merge_adapters() override {
+    for (Model& part : m_trainer.parts()) part.merge_adapters(m_exec);
+  }
   void save_weights(const std::filesystem::path& path) override {
-    const auto parameters = m_trainer.model().parameters();
-    if (Collectives<Exec>* const ranks = m_trainer.model().tensor_ranks())
-      kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger, *ranks,
-                            staging(gather_bytes()));
-    else
-      kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger);
+    const auto parameters = all_of(&Model::parameters);
+    kformer::save_weights(m_exec, std::span<const Parameter>(parameters), path, *m_ledger,
+                          ranks_of(&Model::parameters), staging(gather_bytes(&Model::parameters)));
   }
   void save_gguf_adapter(const std::filesystem::path& file) override {
-    const auto adapters = m_trainer.model().adapters();
+    const auto adapters = all_of(&Model::adapters);
     kformer::save_gguf_adapter(m_exec, std::span<const Parameter>(adapters), m_task.trainer.layer.lora,
                                m_trainer.model().config(), file, *m_ledger);
   }
   void save_adapter(const std::filesystem::path& folder, const AdapterDescription& description) override {
-    const auto adapters = m_trainer.model().adapters();
+    const auto adapters = all_of(&Model::adapters);
     kformer::save_adapter(m_exec, std::span<const Parameter>(adapters), m_task.trainer.layer.lora, description,
-                          folder, *m_ledger);
+                          folder, *m_ledger, ranks_of(&Model::adapters),
+                          staging(gather_bytes(&Model::adapters)));
   }
 
  private:
   using memory_space = typename Exec::memory_space;
+  using Model = LlamaModel<Exec, T>;
 
   MemoryBlock<memory_space> staging(std::size_t bytes) {
     return m_ledger->allocate(m_exec, MemoryClass::io, "Learner::staging", bytes);
   }
 
-  // Of the rank that writes weights which others have parts of.
-  std::size_t gather_bytes() {
-    const Collectives<Exec>* const ranks = m_trainer.model().tensor_ranks();
-    if (!m_task.saves_weights || ranks == nullptr || ranks->communicator().rank() > 0) return 0;
-    const auto parameters = m_trainer.model().parameters();
-    return kformer::gather_bytes(std::span<const Parameter>(parameters));
+  // Of all parts of the model that this rank has.
+  template <class Item>
+  std::vector<Item> all_of(std::vector<Item> (Model::*list)() const) {
+    std::vector<Item> all;
+    for (const Model& part : m_trainer.parts()) std::ranges::move((part.*list)(), std::back_inserter(all));
+    return all;
+  }
+
+  // Those that have parts of what is listed.
+  WeightRanks<Exec> ranks_of(std::vector<Parameter> (Model::*list)() const) {
+    WeightRanks<Exec> ranks{.tensor = m_trainer.model().tensor_ranks(), .stages = m_trainer.stages()};
+    if (!ranks.stages) return ranks;
+    LayerOptions options = m_task.trainer.layer;
+    options.mode = LayerMode::inference;
+    options.context.reset();
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const Model whole(m_task.config, {1, 1}, options, *ledger);
+    ranks.all = (whole.*list)();
+    return ranks;
+  }
+
+  // For weights that other ranks have parts of.
+  std::size_t gather_bytes(std::vector<Parameter> (Model::*list)() const) {
+    const auto own = all_of(list);
+    return kformer::gather_bytes(std::span<const Parameter>(own), ranks_of(list));
   }
 
   // What follows the tokens of a text does not matter, for attention is causal.
@@ -177,12 +201,9 @@ class LearnerOn final : public Learner {
     m_trainer.forward(m_exec, sequences);
   }
 
-  // After a token of the micro-batch. One rank has it.
+  // After a token of the micro-batch.
   std::vector<double> logits_at(std::int64_t sequence, std::int64_t token) {
-    auto* const context = m_trainer.model().context_ranks();
-    const TokenPlace place = m_trainer.place_of(sequence, token);
-    if (!context || context->slice().rank == place.rank) m_trainer.model().logits(m_exec, place.row, m_logits);
-    if (context) context->ranks().broadcast(m_exec, m_logits, place.rank, "logits");
+    m_trainer.logits(m_exec, sequence, token, m_logits);
     m_exec.fence("kformer-train::logits");
     return measure::download<Exec>(tensor_ref(m_logits)).values;
   }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "kformer/memory/planner.hpp"
+#include "kformer/parallel/pipeline_links.hpp"
 #include "measure/spaces.hpp"
 
 namespace kformer::drivers {
@@ -31,6 +32,15 @@ class Forecasts {
   }
   RecomputeCosts costs() const { return recompute_costs_of(m_space, m_task, rates_to_compare); }
   std::int64_t layers() const { return m_task.config.num_hidden_layers; }
+  // Ranks of a pipeline walk through their own layers, and need the input of each.
+  bool allows(const RecomputeSchedule& schedule) const {
+    const PipelineOptions& p = m_task.trainer.pipeline;
+    if (!p.ranks) return true;
+    const bool splits = p.schedule == PipelineSchedule::zero_bubble;
+    return schedule.nested_layers == 0 && std::ranges::none_of(schedule.kinds, [&](Recompute kind) {
+             return kind == Recompute::offload || (splits && kind == Recompute::layer);
+           });
+  }
 
  private:
   std::string m_space;
@@ -48,7 +58,8 @@ class Forecasts {
 }
 
 MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit) {
-  const auto front = recompute_front(forecasts.layers(), forecasts.costs());
+  auto front = recompute_front(forecasts.layers(), forecasts.costs());
+  std::erase_if(front, [&](const RecomputePlan& plan) { return !forecasts.allows(plan.schedule); });
   const auto decision = [&](const RecomputePlan& plan) {
     return forecasts.decision(plan.schedule, plan.seconds);
   };
@@ -97,8 +108,9 @@ double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {
   const double logits = 6 * static_cast<double>(shape.rows()) * static_cast<double>(config.hidden_size) *
                         static_cast<double>(config.vocab_size);
   const LayerOptions& options = task.trainer.layer;
-  const double ranks =
-      (options.tensor ? options.tensor->size() : 1) * (options.context ? options.context->size() : 1);
+  const auto& stages = task.trainer.pipeline.ranks;
+  const double ranks = (options.tensor ? options.tensor->size() : 1) *
+                       (options.context ? options.context->size() : 1) * (stages ? stages->ranks()->size() : 1);
   return (static_cast<double>(config.num_hidden_layers) * layer + logits) / (rates.flops * ranks);
 }
 

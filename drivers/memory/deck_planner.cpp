@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "decks/train/train_checks.hpp"
+#include "decks/train/parallel_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/cache_options.hpp"
@@ -69,13 +69,9 @@ class DeckPlanner final : public MemoryPlanner {
     task.logits = t.samples;
     task.saves_weights = t.model;
     if (t.checkpoint) task.checkpoints.emplace();
-    if (m_deck.parallel) {
-      const std::int64_t batches = (sequences(point) + point.batch - 1) / point.batch;
+    if (m_deck.parallel)
       if (const auto fault = Impl::schema::undivided_extent(*m_deck.parallel, model()); !fault.empty())
         throw NotSupported("kformer-memory: " + fault);
-      share_among(grid_of(std::make_shared<LoneCommunicator>(), &*m_deck.parallel), *m_deck.parallel, batches,
-                  task);
-    }
     FrozenWeights frozen =
         frozen_weights(m_checkpoint ? &*m_checkpoint : nullptr, m_config, point.weights,
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
@@ -85,7 +81,11 @@ class DeckPlanner final : public MemoryPlanner {
       require_dense_sampler(task.trainer.layer.formats);
       task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
     }
-    const MemoryDecision decision = forecast_memory(point.execution_space, task, point.recompute, limit);
+    const std::int64_t batches = (sequences(point) + point.batch - 1) / point.batch;
+    const MemoryDecision decision = of_largest_stage(
+        m_deck.parallel ? &*m_deck.parallel : nullptr, batches, task, [&](const LearnerTask& shared) {
+          return forecast_memory(point.execution_space, shared, point.recompute, limit);
+        });
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
     forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_to_compare);

@@ -49,7 +49,8 @@ std::optional<ModelFolder> folder_of(const char* key, const std::string& folder,
 // The keys that are more than 1, or `data`.
 std::string grid_text(const ParallelTable& t) {
   std::string text;
-  for (const auto& [key, ranks] : {std::pair{"data", t.data}, {"context", t.context}, {"tensor", t.tensor}})
+  for (const auto& [key, ranks] :
+       {std::pair{"data", t.data}, {"context", t.context}, {"tensor", t.tensor}, {"pipeline", t.pipeline}})
     if (ranks > 1 || (t.ranks() == 1 && text.empty()))
       text += fmt::format("{}'parallel.{}' = {}", text.empty() ? "" : " x ", key, ranks);
   return text;

@@ -255,7 +255,7 @@ namespace {
 // Of all communicators of this rank.
 std::string communication_of(const RankGrid& grid) {
   std::vector<const Communicator*> all{grid.world().get(), grid.replicas().get()};
-  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor})
+  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor, GridAxis::pipeline})
     if (grid.along(axis) != grid.replicas()) all.push_back(grid.along(axis).get());
   auto rows = nlohmann::json::array();
   for (const Communicator* ranks : all)

@@ -138,16 +138,21 @@ class Training {
 
   // The adapter first: the model takes it up.
   void write(const OutputFolders& folders) {
+    // Ranks that have parts of the first model take part; those that divide its tokens have the same.
+    if (m_grid.place().data > 0) return;
+    const bool has_parts = m_grid.place().context == 0;
     if (folders.adapter) {
       folders.adapter->write_adapter(*m_learner, {.base_model = m_base}, m_deck.output.adapter_gguf);
       fmt::print("adapter: {}\n", folders.adapter->path().string());
+    } else if (!m_deck.output.adapter.empty() && has_parts) {
+      m_learner->save_adapter({}, {});
     }
+    if (m_plan.task.saves_weights && m_deck.adapter) merge();
     if (folders.model) {
-      if (m_deck.adapter) merge();
       folders.model->write(*m_learner, m_plan.model, m_plan.task.dtype, m_plan.tokenizer_files);
       fmt::print("model: {}\n", folders.model->path().string());
-    } else if (m_plan.task.saves_weights && m_grid.place().data == 0 && m_grid.place().context == 0) {
-      m_learner->save_weights({});  // the first rank gathers this one's parts
+    } else if (m_plan.task.saves_weights && has_parts) {
+      m_learner->save_weights({});
     }
   }
 
@@ -158,7 +163,7 @@ class Training {
     m_learner->merge_adapters();
     const LogitDifference found = difference(live, m_learner->logits_of(text));
     fmt::print("{}", report_text("merged", found));
-    write_difference(m_results.file(), "merged", found);
+    if (m_ranks.is_first()) write_difference(m_results.file(), "merged", found);
   }
 
   void measure_machine() {
@@ -360,10 +365,13 @@ class Training {
 void print_training_plan(const TrainDeck& deck, const std::string& space, const Ranks& ranks) {
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
-  TrainingPlan plan = plan_training(deck);
-  share_steps(grid_for(deck, ranks), deck, plan.task);
+  const TrainingPlan plan = plan_training(deck);
   fmt::print("{}", plan_text(deck, plan));
-  const auto memory = decide_memory(space, plan.task, deck.memory.recompute, limit_of(deck, space, ranks));
+  const PlanParallelTable* const table = deck.parallel ? &*deck.parallel : nullptr;
+  const auto memory =
+      of_largest_stage(table, micro_batches_of_rank(deck).leaves, plan.task, [&](const LearnerTask& task) {
+        return decide_memory(space, task, deck.memory.recompute, limit_of(deck, space, ranks));
+      });
   // What is free at this moment says little of a later one.
   fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
 }

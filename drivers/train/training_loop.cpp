@@ -154,12 +154,13 @@ class TrainingRun {
     m_history.evaluations.push_back(std::move(record));
   }
 
-  // The judgements of all ranks. Each knows what its objective measures. Of ranks that divide a model or tokens, which
-  // judge the same, one counts.
+  // The judgements of all ranks. Each knows what its objective measures. Of ranks that divide a model, its layers or
+  // tokens, which judge the same, one counts.
   std::vector<Judgement> all_of(const Judgement& own) {
     if (m_loop.ranks->size() == 1) return {own};
     const GridIndex& place = m_loop.grid->place();
-    std::vector<double> numbers{place.tensor == 0 && place.context == 0 ? own.weight : 0, own.loss};
+    const bool counts = place.tensor == 0 && place.context == 0 && place.pipeline == 0;
+    std::vector<double> numbers{counts ? own.weight : 0, own.loss};
     for (const FigureColumn& figure : m_loop.objective->figures()) {
       const auto place = own.figures.find(figure.name);
       numbers.push_back(place == own.figures.end() ? 0 : place->second);

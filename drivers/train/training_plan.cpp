@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "decks/train/train_checks.hpp"
+#include "decks/train/parallel_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
@@ -146,6 +146,9 @@ std::string ranks_text(const ParallelTable& t, std::int64_t micro_batches) {
   std::string divided;
   if (t.context > 1) divided += fmt::format(" x {} that divide the tokens", t.context);
   if (t.tensor > 1) divided += fmt::format(" x {} that divide the model", t.tensor);
+  if (t.pipeline > 1)
+    divided += fmt::format(" x {} that divide the layers ({}{})", t.pipeline, name_of(t.schedule),
+                           t.parts > 1 ? fmt::format(", {} parts each", t.parts) : std::string());
   return fmt::format("ranks       {}{}, with {} micro-batches of a step each, ZeRO {}, sums in {} order\n",
                      t.data, divided, micro_batches, t.zero, name_of(t.order));
 }

@@ -40,7 +40,7 @@ struct DividedArray {
         columns(p.weight.rank > 1 ? p.weight.extent[1] : 1),
         whole(p.slice.whole),
         by_rows(p.slice.axis == 0) {
-    (by_rows ? rows : columns) = whole;
+    if (p.slice.divides()) (by_rows ? rows : columns) = whole;
   }
   /// Rows or columns of rank r of n.
   std::pair<std::size_t, std::size_t> range(int rank, int ranks) const {

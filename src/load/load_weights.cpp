@@ -46,17 +46,6 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
   return most;
 }
 
-std::size_t gather_bytes(std::span<const Parameter> parameters) {
-  std::size_t most = 0;
-  for (const Parameter& p : parameters) {
-    if (!p.slice.divides()) continue;
-    const Impl::DividedArray array(p);
-    const std::size_t columns_of_another = array.by_rows ? 0 : static_cast<std::size_t>(p.weight.size());
-    most = std::max(most, (array.elements() + columns_of_another) * size_of(p.weight.dtype));
-  }
-  return most;
-}
-
 namespace Impl {
 
 CheckpointTensor part_of_tensor(const CheckpointTensor& tensor, const WeightSlot& slot,

@@ -187,27 +187,86 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
 }
 
 template <class Exec>
+std::size_t gather_bytes(std::span<const Parameter> parameters, const WeightRanks<Exec>& ranks) {
+  const auto is_first = [](Collectives<Exec>* line) { return !line || line->communicator().rank() == 0; };
+  if (!is_first(ranks.tensor)) return 0;
+  std::size_t most = 0;
+  const auto count = [&](const Parameter& p, bool whole) {
+    const Impl::DividedArray array(p);
+    const std::size_t columns_of_another =
+        p.slice.divides() && !array.by_rows ? static_cast<std::size_t>(p.weight.size()) : 0;
+    if (whole) most = std::max(most, (array.elements() + columns_of_another) * size_of(p.weight.dtype));
+  };
+  for (const Parameter& p : parameters) count(p, p.slice.divides());
+  // What other stages send.
+  if (ranks.stages && is_first(ranks.stages))
+    for (const Parameter& p : ranks.all) count(p, true);
+  return most;
+}
+
+namespace Impl {
+
+/// The first stage that has each of some parameters, in which ranks divide the layers.
+template <class Exec>
+std::vector<int> owners(const Exec& exec, const std::vector<Parameter>& all,
+                        const std::map<std::string, const Parameter*>& own, Collectives<Exec>& stages) {
+  const int size = stages.communicator().size(), rank = stages.communicator().rank();
+  std::vector<double> has(all.size() * static_cast<std::size_t>(size));
+  std::vector<std::int64_t> ends;
+  for (int r = 1; r <= size; ++r) ends.push_back(std::ssize(all) * r);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    has[static_cast<std::size_t>(rank) * all.size() + i] = own.contains(all[i].name);
+  stages.gather_values(exec, has, ends, "model");
+  std::vector<int> stage_of(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    while (has[static_cast<std::size_t>(stage_of[i]) * all.size() + i] == 0) ++stage_of[i];
+  return stage_of;
+}
+
+}  // namespace Impl
+
+template <class Exec>
 void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
-                  Ledger& ledger, Collectives<Exec>& ranks,
+                  Ledger& ledger, const WeightRanks<Exec>& ranks,
                   const MemoryBlock<typename Exec::memory_space>& staging) {
   Impl::require_allocated(parameters);
+  Impl::require_allocated("save_weights", "the staging block", staging.data(), gather_bytes(parameters, ranks));
   // All ranks take the weights in the order of the file.
-  std::vector<Parameter> sorted(parameters.begin(), parameters.end());
-  std::ranges::sort(sorted, {}, &Parameter::name);
-  if (ranks.communicator().rank() > 0) {
-    for (const Parameter& p : sorted)
-      if (p.slice.divides())
-        dispatch_dtype(p.weight.dtype,
-                       [&]<class T>(std::type_identity<T>) { Impl::send_part<T>(exec, p, ranks); });
-    return;
-  }
-  Impl::require_allocated("save_weights", "the staging block", staging.data(), gather_bytes(parameters));
-  Impl::write_weights(exec, sorted, path, ledger, [&](const Parameter& p) -> const void* {
+  std::vector<Parameter> all(parameters.begin(), parameters.end());
+  if (ranks.stages) all = ranks.all;
+  std::ranges::sort(all, {}, &Parameter::name);
+  std::map<std::string, const Parameter*> own;
+  for (const Parameter& p : parameters) own[p.name] = &p;
+  const int stage = ranks.stages ? ranks.stages->communicator().rank() : 0;
+  const bool leads = !ranks.tensor || ranks.tensor->communicator().rank() == 0;
+  std::vector<int> stage_of(all.size());
+  if (ranks.stages) stage_of = Impl::owners(exec, all, own, *ranks.stages);
+  // Of a weight of this stage: all of it on the first rank.
+  const auto gathered = [&]<class T>(std::type_identity<T>, const Parameter& p) -> const void* {
     if (!p.slice.divides()) return p.weight.data;
-    return dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T>) {
-      return Impl::gather_parts<T>(exec, p, ranks, staging);
+    if (leads) return Impl::gather_parts<T>(exec, p, *ranks.tensor, staging);
+    Impl::send_part<T>(exec, p, *ranks.tensor);
+    return nullptr;
+  };
+  const auto next = [&](std::size_t i) -> const void* {
+    const Parameter& p = all[i];
+    return dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T> type) -> const void* {
+      using Whole = BlockVector<typename Exec::memory_space, T>;
+      const std::size_t elements = Impl::DividedArray(p).elements();
+      const void* const data = stage_of[i] == stage ? gathered(type, *own.at(p.name)) : nullptr;
+      if (stage_of[i] == 0 || !leads) return data;
+      if (stage_of[i] == stage)
+        ranks.stages->send(exec, Whole(static_cast<T*>(const_cast<void*>(data)), elements), 0, "model");
+      if (stage > 0) return nullptr;
+      ranks.stages->receive(exec, Whole(staging.template at<T>(0), elements), stage_of[i], "model");
+      return staging.data();
     });
-  });
+  };
+  std::size_t i = 0;
+  if (leads && stage == 0)
+    Impl::write_weights(exec, all, path, ledger, [&](const Parameter&) { return next(i++); });
+  else
+    while (i < all.size()) next(i++);
 }
 
 template <class Exec>
@@ -279,10 +338,14 @@ void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, co
 
 template <class Exec>
 void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
-                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger) {
+                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger,
+                  const WeightRanks<Exec>& ranks, const MemoryBlock<typename Exec::memory_space>& staging) {
   std::vector<Parameter> named(adapters.begin(), adapters.end());
   for (Parameter& p : named) p.name = adapter_prefix + p.name;
-  save_weights(exec, std::span<const Parameter>(named), folder / adapter_weights_name, ledger);
+  WeightRanks<Exec> of = ranks;
+  for (Parameter& p : of.all) p.name = adapter_prefix + p.name;
+  save_weights(exec, std::span<const Parameter>(named), folder / adapter_weights_name, ledger, of, staging);
+  if (ranks.stages && ranks.stages->communicator().rank() > 0) return;
   const std::string config = adapter_config_json(lora, description);
   const auto bytes = std::as_bytes(std::span(config));
   Impl::replace_file(folder / adapter_config_name, std::span(&bytes, 1));

@@ -7,7 +7,7 @@
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
-#include "model/module_tools.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// The terms of adapters in a linear map, which layers and decoders share.

@@ -6,7 +6,7 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/impl/context_ranks.hpp"
 #include "kformer/ops/attention.hpp"
-#include "model/head_views.hpp"
+#include "model/tools/head_views.hpp"
 
 /// \file
 /// Definitions of ContextRanks' members.

@@ -10,9 +10,10 @@
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "model/decoder_layer_memory.hpp"
-#include "model/head_views.hpp"
-#include "model/module_tools.hpp"
-#include "model/packed_tokens.hpp"
+#include "model/decoder_layer_split.hpp"
+#include "model/tools/head_views.hpp"
+#include "model/tools/module_tools.hpp"
+#include "model/tools/packed_tokens.hpp"
 
 /// \file
 /// Definitions of DecoderLayer's members.
@@ -234,34 +235,6 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
 }
 
-// The gradient of x, and without `backward_weights` those of the weight or of the adapters.
-template <class Exec, Scalar T>
-template <class M>
-void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, const Matrix& x,
-                                            const ConstMatrix& dy, const Matrix& dx) const {
-  if (m_options.split_backward)
-    map.backward_input(exec, dy, dx);
-  else
-    map.backward(exec, x, dy, dx);
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix& x) {
-  m_guard.require("DecoderLayer", "backward_weights");
-  if (!m_options.split_backward || !m_ran_forward)
-    throw NotSupported(std::string("kformer::DecoderLayer::backward_weights: ") +
-                       (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
-                                      : "there was no forward; call forward(exec, x, y) and backward first"));
-  Impl::require_view("DecoderLayer::backward_weights", "x", x, {m_shape.rows(), m_config.hidden_size});
-  if (!keeps_pointwise()) restore_product(exec);
-  down_map().backward_weight(exec, m_product, m_dy);
-  if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);
-  gate_up_map().backward_weight(exec, m_normed2, m_d_gate_up);
-  out_map().backward_weight(exec, m_attention, m_dh);
-  if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
-  qkv_map().backward_weight(exec, m_normed1, m_d_qkv);
-}
-
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::normalise(const Exec& exec, const Norm& norm, const ConstMatrix& x) {
   Region region(norm.region);
@@ -305,12 +278,6 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
     if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
-}
-
-template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::restore_product(const Exec& exec) {
-  Region region("swiglu");
-  swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
 }
 
 // Gate and up, and their product. Without adapters on dense weights the activation follows the product tile by tile.

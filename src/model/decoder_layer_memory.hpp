@@ -12,9 +12,9 @@
 #include "model/context_ranks.hpp"
 #include "model/layer_map.hpp"
 #include "model/layer_options.hpp"
-#include "model/memory.hpp"
-#include "model/module_tools.hpp"
 #include "model/tensor/slices.hpp"
+#include "model/tools/memory.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of DecoderLayer's members that book memory and say where arrays are.

@@ -8,8 +8,8 @@
 #include "model/adapters/dropout.hpp"
 #include "model/adapters/low_rank.hpp"
 #include "model/adapters/magnitudes.hpp"
-#include "model/module_tools.hpp"
 #include "model/split_map.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// A linear map of a layer that learns itself, or whose adapters do.

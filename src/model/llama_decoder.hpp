@@ -10,9 +10,9 @@
 #include "kformer/ops/rope.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "model/decoder_map.hpp"
-#include "model/head_views.hpp"
 #include "model/llama_decoder_memory.hpp"
-#include "model/module_tools.hpp"
+#include "model/tools/head_views.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of LlamaDecoder's members that compute.

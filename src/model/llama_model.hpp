@@ -12,11 +12,11 @@
 #include "model/llama_model_gradients.hpp"
 #include "model/llama_model_memory.hpp"
 #include "model/llama_model_parts.hpp"
-#include "model/memory.hpp"
-#include "model/module_tools.hpp"
-#include "model/packed_tokens.hpp"
 #include "model/tensor/slices.hpp"
 #include "model/tensor/vocabulary_ranks.hpp"
+#include "model/tools/memory.hpp"
+#include "model/tools/module_tools.hpp"
+#include "model/tools/packed_tokens.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members.

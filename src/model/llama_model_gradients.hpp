@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kformer/model/llama_model.hpp"
-#include "model/memory.hpp"
+#include "model/tools/memory.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members that clear gradients and say when they are complete.

@@ -11,9 +11,9 @@
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "model/llama_model_parts.hpp"
-#include "model/module_tools.hpp"
 #include "model/tensor/slices.hpp"
 #include "model/tensor/vocabulary_ranks.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members that book memory and say where arrays are.

@@ -5,7 +5,7 @@
 
 #include "kformer/core/region.hpp"
 #include "kformer/model/llama_model.hpp"
-#include "model/module_tools.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of LlamaModel's members for stages of a pipeline: parts of a model, and several micro-batches.

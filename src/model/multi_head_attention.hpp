@@ -9,7 +9,7 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/rope.hpp"
-#include "model/module_tools.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of MultiHeadAttention's members.

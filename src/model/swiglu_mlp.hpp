@@ -5,7 +5,7 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/swiglu_mlp.hpp"
 #include "kformer/ops/swiglu.hpp"
-#include "model/module_tools.hpp"
+#include "model/tools/module_tools.hpp"
 
 /// \file
 /// Definitions of SwigluMlp's members.

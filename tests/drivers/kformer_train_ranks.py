@@ -5,6 +5,7 @@ memory of their forecast and send the bytes of the formulae; a rank that is lost
 ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE.
 """
 
+import json
 import math
 import os
 import shutil
@@ -167,14 +168,19 @@ tie_word_embeddings = false
 
 @needs_h5py
 class DividedModels(RanksTest):
-    """Grids data x context x tensor: those of `context` divide sequences, those of `tensor` models."""
+    """Grids data x context x tensor x pipeline: `context` divides sequences, `tensor` and `pipeline` divide models."""
 
     # An update g / (sqrt(v) + eps) magnifies the rounding of gradients that are 0 but for rounding by 1 / eps.
     EXACT = ('precision.storage="f64"', "optimizer.eps=1e-4", 'output.model="model"')
 
     @staticmethod
-    def parallel(data, context, tensor, zero=0):
-        return (f"parallel.data={data}", f"parallel.context={context}", f"parallel.tensor={tensor}", f"parallel.zero={zero}")
+    def parallel(data, context, tensor, zero=0, pipeline=1, schedule="1f1b", parts=1):
+        return (f"parallel.data={data}", f"parallel.context={context}", f"parallel.tensor={tensor}", f"parallel.zero={zero}",
+                f"parallel.pipeline={pipeline}", f'parallel.schedule="{schedule}"', f"parallel.parts={parts}")
+
+    @staticmethod
+    def ranks(grid):
+        return math.prod(grid[:3]) * (grid[4] if len(grid) > 4 else 1)
 
     def weights(self):
         return read_safetensors(self.folder / "model" / "model.safetensors")
@@ -190,7 +196,7 @@ class DividedModels(RanksTest):
         for grid in grids:
             with self.subTest(grid=grid):
                 shutil.rmtree(self.folder / "model")
-                self.train_on(math.prod(grid[:3]), keys, *self.parallel(*grid), *self.EXACT, *settings)
+                self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *self.EXACT, *settings)
                 self.check_close(numbers, self.numbers())
                 weights = self.weights()
                 self.assertEqual(weights.keys(), whole.keys())
@@ -201,6 +207,44 @@ class DividedModels(RanksTest):
     def test_a_model_of_a_checkpoint(self):
         self.check_grids(KEYS, ((1, 1, 2, 0), (2, 1, 2, 1), (1, 4, 1, 0), (2, 2, 2, 2)), 'memory.recompute="pointwise"')
 
+    def test_layers_of_a_checkpoint(self):
+        """Its embedding is tied: the first and the last rank have it."""
+        self.check_grids(KEYS, ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2, "zero_bubble"), (1, 2, 2, 0, 2)))
+
+    def test_layers_that_the_deck_makes(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL.replace("layers = 2", "layers = 7"))
+        keys = KEYS + '[init]\nscheme = "scaled"\nseed = 3\n'
+        self.check_grids(keys, ((1, 1, 1, 0, 3), (1, 1, 2, 1, 3, "interleaved", 2), (1, 1, 1, 0, 4, "zero_bubble")))
+        self.train_on(None, keys, 'parallel.order="fixed"', 'output.model="model"')
+        numbers, model = self.numbers(), self.model("model")
+        self.train_on(4, keys, *self.parallel(2, 1, 1, 1, 2), 'parallel.order="fixed"', 'output.model="model"')
+        self.assertEqual(self.numbers(), numbers)
+        self.assertEqual(self.model("model"), model)
+
+    def test_adapters_of_divided_layers(self):
+        """The adapter and the merged model have the parts of all ranks."""
+        keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
+        settings = (*self.EXACT, 'output.adapter="adapter"')
+        self.train_on(None, keys, *settings)
+        folders = ("model/model.safetensors", "adapter/adapter_model.safetensors")
+        numbers, before = self.numbers(), [read_safetensors(self.folder / name) for name in folders]
+        config = (self.folder / "adapter/adapter_config.json").read_text()
+        for grid in ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2)):
+            with self.subTest(grid=grid):
+                output = self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *settings)
+                self.assertIn("merged", output)
+                self.check_close(numbers, self.numbers())
+                for name, expected in zip(folders, before):
+                    found = read_safetensors(self.folder / name)
+                    self.assertEqual(found.keys(), expected.keys())
+                    for key, values in found.items():
+                        self.assertLess(abs(values - expected[key]).max(), 1e-12, key)
+                self.assertEqual((self.folder / "adapter/adapter_config.json").read_text(), config)
+
+    def test_adapters_of_divided_sequences_are_merged(self):
+        self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
+        self.assertIn("model.norm.weight", self.weights())
+
     def test_a_model_that_the_deck_makes(self):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
         self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', ((1, 1, 4, 0), (2, 1, 4, 2), (1, 3, 2, 1)))
@@ -208,20 +252,21 @@ class DividedModels(RanksTest):
     def test_the_first_weights_do_not_depend_on_the_ranks(self):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
         models = []
-        for tensor in (1, 2, 4):
+        for tensor, pipeline in ((1, 1), (2, 1), (4, 1), (2, 2)):
             # No step changes a weight.
-            self.train_on(tensor, KEYS, f"parallel.tensor={tensor}", "optimizer.lr=1e-300", 'output.model="model"',
+            self.train_on(tensor * pipeline, KEYS, f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}",
+                          "optimizer.lr=1e-300", 'output.model="model"',
                           "optimizer.weight_decay=0", "schedule.steps=1")
             models.append(self.model("model"))
-        self.assertEqual(models[1:], models[:1] * 2)
+        self.assertEqual(models[1:], models[:1] * 3)
 
     def test_evaluations_and_texts(self):
         keys = KEYS + ("[evaluation]\nevery_steps = 3\nsequences = 7\n"
                        '[samples]\nevery_steps = 3\nprompts = ["Permission", "The"]\nmax_new_tokens = 5\ntemperature = 1\n')
         validation = f'data.validation=["{Path(os.environ["KFORMER_SOURCE"]) / "LICENSE"}"]'
         found = []
-        for grid in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 2)):
-            self.train_on(math.prod(grid), keys, *self.parallel(*grid), validation, 'precision.storage="f64"',
+        for grid in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 2), (2, 2, 1, 0, 2)):
+            self.train_on(self.ranks(grid), keys, *self.parallel(*grid), validation, 'precision.storage="f64"',
                           "optimizer.eps=1e-4")
             with h5py.File(self.folder / "deck.h5") as file:
                 texts = file["samples/text"].asstr()[()].tolist()
@@ -234,14 +279,15 @@ class DividedModels(RanksTest):
 
     def test_another_grid_continues(self):
         keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
-        for first, then in (((1, 1, 2, 0), (2, 1, 1, 1)), ((2, 1, 1, 1), (1, 2, 2, 0)), ((2, 1, 2, 2), (1, 2, 1, 1))):
+        for first, then in (((1, 1, 2, 0), (2, 1, 1, 1)), ((2, 1, 1, 1), (1, 2, 2, 0)), ((2, 1, 2, 2), (1, 2, 1, 1)),
+                            ((2, 1, 1, 1, 2), (1, 1, 2, 0)), ((1, 2, 1, 0), (2, 1, 1, 0, 2))):
             with self.subTest(first=first, then=then):
                 shutil.rmtree(self.folder / "saved", ignore_errors=True)
-                self.train_on(math.prod(first[:3]), keys, *self.EXACT, *self.parallel(*first))
+                self.train_on(self.ranks(first), keys, *self.EXACT, *self.parallel(*first))
                 numbers, whole = self.numbers(), self.weights()
                 for path in (self.folder / "saved").glob("step-00000006*"):
                     path.unlink()
-                output = self.train_on(math.prod(then[:3]), keys, *self.EXACT, *self.parallel(*then),
+                output = self.train_on(self.ranks(then), keys, *self.EXACT, *self.parallel(*then),
                                        "checkpoint.resume=true")
                 self.assertIn("resumed after step 4", output)
                 self.check_close(numbers, self.numbers())
@@ -249,23 +295,28 @@ class DividedModels(RanksTest):
                     self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
 
     def test_memory_is_that_of_the_forecasts(self):
-        """Of every rank; of the first also by --dry-run and by kformer-memory."""
-        for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model")):
+        """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""
+        for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model"),
+                            ((2, 1, 1, 1, 2), "model"), ((1, 1, 2, 0, 2, "zero_bubble"), "")):
             with self.subTest(grid=grid, model=model):
-                ranks = math.prod(grid[:3])
+                ranks = self.ranks(grid)
                 self.train_on(ranks, KEYS, *self.parallel(*grid), f'output.model="{model}"')
                 with h5py.File(self.folder / "deck.h5") as file:
                     memory = file["memory/ranks"]
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
                     self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
-                    peak = int(memory["peak_total_bytes"][0])
+                    stages = grid[4] if len(grid) > 4 else 1
+                    peak = int(memory["peak_total_bytes"][::ranks // stages].max())
                 self.assertEqual(self.planned(*grid, "true" if model else "false"), peak)
 
-    def planned(self, data, context, tensor, zero, model):
+    def planned(self, data, context, tensor, zero, *pipeline):
+        *pipeline, model = pipeline
+        divided = dict(zip(("pipeline", "schedule", "parts"), pipeline))
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
             f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
-            f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n")
+            f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n"
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in divided.items()))
         subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
                        stdout=subprocess.DEVNULL)
         return int(self.column("predicted_bytes", "cases", "plan.h5")[0])
@@ -299,6 +350,25 @@ class DividedModels(RanksTest):
                  "'parallel.context' = 2 is not for packing = \"best_fit\", whose documents lie across ranks"),
                 (None, adapter, ("parallel.tensor=2",), 3,
                  "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
+                (3, KEYS, ("parallel.pipeline=3",), 1,
+                 "'parallel.pipeline' = 3 ranks with 1 part of the model each need as many layers, but 'num_hidden_layers' = 2"),
+                (2, KEYS, ("parallel.pipeline=2", 'parallel.order="fixed"'), 1,
+                 "'parallel.pipeline' = 2 is not for 'parallel.order' = \"fixed\" with a tied embedding"),
+                (None, KEYS, ("parallel.pipeline=2", "parallel.zero=2"), 3,
+                 "'parallel.pipeline' = 2 is not for 'parallel.zero' = 2"),
+                (None, KEYS, ("parallel.pipeline=2", "parallel.overlap=true"), 3,
+                 "'parallel.pipeline' = 2 is not for 'parallel.overlap'"),
+                (None, KEYS, ("parallel.pipeline=2", 'memory.recompute="nested"'), 3,
+                 "'parallel.pipeline' = 2 is not for recompute = \"nested\", which goes through all layers"),
+                (None, KEYS, ("parallel.pipeline=2", 'memory.recompute="layer"', 'parallel.schedule="zero_bubble"'), 3,
+                 "'parallel.pipeline' = 2 is not for recompute = \"layer\" with the schedule zero_bubble"),
+                (None, adapter, ("parallel.pipeline=2", 'parallel.schedule="zero_bubble"'), 3,
+                 "'parallel.pipeline' = 2 is not for [adapter] with the schedule zero_bubble"),
+                (None, KEYS, ("parallel.pipeline=2", 'parallel.schedule="interleaved"'), 3,
+                 "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1"),
+                (None, KEYS, ("parallel.parts=2",), 3, "'parallel.parts' = 2 needs 'parallel.schedule' = \"interleaved\""),
+                (None, KEYS, ('parallel.schedule="zero_bubble"',), 3,
+                 "'parallel.schedule' = \"zero_bubble\" needs 'parallel.pipeline' > 1"),
                 (None, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 3,
                  "'parallel.tensor' = 2 is not for 'optimizer.states' = \"int8\", which are of blocks of whole weights")):
             with self.subTest(sentence=sentence):

@@ -37,7 +37,8 @@ BOOST_AUTO_TEST_SUITE(checkpoint_of_grids)
 // folder.
 BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
   const auto ranks = world();
-  const LlamaConfig config = model(kinds[2], ranks->size());
+  LlamaConfig config = model(kinds[2], ranks->size());
+  config.num_hidden_layers = std::max(3, ranks->size());
   const auto ledger = Ledger::create();
   Collectives<Exec> all(ranks, {}, *ledger);
   const std::filesystem::path folder =
@@ -46,12 +47,18 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
     TrainerOptions options = options_of(kinds[2]);
     options.layer.tensor = grid.along(GridAxis::tensor);
     options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
+    options.pipeline.ranks = grid.pipeline();
     return options;
   };
   std::vector<RankGrid> grids;
   for (int tensor = 1; tensor <= ranks->size(); ++tensor)
     if (ranks->size() % tensor == 0)
-      grids.emplace_back(ranks, GridIndex{.data = ranks->size() / tensor, .tensor = tensor});
+      for (const bool stages : {false, true}) {
+        const int rest = ranks->size() / tensor;
+        if (!stages || rest > 1)
+          grids.emplace_back(
+              ranks, GridIndex{.data = stages ? 1 : rest, .tensor = tensor, .pipeline = stages ? rest : 1});
+      }
   for (const RankGrid& from : grids)
     for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
       const Run<bf16> run(options_on(from, zero), config, 2 * from.place().data % 6, 2);
@@ -80,7 +87,8 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
         for (const ZeroStage then : {ZeroStage::none, ZeroStage::optimizer}) {
           Trainer<Exec, bf16> next(config, options_on(to, then), *ledger);
           next.prepare(Exec());
-          checkpoint.restore(Exec(), std::span<const NamedArray>(next.arrays()), *ledger);
+          checkpoint.restore(Exec(), std::span<const NamedArray>(next.arrays()), *ledger,
+                             next.stages() != nullptr);
           for (const NamedArray& a : next.arrays())
             BOOST_TEST((bits_of(a.array) == bits_of_part(whole.at(a.name), a)), a.name);
         }
@@ -115,9 +123,10 @@ BOOST_AUTO_TEST_CASE(the_weights_of_divided_models_are_written_whole) {
     if (ranks->size() == 1) {
       save_weights(Exec(), parts, folder / "divided", *ledger);
     } else {
-      const std::size_t bytes = ranks->rank() == 0 ? gather_bytes(parts) : 0;
-      const auto staging = ledger->allocate<Exec::memory_space>(MemoryClass::io, "staging", bytes);
-      save_weights(Exec(), parts, folder / "divided", *ledger, *divided->tensor_ranks(), staging);
+      const WeightRanks<Exec> of{.tensor = divided->tensor_ranks()};
+      const auto staging =
+          ledger->allocate<Exec::memory_space>(MemoryClass::io, "staging", gather_bytes(parts, of));
+      save_weights(Exec(), parts, folder / "divided", *ledger, of, staging);
     }
     if (ranks->rank() == 0) {
       const auto alone = filled(nullptr);
@@ -127,6 +136,54 @@ BOOST_AUTO_TEST_CASE(the_weights_of_divided_models_are_written_whole) {
     }
     all.barrier(Exec());
   }
+  if (ranks->rank() == 0) std::filesystem::remove_all(folder);
+}
+
+// The same of a tied model whose layers ranks divide, and in a grid whose weights, too.
+BOOST_AUTO_TEST_CASE(the_weights_of_all_stages_are_written) {
+  const auto ranks = world();
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+                                       ("kformer-weights-of-stages-" + std::to_string(parent_process()));
+  if (ranks->rank() == 0) std::filesystem::create_directories(folder);
+  all.barrier(Exec());
+  for (const Kind& kind : {kinds[0], kinds[1]})
+    for (const int tensor : {1, 2}) {
+      if (ranks->size() % tensor != 0 || ranks->size() / tensor < 2) continue;
+      const RankGrid grid(ranks, {.tensor = tensor, .pipeline = ranks->size() / tensor});
+      LlamaConfig config = model(kind, tensor);
+      config.num_hidden_layers = 2 * grid.shape().pipeline + 1;
+      TrainerOptions options = options_of(kind);
+      Run<bf16> alone(options, config, 0, 1);
+      options.layer.tensor = grid.along(GridAxis::tensor);
+      options.pipeline = {.ranks = grid.pipeline(), .schedule = PipelineSchedule::interleaved, .parts = 2};
+      Run<bf16> together(options, config, 0, 1);
+      // The weights of one rank, so that not even rounding differs.
+      const auto whole = alone.weights();
+      for (const Parameter& p : parameters_of(together.trainer)) {
+        HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
+        values.values() = whole.at(p.name);
+        write_parameter<bf16>(p.weight, part_of_array(values, p));
+      }
+      LayerOptions described = options.layer;
+      described.mode = LayerMode::inference;
+      const LlamaModel<Exec, bf16> description(config, {1, 1}, described, *Ledger::create(Ledger::Mode::count));
+      const WeightRanks<Exec> of{.tensor = together.trainer.model().tensor_ranks(),
+                                 .stages = together.trainer.stages(),
+                                 .all = description.parameters()};
+      const auto parameters = parameters_of(together.trainer);
+      const std::span<const Parameter> own(parameters);
+      const auto staging =
+          ledger->allocate<Exec::memory_space>(MemoryClass::io, "staging", gather_bytes(own, of));
+      save_weights(Exec(), own, folder / "divided", *ledger, of, staging);
+      if (ranks->rank() == 0) {
+        const auto expected = parameters_of(alone.trainer);
+        save_weights(Exec(), std::span<const Parameter>(expected), folder / "whole", *ledger);
+        BOOST_TEST((contents_of(folder / "divided") == contents_of(folder / "whole")), kind.name);
+      }
+      all.barrier(Exec());
+    }
   if (ranks->rank() == 0) std::filesystem::remove_all(folder);
 }
 

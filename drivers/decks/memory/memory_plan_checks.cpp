@@ -10,6 +10,7 @@
 #include "decks/language_model.hpp"
 #include "decks/memory/memory_plan_schema.hpp"
 #include "decks/sweep/sweep_checks.hpp"
+#include "decks/train/parallel_checks.hpp"
 #include "decks/train/policy_checks.hpp"
 #include "decks/train/train_checks.hpp"
 
@@ -41,7 +42,8 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
   if (deck.parallel &&
       (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
     error({"parallel"}, parallel_objective(deck.objective.kind));
-  if (deck.parallel && deck.parallel->tensor >= 1) {
+  if (deck.parallel && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
+      deck.parallel->parts >= 1) {
     const DividedTraining training{.adapters = deck.adapter.has_value(),
                                    .packed = deck.training.packing == Packing::best_fit,
                                    .dropout = deck.adapter && deck.adapter->dropout.value_or(0) > 0,
@@ -76,6 +78,12 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
     return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
                                     "'parallel.context' = {} ranks",
                                     point.context, 2 * deck.parallel->context, deck.parallel->context)}};
+  if (deck.parallel && deck.parallel->pipeline > 1 &&
+      (point.recompute == Recompute::nested || point.recompute == Recompute::offload ||
+       (point.recompute == Recompute::layer && deck.parallel->schedule == PipelineSchedule::zero_bubble)))
+    return {{"recompute",
+             fmt::format("'sweep.recompute' = \"{}\" is not for 'parallel.pipeline' = {} with the schedule {}",
+                         name_of(point.recompute), deck.parallel->pipeline, name_of(deck.parallel->schedule))}};
   if (deck.objective.kind == ObjectiveKind::dpo && point.batch % 2 != 0)
     return {{"batch", whole_pairs("sweep.batch", point.batch)}};
   if (deck.objective.kind == ObjectiveKind::grpo && quantised)

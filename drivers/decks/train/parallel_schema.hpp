@@ -20,9 +20,24 @@ void describe(V& v, PlanParallelTable& t) {
         t.context);
   v.key({.name = "tensor",
          .help = "ranks that divide each model, its heads, the features inside its MLPs and its words "
-                 "(arXiv:1909.08053); together `data` × `context` × `tensor` processes",
+                 "(arXiv:1909.08053); together `data` × `context` × `tensor` × `pipeline` processes",
          .range = {.min = 1, .max = 1 << 10}},
         t.tensor);
+  v.key({.name = "pipeline",
+         .help = "ranks that divide the layers of each model, which pass micro-batches on to each other",
+         .range = {.min = 1, .max = 1 << 10}},
+        t.pipeline);
+  v.key({.name = "schedule",
+         .help = "in which order the ranks of a pipeline work: `1f1b`; `interleaved`: each has several `parts` "
+                 "of the "
+                 "model, so that it idles less and sends more (arXiv:2104.04473); `zero_bubble`: gradients of "
+                 "weights "
+                 "wait until it would idle, which takes memory (ZB-H1, arXiv:2401.10241)"},
+        t.schedule);
+  v.key({.name = "parts",
+         .help = "of the model on each rank of a pipeline, with `schedule = \"interleaved\"`",
+         .range = {.min = 1, .max = 1 << 10}},
+        t.parts);
   v.key({.name = "zero",
          .help = "stage of ZeRO (arXiv:1910.02054): 1 divides the optimizer's states and master weights among "
                  "the ranks; 2 also the gradients, which are sent after each micro-batch",

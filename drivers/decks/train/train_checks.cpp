@@ -10,6 +10,7 @@
 #include "decks/layer_checks.hpp"
 #include "decks/prompt_checks.hpp"
 #include "decks/sweep/sweep_checks.hpp"
+#include "decks/train/parallel_checks.hpp"
 #include "decks/train/policy_checks.hpp"
 #include "io/schema/read_file.hpp"
 #include "kformer/parallel/leaf_shares.hpp"
@@ -187,13 +188,14 @@ class TrainCheck {
   // Each rank has micro-batches, in order.
   void parallel() {
     if (!m_deck.parallel || m_deck.parallel->data < 1 || m_deck.parallel->tensor < 1 ||
-        m_deck.parallel->context < 1)
+        m_deck.parallel->context < 1 || m_deck.parallel->pipeline < 1 || m_deck.parallel->parts < 1)
       return;
     const ParallelTable& t = *m_deck.parallel;
     const DividedTraining training{.adapters = m_deck.adapter.has_value(),
                                    .packed = m_deck.data.packing == Packing::best_fit,
                                    .dropout = m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0,
-                                   .states = m_deck.optimizer.states};
+                                   .states = m_deck.optimizer.states,
+                                   .recompute = m_deck.memory.recompute};
     check_divided(t, training, m_deck.model, m_loaded, m_diagnostics);
     if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)
       error({"parallel", "context"},
@@ -201,6 +203,12 @@ class TrainCheck {
                 "'parallel.context' = {} needs a 'batch.seq_len' that is a multiple of {}, two chunks for "
                 "each rank, not {}",
                 t.context, 2 * t.context, m_deck.batch.seq_len));
+    if (t.pipeline > 1 && m_deck.output.adapter_gguf)
+      error({"output", "adapter_gguf"},
+            fmt::format(
+                "'output.adapter_gguf' is not for 'parallel.pipeline' = {}, whose ranks have adapters of some "
+                "layers; remove it, and convert 'output.adapter'",
+                t.pipeline));
     if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
@@ -366,49 +374,6 @@ void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnost
     if (ranks[i] && lora.targets[i].rank == 0)
       error("ranks", fmt::format("'adapter.ranks.{0}' is set, but 'adapter.targets' lacks \"{0}\"",
                                  names_of<AdapterTarget>[i]));
-}
-
-std::string parallel_objective(ObjectiveKind kind) {
-  return fmt::format(
-      "[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong together; remove it",
-      name_of(kind));
-}
-
-void check_divided(const PlanParallelTable& table, const DividedTraining& training,
-                   const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
-                   Diagnostics& diagnostics) {
-  const auto error = [&](const char* key, std::string sentence) {
-    diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
-  };
-  const auto fault = [&](const char* key, std::int64_t ranks, const char* what) {
-    error(key, fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
-  };
-  if (table.tensor > 1 && training.adapters)
-    return fault("tensor", table.tensor, "[adapter]: adapters are not divided");
-  if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
-    return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
-  if (table.context > 1 && training.packed)
-    return fault("context", table.context, "packing = \"best_fit\", whose documents lie across ranks");
-  if (table.context > 1 && training.dropout)
-    return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
-  if (table.context > 1 && table.order == SumOrder::fixed)
-    return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
-  if (!model) return;
-  if (std::string extent = undivided_extent(table, *model); !extent.empty()) error("tensor", std::move(extent));
-}
-
-std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {
-  for (const auto& [key, extent] : {std::pair{"num_attention_heads", model.num_attention_heads},
-                                    {"num_key_value_heads", model.num_key_value_heads},
-                                    {"intermediate_size", model.intermediate_size}})
-    if (extent % table.tensor != 0)
-      return fmt::format(
-          "'parallel.tensor' = {} ranks do not divide '{}' = {} of the model; take a number that does",
-          table.tensor, key, extent);
-  if (model.vocab_size < table.tensor)
-    return fmt::format("'parallel.tensor' = {} ranks do not divide 'vocab_size' = {} of the model",
-                       table.tensor, model.vocab_size);
-  return {};
 }
 
 void check_train_deck(TrainDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {

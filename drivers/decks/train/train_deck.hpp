@@ -15,6 +15,7 @@
 #include "kformer/core/types/recompute.hpp"
 #include "kformer/core/types/schedule_kind.hpp"
 #include "kformer/io/model_table.hpp"
+#include "kformer/parallel/pipeline_schedule.hpp"
 #include "kformer/text/chat_template.hpp"
 
 /// \file
@@ -160,15 +161,18 @@ inline constexpr std::array<std::string_view, 2> names_of<SumOrder> = {"any", "f
 
 /// The table [parallel] of a plan.
 struct PlanParallelTable {
-  std::int64_t data = 1;           ///< ranks that share the sequences of a step
-  std::int64_t context = 1;        ///< ranks that divide the tokens of a sequence
-  std::int64_t tensor = 1;         ///< ranks that divide each model
-  std::int64_t zero = 0;           ///< stage of ZeRO
-  SumOrder order = SumOrder::any;  ///< of sums over micro-batches
-  bool overlap = false;            ///< whether gradients travel during backward
-  std::int64_t bucket_mib = 32;    ///< of them at a time, in MiB
-  std::int64_t ranks() const { return data * context * tensor; }  ///< of the training
-  bool operator==(const PlanParallelTable&) const = default;      ///< all keys equal
+  std::int64_t data = 1;      ///< ranks that share the sequences of a step
+  std::int64_t context = 1;   ///< ranks that divide the tokens of a sequence
+  std::int64_t tensor = 1;    ///< ranks that divide each model
+  std::int64_t pipeline = 1;  ///< ranks that divide the layers
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< in which order they work
+  std::int64_t parts = 1;                                                  ///< of the model on each of them
+  std::int64_t zero = 0;                                                   ///< stage of ZeRO
+  SumOrder order = SumOrder::any;                                          ///< of sums over micro-batches
+  bool overlap = false;          ///< whether gradients travel during backward
+  std::int64_t bucket_mib = 32;  ///< of them at a time, in MiB
+  std::int64_t ranks() const { return data * context * tensor * pipeline; }  ///< of the training
+  bool operator==(const PlanParallelTable&) const = default;                 ///< all keys equal
 };
 
 /// The table [parallel] of a training.

@@ -95,23 +95,33 @@ template <class Exec>
 void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
                   Ledger& ledger);
 
-/// Bytes that the first of some ranks needs to gather the largest of these weights.
-/// \param parameters of a model that ranks divide
-std::size_t gather_bytes(std::span<const Parameter> parameters);
+/// The ranks that have parts of a model.
+template <class Exec>
+struct WeightRanks {
+  Collectives<Exec>* tensor = nullptr;  ///< those that divide weights, or null: `LlamaModel::tensor_ranks`
+  Collectives<Exec>* stages = nullptr;  ///< those that divide layers, or null: `Trainer::stages`
+  std::vector<Parameter> all{};  ///< with `stages`: the parameters of all of them; their memory is not read
+};
 
-/// The same for a model that ranks divide (`LayerOptions::tensor`). All of them make the call; the first gathers one weight
-/// at a time and writes the file.
+/// Bytes that a rank needs in `save_weights` for the largest weight that it gathers.
+/// \param parameters of this rank
+/// \param ranks      that have parts of the model
+template <class Exec>
+std::size_t gather_bytes(std::span<const Parameter> parameters, const WeightRanks<Exec>& ranks);
+
+/// The same for a model that ranks divide (`LayerOptions::tensor`, `TrainerOptions::pipeline`). All of them make the call;
+/// the first of the first stage gathers one weight at a time and writes the file.
 /// \param exec       the instance
-/// \param parameters `parameters()` of the model
-/// \param path       of the file; read on the first rank alone
+/// \param parameters `parameters()` of all parts of the model that this rank has
+/// \param path       of the file; read on the rank that writes
 /// \param ledger     counts transfers
-/// \param ranks      `LlamaModel::tensor_ranks()`
-/// \param staging    on the first rank as many bytes as `gather_bytes` says
+/// \param ranks      that have parts of the model
+/// \param staging    as many bytes as `gather_bytes` says
 /// \throws FileError naming the file and the reason
 /// \throws CommunicationError if a rank does not answer in time
 template <class Exec>
 void save_weights(const Exec& exec, std::span<const Parameter> parameters, const std::filesystem::path& path,
-                  Ledger& ledger, Collectives<Exec>& ranks,
+                  Ledger& ledger, const WeightRanks<Exec>& ranks,
                   const MemoryBlock<typename Exec::memory_space>& staging);
 
 /// Reads an adapter into a model.
@@ -160,9 +170,13 @@ void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, co
 /// \param description of the configuration
 /// \param folder      an existing folder
 /// \param ledger      counts transfers
+/// \param ranks       that have adapters of other layers, all of which make the call: the first writes, and reads the folder
+/// \param staging     as many bytes as `gather_bytes` says
 /// \throws FileError naming the file and the reason
 template <class Exec>
 void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
-                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger);
+                  const AdapterDescription& description, const std::filesystem::path& folder, Ledger& ledger,
+                  const WeightRanks<Exec>& ranks = {},
+                  const MemoryBlock<typename Exec::memory_space>& staging = {});
 
 }  // namespace kformer

@@ -160,10 +160,11 @@ class TrainingCheckpoint {
   /// \param exec   the instance
   /// \param arrays all that are in the file, in any order; of each, all or a part
   /// \param ledger counts transfers
+  /// \param some   whether there may be others in the file, of layers that other ranks have (`TrainerOptions::pipeline`)
   /// \throws FileError if names, types or extents are not those of the file; then nothing is written
   template <class Exec>
-  void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger) const {
-    check_against(arrays);
+  void restore(const Exec& exec, std::span<const NamedArray> arrays, Ledger& ledger, bool some = false) const {
+    check_against(arrays, some);
     for (const NamedArray& a : arrays)
       for (const Pieces& from : pieces_of(a)) {
         for (const Piece& piece : from.pieces)
@@ -198,7 +199,7 @@ class TrainingCheckpoint {
   explicit TrainingCheckpoint(std::filesystem::path path);
   void add_file(const std::filesystem::path& path);
   void check_whole();
-  void check_against(std::span<const NamedArray> arrays) const;
+  void check_against(std::span<const NamedArray> arrays, bool some) const;
   std::vector<Pieces> pieces_of(const NamedArray& array) const;
 
   std::filesystem::path m_path;

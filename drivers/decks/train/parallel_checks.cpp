@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include "decks/train/parallel_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "decks/sweep/sweep_checks.hpp"
+
+namespace kformer::Impl::schema {
+
+std::string parallel_objective(ObjectiveKind kind) {
+  return fmt::format(
+      "[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong together; remove it",
+      name_of(kind));
+}
+
+namespace {
+
+void check_pipeline(const PlanParallelTable& table, const DividedTraining& training, const LoadedDeck& loaded,
+                    Diagnostics& diagnostics) {
+  const auto error = [&](const char* key, std::string sentence) {
+    diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
+  };
+  const bool interleaved = table.schedule == PipelineSchedule::interleaved;
+  if (table.parts > 1 && !interleaved)
+    return error("parts",
+                 fmt::format("'parallel.parts' = {} needs 'parallel.schedule' = \"interleaved\"", table.parts));
+  if (table.pipeline == 1) {
+    if (table.schedule != PipelineSchedule::one_forward_one_backward)
+      error("schedule",
+            fmt::format("'parallel.schedule' = \"{}\" needs 'parallel.pipeline' > 1", name_of(table.schedule)));
+    return;
+  }
+  if (interleaved && table.parts == 1)
+    return error("parts", "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1");
+  const auto fault = [&](const std::string& what) {
+    error("pipeline", fmt::format("'parallel.pipeline' = {} is not for {}", table.pipeline, what));
+  };
+  if (table.zero == 2)
+    return fault("'parallel.zero' = 2: its ranks keep the gradients of several micro-batches; take 1");
+  if (table.overlap)
+    return fault("'parallel.overlap': its gradients are reduced at the end of a step; remove it");
+  if (table.order == SumOrder::fixed && table.schedule != PipelineSchedule::one_forward_one_backward)
+    return fault(fmt::format("'parallel.order' = \"fixed\" with the schedule {}; take \"1f1b\"",
+                             name_of(table.schedule)));
+  const Recompute recompute = training.recompute;
+  if (recompute == Recompute::nested || recompute == Recompute::offload)
+    return fault(
+        fmt::format("recompute = \"{}\", which goes through all layers; take \"layer\"", name_of(recompute)));
+  if (table.schedule != PipelineSchedule::zero_bubble) return;
+  if (recompute == Recompute::layer)
+    return fault(
+        "recompute = \"layer\" with the schedule zero_bubble, which needs what layers keep twice; take "
+        "\"pointwise\"");
+  if (training.adapters)
+    return fault("[adapter] with the schedule zero_bubble: adapters have little to put off; take \"1f1b\"");
+}
+
+}  // namespace
+
+void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+                   const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
+                   Diagnostics& diagnostics) {
+  const auto error = [&](const char* key, std::string sentence) {
+    diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
+  };
+  const auto fault = [&](const char* key, std::int64_t ranks, const char* what) {
+    error(key, fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
+  };
+  if (table.tensor > 1 && training.adapters)
+    return fault("tensor", table.tensor, "[adapter]: adapters are not divided");
+  if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
+    return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
+  if (table.context > 1 && training.packed)
+    return fault("context", table.context, "packing = \"best_fit\", whose documents lie across ranks");
+  if (table.context > 1 && training.dropout)
+    return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
+  if (table.context > 1 && table.order == SumOrder::fixed)
+    return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
+  check_pipeline(table, training, loaded, diagnostics);
+  if (!model) return;
+  if (std::string extent = undivided_extent(table, *model); !extent.empty())
+    error(extent.starts_with("'parallel.pipeline'") ? "pipeline" : "tensor", std::move(extent));
+}
+
+std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {
+  for (const auto& [key, extent] : {std::pair{"num_attention_heads", model.num_attention_heads},
+                                    {"num_key_value_heads", model.num_key_value_heads},
+                                    {"intermediate_size", model.intermediate_size}})
+    if (extent % table.tensor != 0)
+      return fmt::format(
+          "'parallel.tensor' = {} ranks do not divide '{}' = {} of the model; take a number that does",
+          table.tensor, key, extent);
+  if (model.vocab_size < table.tensor)
+    return fmt::format("'parallel.tensor' = {} ranks do not divide 'vocab_size' = {} of the model",
+                       table.tensor, model.vocab_size);
+  if (model.num_hidden_layers < table.pipeline * table.parts)
+    return fmt::format(
+        "'parallel.pipeline' = {} ranks with {} {} of the model each need as many layers, but "
+        "'num_hidden_layers' = {}",
+        table.pipeline, table.parts, table.parts == 1 ? "part" : "parts", model.num_hidden_layers);
+  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings)
+    return fmt::format(
+        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding, whose "
+        "gradient two ranks make; remove one",
+        table.pipeline);
+  return {};
+}
+
+}  // namespace kformer::Impl::schema

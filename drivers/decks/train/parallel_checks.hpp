@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "decks/engine/load.hpp"
+#include "decks/train/train_deck.hpp"
+
+/// \file
+/// What [parallel] does not go with.
+
+namespace kformer::Impl::schema {
+
+/// Why an objective cannot be shared among ranks.
+std::string parallel_objective(ObjectiveKind kind);
+
+/// What a training cannot have whose models or sequences ranks divide.
+struct DividedTraining {
+  bool adapters, packed, dropout;
+  OptimizerStates states;
+  Recompute recompute = Recompute::pointwise;
+};
+
+/// Reports what does not go with the ranks of [parallel].
+/// \param model none: it is in a checkpoint, which `undivided_extent` is asked about later
+void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+                   const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
+                   Diagnostics& diagnostics);
+
+/// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
+std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
+
+}  // namespace kformer::Impl::schema

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "kformer/core/region.hpp"
+#include "kformer/model/decoder_layer.hpp"
+#include "kformer/ops/swiglu.hpp"
+#include "model/layer_map.hpp"
+#include "model/tools/module_tools.hpp"
+
+/// \file
+/// Definitions of DecoderLayer's members that make the gradients of weights after those of activations.
+
+namespace kformer {
+
+// The gradient of x, and without `backward_weights` those of the weight or of the adapters.
+template <class Exec, Scalar T>
+template <class M>
+void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, const Matrix& x,
+                                            const ConstMatrix& dy, const Matrix& dx) const {
+  if (m_options.split_backward)
+    map.backward_input(exec, dy, dx);
+  else
+    map.backward(exec, x, dy, dx);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix& x) {
+  m_guard.require("DecoderLayer", "backward_weights");
+  if (!m_options.split_backward || !m_ran_forward)
+    throw NotSupported(std::string("kformer::DecoderLayer::backward_weights: ") +
+                       (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
+                                      : "there was no forward; call forward(exec, x, y) and backward first"));
+  Impl::require_view("DecoderLayer::backward_weights", "x", x, {m_shape.rows(), m_config.hidden_size});
+  if (!keeps_pointwise()) restore_product(exec);
+  down_map().backward_weight(exec, m_product, m_dy);
+  if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);
+  gate_up_map().backward_weight(exec, m_normed2, m_d_gate_up);
+  out_map().backward_weight(exec, m_attention, m_dh);
+  if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
+  qkv_map().backward_weight(exec, m_normed1, m_d_qkv);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::restore_product(const Exec& exec) {
+  Region region("swiglu");
+  swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
+}
+
+}  // namespace kformer
