@@ -29,6 +29,7 @@ const std::shared_ptr<Communicator>& ranks_along(const RankGrid& grid, GridAxis 
 void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int64_t micro_batches,
                  LearnerTask& task) {
   if (table.tensor > 1) task.trainer.layer.tensor = ranks_along(grid, GridAxis::tensor);
+  task.trainer.layer.sequence_parallel = table.sequence;
   if (table.context > 1) task.trainer.layer.context = ranks_along(grid, GridAxis::context);
   DataParallelOptions& options = task.trainer.parallel;
   options.ranks = table.context > 1 ? grid.replicas() : ranks_along(grid, GridAxis::data);

@@ -145,7 +145,9 @@ std::vector<std::string> notes_on(const TrainDeck& deck, const TrainingPlan& pla
 std::string ranks_text(const ParallelTable& t, std::int64_t micro_batches) {
   std::string divided;
   if (t.context > 1) divided += fmt::format(" x {} that divide the tokens", t.context);
-  if (t.tensor > 1) divided += fmt::format(" x {} that divide the model", t.tensor);
+  if (t.tensor > 1)
+    divided +=
+        fmt::format(" x {} that divide the model{}", t.tensor, t.sequence ? " and the tokens of states" : "");
   if (t.pipeline > 1)
     divided += fmt::format(" x {} that divide the layers ({}{})", t.pipeline, name_of(t.schedule),
                            t.parts > 1 ? fmt::format(", {} parts each", t.parts) : std::string());

@@ -11,6 +11,7 @@
 #include "kformer/ops/swiglu.hpp"
 #include "model/decoder_layer_memory.hpp"
 #include "model/decoder_layer_split.hpp"
+#include "model/tensor/layer_ranks.hpp"
 #include "model/tools/head_views.hpp"
 #include "model/tools/module_tools.hpp"
 #include "model/tools/packed_tokens.hpp"
@@ -133,7 +134,7 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
         "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
         "first forward");
   Impl::require_views("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
-                      {m_shape.rows(), m_config.hidden_size});
+                      {state_rows(), m_config.hidden_size});
   Operands("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}}).require_disjoint("y");
   Impl::require_packed("DecoderLayer::forward", m_options, m_shape.rows(), packed);
   if (has_magnitudes() && uses_adapters()) update_gains(exec);
@@ -143,19 +144,6 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
     add_product(exec, down_map(), m_product, m_h, y);
   }
   m_ran_forward = true;
-}
-
-// y = residual + x Wᵀ, summed over the ranks that divide the columns of W. The first adds the residual.
-template <class Exec, Scalar T>
-template <class M>
-void DecoderLayer<Exec, T>::add_product(const Exec& exec, const M& map, const Matrix& x,
-                                        const ConstMatrix& residual, const Matrix& y) {
-  Collectives<Exec>* const ranks = tensor_ranks();
-  if (ranks && ranks->communicator().rank() > 0)
-    map.forward(exec, x, {}, y);
-  else
-    map.residual_forward(exec, x, residual, y);
-  if (ranks) ranks->all_reduce(exec, y, "activations");
 }
 
 // All that backward reads: forward without its last product.
@@ -198,7 +186,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     throw NotSupported("kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
   Impl::require_views("DecoderLayer::backward",
                       {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
-                      {m_shape.rows(), m_config.hidden_size});
+                      {state_rows(), m_config.hidden_size});
   Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
       .require_disjoint("dx");
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
@@ -212,7 +200,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   mlp_gradient(exec, dy, !again && !keeps_pointwise() && !m_options.split_backward);
   {
     Region region("out_projection");
-    reverse_product(exec, out_map(), m_attention, m_dh, m_d_attention);
+    reverse_product(exec, out_map(), m_attention, whole(exec, m_dh), m_d_attention);
   }
   {
     Region region("attention");
@@ -228,8 +216,8 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   if (!keeps_pointwise() && !m_options.split_backward) normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
-    reverse_product(exec, qkv_map(), m_normed1, m_d_qkv, m_d_normed);
-    if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
+    reverse_product(exec, qkv_map(), whole(exec, m_normed1), m_d_qkv, summand(m_d_normed));
+    add_up(exec, m_d_normed, "gradients of activations");
     if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
@@ -264,7 +252,7 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   if (restore) restore_product(exec);
   {
     Region region("down");
-    reverse_product(exec, down_map(), m_product, dy, m_d_product);
+    reverse_product(exec, down_map(), m_product, whole(exec, dy), m_d_product);
   }
   {
     Region region("swiglu");
@@ -274,8 +262,8 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   if (restore) normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    reverse_product(exec, gate_up_map(), m_normed2, m_d_gate_up, m_d_normed);
-    if (tensor_ranks()) tensor_ranks()->all_reduce(exec, m_d_normed, "gradients of activations");
+    reverse_product(exec, gate_up_map(), whole(exec, m_normed2), m_d_gate_up, summand(m_d_normed));
+    add_up(exec, m_d_normed, "gradients of activations");
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);
 }
@@ -283,12 +271,13 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
 // Gate and up, and their product. Without adapters on dense weights the activation follows the product tile by tile.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::activate(const Exec& exec) {
+  const ConstMatrix normed = whole(exec, m_normed2);
   if (!uses_adapters() && m_weight.gate_up_split.empty()) {
-    linear_swiglu_forward(exec, m_normed2, m_weight.gate_up, m_gate_up, m_product,
+    linear_swiglu_forward(exec, normed, m_weight.gate_up, m_gate_up, m_product,
                           {.batch_invariant = m_options.batch_invariant}, m_product_workspace);
     return;
   }
-  gate_up_map().forward(exec, m_normed2, {}, m_gate_up);
+  gate_up_map().forward(exec, normed, {}, m_gate_up);
   swiglu_forward(exec, Impl::gate_half(m_gate_up), Impl::up_half(m_gate_up), m_product);
 }
 
@@ -298,6 +287,7 @@ void DecoderLayer<Exec, T>::activate(const Exec& exec) {
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
   const std::int64_t q_heads = m_config.num_attention_heads, kv_heads = m_config.num_key_value_heads;
+  const ConstMatrix normed = whole(exec, m_normed1);
   if (!m_config.qk_norm && !m_options.packed && !uses_adapters() && m_weight.qkv_split.empty() &&
       !m_shared->context) {
     const LinearRopeOptions rotated{.heads = q_heads + kv_heads,
@@ -305,19 +295,15 @@ void DecoderLayer<Exec, T>::project(const Exec& exec, const Packed& packed) {
                                     .layout = m_config.rope.layout,
                                     .linear = {.batch_invariant = m_options.batch_invariant}};
     if (m_config.attention_bias) {
-      const LinearBiasRopeForwardOperands operands{.x = m_normed1,
-                                                   .weight = m_weight.qkv,
-                                                   .bias = m_weight.bias,
-                                                   .cos = m_cos,
-                                                   .sin = m_sin,
-                                                   .y = m_qkv};
+      const LinearBiasRopeForwardOperands operands{
+          .x = normed, .weight = m_weight.qkv, .bias = m_weight.bias, .cos = m_cos, .sin = m_sin, .y = m_qkv};
       linear_bias_rope_forward(exec, operands, rotated, m_product_workspace);
     } else {
-      linear_rope_forward(exec, m_normed1, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
+      linear_rope_forward(exec, normed, m_weight.qkv, m_cos, m_sin, m_qkv, rotated, m_product_workspace);
     }
     return;
   }
-  qkv_map().forward(exec, m_normed1, m_weight.bias, m_qkv);
+  qkv_map().forward(exec, normed, m_weight.bias, m_qkv);
   if (m_config.qk_norm) {
     const auto heads = [&](const Matrix& from, std::int64_t first, std::int64_t count) {
       return Impl::heads_of_rows(from, first, count, m_config.head_dim);

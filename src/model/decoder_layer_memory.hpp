@@ -43,6 +43,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
   Impl::check_context(config, shape, options);
+  Impl::check_state_rows(shape, options);
   LayerOptions others = options;
   if (share_with) {
     others.recompute = share_with->m_options.recompute;
@@ -105,15 +106,20 @@ void DecoderLayer<Exec, T>::place_tables(Ledger& ledger) {
   Impl::allocate_or_share(arena, ledger, MemoryClass::weights, "DecoderLayer::rope_tables", m_shared->tables);
 }
 
+template <class Exec, Scalar T>
+std::int64_t DecoderLayer<Exec, T>::state_rows() const {
+  return Impl::state_rows(m_shape, m_options);
+}
+
 // What a slot has.
 template <class Exec, Scalar T>
 Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::activation_arena() {
   const std::int64_t rows = m_shape.rows(), heads = m_config.num_attention_heads;
   const auto [batch, seq] = sequences();
   Arena<memory_space> arena;
-  arena.add(m_rstd1, rows);
-  arena.add(m_rstd2, rows);
-  arena.add(m_h, rows, m_config.hidden_size);
+  arena.add(m_rstd1, state_rows());
+  arena.add(m_rstd2, state_rows());
+  arena.add(m_h, state_rows(), m_config.hidden_size);
   if (m_config.qk_norm) {
     arena.add(m_q_rstd, rows, heads);
     arena.add(m_k_rstd, rows, m_config.num_key_value_heads);
@@ -144,14 +150,14 @@ Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::activation_arena() {
   }
   if (!keeps_nothing()) m_room = arena.bytes();
   if (keeps_pointwise()) {
-    arena.add(m_normed1, rows, m_config.hidden_size);
-    arena.add(m_normed2, rows, m_config.hidden_size);
+    arena.add(m_normed1, state_rows(), m_config.hidden_size);
+    arena.add(m_normed2, state_rows(), m_config.hidden_size);
     arena.add(m_product, rows, m_config.intermediate_size);
   }
   if (m_options.split_backward) {
-    arena.add(m_dy, rows, m_config.hidden_size);
+    arena.add(m_dy, state_rows(), m_config.hidden_size);
     arena.add(m_d_gate_up, rows, 2 * m_config.intermediate_size);
-    arena.add(m_dh, rows, m_config.hidden_size);
+    arena.add(m_dh, state_rows(), m_config.hidden_size);
     arena.add(m_d_qkv, rows, m_config.qkv_size());
   }
   return arena;
@@ -205,12 +211,17 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
   Arena<memory_space> arena;
   Matrix normed, product;
   const auto own = [&] {
-    arena.add(normed, rows, hidden);
+    arena.add(normed, state_rows(), hidden);
+    if (divides_states()) {
+      arena.add(m_whole, rows, hidden);
+      arena.add(m_partial, rows, hidden);
+    }
     arena.add(m_product_workspace, product_workspace_bytes());
     if (!trains()) return;
     // Backward walks from y to x and needs two arrays at any time besides dh: the gradient it comes with and
     // the one it makes. The recomputed product stands where the gradient of gate and up will be.
-    arena.overlap([&] { arena.add(m_d_product, rows, inner); }, [&] { arena.add(m_d_normed, rows, hidden); },
+    arena.overlap([&] { arena.add(m_d_product, rows, inner); },
+                  [&] { arena.add(m_d_normed, state_rows(), hidden); },
                   [&] { arena.add(m_d_attention, rows, m_config.attention_size()); });
     arena.overlap([&] { arena.add(product, rows, inner); },
                   [&] {
@@ -219,7 +230,7 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
                   [&] {
                     if (!m_options.split_backward) arena.add(m_d_qkv, rows, m_config.qkv_size());
                   });
-    if (!m_options.split_backward) arena.add(m_dh, rows, hidden);
+    if (!m_options.split_backward) arena.add(m_dh, state_rows(), hidden);
     arena.add(m_dxa, rows,
               std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
                         m_adapter.down.a.extent(0)}));
@@ -257,7 +268,7 @@ std::size_t DecoderLayer<Exec, T>::norm_workspace_bytes() const {
   const auto head_bytes = [&](std::int64_t heads) {
     return m_config.qk_norm ? rms_norm_backward_workspace_bytes<T>(Exec(), rows, heads, m_config.head_dim) : 0;
   };
-  return std::max({rms_norm_residual_backward_workspace_bytes<T>(Exec(), rows, m_config.hidden_size),
+  return std::max({rms_norm_residual_backward_workspace_bytes<T>(Exec(), state_rows(), m_config.hidden_size),
                    head_bytes(m_config.num_attention_heads), head_bytes(m_config.num_key_value_heads)});
 }
 

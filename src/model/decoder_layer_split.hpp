@@ -17,7 +17,7 @@ namespace kformer {
 // The gradient of x, and without `backward_weights` those of the weight or of the adapters.
 template <class Exec, Scalar T>
 template <class M>
-void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, const Matrix& x,
+void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, const ConstMatrix& x,
                                             const ConstMatrix& dy, const Matrix& dx) const {
   if (m_options.split_backward)
     map.backward_input(exec, dy, dx);
@@ -32,14 +32,14 @@ void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix
     throw NotSupported(std::string("kformer::DecoderLayer::backward_weights: ") +
                        (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
                                       : "there was no forward; call forward(exec, x, y) and backward first"));
-  Impl::require_view("DecoderLayer::backward_weights", "x", x, {m_shape.rows(), m_config.hidden_size});
+  Impl::require_view("DecoderLayer::backward_weights", "x", x, {state_rows(), m_config.hidden_size});
   if (!keeps_pointwise()) restore_product(exec);
-  down_map().backward_weight(exec, m_product, m_dy);
+  down_map().backward_weight(exec, m_product, whole(exec, m_dy));
   if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);
-  gate_up_map().backward_weight(exec, m_normed2, m_d_gate_up);
-  out_map().backward_weight(exec, m_attention, m_dh);
+  gate_up_map().backward_weight(exec, whole(exec, m_normed2), m_d_gate_up);
+  out_map().backward_weight(exec, m_attention, whole(exec, m_dh));
   if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
-  qkv_map().backward_weight(exec, m_normed1, m_d_qkv);
+  qkv_map().backward_weight(exec, whole(exec, m_normed1), m_d_qkv);
 }
 
 template <class Exec, Scalar T>

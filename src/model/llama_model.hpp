@@ -54,6 +54,7 @@ std::vector<Parameter> LlamaModel<Exec, T>::parameters() const {
     }
   if (!has_head()) return all;
   all.push_back({"model.norm.weight", tensor_ref(m_weight.norm), gradient(m_gradient.norm)});
+  all.back().partial_gradient = divides_states();
   if (!tied) all.push_back(words("lm_head.weight", m_weight.head, m_gradient.head));
   return all;
 }
@@ -149,8 +150,8 @@ void LlamaModel<Exec, T>::require_states(const char* function, const char* role,
                                          const TensorRef& states) const {
   const std::string name = std::string("LlamaModel::") + function;
   Operands(name.c_str(), {{role, states}})
-      .require_extents(states.has_extents({m_shape.rows(), m_config.hidden_size}),
-                       std::string(role) + " to have " + std::to_string(m_shape.rows()) +
+      .require_extents(states.has_extents({state_rows(), m_config.hidden_size}),
+                       std::string(role) + " to have " + std::to_string(state_rows()) +
                            " rows (batch x seq_len) and " + std::to_string(m_config.hidden_size) +
                            " columns (hidden_size)")
       .require_unit_stride();
@@ -223,7 +224,7 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, const Matrix& logits) {
   require_head("logits", true);
   require_forward("logits");
   Impl::require_view("LlamaModel::logits", "logits", logits, {m_shape.rows(), m_config.vocab_size});
-  m_vocabulary.logits(exec, m_hidden, head(), logits, m_options.batch_invariant);
+  m_vocabulary.logits(exec, m_vocabulary.whole(exec, m_hidden), head(), logits, m_options.batch_invariant);
 }
 
 template <class Exec, Scalar T>
@@ -236,7 +237,8 @@ void LlamaModel<Exec, T>::logits(const Exec& exec, std::int64_t token, const Mat
                             std::to_string(m_shape.rows() - 1));
   Impl::require_view("LlamaModel::logits", "logits", logits, {1, m_config.vocab_size});
   const auto row = static_cast<std::size_t>(token);
-  const Matrix hidden = Kokkos::subview(m_hidden, std::pair(row, row + 1), Kokkos::ALL);
+  const Matrix hidden =
+      Kokkos::subview(m_vocabulary.whole(exec, m_hidden), std::pair(row, row + 1), Kokkos::ALL);
   m_vocabulary.logits(exec, hidden, head(), logits, m_options.batch_invariant);
 }
 

@@ -38,7 +38,8 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
   check_schedule();
   Impl::require_words(config, options);
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
-  m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), ledger};
+  m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), divides_states() ? config.hidden_size : 0,
+                  ledger};
   place_ends(ledger, MemoryClass::weights, m_weight);
   if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
   if (trains_ends() && takes_turns() && !config.tie_word_embeddings) m_gradient.head = m_gradient.embedding;
@@ -134,10 +135,15 @@ void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, E
   ends.block = arena.allocate(ledger, memory_class, std::string("LlamaModel::") + to_string(memory_class));
 }
 
+template <class Exec, Scalar T>
+std::int64_t LlamaModel<Exec, T>::state_rows() const {
+  return Impl::state_rows(m_shape, m_options);
+}
+
 // What a slot has.
 template <class Exec, Scalar T>
 Arena<typename Exec::memory_space> LlamaModel<Exec, T>::activation_arena() {
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
+  const std::int64_t rows = state_rows(), hidden = m_config.hidden_size;
   Arena<memory_space> arena;
   m_kept.resize(trains() ? static_cast<std::size_t>(CheckpointedChain<Matrix>::kept_states(m_schedule)) : 2);
   for (Matrix& x : m_kept) arena.add(x, rows, hidden);
@@ -150,7 +156,7 @@ Arena<typename Exec::memory_space> LlamaModel<Exec, T>::activation_arena() {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
   const auto arena = activation_arena();
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
+  const std::int64_t rows = state_rows(), hidden = m_config.hidden_size;
   m_passes.resize(static_cast<std::size_t>(trains() ? m_options.slots : 1));
   for (std::size_t slot = 0; slot < m_passes.size(); ++slot)
     m_blocks.push_back(arena.allocate(ledger, MemoryClass::activations, "LlamaModel::activations"));
@@ -165,7 +171,7 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
-  const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size;
+  const std::int64_t rows = state_rows(), hidden = m_config.hidden_size;
   m_loss_workspace = m_layers.front().scratch();
   if (!trains()) return;
   Arena<memory_space> arena;

@@ -54,7 +54,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
       m_shape(Impl::checked_shape(options)),
-      m_pipeline(make_pipeline(config, options, m_shape.rows(), ledger)),
+      m_pipeline(make_pipeline(config, options, Impl::state_rows(m_shape, options.layer), ledger)),
       m_models(make_models(config, options, m_shape, m_pipeline.get(), ledger)),
       m_parallel(make_parallel(ledger)),
       m_optimizer(m_parallel ? m_parallel->updated() : trained(), options.optimizer, ledger),

@@ -174,9 +174,9 @@ class DividedModels(RanksTest):
     EXACT = ('precision.storage="f64"', "optimizer.eps=1e-4", 'output.model="model"')
 
     @staticmethod
-    def parallel(data, context, tensor, zero=0, pipeline=1, schedule="1f1b", parts=1):
+    def parallel(data, context, tensor, zero=0, pipeline=1, schedule="1f1b", parts=1, sequence=False):
         return (f"parallel.data={data}", f"parallel.context={context}", f"parallel.tensor={tensor}", f"parallel.zero={zero}",
-                f"parallel.pipeline={pipeline}", f'parallel.schedule="{schedule}"', f"parallel.parts={parts}")
+                f"parallel.pipeline={pipeline}", f'parallel.schedule="{schedule}"', f"parallel.parts={parts}", f"parallel.sequence={json.dumps(sequence)}")
 
     @staticmethod
     def ranks(grid):
@@ -209,7 +209,7 @@ class DividedModels(RanksTest):
 
     def test_layers_of_a_checkpoint(self):
         """Its embedding is tied: the first and the last rank have it."""
-        self.check_grids(KEYS, ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2, "zero_bubble"), (1, 2, 2, 0, 2)))
+        self.check_grids(KEYS, ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2, "zero_bubble"), (1, 2, 2, 0, 2, "1f1b", 1, True)))
 
     def test_layers_that_the_deck_makes(self):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL.replace("layers = 2", "layers = 7"))
@@ -297,7 +297,7 @@ class DividedModels(RanksTest):
     def test_memory_is_that_of_the_forecasts(self):
         """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""
         for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model"),
-                            ((2, 1, 1, 1, 2), "model"), ((1, 1, 2, 0, 2, "zero_bubble"), "")):
+                            ((2, 1, 1, 1, 2), "model"), ((1, 1, 2, 0, 2, "zero_bubble", 1, True), "")):
             with self.subTest(grid=grid, model=model):
                 ranks = self.ranks(grid)
                 self.train_on(ranks, KEYS, *self.parallel(*grid), f'output.model="{model}"')
@@ -311,7 +311,7 @@ class DividedModels(RanksTest):
 
     def planned(self, data, context, tensor, zero, *pipeline):
         *pipeline, model = pipeline
-        divided = dict(zip(("pipeline", "schedule", "parts"), pipeline))
+        divided = dict(zip(("pipeline", "schedule", "parts", "sequence"), pipeline))
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
             f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
@@ -366,6 +366,9 @@ class DividedModels(RanksTest):
                  "'parallel.pipeline' = 2 is not for [adapter] with the schedule zero_bubble"),
                 (None, KEYS, ("parallel.pipeline=2", 'parallel.schedule="interleaved"'), 3,
                  "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1"),
+                (None, KEYS, ("parallel.sequence=true",), 3, "'parallel.sequence' needs 'parallel.tensor' > 1"),
+                (None, KEYS, ("parallel.sequence=true", "parallel.tensor=2", "batch.seq_len=23", "batch.micro_batch=1"), 3,
+                 "'parallel.sequence': 2 ranks do not divide the 23 tokens of a micro-batch"),
                 (None, KEYS, ("parallel.parts=2",), 3, "'parallel.parts' = 2 needs 'parallel.schedule' = \"interleaved\""),
                 (None, KEYS, ('parallel.schedule="zero_bubble"',), 3,
                  "'parallel.schedule' = \"zero_bubble\" needs 'parallel.pipeline' > 1"),

@@ -72,6 +72,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
         TrainerOptions options = long_options(kinds[2]);
         const Run<double> alone(options, config, 0, 2 * data);
         options.parallel = {.zero = zero, .overlap = tensor == 1};
+        options.layer.sequence_parallel = zero == ZeroStage::optimizer;
         place_on(grid, options);
         Run<double> together(options, config, 2 * grid.place().data, 2);
         check_close_to(alone, together,

@@ -97,6 +97,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
           const Run<double> alone(options, config, 0, 4 * data > 8 ? 8 : 4 * data);
           options.layer.context = grid.along(GridAxis::context);
           options.layer.tensor = grid.along(GridAxis::tensor);
+          options.layer.sequence_parallel = turn % 3 != 0;
           options.parallel = {.ranks = grid.replicas(), .zero = zero};
           options.pipeline = pipeline_on(grid.pipeline(), order);
           const std::int64_t own = data > 2 ? 2 : 4;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <numeric>
 
 #include "kformer/model/llama_decoder.hpp"
@@ -13,14 +16,18 @@ BOOST_AUTO_TEST_SUITE(tensor_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_compute_what_one_does) {
   const auto ranks = world();
-  for (const Kind& kind : kinds) {
-    const LlamaConfig config = model(kind, ranks->size());
-    TrainerOptions options = options_of(kind);
-    const Run<double> alone(options, config, 0, 5);
-    options.layer.tensor = ranks;
-    Run<double> together(options, config, 0, 5);
-    check_close_to(alone, together, kind.name);
-  }
+  for (const Kind& kind : kinds)
+    for (const bool sequence_parallel : {false, true}) {
+      const LlamaConfig config = model(kind, ranks->size());
+      TrainerOptions options = options_of(kind);
+      options.shape.seq_len = 12;  // with two sequences, tokens for 8 ranks
+      const Run<double> alone(options, config, 0, 5);
+      options.layer.tensor = ranks;
+      options.layer.sequence_parallel = sequence_parallel;
+      Run<double> together(options, config, 0, 5);
+      check_close_to(alone, together,
+                     std::string(kind.name) + (sequence_parallel ? ", and the tokens of states" : ""));
+    }
 }
 
 // Each model is divided among some ranks, and its sequences among others.
@@ -35,6 +42,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
       TrainerOptions options = options_of(kinds[2]);
       const Run<double> alone(options, config, 0, 2 * data);
       options.layer.tensor = grid.along(GridAxis::tensor);
+      options.layer.sequence_parallel = zero != ZeroStage::optimizer;
       options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero, .overlap = data % 2 == 0};
       Run<double> together(options, config, 2 * grid.place().data, 2);
       check_close_to(alone, together,
@@ -48,7 +56,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
   const auto ranks = world();
   EqualOnAllRanks equal(ranks);
   TrainerOptions options = options_of(kinds[2]);
+  options.shape.seq_len = 12;
   options.layer.tensor = ranks;
+  options.layer.sequence_parallel = true;
   Run<T> run(options, model(kinds[2], ranks->size()), 0, 3);
   for (const StepReport& report : run.reports) {
     equal.check(report.loss, "loss");
@@ -86,38 +96,56 @@ BOOST_AUTO_TEST_CASE(logits_are_those_of_one_rank) {
   const auto ranks = world();
   const LlamaConfig config = model(kinds[1], ranks->size());
   const ModelInputs inputs = ModelInputs::random(config, {1, 1});
-  const auto logits_of = [&](const std::shared_ptr<Communicator>& tensor) {
+  constexpr std::int64_t tokens = 24;
+  const auto logits_of = [&](const std::shared_ptr<Communicator>& tensor, bool sequence_parallel) {
     const auto ledger = Ledger::create();
-    LlamaModel<Exec, double> m(config, {1, seq_len}, {.tensor = tensor}, *ledger);
+    LlamaModel<Exec, double> m(config, {1, tokens}, {.tensor = tensor, .sequence_parallel = sequence_parallel},
+                               *ledger);
     for (const Parameter& p : m.parameters())
       write_parameter<double>(p.weight, part_of_array(inputs.weights.at(p.name), p));
     m.prepare(Exec());
-    std::vector<std::int32_t> ids(seq_len);
+    std::vector<std::int32_t> ids(tokens);
     std::iota(ids.begin(), ids.end(), 0);
     ids.back() = static_cast<std::int32_t>(config.vocab_size) - 1;
     m.forward(Exec(), on_device(ids));
-    const Kokkos::View<double**, Kokkos::LayoutRight, Exec::memory_space> logits("logits", seq_len,
+    const Kokkos::View<double**, Kokkos::LayoutRight, Exec::memory_space> logits("logits", tokens,
                                                                                  config.vocab_size);
     m.logits(Exec(), logits);
-    return on_host(logits);
+    const Kokkos::View<double**, Kokkos::LayoutRight, Exec::memory_space> of_one("logits", 1,
+                                                                                 config.vocab_size);
+    m.logits(Exec(), tokens - 2, of_one);
+    auto all = on_host(logits);
+    std::ranges::copy(on_host(of_one), std::back_inserter(all));
+    return all;
   };
-  const auto alone = logits_of(nullptr), together = logits_of(ranks);
-  for (std::size_t i = 0; i < alone.size(); ++i) BOOST_REQUIRE(std::abs(alone[i] - together[i]) <= 1e-12);
+  const auto alone = logits_of(nullptr, false);
+  for (const bool sequence_parallel : {false, true}) {
+    const auto together = logits_of(ranks, sequence_parallel);
+    for (std::size_t i = 0; i < alone.size(); ++i) BOOST_REQUIRE(std::abs(alone[i] - together[i]) <= 1e-12);
+  }
 }
 
 // To the byte, and the parts of the weights together are the whole.
 BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   const auto ranks = world();
-  TrainerOptions options = options_of(kinds[0]);
-  const LlamaConfig config = model(kinds[0], ranks->size());
-  options.layer.tensor = ranks;
-  const Run<bf16> run(options, config, 0, 2);
-  options.layer.tensor = std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size());
-  const auto forecast = Ledger::create(Ledger::Mode::count);
-  const Trainer<Exec, bf16> counted(config, options, *forecast);
-  for (int c = 0; c < memory_classes; ++c) {
-    const auto memory_class = static_cast<MemoryClass>(c);
-    BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+  std::size_t activations = 0;
+  for (const bool sequence_parallel : {false, true}) {
+    TrainerOptions options = options_of(kinds[0]);
+    options.shape.seq_len = 12;
+    const LlamaConfig config = model(kinds[0], ranks->size());
+    options.layer.tensor = ranks;
+    options.layer.sequence_parallel = sequence_parallel;
+    const Run<bf16> run(options, config, 0, 2);
+    options.layer.tensor = std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size());
+    const auto forecast = Ledger::create(Ledger::Mode::count);
+    const Trainer<Exec, bf16> counted(config, options, *forecast);
+    for (int c = 0; c < memory_classes; ++c) {
+      const auto memory_class = static_cast<MemoryClass>(c);
+      BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+    }
+    const std::size_t now = forecast->peak(MemoryClass::activations);
+    if (sequence_parallel && ranks->size() > 1) BOOST_TEST(now < activations);
+    activations = now;
   }
 }
 
@@ -142,6 +170,32 @@ BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formula) {
   BOOST_TEST(sent == static_cast<std::uint64_t>(sums * 8 * (elements - own + (n - 1) * own)));
 }
 
+// Where tokens of states are divided: each sum becomes a part of it on each rank, and the parts are gathered, in backward once
+// more in each layer for both gradients of weights that read them.
+BOOST_AUTO_TEST_CASE(bytes_with_divided_states_are_those_of_the_formula) {
+  const auto ranks = world();
+  if (ranks->size() == 1) return;
+  TrainerOptions options = options_of(kinds[0]);
+  options.shape.seq_len = 12;
+  const LlamaConfig config = model(kinds[0], ranks->size());
+  options.layer.tensor = ranks;
+  options.layer.sequence_parallel = true;
+  const auto ledger = Ledger::create();
+  Trainer<Exec, double> trainer(config, options, *ledger);
+  trainer.prepare(Exec());
+  (void)trainer.step(Exec(), random_sequences(batch, 12));
+  std::map<std::string, std::uint64_t> sent;
+  for (const auto& entry : ranks->log().counts()) sent[entry.operation + " " + entry.region] += entry.bytes;
+  const std::int64_t n = ranks->size(), elements = batch * 12 * config.hidden_size,
+                     layers = config.num_hidden_layers;
+  const auto parts = static_cast<std::uint64_t>(elements / n * (n - 1) * std::int64_t(sizeof(double)));
+  const auto count = [&](std::int64_t arrays) { return static_cast<std::uint64_t>(arrays) * parts; };
+  BOOST_TEST(sent["reduce_scatter activations"] == count(2 * layers));
+  BOOST_TEST(sent["reduce_scatter gradients of activations"] == count(2 * layers + 1));
+  BOOST_TEST(sent["reduce_scatter embedding"] == count(1));
+  BOOST_TEST(sent["all_gather tokens"] == count(2 * layers + 1 + 4 * layers + 1));
+}
+
 BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
   const auto check_refused = [](const LlamaConfig& config, LayerOptions layer, const std::string& text) {
     layer.tensor = std::make_shared<LoneCommunicator>(1, 3);
@@ -162,6 +216,9 @@ BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
   config = model(kinds[0], 3);
   config.intermediate_size = 16;
   check_refused(config, {}, not_divided("intermediate_size 16"));
+  check_refused(model(kinds[0], 3), {.sequence_parallel = true},
+                "kformer::LlamaModel: 3 ranks (tensor) do not divide the 4 tokens (batch x seq_len), as "
+                "sequence_parallel wants; take a number of ranks that does");
   config = model(kinds[0], 3);
   config.vocab_size = 2;
   check_refused(config, {}, "kformer::LlamaModel: 3 ranks (tensor) do not divide vocab_size 2; take fewer");

@@ -78,6 +78,13 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
     return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
                                     "'parallel.context' = {} ranks",
                                     point.context, 2 * deck.parallel->context, deck.parallel->context)}};
+  if (deck.parallel && deck.parallel->sequence && deck.parallel->context > 0 && deck.parallel->tensor > 0 &&
+      point.batch * point.context / deck.parallel->context % deck.parallel->tensor != 0)
+    return {
+        {"batch",
+         fmt::format("'sweep.batch' = {} sequences of {} tokens are not divided by the 'parallel.tensor' = {} "
+                     "ranks, as 'parallel.sequence' wants",
+                     point.batch, point.context, deck.parallel->tensor)}};
   if (deck.parallel && deck.parallel->pipeline > 1 &&
       (point.recompute == Recompute::nested || point.recompute == Recompute::offload ||
        (point.recompute == Recompute::layer && deck.parallel->schedule == PipelineSchedule::zero_bubble)))

@@ -78,6 +78,8 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
     return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
+  if (table.sequence && table.tensor == 1)
+    return error("sequence", "'parallel.sequence' needs 'parallel.tensor' > 1");
   check_pipeline(table, training, loaded, diagnostics);
   if (!model) return;
   if (std::string extent = undivided_extent(table, *model); !extent.empty())

@@ -23,6 +23,10 @@ void describe(V& v, PlanParallelTable& t) {
                  "(arXiv:1909.08053); together `data` × `context` × `tensor` × `pipeline` processes",
          .range = {.min = 1, .max = 1 << 10}},
         t.tensor);
+  v.key({.name = "sequence",
+         .help = "with `tensor`: these ranks also divide the tokens of states and norms (sequence parallelism, "
+                 "arXiv:2205.05198), which saves memory; they must divide the tokens of a micro-batch"},
+        t.sequence);
   v.key({.name = "pipeline",
          .help = "ranks that divide the layers of each model, which pass micro-batches on to each other",
          .range = {.min = 1, .max = 1 << 10}},

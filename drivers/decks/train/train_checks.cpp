@@ -203,6 +203,13 @@ class TrainCheck {
                 "'parallel.context' = {} needs a 'batch.seq_len' that is a multiple of {}, two chunks for "
                 "each rank, not {}",
                 t.context, 2 * t.context, m_deck.batch.seq_len));
+    if (const std::int64_t tokens = m_deck.batch.micro_batch * m_deck.batch.seq_len / t.context;
+        t.sequence && tokens % t.tensor != 0)
+      error({"parallel", "sequence"},
+            fmt::format("'parallel.sequence': {} ranks do not divide the {} tokens of a micro-batch "
+                        "('batch.micro_batch' x "
+                        "'batch.seq_len'{}); change one of them",
+                        t.tensor, tokens, t.context > 1 ? ", of one of 'parallel.context' ranks" : ""));
     if (t.pipeline > 1 && m_deck.output.adapter_gguf)
       error({"output", "adapter_gguf"},
             fmt::format(

@@ -164,6 +164,7 @@ struct PlanParallelTable {
   std::int64_t data = 1;      ///< ranks that share the sequences of a step
   std::int64_t context = 1;   ///< ranks that divide the tokens of a sequence
   std::int64_t tensor = 1;    ///< ranks that divide each model
+  bool sequence = false;      ///< whether those of `tensor` divide the tokens of states, too
   std::int64_t pipeline = 1;  ///< ranks that divide the layers
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< in which order they work
   std::int64_t parts = 1;                                                  ///< of the model on each of them

@@ -76,6 +76,10 @@ struct PackedTokens {
 /// gradients of what q, k, v and of what gate, up read in backward: 4 sums of (batch · seq, hidden), rounded to T on each
 /// rank before.
 ///
+/// With `LayerOptions::sequence_parallel` x, y, their gradients and what norms return have the rows [R r / n, R (r + 1) / n) of
+/// the R = batch · seq on rank r. They are gathered before a product of q, k, v or gate, up, and the sums behind o and down
+/// leave each rank its rows. The same bytes are sent in forward; backward gathers them a second time.
+///
 /// With `LayerOptions::context` each of n ranks has two chunks of every sequence, and the whole weights. Attention gathers
 /// the keys and values of all tokens (`Impl::ContextRanks`); everything else concerns the rank's tokens alone.
 ///
@@ -267,11 +271,14 @@ class DecoderLayer {
   void project(const Exec& exec, const Packed& packed);
   void activate(const Exec& exec);
   void attention(const Exec& exec, const Packed& packed);
+  ConstMatrix whole(const Exec& exec, const ConstMatrix& own);
+  const Matrix& summand(const Matrix& own) const;
+  void add_up(const Exec& exec, const Matrix& own, const char* region);
   template <class M>
   void add_product(const Exec& exec, const M& map, const Matrix& x, const ConstMatrix& residual,
                    const Matrix& y);
   template <class M>
-  void reverse_product(const Exec& exec, const M& map, const Matrix& x, const ConstMatrix& dy,
+  void reverse_product(const Exec& exec, const M& map, const ConstMatrix& x, const ConstMatrix& dy,
                        const Matrix& dx) const;
   void mlp_gradient(const Exec& exec, const ConstMatrix& dy, bool restore);
   void restore_product(const Exec& exec);
@@ -298,6 +305,9 @@ class DecoderLayer {
   Map<1> out_map() const;
   Map<2> gate_up_map() const;
   Map<1> down_map() const;
+  bool divides_states() const { return tensor_ranks() && m_options.sequence_parallel; }
+  // Tokens of x, y and what norms return.
+  std::int64_t state_rows() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
   bool may_drop() const { return trains() && adapts() && m_options.lora.dropout > 0; }
   bool has_magnitudes() const { return adapts() && m_options.lora.magnitudes; }
@@ -346,9 +356,10 @@ class DecoderLayer {
   std::int64_t m_layer = 0;  // for the draw
   // Workspace: in backward the gradients on their way.
   Matrix m_d_product, m_d_gate_up, m_d_normed, m_d_attention, m_d_qkv, m_dh, m_dxa;
-  Matrix m_dy;       // saved by backward, like m_d_gate_up, m_d_qkv and m_dh, where `backward_weights` follows
-  Bytes m_unscaled;  // of magnitudes: the product of the map that runs, without gain
-  Bytes m_dropped;   // what the adapters of the map that runs see of x
+  Matrix m_dy;  // saved by backward, like m_d_gate_up, m_d_qkv and m_dh, where `backward_weights` follows
+  Matrix m_whole, m_partial;  // of all tokens, where ranks divide those of states: gathered, and to be summed
+  Bytes m_unscaled;           // of magnitudes: the product of the map that runs, without gain
+  Bytes m_dropped;            // what the adapters of the map that runs see of x
   Bytes m_product_workspace, m_norm_workspace, m_attention_workspace, m_scratch;
 };
 

@@ -77,6 +77,9 @@ struct LayerOptions {
   /// Ranks that divide heads, the features inside the MLP, and in a model the vocabulary (Shoeybi et al.,
   /// arXiv:1909.08053, section 3). All make the same calls with the same tokens; null: this one alone.
   std::shared_ptr<Communicator> tensor{};
+  /// Whether these ranks also divide the tokens wherever they have whole features: states, norms and residuals
+  /// (Korthikanti et al., arXiv:2205.05198, section 4.2.2). They must divide batch · seq_len.
+  bool sequence_parallel = false;
   /// Ranks that divide the tokens of each sequence: `seq_len` is of one rank, which has two chunks of the sequence (see
   /// docs/parallel.md). All make the same calls; null: this one alone.
   std::shared_ptr<Communicator> context{};

@@ -339,6 +339,9 @@ class LlamaModel {
 
   template <class U>
   void place_ends(Ledger& ledger, MemoryClass memory_class, Ends<U>& ends) const;
+  bool divides_states() const { return tensor_ranks() && m_options.sequence_parallel; }
+  // Tokens of states, which ranks may divide.
+  std::int64_t state_rows() const;
   Arena<memory_space> activation_arena();
   void place_activations(Ledger& ledger);
   std::string layer_prefix(std::size_t l) const {

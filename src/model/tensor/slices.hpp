@@ -21,6 +21,25 @@ namespace kformer::Impl {
 /// Whether ranks divide the layers.
 inline bool divides(const LayerOptions& options) { return options.tensor && options.tensor->size() > 1; }
 
+/// Whether they also divide the tokens of states.
+inline bool divides_states(const LayerOptions& options) {
+  return options.sequence_parallel && divides(options);
+}
+
+/// The tokens of states that a rank has.
+inline std::int64_t state_rows(LayerShape shape, const LayerOptions& options) {
+  return shape.rows() / (divides_states(options) ? options.tensor->size() : 1);
+}
+
+/// \throws NotSupported if ranks do not divide the tokens of states that they ought to
+inline void check_state_rows(LayerShape shape, const LayerOptions& options) {
+  if (divides_states(options) && shape.rows() % options.tensor->size() != 0)
+    throw NotSupported(
+        "kformer::DecoderLayer: " + std::to_string(options.tensor->size()) +
+        " ranks (tensor) do not divide the " + std::to_string(shape.rows()) +
+        " tokens (batch x seq_len), as sequence_parallel wants; take a number of ranks that does");
+}
+
 /// The extents of the part of a layer that a rank has; hidden_size is whole.
 /// \throws NotSupported if the ranks do not divide an extent, or an option needs whole layers
 inline LlamaConfig slice_of(LlamaConfig config, const LayerOptions& options) {
@@ -57,8 +76,11 @@ inline void mark_slices(const LayerOptions& options, std::vector<Parameter>& par
   for (Parameter& p : parameters) {
     const std::string_view name = p.name;
     const auto is = [&](const char* part) { return name.find(part) != std::string_view::npos; };
-    if (is("layernorm")) continue;
-    // Each rank has these for heads of its own alone.
+    // Each rank has the first for tokens of its own alone, the others for heads of its own.
+    if (is("layernorm")) {
+      p.partial_gradient = options.sequence_parallel;
+      continue;
+    }
     if (is("q_norm") || is("k_norm")) {
       p.partial_gradient = true;
       continue;

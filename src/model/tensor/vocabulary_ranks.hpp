@@ -132,7 +132,7 @@ void correct_first(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
 
 template <class Exec, Scalar T>
 VocabularyRanks<Exec, T>::VocabularyRanks(std::int64_t vocabulary, std::int64_t rows, Collectives<Exec>* ranks,
-                                          Ledger& ledger)
+                                          std::int64_t hidden, Ledger& ledger)
     : m_words(vocabulary, ranks ? ranks->communicator().rank() : 0, ranks ? ranks->communicator().size() : 1),
       m_ranks(ranks) {
   if (!ranks) return;
@@ -141,7 +141,16 @@ VocabularyRanks<Exec, T>::VocabularyRanks(std::int64_t vocabulary, std::int64_t 
   arena.add(m_own, 2 * rows);
   arena.add(m_all, 2 * rows * ranks->communicator().size());
   arena.add(m_first, rows);
+  arena.add(m_whole, hidden > 0 ? rows : 0, hidden);
+  arena.add(m_partial, hidden > 0 ? rows : 0, hidden);
   m_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::vocabulary");
+}
+
+template <class Exec, Scalar T>
+typename VocabularyRanks<Exec, T>::Matrix VocabularyRanks<Exec, T>::whole(const Exec& exec, const Matrix& x) {
+  if (m_whole.extent(0) == 0) return x;
+  m_ranks->all_gather(exec, x, m_whole, "tokens");
+  return m_whole;
 }
 
 template <class Exec, Scalar T>
@@ -149,9 +158,14 @@ void VocabularyRanks<Exec, T>::embed(const Exec& exec, const Tokens& ids, const 
                                      const Matrix& x) {
   if (!m_ranks) return embedding_forward(exec, ids, embedding, x);
   localise(exec, m_words, -1, {}, 0, ids, m_local);
-  embedding_forward(exec, m_local, embedding, x);
-  clear_foreign_rows<Exec, T>(exec, m_words, ids, x);
-  m_ranks->all_reduce(exec, x, "embedding");
+  const bool divides = m_partial.extent(0) > 0;
+  const Matrix& own = divides ? m_partial : x;
+  embedding_forward(exec, m_local, embedding, own);
+  clear_foreign_rows<Exec, T>(exec, m_words, ids, own);
+  if (divides)
+    m_ranks->reduce_scatter(exec, m_partial, x, "embedding");
+  else
+    m_ranks->all_reduce(exec, x, "embedding");
 }
 
 template <class Exec, Scalar T>
@@ -159,7 +173,7 @@ void VocabularyRanks<Exec, T>::embed_backward(const Exec& exec, const Tokens& id
                                               const Gradient& dembedding) {
   if (!m_ranks) return embedding_backward(exec, ids, dx, dembedding);
   localise(exec, m_words, -1, {}, 0, ids, m_local);
-  embedding_backward(exec, m_local, dx, dembedding);
+  embedding_backward(exec, m_local, whole(exec, dx), dembedding);
 }
 
 // A sum with zeros is exact.
@@ -179,7 +193,19 @@ void VocabularyRanks<Exec, T>::loss(const Exec& exec, const Loss& operands,
                                     const LinearCrossEntropyOptions& options,
                                     const BlockVector<memory_space, std::byte>& workspace) {
   const auto& [x, weight, targets, dloss, loss, dx, dweight] = operands;
-  if (m_ranks) return divided_loss(exec, operands, options, workspace);
+  if (m_ranks && m_whole.extent(0) == 0) {
+    divided_loss(exec, operands, options, workspace);
+    if (dx.extent(0) > 0) m_ranks->all_reduce(exec, dx, "gradients of activations");
+    return;
+  }
+  if (m_ranks) {
+    Loss of_all = operands;
+    of_all.x = whole(exec, x);
+    if (dx.extent(0) > 0) of_all.dx = m_partial;
+    divided_loss(exec, of_all, options, workspace);
+    if (dx.extent(0) > 0) m_ranks->reduce_scatter(exec, m_partial, dx, "gradients of activations");
+    return;
+  }
   if (dx.extent(0) == 0) return linear_cross_entropy(exec, x, weight, targets, loss, options, workspace);
   linear_cross_entropy(exec,
                        LinearCrossEntropyOperands{.x = x,
@@ -240,7 +266,6 @@ void VocabularyRanks<Exec, T>::divided_loss(const Exec& exec, const Loss& o,
         if (o.dweight.extent(0) > 0) linear_backward_weight(exec, x, logits, o.dweight, {}, product);
         linear_backward_input(exec, o.weight, logits, Kokkos::subview(o.dx, rows, Kokkos::ALL), {}, product);
       });
-  if (with_gradients) m_ranks->all_reduce(exec, o.dx, "gradients of activations");
 }
 
 }  // namespace kformer::Impl

@@ -86,7 +86,7 @@ void affine_gradients(const Exec& exec, const X& x, const DY& dy, const DW& dwei
 /// y += a.
 template <class T, class Exec>
 void add(const char* label, const Exec& exec, const BlockMatrix<typename Exec::memory_space, T>& y,
-         const BlockMatrix<typename Exec::memory_space, T>& a) {
+         const BlockMatrix<typename Exec::memory_space, const T>& a) {
   using C = compute_t<T>;
   const std::size_t columns = y.extent(1);
   Kokkos::parallel_for(

@@ -48,11 +48,15 @@ class VocabularyRanks {
   /// \param vocabulary words
   /// \param rows       tokens of a call
   /// \param ranks      that divide the words, or null
+  /// \param hidden     columns of states whose rows the ranks divide, too; 0: each has all rows
   /// \param ledger     the memory is of the class workspace
-  VocabularyRanks(std::int64_t vocabulary, std::int64_t rows, Collectives<Exec>* ranks, Ledger& ledger);
+  VocabularyRanks(std::int64_t vocabulary, std::int64_t rows, Collectives<Exec>* ranks, std::int64_t hidden,
+                  Ledger& ledger);
 
   /// The words of this rank.
   const VocabularySlice& words() const { return m_words; }
+  /// The states of all tokens, of those of this rank; until the next call.
+  Matrix whole(const Exec& exec, const Matrix& x);
   /// x = the rows of the embedding.
   void embed(const Exec& exec, const Tokens& ids, const Matrix& embedding, const Matrix& x);
   /// The gradient of the embedding, accumulated.
@@ -86,6 +90,7 @@ class VocabularyRanks {
   BlockVector<memory_space, C> m_own;    // (2, rows of a chunk): lse, logit of the target
   BlockVector<memory_space, C> m_all;    // (ranks, 2, rows of a chunk)
   BlockVector<memory_space, C> m_first;  // (rows): the logit of the first word
+  Matrix m_whole, m_partial;             // (rows, hidden): states of all tokens, and what is to be summed
   MemoryBlock<memory_space> m_block;
 };
 
