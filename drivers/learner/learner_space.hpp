@@ -177,6 +177,7 @@ class LearnerOn final : public Learner {
     LayerOptions options = m_task.trainer.layer;
     options.mode = LayerMode::inference;
     options.context.reset();
+    options.sequence_parallel = false;
     const auto ledger = Ledger::create(Ledger::Mode::count);
     const Model whole(m_task.config, {1, 1}, options, *ledger);
     ranks.all = (whole.*list)();

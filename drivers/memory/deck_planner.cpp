@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "decks/train/parallel_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
+#include "kformer/parallel/leaf_shares.hpp"
 #include "language_model/cache_options.hpp"
 #include "language_model/model_files.hpp"
 #include "learner/data_parallel.hpp"
@@ -40,6 +42,40 @@ class DeckPlanner final : public MemoryPlanner {
                                                : counted(*generation(point), point.execution_space);
   }
 
+  std::vector<GridForecast> grids(const MemoryCase& point, std::optional<std::size_t> limit) override {
+    const LearnerTask task = task_of(point);
+    const std::int64_t ranks = m_deck.grids->ranks;
+    std::vector<GridForecast> all;
+    const auto divisors_of = [](std::int64_t n) {
+      std::vector<std::int64_t> divisors;
+      for (std::int64_t d = 1; d <= n; ++d)
+        if (n % d == 0) divisors.push_back(d);
+      return divisors;
+    };
+    for (const std::int64_t tensor : divisors_of(ranks))
+      for (const std::int64_t context : divisors_of(ranks / tensor))
+        for (const std::int64_t pipeline : divisors_of(ranks / tensor / context)) {
+          PlanParallelTable grid = m_deck.parallel.value_or(PlanParallelTable());
+          grid.data = ranks / tensor / context / pipeline;
+          grid.context = context;
+          grid.tensor = tensor;
+          grid.sequence &= tensor > 1;
+          grid.pipeline = pipeline;
+          if (pipeline == 1) {
+            grid.schedule = PipelineSchedule::one_forward_one_backward;
+            grid.parts = 1;
+          }
+          for (grid.zero = 0; grid.zero <= (grid.data * context > 1 ? 2 : 0); ++grid.zero)
+            if (auto forecast = forecast_of_grid(point, task, grid, limit)) all.push_back(std::move(*forecast));
+        }
+    const auto fits = [&](const GridForecast& g) { return !limit || g.bytes <= *limit; };
+    std::ranges::stable_sort(all, [&](const GridForecast& a, const GridForecast& b) {
+      if (fits(a) != fits(b)) return fits(a);
+      return fits(a) ? a.seconds.total() < b.seconds.total() : a.bytes < b.bytes;
+    });
+    return all;
+  }
+
  private:
   static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
     MemoryForecast forecast;
@@ -50,8 +86,8 @@ class DeckPlanner final : public MemoryPlanner {
     return forecast;
   }
 
-  // What kformer-train would decide.
-  MemoryForecast training(const MemoryCase& point, std::optional<std::size_t> limit) const {
+  // What kformer-train would learn with, on one rank.
+  LearnerTask task_of(const MemoryCase& point) const {
     LearnerTask task;
     task.config = m_config;
     task.dtype = point.dtype;
@@ -69,9 +105,6 @@ class DeckPlanner final : public MemoryPlanner {
     task.logits = t.samples;
     task.saves_weights = t.model;
     if (t.checkpoint) task.checkpoints.emplace();
-    if (m_deck.parallel)
-      if (const auto fault = Impl::schema::undivided_extent(*m_deck.parallel, model()); !fault.empty())
-        throw NotSupported("kformer-memory: " + fault);
     FrozenWeights frozen =
         frozen_weights(m_checkpoint ? &*m_checkpoint : nullptr, m_config, point.weights,
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
@@ -81,15 +114,69 @@ class DeckPlanner final : public MemoryPlanner {
       require_dense_sampler(task.trainer.layer.formats);
       task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
     }
-    const std::int64_t batches = (sequences(point) + point.batch - 1) / point.batch;
-    const MemoryDecision decision = of_largest_stage(
-        m_deck.parallel ? &*m_deck.parallel : nullptr, batches, task, [&](const LearnerTask& shared) {
-          return forecast_memory(point.execution_space, shared, point.recompute, limit);
-        });
+    return task;
+  }
+
+  // What kformer-train would decide.
+  MemoryForecast training(const MemoryCase& point, std::optional<std::size_t> limit) const {
+    const LearnerTask task = task_of(point);
+    const MemoryDecision decision =
+        decision_of(point, task, m_deck.parallel ? &*m_deck.parallel : nullptr, limit);
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
     forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_to_compare);
     return forecast;
+  }
+
+  MemoryDecision decision_of(const MemoryCase& point, const LearnerTask& task, const PlanParallelTable* table,
+                             std::optional<std::size_t> limit) const {
+    if (table != nullptr)
+      if (const auto fault = Impl::schema::undivided_extent(*table, model()); !fault.empty())
+        throw NotSupported("kformer-memory: " + fault);
+    return of_largest_stage(table, micro_batches(point), task, [&](const LearnerTask& shared) {
+      return forecast_memory(point.execution_space, shared, point.recompute, limit);
+    });
+  }
+
+  // Of a step.
+  std::int64_t micro_batches(const MemoryCase& point) const {
+    return (sequences(point) + point.batch - 1) / point.batch;
+  }
+
+  std::optional<GridForecast> forecast_of_grid(const MemoryCase& point, const LearnerTask& task,
+                                               const PlanParallelTable& grid,
+                                               std::optional<std::size_t> limit) const {
+    const LeafShares shares{micro_batches(point), static_cast<int>(grid.data), grid.zero == 2};
+    const bool idle = shares.count(shares.ranks - 1) == 0;
+    const bool disorder = grid.order == SumOrder::fixed && !shares.keep_order();
+    if (idle || disorder || point.context % (2 * grid.context) != 0) return {};
+    try {
+      const MemoryDecision decision = decision_of(point, task, &grid, limit);
+      LearnerTask shared = task;
+      share_among(grid_of(std::make_shared<LoneCommunicator>(), &grid), grid, micro_batches(point), shared);
+      const PlanGridsTable& machine = *m_deck.grids;
+      const MachineRates rates{
+          .flops = machine.flop_rate,
+          .bytes = rates_to_compare.bytes * machine.flop_rate / rates_to_compare.flops,
+          .transfers = rates_to_compare.transfers * machine.flop_rate / rates_to_compare.flops};
+      const double seconds = micro_batch_seconds(shared, rates) +
+                             recompute_time(point.execution_space, shared, decision.schedule, rates);
+      const GridTask of_step{.config = m_config,
+                             .trained = m_deck.adapter ? adapter_parameter_count(m_config, m_lora)
+                                                       : m_config.model_parameter_count(),
+                             .shape = task.trainer.shape,
+                             .micro_batches = shares.each(),
+                             .dtype = task.dtype,
+                             .recomputes = std::ranges::count(decision.schedule.kinds, Recompute::layer) * 2 >
+                                           m_config.num_hidden_layers,
+                             .grid = grid};
+      return GridForecast{grid, decision.bytes_in_space, bytes_of_step(of_step),
+                          seconds_of_step(of_step, seconds, machine)};
+    } catch (const FileError&) {
+      throw;
+    } catch (const Error&) {  // not this one
+      return {};
+    }
   }
 
   // The least multiple of `part` that is not less.

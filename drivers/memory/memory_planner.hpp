@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "decks/memory/memory_plan_deck.hpp"
 #include "kformer/memory/ledger.hpp"
+#include "memory/step_estimate.hpp"
 
 namespace kformer::drivers {
 
@@ -19,6 +21,14 @@ struct MemoryForecast {
   std::size_t bytes_in_space = 0;  ///< peak bytes in the memory of the execution space, which limits are for
   std::string schedule;            ///< in training: what layers keep, in words
   double recompute_share = 0;      ///< estimated time of recomputation over forward and backward
+};
+
+/// A grid of ranks for a training.
+struct GridForecast {
+  PlanParallelTable grid;  ///< the ranks
+  std::size_t bytes = 0;   ///< peak in the memory of the execution space, of the rank that needs most
+  StepBytes sent;          ///< by a rank in a step
+  StepSeconds seconds;     ///< of a step
 };
 
 /// Counts the memory that a model needs, without allocating it.
@@ -32,6 +42,10 @@ class MemoryPlanner {
   /// \param limit bytes that `recompute = auto` may take; nothing: no limit
   /// \throws Error if no kernel or cache supports it
   virtual MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) = 0;
+  /// The grids of [grids] that a training can have, those first that fit, by the time of a step, then the others by memory.
+  /// \param point the case, of purpose train
+  /// \param limit bytes of a rank; nothing: no limit
+  virtual std::vector<GridForecast> grids(const MemoryCase& point, std::optional<std::size_t> limit) = 0;
 };
 
 /// The planner of a deck. Works without Kokkos::initialize.

@@ -9,6 +9,7 @@
 #include "app/command_line.hpp"
 #include "measure/memory_available.hpp"
 #include "memory/advice.hpp"
+#include "memory/grid_report.hpp"
 #include "memory/plan_report.hpp"
 
 namespace kformer::drivers {
@@ -60,6 +61,23 @@ Table& declare_cases(ResultFile& file) {
   return t;
 }
 
+Table& declare_grids(ResultFile& file) {
+  Table& t =
+      file.table("grids", "grid", "grids of [grids] that a training can have, of each case the best first");
+  t.column({"case", i64, "1", "number of the case in /cases, from 0"});
+  for (const char* name : {"data", "context", "tensor", "pipeline", "zero"})
+    t.column({name, i64, "1", fmt::format("parallel.{}", name)});
+  t.column({"predicted_bytes", u64, "byte", "peak bytes of the rank that needs most"});
+  t.column({"fits", flag, "1", "whether they fit", "", {"no", "yes"}});
+  t.column({"time", f64, "s", "estimated time of a step"});
+  t.column({"idle_time", f64, "s", "of it, in which a rank waits for other stages"});
+  t.column({"communication_time", f64, "s", "of it, in messages"});
+  for (const char* name : {"data", "context", "tensor", "pipeline"})
+    t.column({fmt::format("{}_bytes", name), f64, "byte",
+              fmt::format("that a rank sends along {} in a step", name)});
+  return t;
+}
+
 }  // namespace
 
 PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::optional<std::size_t> available) {
@@ -93,10 +111,30 @@ PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::option
 }
 
 PlanResults::PlanResults(ResultFile& file, const PlanTable& plan)
-    : m_plan(plan), m_cases(declare_cases(file)), m_measurements(file) {}
+    : m_plan(plan), m_cases(declare_cases(file)), m_grids(declare_grids(file)), m_measurements(file) {}
+
+void PlanResults::add(const std::vector<GridForecast>& grids, std::optional<std::size_t> limit) {
+  for (const GridForecast& g : grids)
+    m_grids.append({{"case", m_planned - 1},
+                    {"data", g.grid.data},
+                    {"context", g.grid.context},
+                    {"tensor", g.grid.tensor},
+                    {"pipeline", g.grid.pipeline},
+                    {"zero", g.grid.zero},
+                    {"predicted_bytes", std::uint64_t(g.bytes)},
+                    {"fits", !limit || g.bytes <= *limit},
+                    {"time", g.seconds.total()},
+                    {"idle_time", g.seconds.idle},
+                    {"communication_time", g.seconds.communication},
+                    {"data_bytes", g.sent.data},
+                    {"context_bytes", g.sent.context},
+                    {"tensor_bytes", g.sent.tensor},
+                    {"pipeline_bytes", g.sent.pipeline}});
+}
 
 void PlanResults::add(const PlannedCase& c) {
   const MemoryCase& p = c.point;
+  ++m_planned;
   std::vector<Table::Cell> cells{{"op", name_of(p.purpose)},
                                  {"execution_space", p.execution_space},
                                  {"dtype", name_of(p.dtype)},
@@ -135,11 +173,17 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
       budgets[point.execution_space] = there_is(point.execution_space);
   std::optional<std::string> stopped;
   std::vector<PlannedCase> all;
+  std::string grid_texts;
   for (const MemoryCase& point : cases) {
     if ((stopped = stop())) break;
     progress.begin(all.size(), fmt::format("batch {} context {}", point.batch, point.context));
     results.add(all.emplace_back(planned(planner, point, budgets.at(point.execution_space))));
     progress.clear();
+    if (!deck.grids || point.purpose != PlanPurpose::train) continue;
+    const auto limit = budgets.at(point.execution_space);
+    const auto grids = planner.grids(point, limit);
+    results.add(grids, limit);
+    grid_texts += grid_report(grids, deck.grids->ranks, limit);
   }
   fmt::print("{}", plan_report(all, format, shows_colour(stdout)));
   if (stopped) {
@@ -149,7 +193,7 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
-  fmt::print(log, "{}{}", advice(all), not_counted(training));
+  fmt::print(log, "{}{}{}", advice(all), not_counted(training), grid_texts);
   file.finish();
   fmt::print(log, "results: {}\n", file.path().string());
   const bool ran = std::ranges::any_of(all, [](const PlannedCase& c) { return c.unsupported.empty(); });

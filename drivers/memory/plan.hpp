@@ -42,10 +42,13 @@ class PlanResults {
   PlanResults(ResultFile& file, const PlanTable& plan);
   /// The rows of one case.
   void add(const PlannedCase& c);
+  /// The grids of the last case.
+  void add(const std::vector<GridForecast>& grids, std::optional<std::size_t> limit);
 
  private:
   PlanTable m_plan;
-  Table& m_cases;
+  Table &m_cases, &m_grids;
+  std::int64_t m_planned = 0;  // cases so far
   MeasurementTables m_measurements;
 };
 

@@ -34,6 +34,7 @@ class Counter final : public MemoryPlanner {
     f.total = f.bytes_in_space = 1000 + cache;
     return f;
   }
+  std::vector<GridForecast> grids(const MemoryCase&, std::optional<std::size_t>) override { return {}; }
 
  private:
   LanguageModelTable m_model;

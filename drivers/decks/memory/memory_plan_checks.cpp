@@ -42,7 +42,7 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
   if (deck.parallel &&
       (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
     error({"parallel"}, parallel_objective(deck.objective.kind));
-  if (deck.parallel && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
+  if (deck.parallel && !deck.grids && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
       deck.parallel->parts >= 1) {
     const DividedTraining training{.adapters = deck.adapter.has_value(),
                                    .packed = deck.training.packing == Packing::best_fit,
@@ -50,6 +50,12 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
                                    .states = deck.optimizer.states};
     check_divided(*deck.parallel, training, deck.model, loaded, diagnostics);
   }
+  if (deck.grids && deck.parallel && deck.parallel->ranks() > 1)
+    error({"grids"},
+          "[grids] looks for the extents of [parallel]; remove 'parallel.data', 'context', 'tensor' and "
+          "'pipeline'");
+  if (deck.grids && deck.parallel && deck.parallel->zero > 0)
+    error({"parallel", "zero"}, "[grids] tries every 'parallel.zero'; remove it");
   if (!deck.policy) return;
   if (deck.objective.kind != ObjectiveKind::grpo)
     return error({"policy"}, fmt::format("[policy] is for 'objective.kind' = \"grpo\", not \"{}\"",
@@ -78,7 +84,8 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
     return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
                                     "'parallel.context' = {} ranks",
                                     point.context, 2 * deck.parallel->context, deck.parallel->context)}};
-  if (deck.parallel && deck.parallel->sequence && deck.parallel->context > 0 && deck.parallel->tensor > 0 &&
+  if (deck.parallel && !deck.grids && deck.parallel->sequence && deck.parallel->context > 0 &&
+      deck.parallel->tensor > 0 &&
       point.batch * point.context / deck.parallel->context % deck.parallel->tensor != 0)
     return {
         {"batch",

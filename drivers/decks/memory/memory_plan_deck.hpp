@@ -112,6 +112,16 @@ struct PlanTrainingTable {
   bool operator==(const PlanTrainingTable&) const = default;  ///< all keys equal
 };
 
+/// The table [grids] of a plan: what ranks a training may have, and what they can do.
+struct PlanGridsTable {
+  std::int64_t ranks = 1;                                  ///< of the whole training
+  std::int64_t node = 8;                                   ///< of them in a node
+  double flop_rate = 4e14;                                 ///< of a rank in products, FLOP/s
+  double bandwidth = 2e11;                                 ///< that a rank sends inside a node, byte/s
+  double network = 2.5e10;                                 ///< that a rank sends to other nodes, byte/s
+  bool operator==(const PlanGridsTable&) const = default;  ///< all keys equal
+};
+
 /// The table [memory] of a plan.
 struct PlanMemoryTable {
   std::string budget;                                 ///< most bytes of a case, "8GiB"; empty: what there is
@@ -133,6 +143,7 @@ struct MemoryPlanDeck {
   PlanTrainingTable training;                 ///< [training]
   std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
   std::optional<PlanParallelTable> parallel;  ///< [parallel], of whose first rank the memory is planned
+  std::optional<PlanGridsTable> grids;        ///< [grids], of which the best is looked for
   PlanMemoryTable memory;                     ///< [memory]
   DeckRecord record;                          ///< how the deck was read
 };

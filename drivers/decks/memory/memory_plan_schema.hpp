@@ -148,6 +148,35 @@ void describe(V& v, PlanMemoryTable& t) {
         t.budget);
 }
 
+template <class V>
+void describe(V& v, PlanGridsTable& t) {
+  v.key({.name = "ranks",
+         .help = "of a training; every `data` × `context` × `tensor` × `pipeline` of as many, and every stage "
+                 "of ZeRO, is "
+                 "tried, with the other keys of [parallel]",
+         .range = {.min = 1, .max = 1 << 16}},
+        t.ranks);
+  v.key({.name = "node",
+         .help = "ranks of a node; neighbours along `tensor` come first",
+         .range = {.min = 1, .max = 1 << 16}},
+        t.node);
+  v.key({.name = "flop_rate",
+         .help = "of a rank, in products of a layer",
+         .range = {.min = 1, .max = 1e30},
+         .unit = "FLOP/s"},
+        t.flop_rate);
+  v.key({.name = "bandwidth",
+         .help = "at which a rank sends inside a node",
+         .range = {.min = 1, .max = 1e30},
+         .unit = "byte/s"},
+        t.bandwidth);
+  v.key({.name = "network",
+         .help = "at which it sends to other nodes",
+         .range = {.min = 1, .max = 1e30},
+         .unit = "byte/s"},
+        t.network);
+}
+
 constexpr std::string_view memory_plan_kind = "memory_plan";
 
 template <class V>
@@ -176,6 +205,12 @@ void describe(V& v, MemoryPlanDeck& d) {
   v.table({.name = "parallel",
            .help = "Optional: several ranks train together, and the memory is that of the first one."},
           d.parallel);
+  v.table(
+      {.name = "grids",
+       .help =
+           "Optional: the grids of so many ranks whose memory suffices, by an estimate of the time of a step: "
+           "products at `flop_rate`, idle ranks of a pipeline, and messages that nothing hides."},
+      d.grids);
   v.table({.name = "memory", .help = "What there is to plan for."}, d.memory);
 }
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "memory/step_estimate.hpp"
+
+#include <utility>
+
+#include "kformer/core/dtype.hpp"
+#include "kformer/parallel/pipeline_schedule.hpp"
+
+namespace kformer::drivers {
+
+StepBytes bytes_of_step(const GridTask& task) {
+  const PlanParallelTable& g = task.grid;
+  const LlamaConfig& c = task.config;
+  const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+  const double tensor = number(g.tensor), context = number(g.context), stages = number(g.pipeline),
+               replicas = number(g.data) * context, batches = number(task.micro_batches);
+  const double element = static_cast<double>(size_of(task.dtype)), gradient = task.dtype == DType::f64 ? 8 : 4;
+  const double layers = number(c.num_hidden_layers) / stages, tokens = number(task.shape.rows()) / context;
+  const double states = tokens * number(c.hidden_size) * element;
+  // A sum is a reduce_scatter and an all_gather.
+  const double half_sum = states * (tensor - 1) / tensor;
+  StepBytes bytes;
+  const double again = task.recomputes ? 1 : 0;
+  const double of_layer = g.sequence ? 10 + 3 * again : 8 + 2 * again;
+  bytes.tensor = batches * (layers * of_layer + 4 / stages) * half_sum;
+  bytes.context = batches * layers * (3 + again) * (context - 1) * tokens * 2 *
+                  number(c.num_key_value_heads * c.head_dim) / tensor * element;
+  // Two stages have a tied embedding.
+  const bool twice = g.pipeline > 1 && c.tie_word_embeddings && task.trained == c.model_parameter_count();
+  const double copy = twice ? number(c.vocab_size * c.hidden_size) : 0;
+  const double weights = (number(task.trained) + copy) / (tensor * stages), share = (replicas - 1) / replicas;
+  bytes.data = g.zero == 0   ? 2 * weights * gradient * share
+               : g.zero == 1 ? weights * (gradient + element) * share
+                             : weights * (batches * gradient + element) * share;
+  const double parts = number(g.parts);
+  bytes.pipeline = 2 * batches * (parts * stages - 1) / stages * states / (g.sequence ? tensor : 1) +
+                   2 * copy / (tensor * stages) * gradient;
+  return bytes;
+}
+
+StepSeconds seconds_of_step(const GridTask& task, double micro_batch_seconds, const PlanGridsTable& machine) {
+  const PlanParallelTable& g = task.grid;
+  const StepBytes bytes = bytes_of_step(task);
+  StepSeconds seconds;
+  seconds.compute = static_cast<double>(task.micro_batches) * micro_batch_seconds;
+  // Backward takes twice as long as forward, and half of it is for the weights.
+  const double third = micro_batch_seconds / (3 * static_cast<double>(g.parts));
+  const PipelineShape pipeline{g.schedule, static_cast<int>(g.pipeline), static_cast<int>(g.parts)};
+  if (g.pipeline > 1)
+    seconds.idle = pipeline_makespan(pipeline, task.micro_batches, {third, third, third}) - seconds.compute;
+  // Neighbours along the axes come in this order.
+  std::int64_t reach = 1;
+  for (const auto& [ranks, sent] : {std::pair{g.tensor, bytes.tensor},
+                                    {g.context, bytes.context},
+                                    {g.data, bytes.data},
+                                    {g.pipeline, bytes.pipeline}}) {
+    reach *= ranks;
+    if (ranks > 1 || sent > 0)
+      seconds.communication += sent / (reach <= machine.node ? machine.bandwidth : machine.network);
+  }
+  return seconds;
+}
+
+}  // namespace kformer::drivers

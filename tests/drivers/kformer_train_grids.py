@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+"""Trainings whose models, layers and sequences ranks divide: they compute what one rank does, continue from each other's
+checkpoints, write the same models and adapters, and need the memory of their forecast.
+
+ctest runs this with the programs in KFORMER_TRAIN and KFORMER_MEMORY, mpiexec in KFORMER_MPIEXEC and the sources in
+KFORMER_SOURCE.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+
+from driver_case import h5py, needs_h5py, read_safetensors
+from kformer_train_ranks import KEYS, RanksTest
+from train_case import TINY, set_options
+
+# Four ranks divide it, but not its words.
+MODEL = """[model]
+hidden_size = 24
+intermediate_size = 40
+num_hidden_layers = 2
+num_attention_heads = 8
+num_key_value_heads = 4
+head_dim = 4
+vocab_size = 258
+max_position_embeddings = 64
+rms_norm_eps = 1e-5
+rope_theta = 1e4
+tie_word_embeddings = false
+"""
+
+
+@needs_h5py
+class DividedModels(RanksTest):
+    """Grids data x context x tensor x pipeline: `context` divides sequences, `tensor` and `pipeline` divide models."""
+
+    # An update g / (sqrt(v) + eps) magnifies the rounding of gradients that are 0 but for rounding by 1 / eps.
+    EXACT = ('precision.storage="f64"', "optimizer.eps=1e-4", 'output.model="model"')
+
+    @staticmethod
+    def parallel(data, context, tensor, zero=0, pipeline=1, schedule="1f1b", parts=1, sequence=False):
+        return (f"parallel.data={data}", f"parallel.context={context}", f"parallel.tensor={tensor}", f"parallel.zero={zero}",
+                f"parallel.pipeline={pipeline}", f'parallel.schedule="{schedule}"', f"parallel.parts={parts}", f"parallel.sequence={json.dumps(sequence)}")
+
+    @staticmethod
+    def ranks(grid):
+        return math.prod(grid[:3]) * (grid[4] if len(grid) > 4 else 1)
+
+    def weights(self):
+        return read_safetensors(self.folder / "model" / "model.safetensors")
+
+    def check_close(self, before, now):
+        for ours, theirs in zip(now, before):
+            for a, b in zip(ours, theirs):
+                self.assertLess(abs(a - b), 1e-12 * abs(b) + 1e-300)
+
+    def check_grids(self, keys, grids, *settings):
+        self.train_on(None, keys, *self.EXACT, *settings)
+        numbers, whole = self.numbers(), self.weights()
+        for grid in grids:
+            with self.subTest(grid=grid):
+                shutil.rmtree(self.folder / "model")
+                self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *self.EXACT, *settings)
+                self.check_close(numbers, self.numbers())
+                weights = self.weights()
+                self.assertEqual(weights.keys(), whole.keys())
+                for name, values in weights.items():
+                    self.assertEqual(values.shape, whole[name].shape, name)
+                    self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def test_a_model_of_a_checkpoint(self):
+        self.check_grids(KEYS, ((1, 1, 2, 0), (2, 1, 2, 1), (1, 4, 1, 0), (2, 2, 2, 2)), 'memory.recompute="pointwise"')
+
+    def test_layers_of_a_checkpoint(self):
+        """Its embedding is tied: the first and the last rank have it."""
+        self.check_grids(KEYS, ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2, "zero_bubble"), (1, 2, 2, 0, 2, "1f1b", 1, True)))
+
+    def test_layers_that_the_deck_makes(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL.replace("layers = 2", "layers = 7"))
+        keys = KEYS + '[init]\nscheme = "scaled"\nseed = 3\n'
+        self.check_grids(keys, ((1, 1, 1, 0, 3), (1, 1, 2, 1, 3, "interleaved", 2), (1, 1, 1, 0, 4, "zero_bubble")))
+        self.train_on(None, keys, 'parallel.order="fixed"', 'output.model="model"')
+        numbers, model = self.numbers(), self.model("model")
+        self.train_on(4, keys, *self.parallel(2, 1, 1, 1, 2), 'parallel.order="fixed"', 'output.model="model"')
+        self.assertEqual(self.numbers(), numbers)
+        self.assertEqual(self.model("model"), model)
+
+    def test_adapters_of_divided_layers(self):
+        """The adapter and the merged model have the parts of all ranks."""
+        keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
+        settings = (*self.EXACT, 'output.adapter="adapter"')
+        self.train_on(None, keys, *settings)
+        folders = ("model/model.safetensors", "adapter/adapter_model.safetensors")
+        numbers, before = self.numbers(), [read_safetensors(self.folder / name) for name in folders]
+        config = (self.folder / "adapter/adapter_config.json").read_text()
+        for grid in ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2)):
+            with self.subTest(grid=grid):
+                output = self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *settings)
+                self.assertIn("merged", output)
+                self.check_close(numbers, self.numbers())
+                for name, expected in zip(folders, before):
+                    found = read_safetensors(self.folder / name)
+                    self.assertEqual(found.keys(), expected.keys())
+                    for key, values in found.items():
+                        self.assertLess(abs(values - expected[key]).max(), 1e-12, key)
+                self.assertEqual((self.folder / "adapter/adapter_config.json").read_text(), config)
+
+    def test_adapters_of_divided_sequences_are_merged(self):
+        self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
+        self.assertIn("model.norm.weight", self.weights())
+
+    def test_a_model_that_the_deck_makes(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
+        self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', ((1, 1, 4, 0), (2, 1, 4, 2), (1, 3, 2, 1)))
+
+    def test_the_first_weights_do_not_depend_on_the_ranks(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL)
+        models = []
+        for tensor, pipeline in ((1, 1), (2, 1), (4, 1), (2, 2)):
+            # No step changes a weight.
+            self.train_on(tensor * pipeline, KEYS, f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}",
+                          "optimizer.lr=1e-300", 'output.model="model"',
+                          "optimizer.weight_decay=0", "schedule.steps=1")
+            models.append(self.model("model"))
+        self.assertEqual(models[1:], models[:1] * 3)
+
+    def test_evaluations_and_texts(self):
+        keys = KEYS + ("[evaluation]\nevery_steps = 3\nsequences = 7\n"
+                       '[samples]\nevery_steps = 3\nprompts = ["Permission", "The"]\nmax_new_tokens = 5\ntemperature = 1\n')
+        validation = f'data.validation=["{Path(os.environ["KFORMER_SOURCE"]) / "LICENSE"}"]'
+        found = []
+        for grid in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 2), (2, 2, 1, 0, 2)):
+            self.train_on(self.ranks(grid), keys, *self.parallel(*grid), validation, 'precision.storage="f64"',
+                          "optimizer.eps=1e-4")
+            with h5py.File(self.folder / "deck.h5") as file:
+                texts = file["samples/text"].asstr()[()].tolist()
+            found.append((self.column("loss", "evaluations").tolist(), texts))
+        self.assertEqual(len(found[0][0]), 2)
+        self.assertEqual(len(found[0][1]), 4)
+        for losses, texts in found[1:]:
+            self.check_close([found[0][0]], [losses])
+            self.assertEqual(texts, found[0][1])
+
+    def test_another_grid_continues(self):
+        keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
+        for first, then in (((1, 1, 2, 0), (2, 1, 1, 1)), ((2, 1, 1, 1), (1, 2, 2, 0)), ((2, 1, 2, 2), (1, 2, 1, 1)),
+                            ((2, 1, 1, 1, 2), (1, 1, 2, 0)), ((1, 2, 1, 0), (2, 1, 1, 0, 2))):
+            with self.subTest(first=first, then=then):
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
+                self.train_on(self.ranks(first), keys, *self.EXACT, *self.parallel(*first))
+                numbers, whole = self.numbers(), self.weights()
+                for path in (self.folder / "saved").glob("step-00000006*"):
+                    path.unlink()
+                output = self.train_on(self.ranks(then), keys, *self.EXACT, *self.parallel(*then),
+                                       "checkpoint.resume=true")
+                self.assertIn("resumed after step 4", output)
+                self.check_close(numbers, self.numbers())
+                for name, values in self.weights().items():
+                    self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def test_memory_is_that_of_the_forecasts(self):
+        """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""
+        for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model"),
+                            ((2, 1, 1, 1, 2), "model"), ((1, 1, 2, 0, 2, "zero_bubble", 1, True), "")):
+            with self.subTest(grid=grid, model=model):
+                ranks = self.ranks(grid)
+                self.train_on(ranks, KEYS, *self.parallel(*grid), f'output.model="{model}"')
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory = file["memory/ranks"]
+                    self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+                    self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
+                    stages = grid[4] if len(grid) > 4 else 1
+                    peak = int(memory["peak_total_bytes"][::ranks // stages].max())
+                self.assertEqual(self.planned(*grid, "true" if model else "false"), peak)
+
+    def planned(self, data, context, tensor, zero, *pipeline):
+        *pipeline, model = pipeline
+        divided = dict(zip(("pipeline", "schedule", "parts", "sequence"), pipeline))
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
+            f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
+            f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n"
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in divided.items()))
+        subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        return int(self.column("predicted_bytes", "cases", "plan.h5")[0])
+
+    def test_bytes_are_those_of_the_formula(self):
+        """4 sums of activations in each layer, one behind the embedding and one behind the head, in each micro-batch."""
+        self.train_on(4, KEYS, "parallel.data=2", "parallel.tensor=2")
+        with h5py.File(self.folder / "deck.h5") as file:
+            sent = file["communication"]
+            of = {}
+            for region, rank, sent_bytes in zip(sent["region"].asstr()[()], sent["rank"][()], sent["bytes"][()]):
+                of[region] = of.get(region, 0) + int(sent_bytes)
+        layers, hidden = 2, 48
+        # Each of the four ranks sends the 2 x 24 tokens of its four micro-batches of a step once for each sum.
+        of_a_sum = 4 * 4 * 6 * 2 * 24 * hidden * 4
+        self.assertEqual(of["activations"] + of["gradients of activations"] + of["embedding"], (4 * layers + 2) * of_a_sum)
+
+    def planned_grids(self, *settings):
+        run = subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options(*settings)], cwd=self.folder,
+                             check=True, stdout=subprocess.PIPE, text=True)
+        self.assertRegex(run.stdout, "grids of 4 ranks; times are estimates")
+        with h5py.File(self.folder / "plan.h5") as file:
+            return {name: column[()] for name, column in file["grids"].items() if column.ndim == 1}
+
+    def test_the_grids_of_a_plan(self):
+        """What kformer-memory says of grids is what kformer-train needs and sends."""
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
+            '[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 16\n[grids]\nranks = 4\n')
+        grids = self.planned_grids()
+        self.assertTrue((grids["time"][1:] >= grids["time"][:-1]).all())
+        budget = int(sorted(grids["predicted_bytes"])[len(grids["time"]) // 2])
+        some = self.planned_grids(f'memory.budget="{budget}"')
+        fits = some["predicted_bytes"] <= budget
+        count = int(fits.sum())
+        self.assertTrue(0 < count < len(fits))
+        self.assertEqual(fits.tolist(), some["fits"].astype(bool).tolist())
+        self.assertTrue(fits[:count].all())
+        self.assertEqual(sorted(some["time"][:count]), some["time"][:count].tolist())
+        self.assertEqual(sorted(some["predicted_bytes"][count:]), some["predicted_bytes"][count:].tolist())
+        found = {tuple(int(grids[axis][i]) for axis in ("data", "context", "tensor", "zero", "pipeline")): i
+                 for i in range(len(grids["time"]))}
+        self.assertEqual({self.ranks(grid) for grid in found}, {4})
+        for grid in ((4, 1, 1, 1, 1), (2, 1, 2, 0, 1), (1, 2, 1, 0, 2), (1, 1, 2, 0, 2), (4, 1, 1, 2, 1)):
+            with self.subTest(grid=grid):
+                i = found[grid]
+                self.train_on(4, KEYS, *self.parallel(*grid), "batch.sequences=16")
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory, sent = file["memory/ranks/peak_total_bytes"][()], file["communication"]
+                    rows = list(zip(sent["region"].asstr()[()], sent["rank"][()], sent["bytes"][()]))
+                self.assertEqual(int(memory[::4 // grid[4]].max()), int(grids["predicted_bytes"][i]))
+                steps = 6
+                estimate = sum(grids[f"{axis}_bytes"][i] for axis in ("data", "context", "tensor", "pipeline"))
+                # Of ranks the mean; a few numbers, and the embedding that two stages have, are left out.
+                small = ("counts", "losses", "norm", "memory", "an evaluation", "loss", "whether to stop")
+                measured = sum(int(n) for region, _, n in rows if region not in small) / 4 / steps
+                self.assertLess(abs(estimate / measured - 1), 0.1, f"{estimate} {measured}")
+
+    def test_refusals(self):
+        adapter = KEYS + "[adapter]\nrank = 4\n"
+        for ranks, keys, settings, code, sentence in (
+                (2, KEYS, ("parallel.tensor=2", "parallel.data=2"), 3,
+                 "error: 'parallel.data' = 2 x 'parallel.tensor' = 2 needs 4 ranks, but 2 were started"),
+                (4, KEYS, ("parallel.tensor=4",), 1,
+                 "kformer-train: 'parallel.tensor' = 4 ranks do not divide 'num_attention_heads' = 6 of the model; take a "
+                 "number that does"),
+                (None, KEYS, ("parallel.context=5",), 3,
+                 "'parallel.context' = 5 needs a 'batch.seq_len' that is a multiple of 10, two chunks for each rank, not 24"),
+                (None, KEYS, ("parallel.context=2", 'parallel.order="fixed"'), 3,
+                 "'parallel.context' = 2 is not for 'parallel.order' = \"fixed\", which adds up whole micro-batches"),
+                (None, KEYS, ("parallel.context=2", 'data.packing="best_fit"'), 3,
+                 "'parallel.context' = 2 is not for packing = \"best_fit\", whose documents lie across ranks"),
+                (None, adapter, ("parallel.tensor=2",), 3,
+                 "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
+                (3, KEYS, ("parallel.pipeline=3",), 1,
+                 "'parallel.pipeline' = 3 ranks with 1 part of the model each need as many layers, but 'num_hidden_layers' = 2"),
+                (2, KEYS, ("parallel.pipeline=2", 'parallel.order="fixed"'), 1,
+                 "'parallel.pipeline' = 2 is not for 'parallel.order' = \"fixed\" with a tied embedding"),
+                (None, KEYS, ("parallel.pipeline=2", "parallel.zero=2"), 3,
+                 "'parallel.pipeline' = 2 is not for 'parallel.zero' = 2"),
+                (None, KEYS, ("parallel.pipeline=2", "parallel.overlap=true"), 3,
+                 "'parallel.pipeline' = 2 is not for 'parallel.overlap'"),
+                (None, KEYS, ("parallel.pipeline=2", 'memory.recompute="nested"'), 3,
+                 "'parallel.pipeline' = 2 is not for recompute = \"nested\", which goes through all layers"),
+                (None, KEYS, ("parallel.pipeline=2", 'memory.recompute="layer"', 'parallel.schedule="zero_bubble"'), 3,
+                 "'parallel.pipeline' = 2 is not for recompute = \"layer\" with the schedule zero_bubble"),
+                (None, adapter, ("parallel.pipeline=2", 'parallel.schedule="zero_bubble"'), 3,
+                 "'parallel.pipeline' = 2 is not for [adapter] with the schedule zero_bubble"),
+                (None, KEYS, ("parallel.pipeline=2", 'parallel.schedule="interleaved"'), 3,
+                 "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1"),
+                (None, KEYS, ("parallel.sequence=true",), 3, "'parallel.sequence' needs 'parallel.tensor' > 1"),
+                (None, KEYS, ("parallel.sequence=true", "parallel.tensor=2", "batch.seq_len=23", "batch.micro_batch=1"), 3,
+                 "'parallel.sequence': 2 ranks do not divide the 23 tokens of a micro-batch"),
+                (None, KEYS, ("parallel.parts=2",), 3, "'parallel.parts' = 2 needs 'parallel.schedule' = \"interleaved\""),
+                (None, KEYS, ('parallel.schedule="zero_bubble"',), 3,
+                 "'parallel.schedule' = \"zero_bubble\" needs 'parallel.pipeline' > 1"),
+                (None, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 3,
+                 "'parallel.tensor' = 2 is not for 'optimizer.states' = \"int8\", which are of blocks of whole weights")):
+            with self.subTest(sentence=sentence):
+                output = self.train_on(ranks, keys, *settings, expect=code)
+                self.assertIn(sentence, output)
+                self.assertFalse(list(self.folder.glob("*.h5")))
+
+
+if __name__ == "__main__":
+    unittest.main()
