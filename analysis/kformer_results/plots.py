@@ -19,7 +19,16 @@ from matplotlib.patches import Patch
 from .attention_plots import attention_rows
 from .reader import Groups
 from .roofline import roofline_rows
-from .series import UNATTRIBUTED, breakdown, case_frame, memory_reduction, run_label, select, select_configuration
+from .series import (
+    UNATTRIBUTED,
+    breakdown,
+    case_frame,
+    configuration_numbers,
+    memory_reduction,
+    run_label,
+    select,
+    select_configuration,
+)
 from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, Row, draw_lines
 from .treemap import draw_treemap, tree_of
 
@@ -55,7 +64,10 @@ def save_plots(
     Raises ResultFileError if there are no such cases.
     """
     out = Path(out)
-    frame = select_configuration(select(case_frame(groups), op, batch), configuration)
+    cases = select(case_frame(groups), op, batch)
+    frame = select_configuration(cases, configuration)
+    last = configuration_numbers(cases).max()
+    which = f"configuration {configuration} of 0 to {last}" if last > 0 else ""
     rows = _time_rows(frame) + attention_rows(frame) + roofline_rows(frame) + _memory_rows(frame)
     rows += _breakdown_rows(groups, frame) + _treemap_rows(groups, frame)
     files = {out: rows}
@@ -67,7 +79,7 @@ def save_plots(
         }
     with plt.rc_context(RC):
         for path, chosen in files.items():
-            figure = _compose(groups, frame, chosen)
+            figure = _compose(groups, frame, chosen, which)
             figure.savefig(path, dpi=150)
             plt.close(figure)
     return list(files)
@@ -182,7 +194,7 @@ def _treemap_rows(groups: Groups, frame: pd.DataFrame) -> list[Row]:
     return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title)]}]
 
 
-def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row]) -> Figure:
+def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -> Figure:
     height = sum(row["height"] for row in rows) + _MARGIN_TOP + _MARGIN_BOTTOM
     figure = plt.figure(figsize=(_WIDTH, height))
     bands = figure.subfigures(
@@ -199,12 +211,12 @@ def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row]) -> Figure:
             draw(axes)
         if len(all_axes) > 1:
             _share_y(all_axes)
-    _title(bands[0], groups, frame, rows)
+    _title(bands[0], groups, frame, rows, which)
     bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY, parse_math=False)
     return figure
 
 
-def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]) -> None:
+def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -> None:
     first = frame.iloc[0]
     root = groups[""].attrs
     name = str(root.get("title", "")) or str(root.get("run_name", "")) or "layer sweep"
@@ -220,7 +232,7 @@ def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]
             ("window", "window"),
         )
         if column in frame
-    ]
+    ] + ([which] if which else [])
     band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top", parse_math=False)
     band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top", parse_math=False)
     handles: list[Any] = [
@@ -258,7 +270,8 @@ def _draw_guides(axes: Axes, frame: pd.DataFrame, low: float, high: float) -> No
             fontsize=9.5,
             color=GREY,
         )
-    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.45)
+    # The names of dtypes stand right of the last length: a share of the width, however many lengths there are.
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * max(1.45, (1.25 * lengths[-1] / lengths[0]) ** 0.28))
 
 
 def _print_reductions(axes: Axes, reductions: pd.DataFrame) -> None:

@@ -51,18 +51,26 @@ def select(frame: pd.DataFrame, op: str | None = None, batch: int | None = None)
     return frame
 
 
-def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
-    """The cases of an attention comparison that one plot can show: they differ only in length and implementation.
+def configuration_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
+    """The configuration of each case of an attention comparison, counted from 0 in the order of their first cases.
 
-    They are numbered in the order of their first case. Other frames are returned as they are.
+    Cases of one configuration differ only in length and implementation. All cases of other frames have number 0.
+    """
+    if not set(_CONFIGURATION) <= set(frame):
+        return pd.Series(0, frame.index)
+    keys = frame[list(_CONFIGURATION)].copy()
+    keys["q_len"] = keys["q_len"].where(keys["q_len"] != frame["seq_len"], 0)
+    return keys.groupby(list(_CONFIGURATION), sort=False).ngroup()
+
+
+def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
+    """The cases that one plot can show: those of one configuration.
 
     Raises ResultFileError if there is no such number.
     """
     if not set(_CONFIGURATION) <= set(frame):
         return frame
-    keys = frame[list(_CONFIGURATION)].copy()
-    keys["q_len"] = keys["q_len"].where(keys["q_len"] != frame["seq_len"], 0)
-    numbers = keys.groupby(list(_CONFIGURATION), sort=False).ngroup()
+    numbers = configuration_numbers(frame)
     if not 0 <= number <= numbers.max():
         raise ResultFileError(f"no configuration {number}; the file has 0 to {numbers.max()}")
     return frame[numbers == number]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """python3 -m unittest discover -s analysis/tests -t analysis"""
 
+from unittest import mock
+
 import numpy as np
 
 from kformer_results import ResultFileError, attention_plots, open_results, plots, series
@@ -72,6 +74,22 @@ class Plots(WithComparison, WithPlots):
         paths = plots.save_plots(self.groups, self.folder / "a.png", separate=True, configuration=1)
         kinds = ["time", "speedup", "share", "memory"]
         self.assertEqual([path.name for path in paths], [f"a-{kind}.png" for kind in kinds])
+
+
+    def words(self, **options):
+        """What the picture says."""
+        self.frame()
+        with mock.patch.object(plots.plt, "close"):
+            plots.save_plots(self.groups, self.folder / "a.png", **options)
+        figure = plots.plt.gcf()
+        self.addCleanup(plots.plt.close, figure)
+        return [text.get_text() for band in figure.subfigs for text in band.texts]
+
+    def test_the_picture_says_which_configuration_it_shows(self):
+        for number in (0, 1):
+            self.assertTrue(any(f"configuration {number} of 0 to 1" in text for text in self.words(configuration=number)))
+        with mock.patch.object(plots, "configuration_numbers", lambda frame: frame["batch"] * 0):
+            self.assertFalse(any("configuration" in text for text in self.words()))
 
 
 class CommandLine(WithComparison, WithMain):

@@ -278,6 +278,20 @@ class Plots(WithPlots, WithFile):
         printed = [text.get_text() for text in axes.texts]
         self.assertEqual([text for text in printed if "%" in text][-4:], ["−31 %", "−53 %", "−71 %", "−83 %"])
 
+    def test_printed_reductions_and_dtypes_stand_apart(self):
+        for count in range(1, 9):
+            frame = self.frame()
+            frame["seq_len"] = frame["seq_len"].map({n: 64 << i * (count - 1) // 3 for i, n in enumerate(synthetic.SEQ_LENS)})
+            frame = frame.drop_duplicates(["impl", "dtype", "direction", "seq_len"])
+            figure, panels = plt.subplots(1, 3, figsize=(plots._WIDTH, plots._ROW_HEIGHT))
+            self.addCleanup(plt.close, figure)
+            figure.subplots_adjust(left=0.075, right=0.985, wspace=0.2)
+            plots.draw_memory(panels[0], frame, "backward")
+            boxes = {text: text.get_window_extent() for text in panels[0].texts}
+            for name in (text for text in boxes if text.get_text() in synthetic.DTYPES):
+                met = [t.get_text() for t, box in boxes.items() if t is not name and box.overlaps(boxes[name])]
+                self.assertEqual(met, [], f"beside {name.get_text()}, {count} lengths")
+
     def test_a_reduction_without_difference_has_no_sign(self):
         self.assertEqual([plots._percent(x) for x in (0.0, 0.004, -0.004, 0.5, -0.2)], ["0 %", "0 %", "0 %", "−50 %", "+20 %"])
 
