@@ -333,6 +333,7 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::reverse_layers(const E
   // Nested layers compute states again in the array of the hidden ones; what is allowed must not depend on the schedule.
   m_passes[m_slot].saved = Saved::nothing;
   m_passes[m_slot].has_hidden = false;
+  m_passes[m_slot].weights_wait = m_options.split_backward;
   return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
                           [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
                             reverse_layer(exec, l, x, dy, dx_of_layer);

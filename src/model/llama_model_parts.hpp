@@ -85,6 +85,13 @@ void LlamaModel<Exec, T>::backward_weights(const Exec& exec) {
     throw NotSupported(
         "kformer::LlamaModel::backward_weights: backward has made these gradients; set "
         "LayerOptions::split_backward");
+  bool& wait = m_passes[m_slot].weights_wait;
+  if (!wait)
+    throw NotSupported(
+        "kformer::LlamaModel::backward_weights: each backward allows one backward_weights; call forward and "
+        "backward "
+        "first");
+  wait = false;
   Region region("weights");
   for (std::size_t l = m_layers.size(); l-- > 0;)
     m_layers[l].backward_weights(exec, m_chain.kept(static_cast<std::int64_t>(l)));

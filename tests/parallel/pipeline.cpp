@@ -307,6 +307,63 @@ BOOST_AUTO_TEST_CASE(what_a_pipeline_does_not_go_with_is_refused) {
                 "a pipeline of 3 ranks with 2 parts each needs as many layers, got 3 (num_hidden_layers)");
 }
 
+// Parts and slots by hand.
+BOOST_AUTO_TEST_CASE(calls_that_a_part_does_not_allow_are_refused) {
+  const LlamaConfig config = model(kinds[0], 1);
+  const auto ledger = Ledger::create();
+  const LayerShape shape{1, 4};
+  const auto schedule = [](std::int64_t layers) { return RecomputeSchedule::uniform(Recompute::none, layers); };
+  check_error<DimensionMismatch>(
+      [&] { LlamaModel<Exec, float>(config, shape, {}, *ledger, schedule(3), {2, 5}); },
+      "kformer::LlamaModel: there are no layers [2, 5) in a model of 3");
+  check_error<DimensionMismatch>(
+      [&] { LlamaModel<Exec, float>(config, shape, {}, *ledger, schedule(3), {0, 2}); },
+      "kformer::LlamaModel: the recomputation schedule is for 3 layers, expected 2 of this part");
+  LlamaModel<Exec, float> first(config, shape, {.slots = 2, .split_backward = true}, *ledger, schedule(1),
+                                {0, 1});
+  LlamaModel<Exec, float> last(config, shape, {}, *ledger, schedule(2), {1, 3});
+  BOOST_TEST(first.has_embedding());
+  BOOST_TEST(!first.has_head());
+  BOOST_TEST(last.has_head());
+  for (auto* part : {&first, &last}) {
+    for (const Parameter& p : part->parameters())
+      write_parameter<float>(p.weight, ModelInputs::random(config, {1, 1}).weights.at(p.name));
+    part->prepare(Exec());
+  }
+  const auto ids = on_device(std::vector<std::int32_t>{1, 2, 3, 4});
+  const auto numbers = on_device(std::vector<float>(4));
+  check_error<NotSupported>(
+      [&] { last.forward(Exec(), ids); },
+      "kformer::LlamaModel::forward: a part that begins with layer 1 has no embedding; call "
+      "forward_embedded");
+  check_error<NotSupported>(
+      [&] { (void)last.states(); },
+      "kformer::LlamaModel::states: layers [1, 3) are a part with the head; pass targets to "
+      "`backward`");
+  check_error<NotSupported>(
+      [&] { first.loss(Exec(), ids, numbers); },
+      "kformer::LlamaModel::loss: layers [0, 1) are a part without the head; the last part of "
+      "the model has it");
+  check_error<NotSupported>(
+      [&] { first.use_slot(2); },
+      "kformer::LlamaModel::use_slot: there is no slot 2, only 0 to 1 (LayerOptions::slots)");
+  first.forward(Exec(), ids);
+  first.use_slot(1);
+  check_error<NotSupported>(
+      [&] { (void)first.states(); },
+      "kformer::LlamaModel::states: there are no hidden states; call forward(exec, ids) first");
+  first.use_slot(0);
+  first.backward_states(Exec(), ids, first.states());
+  first.backward_weights(Exec());
+  check_error<NotSupported>(
+      [&] { first.backward_weights(Exec()); },
+      "kformer::LlamaModel::backward_weights: each backward allows one backward_weights; call "
+      "forward and backward first");
+  check_error<NotSupported>([&] { last.backward_weights(Exec()); },
+                            "kformer::LlamaModel::backward_weights: backward has made these gradients; set "
+                            "LayerOptions::split_backward");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace kformer::Testing

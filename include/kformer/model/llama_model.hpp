@@ -333,7 +333,8 @@ class LlamaModel {
   // What is remembered of the forward of a slot.
   struct Pass {
     Saved saved = Saved::nothing;
-    bool has_hidden = false;  // in m_hidden or m_last
+    bool has_hidden = false;    // in m_hidden or m_last
+    bool weights_wait = false;  // for `backward_weights`
     PackedTokens<memory_space> packed;
   };
 
