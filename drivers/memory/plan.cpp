@@ -64,6 +64,7 @@ Table& declare_cases(ResultFile& file) {
 Table& declare_grids(ResultFile& file) {
   Table& t =
       file.table("grids", "grid", "grids of [grids] that a training can have, of each case the best first");
+  t.when("with [grids]");
   t.column({"case", i64, "1", "number of the case in /cases, from 0"});
   for (const char* name : {"data", "context", "tensor", "pipeline", "zero"})
     t.column({name, i64, "1", fmt::format("parallel.{}", name)});
