@@ -52,7 +52,7 @@ CheckpointTensor part_of_tensor(const CheckpointTensor& tensor, const WeightSlot
                                 std::vector<std::byte>& host) {
   const auto axis = static_cast<std::size_t>(slot.slice.axis);
   const auto begin = static_cast<std::size_t>(slot.slice.begin),
-             count = static_cast<std::size_t>(slot.dense.extent[axis]);
+             count = static_cast<std::size_t>(slot.extent(slot.slice.axis));
   CheckpointTensor part = tensor;
   part.shape[axis] = count;
   const auto format = quantized_format_of(tensor.type);

@@ -128,12 +128,11 @@ void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vec
     Impl::require_shape(slot, tensor);
     Impl::require_allocated("load_weights", slot.name,
                             slot.is_quantized() ? slot.quantized.data : slot.dense.data, tensor.bytes.size());
+    const CheckpointTensor own = slot.slice.divides() ? Impl::part_of_tensor(tensor, slot, columns) : tensor;
     if (slot.is_quantized())
-      Impl::load_quantized(exec, tensor, slot, staging, ledger);
-    else if (slot.slice.divides())
-      load_dense(exec, Impl::part_of_tensor(tensor, slot, columns), slot.dense, staging, ledger);
+      Impl::load_quantized(exec, own, slot, staging, ledger);
     else
-      load_dense(exec, tensor, slot.dense, staging, ledger);
+      load_dense(exec, own, slot.dense, staging, ledger);
     checkpoint.release(slot.name);
   }
   exec.fence("kformer::load_weights");

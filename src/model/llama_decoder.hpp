@@ -11,6 +11,8 @@
 #include "kformer/ops/swiglu.hpp"
 #include "model/decoder_map.hpp"
 #include "model/llama_decoder_memory.hpp"
+#include "model/tensor/slices.hpp"
+#include "model/tensor/vocabulary_ranks.hpp"
 #include "model/tools/head_views.hpp"
 #include "model/tools/module_tools.hpp"
 
@@ -63,6 +65,7 @@ std::vector<WeightSlot> LlamaDecoder<Exec, T>::weights() const {
   }
   vector("model.norm.weight", m_norm, 0, m_config.hidden_size);
   if (!m_config.tie_word_embeddings) matrix(m_head);
+  if (m_tensor) Impl::mark_slices(m_tensor->communicator(), m_words, all);
   return all;
 }
 
@@ -261,11 +264,7 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
   };
   {
     Region region("embedding");
-    const auto& table = m_embedding.pieces()[0];
-    if (table.format)
-      quantized_embedding_forward(exec, ids, table.quantized, x);
-    else
-      embedding_forward(exec, ids, table.dense, x);
+    embed(exec, ids, x);
   }
   for (std::size_t l = 0; l < m_layers.size(); ++l) {
     const Layer& layer = m_layers[l];
@@ -293,11 +292,37 @@ void LlamaDecoder<Exec, T>::step(const Exec& exec, const Integers& ids, const In
     }
     {
       Region region("out_projection");
-      map(layer, Fused::out, layer.out, layer.adapter.out, rows).residual_forward(exec, attended, x, normed);
+      add_product(exec, map(layer, Fused::out, layer.out, layer.adapter.out, rows), attended, x, normed);
     }
     feed_forward(exec, layer, x, normed);
   }
   m_step_rows = static_cast<std::int64_t>(rows);
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::embed(const Exec& exec, const Integers& ids, const Matrix& x) {
+  const auto& table = m_embedding.pieces()[0];
+  const auto look_up = [&](const Integers& words) {
+    if (table.format)
+      quantized_embedding_forward(exec, words, table.quantized, x);
+    else
+      embedding_forward(exec, words, table.dense, x);
+  };
+  if (!m_tensor) return look_up(ids);
+  Impl::embed_divided<T>(exec, m_words, ids, Impl::first_elements(m_local, ids.extent(0)), x, look_up);
+  m_tensor->all_reduce(exec, x, "embedding");
+}
+
+// x += from Wᵀ, summed over the ranks that divide the columns of W. The first adds x.
+template <class Exec, Scalar T>
+template <class M>
+void LlamaDecoder<Exec, T>::add_product(const Exec& exec, const M& map, const Matrix& from, const Matrix& x,
+                                        const Matrix& spare) {
+  if (m_tensor && m_tensor->communicator().rank() > 0)
+    map.forward(exec, from, BlockVector<memory_space, T>(), x);
+  else
+    map.residual_forward(exec, from, x, spare);
+  if (m_tensor) m_tensor->all_reduce(exec, x, "activations");
 }
 
 template <class Exec, Scalar T>
@@ -356,8 +381,7 @@ void LlamaDecoder<Exec, T>::feed_forward(const Exec& exec, const Layer& layer, c
     }
   }
   Region region("down");
-  map(layer, Fused::down, layer.down, layer.adapter.down, x.extent(0))
-      .residual_forward(exec, product, x, normed);
+  add_product(exec, map(layer, Fused::down, layer.down, layer.adapter.down, x.extent(0)), product, x, normed);
 }
 
 template <class Exec, Scalar T>
@@ -373,7 +397,13 @@ typename LlamaDecoder<Exec, T>::Matrix LlamaDecoder<Exec, T>::logits(const Exec&
   embedding_forward(exec, rows, Impl::first_rows(m_x, static_cast<std::size_t>(m_step_rows)), chosen);
   rms_norm_forward(exec, chosen, m_norm, chosen, Impl::first_elements(m_rstd, count),
                    {.eps = m_config.rms_norm_eps});
-  head().forward(exec, chosen, logits, product_options(), m_workspace);
+  if (!m_tensor) {
+    head().forward(exec, chosen, logits, product_options(), m_workspace);
+    return logits;
+  }
+  const Impl::LogitParts<Exec, T> parts(m_words, count, m_tensor->communicator(), m_logit_parts);
+  head().forward(exec, chosen, parts.own(), product_options(), m_workspace);
+  parts.gather(exec, *m_tensor, logits);
   return logits;
 }
 

@@ -7,6 +7,8 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/model/llama_model.hpp"
+#include "model/tensor/logit_parts.hpp"
+#include "model/tensor/slices.hpp"
 
 /// \file
 /// Definitions of LlamaDecoder's members that book memory and say where arrays are.
@@ -18,6 +20,7 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaConfig& config, const DecoderOpti
     : m_config(config), m_options(options) {
   check_options();
   m_ranks = Impl::DecoderRanks(options.adapters);
+  divide(ledger);
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) place_layer(l, ledger);
   place_ends(ledger);
   place_arrays(ledger);
@@ -38,6 +41,8 @@ LlamaDecoder<Exec, T>::LlamaDecoder(const LlamaModel<Exec, T>& model, const Deco
   if (!model.m_memory) refuse("was moved from and has no memory; use the one it was moved to");
   if (!model.m_options.causal)
     refuse("sees later tokens, which a decoder does not have; make it with LayerOptions::causal");
+  if (Impl::divides(options.tensor))
+    refuse("is not divided among ranks, and a decoder borrows it as it is; leave out `tensor`");
   if (!options.formats.empty() || !options.adapters.empty())
     refuse("has weights and adapters, which the decoder borrows; give neither formats nor adapters");
   if (model.adapts()) m_options.adapters = {model.m_options.lora};
@@ -77,6 +82,21 @@ void LlamaDecoder<Exec, T>::check_options() const {
       throw NotSupported("kformer::DecoderOptions: adapter " + std::to_string(k) +
                          " has no projection; tokens without an adapter have the number -1");
   }
+}
+
+template <class Exec, Scalar T>
+void LlamaDecoder<Exec, T>::divide(Ledger& ledger) {
+  m_words = {m_config.vocab_size, m_options.tensor};
+  if (!Impl::divides(m_options.tensor)) return;
+  if (!m_options.adapters.empty())
+    throw NotSupported(
+        "kformer::LlamaDecoder: adapters are not divided among ranks; leave out `adapters` or `tensor`");
+  Impl::on_behalf_of("LlamaDecoder", [&] {
+    Impl::require_words(m_config, m_options.tensor);
+    m_config = Impl::slice_of(m_config, m_options.tensor);
+  });
+  Impl::require_whole_blocks(m_config, m_options.formats);
+  m_tensor.emplace(m_options.tensor, CollectivesOptions{}, ledger);
 }
 
 // The arrays of a model, which keep their places until it ends, even if it is moved.
@@ -175,7 +195,7 @@ void LlamaDecoder<Exec, T>::place_gains(Layer& layer, Ledger& ledger) {
 
 template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::place_ends(Ledger& ledger) {
-  const std::int64_t hidden = m_config.hidden_size, vocabulary = m_config.vocab_size;
+  const std::int64_t hidden = m_config.hidden_size, vocabulary = m_words.size();
   const bool tied = m_config.tie_word_embeddings;
   MemoryLayout layout;
   m_embedding = Weight({{"model.embed_tokens.weight", 0, vocabulary}}, "", hidden, m_options.formats, layout);
@@ -209,6 +229,7 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
   arena.add(m_xa, rows * rank);
   arena.add(m_of, std::ssize(m_ranks.of()));
   arena.add(m_scaled_of, std::ssize(m_ranks.scaled_of()));
+  arena.add(m_local, m_tensor ? rows : 0);
   // Attention, MLP and head never need their arrays at the same time.
   arena.overlap(
       [&] {
@@ -220,6 +241,9 @@ void LlamaDecoder<Exec, T>::place_arrays(Ledger& ledger) {
       [&] {
         arena.add(m_chosen, some, hidden);
         arena.add(m_logits, some, m_config.vocab_size);
+        arena.add(m_logit_parts, m_tensor ? Impl::LogitParts<Exec, T>::elements(some, m_config.vocab_size,
+                                                                                m_options.tensor->size())
+                                          : 0);
       });
   m_block = arena.allocate(ledger, MemoryClass::activations, "LlamaDecoder::activations");
 

@@ -36,7 +36,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
       m_schedule(schedule) {
   Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   check_schedule();
-  Impl::require_words(config, options);
+  Impl::require_words(config, options.tensor);
   Impl::on_behalf_of("LlamaModel", [&] { add_layers(ledger); });
   m_vocabulary = {config.vocab_size, shape.rows(), tensor_ranks(), divides_states() ? config.hidden_size : 0,
                   ledger};
@@ -109,9 +109,10 @@ void LlamaModel<Exec, T>::add_layers(Ledger& ledger) {
   }
   // The loss comes when no layer computes, so its chunk of logits and their scratch are one memory.
   const std::size_t scratch =
-      has_head() ? linear_cross_entropy_workspace_bytes<T>(
-                       Exec(), m_shape.rows(), Impl::VocabularySlice(m_config.vocab_size, m_options).size())
-                 : 0;
+      has_head()
+          ? linear_cross_entropy_workspace_bytes<T>(
+                Exec(), m_shape.rows(), Impl::VocabularySlice(m_config.vocab_size, m_options.tensor).size())
+          : 0;
   // From the last to the first, because gradients lie in the layer behind.
   for (const Recompute kind : std::views::reverse(kinds)) {
     options.recompute = kind;

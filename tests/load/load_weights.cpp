@@ -330,6 +330,46 @@ BOOST_AUTO_TEST_CASE(dense_weights_are_quantised_on_the_way) {
   BOOST_TEST(quantised == 2u);
 }
 
+BOOST_AUTO_TEST_CASE(ranks_quantise_their_parts_of_a_decoder) {
+  const Checkpoint checkpoint = open_checked();
+  const auto file = SafetensorsFile::open(tiny_llama() / "model.safetensors");
+  const std::string q = "model.layers.0.self_attn.q_proj.weight", down = "model.layers.1.mlp.down_proj.weight";
+  const WeightFormats formats{{q, QuantizedFormat::q8_0},
+                              {down, QuantizedFormat::q4_0},
+                              {"model.embed_tokens.weight", QuantizedFormat::q8_0}};
+  int quantised = 0;
+  for (const int rank : {0, 1}) {
+    const auto ledger = Ledger::create();
+    LlamaDecoder<Exec, float> decoder(
+        llama_config(checkpoint.model()),
+        {.formats = formats, .tensor = std::make_shared<LoneCommunicator>(rank, 2)}, *ledger);
+    kformer::load_weights(Exec(), checkpoint, decoder, *ledger);
+    for (const WeightSlot& slot : decoder.weights()) {
+      if (!slot.is_quantized()) continue;
+      ++quantised;
+      const std::vector<double> whole = file.read_f64(slot.name);
+      const std::int64_t rows = slot.extent(0), columns = slot.extent(1), begin = slot.slice.begin;
+      const bool by_columns = slot.slice.axis == 1;
+      BOOST_TEST(by_columns == (slot.name == down));
+      TestTensor<Exec, float> part({rows, columns});
+      part.fill([&](std::size_t i) {
+        const std::int64_t n = static_cast<std::int64_t>(i), row = n / columns, column = n % columns;
+        return whole[static_cast<std::size_t>(by_columns ? row * slot.slice.whole + begin + column
+                                                         : (begin + row) * columns + column)];
+      });
+      const Kokkos::View<std::byte*, Space> blocks("blocks",
+                                                   quantized_bytes(formats.at(slot.name), rows, columns));
+      quantize(Exec(), part.view<2>(), QuantizedOutput{formats.at(slot.name), blocks.data(), rows, columns});
+      const Kokkos::View<std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> own(slot.quantized.data,
+                                                                                         blocks.size());
+      const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), own),
+                 expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), blocks);
+      BOOST_TEST(std::equal(found.data(), found.data() + found.size(), expected.data()), slot.name);
+    }
+  }
+  BOOST_TEST(quantised == 6);
+}
+
 BOOST_AUTO_TEST_CASE(blocks_of_another_format_are_refused) {
   const Checkpoint checkpoint = Checkpoint::open(KFORMER_TEST_DATA "/nf4_case/llama");
   const auto ledger = Ledger::create();

@@ -25,11 +25,21 @@ struct Decoding {
     kept.num_layers = inputs.config.num_hidden_layers;
     kept.max_step_tokens = options.max_rows;
     if (kept.capacity == 0) kept.capacity = options.max_positions;
-    cache = KvCache<Exec, T>::create(inputs.config, kept, *ledger);
-    for (const WeightSlot& slot : decoder.weights()) write(slot, inputs.weights.at(slot.name));
+    cache = KvCache<Exec, T>::create(decoder.config(), kept, *ledger);
+    for (const WeightSlot& slot : decoder.weights())
+      write(slot, part_of_array(inputs.weights.at(slot.name), parameter_of(slot)));
     decoder.prepare(Exec());
   }
 
+  // Its name and extents.
+  static Parameter parameter_of(const WeightSlot& slot) {
+    Parameter p{slot.name, slot.dense, {}};
+    p.slice = slot.slice;
+    if (!slot.is_quantized()) return p;
+    p.weight.rank = 2;
+    for (const int axis : {0, 1}) p.weight.extent[axis] = slot.extent(axis);
+    return p;
+  }
   static void write(const WeightSlot& slot, const HostTensor<double>& values) {
     if (!slot.is_quantized()) {
       write_parameter<T>(slot.dense, values);

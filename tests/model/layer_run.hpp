@@ -159,6 +159,22 @@ void write_parameter(const TensorRef& to, const HostTensor<double>& values) {
   Kokkos::deep_copy(device, host);
 }
 
+/// The part that a rank has of a whole array.
+inline HostTensor<double> part_of_array(const HostTensor<double>& whole, const Parameter& p) {
+  if (!p.slice.divides()) return whole;
+  const std::int64_t rows = p.weight.extent[0], columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
+  const std::int64_t width = p.slice.axis == 1 ? p.slice.whole : columns;
+  const std::int64_t row0 = p.slice.axis == 0 ? p.slice.begin : 0,
+                     column0 = p.slice.axis == 1 ? p.slice.begin : 0;
+  HostTensor<double> part =
+      p.weight.rank > 1 ? HostTensor<double>({rows, columns}) : HostTensor<double>({rows});
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      part.values()[static_cast<std::size_t>(i * columns + j)] =
+          whole.values()[static_cast<std::size_t>((row0 + i) * width + column0 + j)];
+  return part;
+}
+
 /// Writes the blocks of a weight that stays quantised.
 inline void write_blocks(const QuantizedOutput& to, const std::vector<std::byte>& blocks) {
   BOOST_REQUIRE(blocks.size() == quantized_bytes(to.format, to.rows, to.cols));

@@ -55,22 +55,6 @@ inline TrainerOptions options_of(const Kind& kind) {
   return options;
 }
 
-/// The part that a rank has of a whole array.
-inline HostTensor<double> part_of_array(const HostTensor<double>& whole, const Parameter& p) {
-  if (!p.slice.divides()) return whole;
-  const std::int64_t rows = p.weight.extent[0], columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
-  const std::int64_t width = p.slice.axis == 1 ? p.slice.whole : columns;
-  const std::int64_t row0 = p.slice.axis == 0 ? p.slice.begin : 0,
-                     column0 = p.slice.axis == 1 ? p.slice.begin : 0;
-  HostTensor<double> part =
-      p.weight.rank > 1 ? HostTensor<double>({rows, columns}) : HostTensor<double>({rows});
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      part.values()[static_cast<std::size_t>(i * columns + j)] =
-          whole.values()[static_cast<std::size_t>((row0 + i) * width + column0 + j)];
-  return part;
-}
-
 /// The weights that a rank has.
 template <class T>
 std::vector<Parameter> parameters_of(Trainer<Exec, T>& trainer) {

@@ -3,13 +3,16 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kformer/core/move_guard.hpp"
 #include "kformer/model/impl/decoder_ranks.hpp"
+#include "kformer/model/impl/vocabulary_ranks.hpp"
 #include "kformer/model/kv_cache.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
+#include "kformer/parallel/collectives.hpp"
 
 /// \file
 /// The language model of the Llama family on a few tokens at a time, against a cache of keys and values.
@@ -34,6 +37,9 @@ struct DecoderOptions {
   Precision compute = Precision::storage;       ///< as of `DecoderLayer`
   bool batch_invariant = false;                 ///< as of `DecoderLayer`: the same bits as `LlamaModel`
   std::vector<LoraConfig> adapters{};           ///< among which every token of a step has one or none
+  /// Ranks that divide heads, the features inside the MLP, and the vocabulary, as of `LayerOptions`. All make the same
+  /// calls with the same tokens; null: this one alone.
+  std::shared_ptr<Communicator> tensor{};
 };
 
 /// A causal language model for generation: the function of `LlamaModel`, computed step by step. The decoder owns
@@ -47,6 +53,11 @@ struct DecoderOptions {
 ///
 /// Adapters with magnitudes (DoRA) multiply the rows of a map by m/‖W + s B A‖. These gains are computed by `prepare` and
 /// `update_gains`, and not in each step.
+///
+/// With `DecoderOptions::tensor` each of n ranks has the part of the model that it has of a `LlamaModel`, and a cache of its
+/// own key heads: `KvCache::create(decoder.config(), …)`. A step of some tokens sums (tokens, hidden) over the ranks behind
+/// the embedding, and twice in each layer; `logits` gathers those of all words. They have the same bits on every rank, so
+/// that all sample the same tokens. With `batch_invariant` they are those of a `LlamaModel` of as many ranks.
 ///
 /// Regions for Kokkos Tools are those of `DecoderLayer` and `embedding`, `head`.
 ///
@@ -65,15 +76,16 @@ class LlamaDecoder {
 
   /// Books and allocates everything; weights are undefined until they are written.
   /// \throws DimensionMismatch if the configuration or an option is out of range
-  /// \throws NotSupported if `formats` has a name that no matrix of the model has, NF4 and `activations` are int8, or
-  ///                      an adapter has no projection
+  /// \throws NotSupported if `formats` has a name that no matrix of the model has, NF4 and `activations` are int8,
+  ///                      an adapter has no projection, or ranks do not divide an extent, divide quantised blocks or
+  ///                      have adapters
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
 
   /// The same function with the weights and adapters of a model, of which nothing is copied: a step computes with what
   /// the model holds at that time, such as after a step of training. Cached keys and values stay those of their time.
   /// \param model   a causal one; it, or the one it is moved to, must exist whenever the decoder computes
-  /// \param options without `formats` and `adapters`, which are the model's
+  /// \param options without `formats` and `adapters`, which are the model's, and `tensor`
   /// \param ledger  where rotary tables, arrays of a step and workspace are booked
   /// \throws DimensionMismatch if an option is out of range
   /// \throws NotSupported if the model was moved from or is not causal, or an option does not fit
@@ -123,7 +135,7 @@ class LlamaDecoder {
   /// \throws DimensionMismatch if there are more rows than the decoder was made for
   Matrix logits(const Exec& exec, const Integers& rows);
 
-  /// The extents.
+  /// The extents of what this rank has; hidden_size and vocab_size are whole.
   const LlamaConfig& config() const { return m_config; }
   /// What it was made for.
   const DecoderOptions& options() const { return m_options; }
@@ -153,6 +165,7 @@ class LlamaDecoder {
   using Fused = Impl::FusedWeight;
 
   void check_options() const;
+  void divide(Ledger& ledger);
   void borrow(const LlamaModel<Exec, T>& model);
   void place_layer(std::int64_t number, Ledger& ledger);
   void place_magnitudes(Layer& layer, Ledger& ledger);
@@ -172,6 +185,9 @@ class LlamaDecoder {
   static void measure_rows(const Exec& exec, const WeightSlot& weight, const Matrix& b, const Matrix& a,
                            double scale, const BlockVector<memory_space, C>& norm);
   BlockVector<memory_space, std::int32_t> scaled_of(Fused which) const;
+  void embed(const Exec& exec, const Integers& ids, const Matrix& x);
+  template <class M>
+  void add_product(const Exec& exec, const M& map, const Matrix& from, const Matrix& x, const Matrix& spare);
   void rotate(const Exec& exec, const Layer& layer, const Matrix& qkv, const Integers& positions);
   void feed_forward(const Exec& exec, const Layer& layer, const Matrix& x, const Matrix& normed);
 
@@ -180,8 +196,10 @@ class LlamaDecoder {
     return {.activations = m_options.activations, .batch_invariant = m_options.batch_invariant};
   }
 
-  LlamaConfig m_config;
+  LlamaConfig m_config;  // of this rank
   DecoderOptions m_options;
+  Impl::VocabularySlice m_words;              // of this rank
+  std::optional<Collectives<Exec>> m_tensor;  // that divide the model
   Impl::MoveGuard m_guard;
   bool m_prepared = false;
   std::int64_t m_step_rows = -1;  // tokens of the last step, once it is done
@@ -200,6 +218,8 @@ class LlamaDecoder {
   BlockVector<memory_space, std::int32_t> m_of;         // the adapter of each rank
   BlockVector<memory_space, std::int32_t> m_scaled_of;  // as of `DecoderRanks`
   Integers m_chosen_adapters;                           // of the rows of this step
+  BlockVector<memory_space, std::int32_t> m_local;  // the words of a step, counted from the first of this rank
+  BlockVector<memory_space, T> m_logit_parts;       // by rank, as of `LogitParts`
   BlockVector<memory_space, C> m_rstd, m_head_rstd;
   BlockVector<memory_space, std::byte> m_workspace;
 };

@@ -25,6 +25,11 @@ struct WeightSlot {
 
   /// Whether it stays quantised.
   bool is_quantized() const { return !dense.present(); }
+  /// Its rows (0) or columns (1).
+  std::int64_t extent(int axis) const {
+    if (!is_quantized()) return dense.extent[axis];
+    return axis == 0 ? quantized.rows : quantized.cols;
+  }
 };
 
 /// The weight of a linear map, (out, in): some published matrices one below the other, in as few pieces as

@@ -69,6 +69,18 @@ void clear_foreign_rows(const Exec& exec, const VocabularySlice& words,
       });
 }
 
+/// x = the rows of an embedding where they are of this rank's words, which `look_up` writes, and 0 elsewhere.
+/// \param local (rows), overwritten
+template <class T, class Exec, class F>
+void embed_divided(const Exec& exec, const VocabularySlice& words,
+                   const StridedVector<typename Exec::memory_space, const std::int32_t>& ids,
+                   const BlockVector<typename Exec::memory_space, std::int32_t>& local,
+                   const BlockMatrix<typename Exec::memory_space, T>& x, const F& look_up) {
+  localise(exec, words, -1, {}, 0, ids, local);
+  look_up(local);
+  clear_foreign_rows<Exec, T>(exec, words, ids, x);
+}
+
 /// own = lse and the logit of the target, from the loss and lse among the words of this rank.
 template <class Exec, class T>
 void note_own(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
@@ -157,11 +169,10 @@ template <class Exec, Scalar T>
 void VocabularyRanks<Exec, T>::embed(const Exec& exec, const Tokens& ids, const Matrix& embedding,
                                      const Matrix& x) {
   if (!m_ranks) return embedding_forward(exec, ids, embedding, x);
-  localise(exec, m_words, -1, {}, 0, ids, m_local);
   const bool divides = m_partial.extent(0) > 0;
   const Matrix& own = divides ? m_partial : x;
-  embedding_forward(exec, m_local, embedding, own);
-  clear_foreign_rows<Exec, T>(exec, m_words, ids, own);
+  embed_divided<T>(exec, m_words, ids, m_local, own,
+                   [&](const auto& words) { embedding_forward(exec, words, embedding, own); });
   if (divides)
     m_ranks->reduce_scatter(exec, m_partial, x, "embedding");
   else

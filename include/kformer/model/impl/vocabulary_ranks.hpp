@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kformer/model/layer_options.hpp"
 #include "kformer/model/layer_weights.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/parallel/collectives.hpp"
@@ -19,9 +18,8 @@ struct VocabularySlice {
   VocabularySlice(std::int64_t words, int rank, int ranks)
       : whole(words), begin(slice_begin(words, rank, ranks)), end(slice_begin(words, rank + 1, ranks)) {}
   /// Of the rank that divides a model with others.
-  VocabularySlice(std::int64_t words, const LayerOptions& options)
-      : VocabularySlice(words, options.tensor ? options.tensor->rank() : 0,
-                        options.tensor ? options.tensor->size() : 1) {}
+  VocabularySlice(std::int64_t words, const std::shared_ptr<Communicator>& tensor)
+      : VocabularySlice(words, tensor ? tensor->rank() : 0, tensor ? tensor->size() : 1) {}
   std::int64_t size() const { return end - begin; }
 };
 
