@@ -73,6 +73,17 @@ int Ranks::on_this_machine() const {
       m_size, number_in({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}, m_size));
 }
 
+void Ranks::require(std::int64_t wanted, const std::string& keys, const char* key, const char* program,
+                    bool dry_run) const {
+  if (m_size == wanted || (dry_run && m_size == 1)) return;
+  if (keys.empty())
+    throw DeckError(
+        fmt::format("error: {} ranks were started, but the deck has no [parallel]; set {} = {}, or start one",
+                    m_size, key, m_size));
+  throw DeckError(fmt::format("error: {} needs {} ranks, but {} {} started; run mpiexec -n {} {} …", keys,
+                              wanted, m_size, m_size == 1 ? "was" : "were", wanted, program));
+}
+
 void Ranks::begin([[maybe_unused]] double timeout_s) {
   if (m_error >= 0) {
     std::fflush(stderr);
@@ -136,6 +147,11 @@ bool Ranks::any(bool own, const char* what) {
   return std::ranges::count(all, 1.0) > 0;
 }
 
+std::optional<std::string> Ranks::agreed(const std::optional<std::string>& reason) {
+  if (!any(reason.has_value(), "whether to stop")) return {};
+  return reason.value_or("another rank stops");
+}
+
 int Ranks::finish(int code) {
   if (m_size == 1 || code == exit_ok || code == exit_stopped) return code;
 #ifdef KFORMER_ENABLE_MPI
@@ -147,6 +163,15 @@ int Ranks::finish(int code) {
   if (m_world) MpiSession::abort(code);
 #endif
   return code;
+}
+
+int main_of_ranks(int& argc, char**& argv, const std::function<int(Ranks& ranks)>& run) {
+  std::optional<Ranks> ranks;
+  const int started = guarded([&] {
+    ranks.emplace(argc, argv);
+    return exit_ok;
+  });
+  return ranks ? ranks->finish(run(*ranks)) : started;
 }
 
 }  // namespace kformer::drivers

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,13 @@ class Ranks {
   /// Whether this rank writes what a user sees.
   bool is_first() const { return m_rank == 0; }
 
+  /// Requires as many as a deck wants; a dry run may have one.
+  /// \param wanted how many
+  /// \param keys   that say so, such as "'parallel.tensor' = 2"; empty: the deck has no [parallel]
+  /// \param key    to set in that case
+  /// \throws DeckError
+  void require(std::int64_t wanted, const std::string& keys, const char* key, const char* program,
+               bool dry_run) const;
   /// Connects the ranks. All have a standard error from here on.
   /// \param timeout_s longest wait for another rank
   void begin(double timeout_s);
@@ -49,6 +57,9 @@ class Ranks {
   /// Whether it is so on any rank.
   bool any(bool own, const char* what);
 
+  /// The reason of this rank to stop, or that another has one: all stop together.
+  std::optional<std::string> agreed(const std::optional<std::string>& reason);
+
   /// What the exit code of the program is. If a rank has failed, this one ends the others, which would wait for it.
   int finish(int code);
 
@@ -60,5 +71,9 @@ class Ranks {
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;
 };
+
+/// The main function of a program of ranks.
+/// \param run what it does; it returns the exit code
+int main_of_ranks(int& argc, char**& argv, const std::function<int(Ranks& ranks)>& run);
 
 }  // namespace kformer::drivers

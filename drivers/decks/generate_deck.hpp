@@ -122,21 +122,29 @@ struct NamedAdapterTable {
   bool operator==(const NamedAdapterTable&) const = default;  ///< all keys equal
 };
 
+/// The table [parallel] of a generation.
+struct GenerateParallelTable {
+  std::int64_t tensor = 1;                                        ///< ranks that divide the model
+  double timeout_s = 300;                                         ///< of every wait for another rank
+  bool operator==(const GenerateParallelTable&) const = default;  ///< all keys equal
+};
+
 /// A deck of kind "generate".
 struct GenerateDeck {
-  RunTable run;                             ///< [run]
-  GenerateTimingTable timing;               ///< [timing]
-  ProfileTable profile;                     ///< [profile]
-  OutputTable output;                       ///< [output]
-  WeightsTable weights;                     ///< [weights]
-  AdapterPathTable adapter;                 ///< [adapter]
-  std::vector<NamedAdapterTable> adapters;  ///< [[adapters]]
-  TokenizerTable tokenizer;                 ///< [tokenizer]
-  SamplingTable sampling;                   ///< [sampling]
-  GenerateTable generate;                   ///< [generate]
-  GenerateCheckTable check;                 ///< [check]
-  std::vector<PromptTable> prompts;         ///< [[prompt]], at least one
-  DeckRecord record;                        ///< how the deck was read
+  RunTable run;                                   ///< [run]
+  GenerateTimingTable timing;                     ///< [timing]
+  ProfileTable profile;                           ///< [profile]
+  OutputTable output;                             ///< [output]
+  WeightsTable weights;                           ///< [weights]
+  AdapterPathTable adapter;                       ///< [adapter]
+  std::vector<NamedAdapterTable> adapters;        ///< [[adapters]]
+  TokenizerTable tokenizer;                       ///< [tokenizer]
+  SamplingTable sampling;                         ///< [sampling]
+  GenerateTable generate;                         ///< [generate]
+  std::optional<GenerateParallelTable> parallel;  ///< [parallel]
+  GenerateCheckTable check;                       ///< [check]
+  std::vector<PromptTable> prompts;               ///< [[prompt]], at least one
+  DeckRecord record;                              ///< how the deck was read
 };
 
 /// Reads a deck of kind "generate". Needs neither Kokkos nor a device. The files that prompts name must be

@@ -228,6 +228,23 @@ void describe(V& v, GenerateCheckTable& t) {
       t.reference);
 }
 
+inline Key timeout_key() {
+  return {.name = "timeout_s",
+          .help = "longest wait for another rank; then the run ends with a sentence that names it",
+          .range = {.min = 0.001, .max = 1e9},
+          .unit = "s"};
+}
+
+template <class V>
+void describe(V& v, GenerateParallelTable& t) {
+  v.key({.name = "tensor",
+         .help = "ranks that divide the model, its heads, the features inside its MLPs and its words "
+                 "(arXiv:1909.08053), one process each: `mpiexec -n 4 kformer-generate …`",
+         .range = {.min = 1, .max = 1 << 10}},
+        t.tensor);
+  v.key(timeout_key(), t.timeout_s);
+}
+
 constexpr std::string_view generate_kind = "generate";
 
 template <class V>
@@ -273,6 +290,7 @@ void describe(V& v, GenerateDeck& d) {
   v.table({.name = "sampling", .help = "How to choose the next token; by default the most likely one."},
           d.sampling);
   v.table({.name = "generate", .help = "Generation."}, d.generate);
+  v.table({.name = "parallel", .help = "Optional: several ranks of MPI generate together."}, d.parallel);
   v.table({.name = "check", .help = "Correctness checks in the same run."}, d.check);
   v.list({.name = "prompt", .help = "The prompts to continue; at least one."}, d.prompts);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "decks/generate_deck.hpp"
+#include "kformer/memory/ledger.hpp"
 #include "sweep/measurement.hpp"
 
 /// \file
@@ -83,9 +84,10 @@ class TextGenerator {
 class GenerationPlan;
 
 /// Loads the weights of a deck.
-/// \param space name of the execution space
+/// \param space  name of the execution space
+/// \param ledger where memory is booked
 /// \throws OutOfMemory with the ledger
 std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space,
-                                                   GenerationPlan plan);
+                                                   GenerationPlan plan, const std::shared_ptr<Ledger>& ledger);
 
 }  // namespace kformer::drivers

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "decks/train/parallel_checks.hpp"
 #include "generate/figures.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/load/llama_config.hpp"
@@ -22,7 +23,12 @@ constexpr std::int64_t most_scored = 64;
 
 // The engine of a deck.
 EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
-                       const std::vector<std::int32_t>& end_of_text) {
+                       const std::vector<std::int32_t>& end_of_text,
+                       const std::shared_ptr<Communicator>& tensor) {
+  if (tensor)
+    if (const auto fault = Impl::schema::undivided_extent({.tensor = tensor->size()}, checkpoint.model());
+        !fault.empty())
+      throw NotSupported("kformer-generate: " + fault);
   const GenerateTable& g = deck.generate;
   const SamplingTable& s = deck.sampling;
   EngineTask task;
@@ -51,7 +57,8 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
                                         : g.batch,
                   .max_positions = g.max_seq_len > 0 ? std::min(g.max_seq_len, wanted) : wanted,
                   .activations = g.activations,
-                  .batch_invariant = g.batch_invariant};
+                  .batch_invariant = g.batch_invariant,
+                  .tensor = tensor};
   if (deck.weights.keep_quantized) task.decoder.formats = quantized_weights(checkpoint);
   if (deck.adapter.live)
     task.adapters.push_back(open_adapter(deck.adapter.path, task.config));
@@ -67,12 +74,13 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
 
 }  // namespace
 
-GenerationPlan::GenerationPlan(const GenerateDeck& deck, const std::string& space)
+GenerationPlan::GenerationPlan(const GenerateDeck& deck, const std::string& space,
+                               const std::shared_ptr<Communicator>& tensor)
     : m_deck(deck),
       m_space(space),
       m_checkpoint(open_checkpoint(deck.weights)),
       m_encoder(open_tokenizer(deck.tokenizer, m_checkpoint), deck.tokenizer, m_checkpoint.model()),
-      m_task(engine_task(deck, m_checkpoint, longest_prompt(), m_encoder.end_of_text())),
+      m_task(engine_task(deck, m_checkpoint, longest_prompt(), m_encoder.end_of_text(), tensor)),
       m_forecast(forecast_of(space, m_task)) {}
 
 std::int64_t GenerationPlan::longest_prompt() const {
@@ -90,8 +98,9 @@ std::size_t GenerationPlan::tokens_of(const PromptTable& prompt) const {
   }
 }
 
-void GenerationPlan::require_memory() const {
-  const auto available = measure::memory_available(m_space);
+void GenerationPlan::require_memory(int processes) const {
+  auto available = measure::memory_available(m_space);
+  if (available) *available /= static_cast<std::size_t>(processes);
   if (available && m_forecast->peak_total() > *available)
     throw OutOfMemory(
         fmt::format("kformer-generate: the run needs {}, but only {} is available; reduce "

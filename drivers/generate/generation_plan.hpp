@@ -18,8 +18,11 @@ namespace kformer::drivers {
 class GenerationPlan {
  public:
   /// Opens checkpoint, adapters and tokenizer of a deck, encodes its prompts, and counts the memory.
+  /// \param tensor the ranks that divide the model, or null
   /// \throws FileError if a file cannot be read or does not match the model
-  GenerationPlan(const GenerateDeck& deck, const std::string& space);
+  /// \throws NotSupported if the ranks do not divide the model
+  GenerationPlan(const GenerateDeck& deck, const std::string& space,
+                 const std::shared_ptr<Communicator>& tensor);
 
   /// The checkpoint, of which only headers were read.
   const Checkpoint& checkpoint() const { return m_checkpoint; }
@@ -28,10 +31,11 @@ class GenerationPlan {
   /// The engine.
   const EngineTask& task() const { return m_task; }
   /// The memory that it will take.
-  const Ledger& forecast() const { return *m_forecast; }
+  const std::shared_ptr<const Ledger>& forecast() const { return m_forecast; }
 
+  /// \param processes that share the space
   /// \throws OutOfMemory if that is more than the space has
-  void require_memory() const;
+  void require_memory(int processes = 1) const;
   /// What is legal but perhaps not meant: a sentence, or nothing.
   std::string note() const;
   /// Lines on the model, the prompts and the memory, for --dry-run.

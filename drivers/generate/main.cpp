@@ -2,8 +2,10 @@
 // kformer-generate: a checkpoint continues prompts.
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
+#include "app/rank_results.hpp"
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
@@ -29,24 +31,53 @@ void declare_results(ResultFile& file) {
   GenerateDeck deck;
   deck.generate.last_logits = true;
   const GenerateResults tables(file, deck, {});
+  const RankResults ranks(file);
 }
 
-int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file) {
+// The standard output of ranks that write nothing is no file.
+std::FILE* log_of(const Ranks& ranks) { return ranks.is_first() ? stderr : stdout; }
+
+// The ranks that divide the model; null without others.
+std::shared_ptr<Communicator> tensor_ranks(const GenerateDeck& deck, const Ranks& ranks) {
+  if (ranks.size() > 1) return ranks.world();
+  // Of those that are not there the last one needs most: it has no word less than another.
+  const int size = deck.parallel ? static_cast<int>(deck.parallel->tensor) : 1;
+  return size > 1 ? std::make_shared<LoneCommunicator>(size - 1, size) : nullptr;
+}
+
+int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file, Ranks& ranks) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
   // Before the machine is measured, which takes longer.
-  GenerationPlan plan(deck, space);
-  plan.require_memory();
-  if (const std::string note = plan.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
+  GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
+  plan.require_memory(ranks.on_this_machine());
+  std::FILE* const log = log_of(ranks);
+  if (const std::string note = plan.note(); !note.empty()) fmt::print(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
+  RankResults rank_results(file);
   const measure::MachineLimits limits = measure::machine_limits(space);
   results.add_machine(limits);
-  fmt::print(stderr, "{}\n", measure::describe(space, limits));
+  fmt::print(log, "{}\n", measure::describe(space, limits));
   LimitSamples samples;
-  const auto generator = make_text_generator(deck, space, std::move(plan));
-  return run_prompts({&deck, generator.get(), &results, [&] { return stop.reason(); },
-                      [&](double bytes) { return samples.now(space, DType::f32, bytes); }},
-                     file);
+  const auto ledger = Ledger::create();
+  const auto forecast = plan.forecast();
+  const auto generator = make_text_generator(deck, space, std::move(plan), ledger);
+  PromptLoop loop{.deck = &deck,
+                  .generator = generator.get(),
+                  .results = &results,
+                  .stop = [&] { return ranks.agreed(stop.reason()); },
+                  .limits = [&](double bytes) { return samples.now(space, DType::f32, bytes); },
+                  .together = ranks.size() > 1,
+                  .log = log};
+  if (loop.together)
+    loop.finish = [&] {
+      rank_results.add_memory(ranks, *forecast, *ledger);
+      rank_results.add_communication(ranks, std::array<const Communicator*, 1>{ranks.world().get()});
+    };
+  const int code = run_prompts(loop, file);
+  // A rank that fails ends the others, also the one that writes.
+  ranks.barrier("the end");
+  return code;
 }
 
 // A model that can hold conversations is asked; another one continues the text.
@@ -62,21 +93,25 @@ std::string deck_of_call(const ModelCall& call) {
   return generate_deck_of(path, call.prompts, chat);
 }
 
-int run(const CommandLine& line, const GenerateDeck& deck) {
+int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
+  const std::int64_t tensor = deck.parallel ? deck.parallel->tensor : 1;
+  ranks.require(tensor, deck.parallel ? fmt::format("'parallel.tensor' = {}", tensor) : "", "parallel.tensor",
+                program, line.dry_run);
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
+  ranks.begin(deck.parallel ? deck.parallel->timeout_s : GenerateParallelTable().timeout_s);
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();
     const auto kokkos = start_kokkos(line.all.front(), line.kokkos, deck.run.threads);
-    const GenerationPlan plan(deck, space);
+    const GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
     fmt::print("{}", plan.text());
     if (const std::string note = plan.note(); !note.empty()) fmt::print("note: {}\n", note);
     plan.require_memory();
     return exit_ok;
   }
-  Session session(line, program, kind, deck.run, deck.output, deck.record, stderr);
-  return run_deck(deck, space, session.file());
+  Session session(line, program, kind, deck.run, deck.output, deck.record, log_of(ranks), ranks.is_first());
+  return run_deck(deck, space, session.file(), ranks);
 }
 
 }  // namespace
@@ -85,8 +120,13 @@ int run(const CommandLine& line, const GenerateDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck, drivers::run,
-                              {.prompts = true,
-                               .results = {drivers::kind, drivers::declare_results},
-                               .deck_of_call = drivers::deck_of_call});
+  return drivers::main_of_ranks(argc, argv, [&](drivers::Ranks& ranks) {
+    return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_generate_deck,
+                                [&](const drivers::CommandLine& line, const GenerateDeck& deck) {
+                                  return drivers::run(line, deck, ranks);
+                                },
+                                {.prompts = true,
+                                 .results = {drivers::kind, drivers::declare_results},
+                                 .deck_of_call = drivers::deck_of_call});
+  });
 }

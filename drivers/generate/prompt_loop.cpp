@@ -55,7 +55,10 @@ class PromptRun {
     } catch (const FileError&) {
       throw;
     } catch (const std::exception& error) {
-      if (const auto memory = out_of_memory_text(error)) {
+      const auto memory = out_of_memory_text(error);
+      // Other ranks, which have enough, wait for this one; a prompt that cannot be continued is the same for all.
+      if (m_loop.together && (memory || dynamic_cast<const CommunicationError*>(&error) != nullptr)) throw;
+      if (memory) {
         m_out_of_memory = m_deck.run.on_oom == OnOutOfMemory::abort;
         keep_failure(label, CaseStatus::out_of_memory, *memory);
       } else if (dynamic_cast<const Error*>(&error) != nullptr) {
@@ -158,22 +161,23 @@ class PromptRun {
     m_failed |= generation.measurement.status == CaseStatus::error;
     m_generated |= !generation.sequences.empty();
     m_loop.results->add(label, generation);
-    fmt::print(stderr, "{}", figures_of(label, generation));
+    fmt::print(m_loop.log, "{}", figures_of(label, generation));
   }
 
   int close() {
+    if (m_loop.finish) m_loop.finish();
     if (m_stopped || m_out_of_memory) {
       m_file.checkpoint();
-      fmt::print(stderr, "stopped ({}); the finished generations are in {}\n",
+      fmt::print(m_loop.log, "stopped ({}); the finished generations are in {}\n",
                  m_stopped.value_or("out of memory"), m_file.part_path().string());
       return m_out_of_memory ? exit_out_of_memory : exit_stopped;
     }
     m_file.finish();
-    fmt::print(stderr, "results: {}\n", m_file.path().string());
+    fmt::print(m_loop.log, "results: {}\n", m_file.path().string());
     if (m_failed_check) return exit_check;
     if (m_failed) return exit_failure;
     if (m_generated) return exit_ok;
-    fmt::print(stderr, "error: {}\n", no_case_ran);
+    fmt::print(m_loop.log, "error: {}\n", no_case_ran);
     return exit_nothing;
   }
 

@@ -25,8 +25,9 @@ struct GrowingRow {
 /// Engine, tokenizer and checkpoint of a deck.
 class DeckGenerator final : public TextGenerator {
  public:
-  DeckGenerator(const GenerateDeck& deck, const std::string& space, GenerationPlan plan)
-      : m_deck(deck), m_plan(std::move(plan)), m_ledger(Ledger::create()) {
+  DeckGenerator(const GenerateDeck& deck, const std::string& space, GenerationPlan plan,
+                const std::shared_ptr<Ledger>& ledger)
+      : m_deck(deck), m_plan(std::move(plan)), m_ledger(ledger) {
     if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
     m_engine = make_text_engine(space, m_plan.task(), m_ledger);
     const measure::KernelNames loading;
@@ -187,7 +188,7 @@ SequenceEnd DeckGenerator::end_of(const GeneratedSequence& sequence) const {
 void DeckGenerator::note_memory(Measurement& measurement) const {
   measurement.peak = peaks_of(*m_ledger);
   measurement.peak_total = m_ledger->peak_total();
-  measurement.predicted = m_plan.forecast().peak_total();
+  measurement.predicted = m_plan.forecast()->peak_total();
   if (m_deck.profile.memory != MemoryProfile::peak) return;
   const measure::AllocationWitness& witness = measure::AllocationWitness::install();
   if (witness.installed())
@@ -198,8 +199,8 @@ void DeckGenerator::note_memory(Measurement& measurement) const {
 }  // namespace
 
 std::unique_ptr<TextGenerator> make_text_generator(const GenerateDeck& deck, const std::string& space,
-                                                   GenerationPlan plan) {
-  return std::make_unique<DeckGenerator>(deck, space, std::move(plan));
+                                                   GenerationPlan plan, const std::shared_ptr<Ledger>& ledger) {
+  return std::make_unique<DeckGenerator>(deck, space, std::move(plan), ledger);
 }
 
 }  // namespace kformer::drivers

@@ -20,7 +20,7 @@ class TextEngineOn final : public TextEngine {
   TextEngineOn(const EngineTask& task, Ledger& ledger)
       : m_ledger(ledger.shared_from_this()),
         m_decoder(task.config, task.decoder, ledger),
-        m_cache(KvCache<Exec, T>::create(task.config, task.cache, ledger)),
+        m_cache(KvCache<Exec, T>::create(m_decoder.config(), task.cache, ledger)),
         m_generator(m_decoder, *m_cache, task.generator, ledger),
         m_adapter(task.adapter),
         m_adapters(task.adapters),
@@ -86,7 +86,7 @@ class TextEngineOn final : public TextEngine {
     Generator<Exec, T> generator;
 
     Anew(const EngineTask& task, LlamaDecoder<Exec, T>& decoder, Ledger& ledger)
-        : cache(KvCache<Exec, T>::create(task.config, contiguous(task), ledger)),
+        : cache(KvCache<Exec, T>::create(decoder.config(), contiguous(task), ledger)),
           generator(decoder, *cache, {.prefill_chunk = task.generator.prefill_chunk}, ledger) {}
     static KvCacheOptions contiguous(const EngineTask& task) {
       return {.num_layers = task.config.num_hidden_layers,

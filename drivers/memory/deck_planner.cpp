@@ -130,9 +130,7 @@ class DeckPlanner final : public MemoryPlanner {
 
   MemoryDecision decision_of(const MemoryCase& point, const LearnerTask& task, const PlanParallelTable* table,
                              std::optional<std::size_t> limit) const {
-    if (table != nullptr)
-      if (const auto fault = Impl::schema::undivided_extent(*table, model()); !fault.empty())
-        throw NotSupported("kformer-memory: " + fault);
+    if (table != nullptr) require_divided(*table);
     return of_largest_stage(table, micro_batches(point), task, [&](const LearnerTask& shared) {
       return forecast_memory(point.execution_space, shared, point.recompute, limit);
     });
@@ -179,6 +177,23 @@ class DeckPlanner final : public MemoryPlanner {
     }
   }
 
+  void require_divided(const PlanParallelTable& table) const {
+    if (const auto fault = Impl::schema::undivided_extent(table, model()); !fault.empty())
+      throw NotSupported("kformer-memory: " + fault);
+  }
+
+  // Those of a generation, of which the last one needs most; null without.
+  std::shared_ptr<Communicator> tensor_ranks() const {
+    if (!m_deck.parallel) return nullptr;
+    const PlanParallelTable& table = *m_deck.parallel;
+    if (table.ranks() != table.tensor)
+      throw NotSupported(
+          "kformer-memory: of [parallel], a generation has `tensor` alone; remove the other keys");
+    require_divided(table);
+    const int size = static_cast<int>(table.tensor);
+    return size > 1 ? std::make_shared<LoneCommunicator>(size - 1, size) : nullptr;
+  }
+
   // The least multiple of `part` that is not less.
   static std::int64_t whole(std::int64_t count, std::int64_t part) { return (count + part - 1) / part * part; }
 
@@ -219,6 +234,7 @@ class DeckPlanner final : public MemoryPlanner {
                     .formats = formats(point.weights),
                     .activations = m_deck.plan.activations,
                     .batch_invariant = m_deck.plan.batch_invariant};
+    task.decoder.tensor = tensor_ranks();
     task.decoder.adapters.assign(static_cast<std::size_t>(m_deck.plan.live_adapters), m_lora);
     task.cache = cache_options(point.kv_cache, m_deck.plan.cache, task);
     if (m_checkpoint) task.staging_bytes = staging_bytes(*m_checkpoint, task.decoder.formats);

@@ -56,20 +56,6 @@ std::string grid_text(const ParallelTable& t) {
   return text;
 }
 
-// As many as the deck wants.
-void require_ranks(const TrainDeck& deck, const Ranks& ranks, bool dry_run) {
-  const std::int64_t wanted = deck.parallel ? deck.parallel->ranks() : 1;
-  if (ranks.size() == wanted || (dry_run && ranks.size() == 1)) return;
-  if (!deck.parallel)
-    throw DeckError(
-        fmt::format("error: {} ranks were started, but the deck has no [parallel]; set parallel.data = {}, "
-                    "or start one",
-                    ranks.size(), ranks.size()));
-  throw DeckError(fmt::format("error: {} needs {} ranks, but {} {} started; run mpiexec -n {} {} …",
-                              grid_text(*deck.parallel), wanted, ranks.size(),
-                              ranks.size() == 1 ? "was" : "were", wanted, program));
-}
-
 void declare_results(ResultFile& file) {
   std::vector<FigureColumn> figures = preference_figures();
   std::ranges::move(policy_figures({"reward_*"}), std::back_inserter(figures));
@@ -79,7 +65,8 @@ void declare_results(ResultFile& file) {
 }
 
 int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
-  require_ranks(deck, ranks, line.dry_run);
+  ranks.require(deck.parallel ? deck.parallel->ranks() : 1, deck.parallel ? grid_text(*deck.parallel) : "",
+                "parallel.data", program, line.dry_run);
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
   std::optional<CheckpointLock> lock;
   ranks.begin(deck.parallel ? deck.parallel->timeout_s : ParallelTable().timeout_s);
@@ -111,16 +98,11 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  std::optional<drivers::Ranks> ranks;
-  const int started = drivers::guarded([&] {
-    ranks.emplace(argc, argv);
-    return drivers::exit_ok;
+  return drivers::main_of_ranks(argc, argv, [&](drivers::Ranks& ranks) {
+    const auto run = [&](const drivers::CommandLine& line, const TrainDeck& deck) {
+      return drivers::run(line, deck, ranks);
+    };
+    return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, run,
+                                {.resumes = true, .results = {drivers::kind, drivers::declare_results}});
   });
-  if (!ranks) return started;
-  const auto run = [&](const drivers::CommandLine& line, const TrainDeck& deck) {
-    return drivers::run(line, deck, *ranks);
-  };
-  return ranks->finish(
-      drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, run,
-                           {.resumes = true, .results = {drivers::kind, drivers::declare_results}}));
 }

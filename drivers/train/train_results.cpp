@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -115,15 +114,6 @@ RecordTable<CheckpointWait> declare_checkpoints(ResultFile& file) {
             &CheckpointWait::waited}}};
 }
 
-Table& table_by_class(ResultFile& file, const std::string& path, const std::string& row,
-                      const std::string& about) {
-  Table& t = file.table(path, row, about);
-  std::vector<std::string> names;
-  for (int c = 0; c < memory_classes; ++c) names.emplace_back(to_string(static_cast<MemoryClass>(c)));
-  t.dimension("memory_class", "memory class", names);
-  return t;
-}
-
 Table& declare_timeline(ResultFile& file) {
   Table& t = table_by_class(file, "memory/timeline", "entry", "memory at a moment of the training");
   t.column({"step", i64, "1", "steps done"});
@@ -153,29 +143,6 @@ RecordTable<TransferCount> declare_transfers(ResultFile& file) {
            {{"bytes", u64, "byte", "of all of them"}, &TransferCount::bytes}}};
 }
 
-Table& declare_ranks(ResultFile& file) {
-  Table& t = table_by_class(file, "memory/ranks", "rank", "memory of ranks that train together");
-  t.when("with several ranks");
-  t.column({"predicted_bytes", u64, "byte", "the most that was forecast", "memory_class"});
-  t.column({"peak_bytes", u64, "byte", "the most that was booked", "memory_class"});
-  t.column({"predicted_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
-  t.column({"peak_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
-  t.column({"process_peak_bytes", u64, "byte", "most resident memory of the process, by the system"});
-  return t;
-}
-
-RecordTable<RankCommunication> declare_communication(ResultFile& file) {
-  return {
-      conditional(file.table("communication", "call", "what ranks sent to each other"), "with several ranks"),
-      {{{"rank", i64, "1", "who sent"}, &RankCommunication::rank},
-       {{"operation", text, "1", "collective operation"}, &RankCommunication::operation},
-       {{"region", text, "1", "what for"}, &RankCommunication::region},
-       {{"calls", u64, "1", "of this run"}, &RankCommunication::calls},
-       {{"bytes", u64, "byte", "sent to other ranks"}, &RankCommunication::bytes},
-       {{"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"},
-        &RankCommunication::seconds}}};
-}
-
 }  // namespace
 
 TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const FigureColumn> figures)
@@ -189,8 +156,7 @@ TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const 
       m_timeline(declare_timeline(file)),
       m_bookings(declare_bookings(file)),
       m_transfers(declare_transfers(file)),
-      m_ranks(declare_ranks(file)),
-      m_communication(declare_communication(file)),
+      m_ranks(file),
       m_measurements(file) {}
 
 void TrainResults::add(const TrainingHistory& history) {
@@ -219,62 +185,6 @@ void TrainResults::add_bookings(const Ledger& ledger) {
 
 void TrainResults::add_transfers(const Ledger& ledger) {
   for (const TransferCount& count : ledger.transfers()) m_transfers.append(count);
-}
-
-void TrainResults::add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger& ledger) {
-  std::vector<double> own;
-  for (const Ledger* of : {&forecast, &ledger}) {
-    for (int c = 0; c < memory_classes; ++c)
-      own.push_back(static_cast<double>(of->peak(static_cast<MemoryClass>(c))));
-    own.push_back(static_cast<double>(of->peak_total()));
-  }
-  own.push_back(static_cast<double>(measure::process_memory().peak));
-  const auto all = ranks.gather(own, "memory");
-  auto next = all.begin();
-  const auto bytes = [&] { return static_cast<std::uint64_t>(*next++); };
-  const auto by_class = [&] {
-    std::vector<std::uint64_t> values;
-    for (int c = 0; c < memory_classes; ++c) values.push_back(bytes());
-    return values;
-  };
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    const auto predicted = by_class();
-    const std::uint64_t predicted_total = bytes();
-    const auto peak = by_class();
-    const std::uint64_t peak_total = bytes(), process = bytes();
-    m_ranks.append({{"predicted_bytes", predicted},
-                    {"peak_bytes", peak},
-                    {"predicted_total_bytes", predicted_total},
-                    {"peak_total_bytes", peak_total},
-                    {"process_peak_bytes", process}});
-  }
-}
-
-namespace {
-
-// Of all communicators of this rank.
-std::string communication_of(const RankGrid& grid) {
-  std::vector<const Communicator*> all{grid.world().get(), grid.replicas().get()};
-  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor, GridAxis::pipeline})
-    if (grid.along(axis) != grid.replicas()) all.push_back(grid.along(axis).get());
-  auto rows = nlohmann::json::array();
-  for (const Communicator* ranks : all)
-    for (const CommunicationCount& c : ranks->log().counts())
-      rows.push_back({c.operation, c.region, c.calls, c.bytes, c.seconds});
-  return rows.dump();
-}
-
-}  // namespace
-
-void TrainResults::add_communication(Ranks& ranks, const RankGrid& grid) {
-  std::int64_t rank = 0;
-  for (const std::string& text : ranks.gather_text(communication_of(grid), "communication")) {
-    for (const auto& row : nlohmann::json::parse(text)) {
-      RankCommunication one{{row[0], row[1], row[2], row[3], row[4]}, rank};
-      m_communication.append(one);
-    }
-    ++rank;
-  }
 }
 
 void TrainResults::add(const TrainSummary& s) {

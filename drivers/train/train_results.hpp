@@ -4,9 +4,8 @@
 #include <span>
 #include <string>
 
-#include "app/ranks.hpp"
+#include "app/rank_results.hpp"
 #include "kformer/io/result_file.hpp"
-#include "kformer/parallel/rank_grid.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/record_table.hpp"
 #include "train/history.hpp"
@@ -25,11 +24,6 @@ struct TrainSummary {
   double flop_rate_limit = 0;       ///< FLOP/s of the machine in this type; NaN if unknown
   std::string recompute;            ///< policy in words
   Measurement measurement;          ///< kernels, memory, profile, how it ended
-};
-
-/// What a rank did in the calls of one operation in one region.
-struct RankCommunication : CommunicationCount {
-  std::int64_t rank = 0;  ///< which one
 };
 
 /// The tables of a training in its result file.
@@ -60,10 +54,8 @@ class TrainResults {
   void add_bookings(const Ledger& ledger);
   /// The rows of /memory/transfers.
   void add_transfers(const Ledger& ledger);
-  /// The rows of /memory/ranks: what each rank was to need, and needed. All ranks call it.
-  void add_ranks(Ranks& ranks, const Ledger& forecast, const Ledger& ledger);
-  /// The rows of /communication: what each rank sent. All ranks call it.
-  void add_communication(Ranks& ranks, const RankGrid& grid);
+  /// The tables of ranks that train together.
+  RankResults& ranks() { return m_ranks; }
   /// The row of /cases, and what it measured.
   void add(const TrainSummary& summary);
   /// Writes what there is so far.
@@ -82,8 +74,7 @@ class TrainResults {
   Table& m_timeline;
   Table& m_bookings;
   RecordTable<TransferCount> m_transfers;
-  Table& m_ranks;
-  RecordTable<RankCommunication> m_communication;
+  RankResults m_ranks;
   MeasurementTables m_measurements;
 };
 

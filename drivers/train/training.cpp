@@ -67,6 +67,13 @@ void share_steps(const RankGrid& grid, const TrainDeck& deck, LearnerTask& task)
   if (deck.parallel) share_among(grid, *deck.parallel, micro_batches_of_rank(deck).leaves, task);
 }
 
+std::vector<const Communicator*> communicators_of(const RankGrid& grid) {
+  std::vector<const Communicator*> all{grid.world().get(), grid.replicas().get()};
+  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor, GridAxis::pipeline})
+    if (grid.along(axis) != grid.replicas()) all.push_back(grid.along(axis).get());
+  return all;
+}
+
 /// A training with its result file.
 class Training {
  public:
@@ -130,11 +137,7 @@ class Training {
 
  private:
   // All ranks stop together.
-  std::optional<std::string> reason_to_stop() {
-    const auto own = m_stop.reason();
-    if (!m_ranks.any(own.has_value(), "whether to stop")) return {};
-    return own.value_or("another rank stops");
-  }
+  std::optional<std::string> reason_to_stop() { return m_ranks.agreed(m_stop.reason()); }
 
   // The adapter first: the model takes it up.
   void write(const OutputFolders& folders) {
@@ -305,8 +308,8 @@ class Training {
     measure_again();
     m_summary.flop_rate_limit = flop_rate_limit();
     if (m_ranks.size() > 1) {
-      m_results.add_ranks(m_ranks, *m_memory.forecast, *m_ledger);
-      m_results.add_communication(m_ranks, m_grid);
+      m_results.ranks().add_memory(m_ranks, *m_memory.forecast, *m_ledger);
+      m_results.ranks().add_communication(m_ranks, communicators_of(m_grid));
     }
     m_results.add_bookings(*m_ledger);
     m_results.add_transfers(*m_ledger);

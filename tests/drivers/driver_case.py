@@ -153,6 +153,22 @@ class DriverTest(unittest.TestCase):
         self.assertEqual(done.stderr.splitlines()[-1], "error: cannot write 'locked/out.h5.part': Permission denied")
         return done
 
+    def signal_rank(self, run, rank, number):
+        """Sends a signal to one rank."""
+        for status in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                environment = status.read_bytes().split(b"\0")
+                program = (status.parent / "cmdline").read_bytes().split(b"\0")[0].decode()
+                folder = os.readlink(status.parent / "cwd")
+            except OSError:
+                continue
+            here = Path(folder).resolve() == Path(self.folder).resolve()
+            own = {b"OMPI_COMM_WORLD_RANK=%d" % rank, b"PMI_RANK=%d" % rank} & set(environment)
+            if here and own and program == self.PROGRAM:
+                os.kill(int(status.parent.name), number)
+                return
+        self.fail(f"rank {rank} does not run")
+
     def files(self):
         return sorted(path.name for path in self.folder.iterdir())
 

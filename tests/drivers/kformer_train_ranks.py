@@ -189,22 +189,6 @@ class Checkpoints(RanksTest):
         while time.monotonic() < end and not list((self.folder / "saved").glob("step-00000004.safetensors")):
             time.sleep(0.02)
 
-    def signal_rank(self, run, rank, number):
-        """Sends a signal to one rank."""
-        for status in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                environment = status.read_bytes().split(b"\0")
-                program = (status.parent / "cmdline").read_bytes().split(b"\0")[0].decode()
-                folder = os.readlink(status.parent / "cwd")
-            except OSError:
-                continue
-            here = Path(folder).resolve() == Path(self.folder).resolve()
-            own = {b"OMPI_COMM_WORLD_RANK=%d" % rank, b"PMI_RANK=%d" % rank} & set(environment)
-            if here and own and program == self.PROGRAM:
-                os.kill(int(status.parent.name), number)
-                return
-        self.fail(f"rank {rank} does not run")
-
     def test_a_stopped_rank_ends_the_others(self):
         fixed = ('parallel.order="fixed"', "parallel.data=2", 'output.model="model"')
         self.train_on(2, self.KEYS, *fixed, "schedule.steps=40")

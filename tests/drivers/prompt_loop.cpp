@@ -100,6 +100,7 @@ struct Prompts {
   ScratchDirectory directory;
   Parrot parrot;
   std::optional<std::string> stop_reason;
+  bool together = false;  // with other ranks
   std::string out, err;
 
   std::filesystem::path file() const { return directory / "run.h5"; }
@@ -113,9 +114,10 @@ struct Prompts {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
       ResultFile results(file());
       GenerateResults tables(results, deck, "cuda");
-      code = run_prompts({&deck, &parrot, &tables, [this] { return stop_reason; },
-                          [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }},
-                         results);
+      code = run_prompts(
+          {&deck, &parrot, &tables, [this] { return stop_reason; },
+           [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }, together},
+          results);
     }
     out = contents_of(directory / "out");
     err = contents_of(directory / "err");
@@ -237,6 +239,13 @@ BOOST_AUTO_TEST_CASE(memory_that_runs_out_is_recorded_or_ends_the_run) {
              exit_out_of_memory);
   BOOST_TEST(parrot.generations == 3);
   BOOST_TEST(Hdf5Reader(file().string() + ".part").texts("cases/message")[0] == "no memory");
+}
+
+// They would wait for what this one does not send.
+BOOST_AUTO_TEST_CASE(memory_that_runs_out_on_one_of_several_ranks_ends_the_run) {
+  together = parrot.memory_runs_out = true;
+  BOOST_CHECK_THROW(run("[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n"), OutOfMemory);
+  BOOST_TEST(parrot.generations == 1);
 }
 
 BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_memory_that_runs_out) {

@@ -202,9 +202,11 @@ void describe(V& v, MemoryPlanDeck& d) {
        .help = "Optional: low-rank adapters (LoRA). In training they learn, as in decks of kind `train`; in "
                "generation there are `plan.live_adapters` of them."},
       d.adapter);
-  v.table({.name = "parallel",
-           .help = "Optional: several ranks train together, and the memory is that of the first one."},
-          d.parallel);
+  v.table(
+      {.name = "parallel",
+       .help = "Optional: several ranks train together, and the memory is that of the first one; with `tensor` "
+               "alone they also generate together, and it is that of the one that needs most."},
+      d.parallel);
   v.table(
       {.name = "grids",
        .help =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "decks/generate_schema.hpp"
 #include "decks/train/train_deck.hpp"
 
 /// \file
@@ -69,11 +70,7 @@ void describe(V& v, PlanParallelTable& t) {
 template <class V>
 void describe(V& v, ParallelTable& t) {
   describe(v, static_cast<PlanParallelTable&>(t));
-  v.key({.name = "timeout_s",
-         .help = "longest wait for another rank; then the run ends with a sentence that names it",
-         .range = {.min = 0.001, .max = 1e9},
-         .unit = "s"},
-        t.timeout_s);
+  v.key(timeout_key(), t.timeout_s);
 }
 
 }  // namespace kformer::Impl::schema
