@@ -8,12 +8,13 @@ from .memory_plots import save_memory_plot
 from .plots import save_plots
 from .quantize_plots import save_quantize_plot
 from .reader import Groups
+from .scaling_plots import save_scaling_plots
 from .train_plots import save_train_plots
 
 # By the root attribute `kind`; others are sweeps.
 _OF_KIND = {
     "train": save_train_plots, "memory_plan": save_memory_plot, "generate": save_generate_plot,
-    "quantize": save_quantize_plot,
+    "quantize": save_quantize_plot, "scaling": save_scaling_plots,
 }  # fmt: skip
 
 

@@ -58,11 +58,31 @@ def training_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def scaling_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row per grid of ranks that ran, and one per grid that was simulated on the machine of the deck."""
+    frame = _frame(groups)
+    table = frame[["grid", "ranks", "tokens", "time_median", "efficiency", "communication_share"]].copy()
+    table["peak_MiB"] = frame["peak_bytes"] / 2**20
+    table["status"] = frame["status"]
+    if "simulation/grids" not in groups:
+        return table
+    simulated = groups["simulation/grids"].to_dataframe()
+    ran = simulated[simulated["case"] >= 0].set_index("case")
+    table["simulated_time"] = ran["simulated_time"].reindex(table.index)
+    table["simulation_error"] = ran["relative_error"].reindex(table.index)
+    alone = simulated[simulated["case"] < 0]
+    extra = alone[["grid", "ranks", "efficiency", "simulated_time"]].assign(
+        peak_MiB=alone["predicted_bytes"] / 2**20, status="simulated"
+    )
+    return pd.concat([table, extra], ignore_index=True) if len(extra) else table
+
+
 # By the root attribute `kind`.
 TABLES = {
     "generate": generation_table,
     "memory_plan": memory_table,
     "quantize": quantization_table,
+    "scaling": scaling_table,
     "train": training_table,
 }
 

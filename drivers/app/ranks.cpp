@@ -101,25 +101,26 @@ void Ranks::begin([[maybe_unused]] double timeout_s) {
   m_world = std::make_shared<LoneCommunicator>();
 }
 
-std::vector<double> Ranks::gather(std::span<const double> own, const char* what) {
+std::vector<double> gather(Communicator& ranks, std::span<const double> own, const char* what) {
+  const int size = ranks.size(), rank = ranks.rank();
   // One number at least, so that all meet.
   std::vector<double> mine(own.begin(), own.end());
   mine.push_back(0);
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(m_size));
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(size));
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   const std::size_t bytes = mine.size() * sizeof(double);
-  for (int peer = 0; peer < m_size; ++peer) {
+  for (int peer = 0; peer < size; ++peer) {
     double* place = all.data() + mine.size() * static_cast<std::size_t>(peer);
-    if (peer == m_rank) {
+    if (peer == rank) {
       std::ranges::copy(mine, place);
       continue;
     }
     sends.push_back({peer, mine.data(), bytes});
     receives.push_back({peer, place, bytes});
   }
-  if (m_size > 1)
-    m_world->exchange(InstanceRef(Kokkos::DefaultHostExecutionSpace()), {"gather", what}, sends, receives);
+  if (size > 1)
+    ranks.exchange(InstanceRef(Kokkos::DefaultHostExecutionSpace()), {"gather", what}, sends, receives);
   std::vector<double> values;
   for (std::size_t i = 0; i < all.size(); ++i)
     if (i % mine.size() < own.size()) values.push_back(all[i]);

@@ -13,6 +13,9 @@
 
 namespace kformer::drivers {
 
+/// What each rank of a communicator has, in their order. As many numbers of each. All ranks call it, and so meet.
+std::vector<double> gather(Communicator& ranks, std::span<const double> own, const char* what);
+
 /// The processes that run a program together: those that mpiexec or srun started, or this one alone. Only rank 0 has a
 /// standard output.
 class Ranks {
@@ -48,8 +51,10 @@ class Ranks {
   /// The ranks, after `begin`.
   const std::shared_ptr<Communicator>& world() const { return m_world; }
 
-  /// What each rank has, in their order. As many numbers of each.
-  std::vector<double> gather(std::span<const double> own, const char* what);
+  /// The same of all ranks.
+  std::vector<double> gather(std::span<const double> own, const char* what) {
+    return drivers::gather(*m_world, own, what);
+  }
   /// The text that each rank has, in their order.
   std::vector<std::string> gather_text(const std::string& own, const char* what);
   /// Returns when all have called it.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/communication.hpp"
 #include "measure/process_memory.hpp"
 
 namespace kformer::drivers {

@@ -119,11 +119,12 @@ void merge_overrides(Table& root, const DeckSource& source, const fs::path& dire
 
 // Which program reads a deck of another kind; empty for a kind that there is not.
 std::string program_of(std::string_view kind) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 5> programs{
+  constexpr std::array<std::pair<std::string_view, const char*>, 6> programs{
       {{"layer_sweep", "kformer-layer"},
        {"attention_compare", "kformer-attention"},
        {"generate", "kformer-generate"},
        {"memory_plan", "kformer-memory"},
+       {"scaling", "kformer-scaling"},
        {"train", "kformer-train"}}};
   const auto found = std::ranges::find(programs, kind, &std::pair<std::string_view, const char*>::first);
   return found == programs.end() ? "" : found->second;

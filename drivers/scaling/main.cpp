@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// kformer-scaling: a step of training, or a layer, on several grids of ranks, and simulations of it.
+#include <fmt/format.h>
+
+#include <optional>
+#include <vector>
+
+#include "app/ranks.hpp"
+#include "app/session.hpp"
+#include "app/stop.hpp"
+#include "measure/spaces.hpp"
+#include "scaling/scaling_results.hpp"
+#include "scaling/scaling_run.hpp"
+
+namespace kformer::drivers {
+namespace {
+
+constexpr const char* program = "kformer-scaling";
+constexpr const char* kind = "scaling";
+constexpr const char* summary =
+    "Times a training step or a layer on grids of ranks, and simulates grids of other machines.";
+
+// A grid that runs or, on the machine of the deck, is simulated.
+struct ScalingCase {
+  PlanParallelTable grid;
+  bool runs;
+};
+
+std::vector<ScalingCase> cases_of(const ScalingDeck& deck) {
+  std::vector<ScalingCase> cases;
+  for (const std::string& grid : deck.sweep.grids) cases.push_back({*parse_grid(grid), true});
+  if (deck.simulate)
+    for (const std::string& grid : deck.simulate->grids) cases.push_back({*parse_grid(grid), false});
+  return cases;
+}
+
+std::string name_of_case(const ScalingCase& c) {
+  return fmt::format("{:<12} {}", grid_name(c.grid), c.runs ? "runs" : "is simulated");
+}
+
+void declare_results(ResultFile& file) { const ScalingResults tables(file); }
+
+// Of the grids so far.
+struct Outcome {
+  bool ran = false, failed_check = false;
+  std::optional<std::string> stopped;
+};
+
+int close(ResultFile& file, const Outcome& outcome, bool first, std::FILE* log) {
+  if (!first)
+    return outcome.stopped        ? exit_stopped
+           : outcome.failed_check ? exit_check
+           : outcome.ran          ? exit_ok
+                                  : exit_nothing;
+  if (outcome.stopped) {
+    file.checkpoint();
+    fmt::print(log, "stopped ({}); the finished grids are in {}\n", *outcome.stopped,
+               file.part_path().string());
+    return exit_stopped;
+  }
+  file.finish();
+  fmt::print(log, "results: {}\n", file.path().string());
+  if (outcome.failed_check) return exit_check;
+  if (outcome.ran) return exit_ok;
+  fmt::print(stderr, "error: {}\n", no_case_ran);
+  return exit_nothing;
+}
+
+int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
+              Ranks& ranks) {
+  const StopRequest stop(deck.run.walltime_s);
+  const std::vector<ScalingCase> cases = cases_of(deck);
+  std::FILE* log = log_beside(format);
+  std::vector<std::vector<ReportValue>> points;
+  for (const ScalingCase& c : cases)
+    points.push_back({text_value(grid_name(c.grid)), count_value(c.grid.ranks())});
+  Report report({format,
+                 shows_colour(stdout),
+                 {{"grid", "grid", 8, true}, {"ranks", "ranks", 6}},
+                 points,
+                 scaling_columns()});
+  fmt::print("{}", report.head());
+  std::fflush(stdout);
+  ScalingResults tables(file);
+  ScalingRun run(deck, space, ranks);
+  std::optional<GridResult> first, first_simulated;
+  Outcome outcome;
+  for (const ScalingCase& c : cases) {
+    const auto own = stop.reason();
+    if (ranks.any(own.has_value(), "whether to stop")) {
+      outcome.stopped = own.value_or("another rank stops");
+      break;
+    }
+    // Simulations are of rank 0 alone.
+    if (!c.runs && !ranks.is_first()) continue;
+    const GridResult result = c.runs ? run.run(c.grid) : run.simulated(c.grid);
+    auto& reference = c.runs ? first : first_simulated;
+    if (!reference) reference = result;
+    outcome.ran |= !c.runs || !result.measurement.samples.seconds.empty();
+    outcome.failed_check |= result.measurement.status == CaseStatus::failed_check;
+    if (!ranks.is_first()) continue;
+    if (c.runs)
+      tables.add(deck, space, *first, result);
+    else
+      tables.add_simulated(*first_simulated, result);
+    file.checkpoint();
+    fmt::print("{}", report.row(scaling_values(*reference, result, c.runs), result.measurement.message));
+    std::fflush(stdout);
+  }
+  fmt::print("{}", report.end());
+  fmt::print(log, "\n~: simulated, not measured\n");
+  ranks.barrier("the end");
+  return close(file, outcome, ranks.is_first(), log);
+}
+
+int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
+  const std::string space = execution_space_of(deck.run, measure::built_spaces());
+  if (line.dry_run) return list_cases(deck.run, cases_of(deck), name_of_case);
+  ranks.begin(deck.sweep.timeout_s);
+  Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format),
+                  ranks.is_first());
+  return run_grids(deck, space, line.format, session.file(), ranks);
+}
+
+}  // namespace
+}  // namespace kformer::drivers
+
+int main(int argc, char* argv[]) {
+  using namespace kformer;
+  drivers::listen_to_signals();
+  std::optional<drivers::Ranks> ranks;
+  const int started = drivers::guarded([&] {
+    ranks.emplace(argc, argv);
+    return drivers::exit_ok;
+  });
+  if (!ranks) return started;
+  const auto run = [&](const drivers::CommandLine& line, const ScalingDeck& deck) {
+    return drivers::run(line, deck, *ranks);
+  };
+  return ranks->finish(
+      drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_scaling_deck, run,
+                           {.table = true, .results = {drivers::kind, drivers::declare_results}}));
+}

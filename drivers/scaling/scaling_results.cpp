@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "scaling/scaling_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "sweep/measurement_tables.hpp"
+
+namespace kformer::drivers {
+
+namespace {
+
+using enum ColumnType;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+double median_of(const GridResult& result) {
+  return result.measurement.samples.seconds.empty() ? nan : result.measurement.samples.quantile(0.5);
+}
+
+double simulated_seconds(const GridResult& result) {
+  return result.simulation ? result.simulation->seconds : nan;
+}
+
+// Of a simulated grid beside the first one: simulated, too, if there is a simulation of it on the same machine.
+double seconds_of_first(const GridResult& first) {
+  const double measured = median_of(first);
+  return measured > 0 ? measured : simulated_seconds(first);
+}
+
+void declare_grid(Table& t) {
+  t.column({"grid", text, "1", "ranks along data x context x tensor"});
+  t.column({"data", i64, "1", "ranks that share the sequences of a step"});
+  t.column({"context", i64, "1", "ranks that divide the tokens of a sequence"});
+  t.column({"tensor", i64, "1", "ranks that divide the model"});
+  t.column({"ranks", i64, "1", "data x context x tensor"});
+}
+
+std::vector<Table::Cell> grid_cells(const PlanParallelTable& grid) {
+  return {{"grid", grid_name(grid)},
+          {"data", grid.data},
+          {"context", grid.context},
+          {"tensor", grid.tensor},
+          {"ranks", grid.ranks()}};
+}
+
+Table& declare_cases(ResultFile& file) {
+  Table& t = file.table("cases", "case", "grid of ranks that ran");
+  t.column({"op", text, "1", "what was run"});
+  declare_grid(t);
+  t.column({"zero", i64, "1", "stage of ZeRO"});
+  constexpr auto kinds = names_of<ScalingKind>;
+  t.column({"scaling", flag, "1", "how work depends on the grid", "", {kinds.begin(), kinds.end()}});
+  t.column({"dtype", text, "1", "storage type of weights and activations"});
+  t.column({"execution_space", text, "1", "Kokkos execution space"});
+  t.column({"tokens", i64, "1", "tokens of a call, of all ranks"});
+  t.dimension("repeat", "timing sample of a case");
+  t.column({"time", f64, "s", "seconds per call of the slowest rank, every sample", "repeat"});
+  t.column({"inner_iterations", i64, "1", "calls in one sample"});
+  t.column(finite_if_ok({"time_min", f64, "s", "least of the samples"}));
+  t.column(finite_if_ok({"time_median", f64, "s", "median of the samples"}));
+  t.column(finite_if_ok({"token_rate", f64, "1/s", "tokens over the median time"}));
+  t.column(
+      {"efficiency", f64, "1", "token_rate of a rank over that of the first grid; NaN if that did not run"});
+  t.column({"communication_time", f64, "s",
+            "mean time of a rank in exchanges in a call, with the time in which it waited for other ranks"});
+  t.column({"communication_share", f64, "1", "of the median time"});
+  declare_peak_columns(t);
+  declare_outcome_columns(t, "grid");
+  return t;
+}
+
+RecordTable<CallRow> declare_communication(ResultFile& file) {
+  Table& t = file.table("communication", "call", "what ranks sent to each other while they were timed");
+  t.when("with several ranks");
+  return {t,
+          {{{"case", i32, "1", "row in /cases"}, &CallRow::row_of_case},
+           {{"rank", i64, "1", "who sent"}, &CallRow::rank},
+           {{"operation", text, "1", "collective operation"}, &CallRow::operation},
+           {{"region", text, "1", "what for"}, &CallRow::region},
+           {{"calls", u64, "1", "in all samples and their warm-up"}, &CallRow::calls},
+           {{"bytes", u64, "byte", "sent to other ranks"}, &CallRow::bytes},
+           {{"expected_bytes", u64, "byte", "the same by the formulae of the documentation"},
+            &CallRow::expected_bytes},
+           {finite({"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"}),
+            &CallRow::seconds},
+           {{"share", f64, "1", "of the time of the case: time over calls of the case over its median"},
+            &CallRow::share}}};
+}
+
+Table& declare_ranks(ResultFile& file) {
+  Table& t = declare_table_of_cases(file, "memory/ranks", "entry", "memory of a rank");
+  t.column({"rank", i64, "1", "which one"});
+  t.column({"predicted_bytes", u64, "byte", "the most that was forecast"});
+  t.column({"peak_bytes", u64, "byte", "the most that was booked"});
+  return t;
+}
+
+Table& declare_simulated(ResultFile& file) {
+  Table& t = file.table("simulation/grids", "simulation", "step that was simulated, not measured");
+  t.when("with what = \"step\"");
+  declare_grid(t);
+  t.column({"case", i32, "1", "row in /cases of the grid that ran; −1: on the machine of the deck alone"});
+  t.column(finite({"simulated_time", f64, "s", "of a step, by the simulation"}));
+  t.column({"measured_time", f64, "s", "median of the grid that ran; NaN: none did"});
+  t.column({"relative_error", f64, "1", "(simulated - measured) / measured; NaN: not measured"});
+  t.column({"efficiency", f64, "1", "tokens per simulated second and rank, over those of the first grid"});
+  t.column(finite({"computed_share", f64, "1", "of the simulated time in which the first rank computes"}));
+  t.column({"predicted_bytes", u64, "byte", "memory of the first rank, by counting"});
+  t.column(finite({"cores", f64, "1", "what ranks share, in units of a rank's threads; 0: each has its own"}));
+  t.column(finite({"layer_forward", f64, "s", "input: forward of a layer and micro-batch, context = 1"}));
+  t.column(finite({"layer_backward", f64, "s", "input: backward of a layer and micro-batch, context = 1"}));
+  t.column(finite({"ends", f64, "s", "input: embedding, head and loss of a micro-batch, context = 1"}));
+  t.column(finite({"update", f64, "s", "input: norm and optimizer of all weights of a rank"}));
+  t.attribute("simulated", std::int8_t(1), "1: no time of this table but measured_time was measured");
+  return t;
+}
+
+RecordTable<LinkRow> declare_links(ResultFile& file) {
+  Table& t =
+      file.table("simulation/links", "link", "input of simulations: exchanges among the ranks along an axis");
+  t.when("with what = \"step\" and several ranks");
+  return {t,
+          {{{"simulation", i32, "1", "row in /simulation/grids"}, &LinkRow::row_of_case},
+           {{"axis", text, "1", "of the grid; replicas: data x context"}, &LinkRow::axis},
+           {{"ranks", i64, "1", "along it"}, &LinkRow::ranks},
+           {finite({"latency", f64, "s", "of an exchange"}), &LinkRow::latency},
+           {finite({"seconds_per_byte", f64, "s/byte", "that a rank sends"}), &LinkRow::seconds_per_byte},
+           {finite({"seconds_per_summed_byte", f64, "s/byte", "the same where what arrives is summed"}),
+            &LinkRow::seconds_per_summed}}};
+}
+
+}  // namespace
+
+double efficiency(const GridResult& first, double first_seconds, const GridResult& result, double seconds) {
+  const auto rate = [](const GridResult& of, double time) {
+    return static_cast<double>(of.tokens) / time / static_cast<double>(of.grid.ranks());
+  };
+  return rate(result, seconds) / rate(first, first_seconds);
+}
+
+ScalingResults::ScalingResults(ResultFile& file)
+    : m_cases(declare_cases(file)),
+      m_communication(declare_communication(file)),
+      m_ranks(declare_ranks(file)),
+      m_simulated(declare_simulated(file)),
+      m_links(declare_links(file)) {}
+
+void ScalingResults::add(const ScalingDeck& deck, const std::string& space, const GridResult& first,
+                         const GridResult& result) {
+  const Measurement& m = result.measurement;
+  const double median = median_of(result), exchanges = result.communication_seconds();
+  std::vector<Table::Cell> cells = outcome_cells(m);
+  for (Table::Cell& cell : grid_cells(result.grid)) cells.push_back(std::move(cell));
+  cells.insert(cells.end(),
+               {{"op", std::string(name_of(deck.sweep.what))},
+                {"zero", deck.sweep.zero},
+                {"scaling", std::string(name_of(deck.sweep.scaling))},
+                {"dtype", std::string(name_of(deck.precision.storage))},
+                {"execution_space", space},
+                {"tokens", result.tokens},
+                {"time", m.samples.seconds},
+                {"inner_iterations", m.samples.inner_iterations},
+                {"time_min", m.samples.seconds.empty() ? nan : std::ranges::min(m.samples.seconds)},
+                {"time_median", median},
+                {"token_rate", static_cast<double>(result.tokens) / median},
+                {"efficiency", efficiency(first, median_of(first), result, median)},
+                {"communication_time", exchanges},
+                {"communication_share", exchanges / median}});
+  m_cases.append(cells);
+  for (const RankCalls& c : result.communication)
+    m_communication.append({c, m_next, c.seconds / static_cast<double>(result.calls) / median});
+  for (std::size_t rank = 0; rank < result.memory.size(); ++rank)
+    m_ranks.append({{"case", m_next},
+                    {"rank", static_cast<std::int64_t>(rank)},
+                    {"predicted_bytes", result.memory[rank].predicted},
+                    {"peak_bytes", result.memory[rank].peak}});
+  if (result.simulation) add_simulation(first, result, m_next);
+  ++m_next;
+}
+
+void ScalingResults::add_simulated(const GridResult& first, const GridResult& result) {
+  if (result.simulation) add_simulation(first, result, -1);
+}
+
+void ScalingResults::add_simulation(const GridResult& first, const GridResult& result,
+                                    std::int32_t row_of_case) {
+  const Simulation& s = *result.simulation;
+  const double measured = median_of(result);
+  std::vector<Table::Cell> cells = grid_cells(result.grid);
+  cells.insert(cells.end(), {{"case", row_of_case},
+                             {"simulated_time", s.seconds},
+                             {"measured_time", measured},
+                             {"relative_error", (s.seconds - measured) / measured},
+                             {"efficiency", efficiency(first, simulated_seconds(first), result, s.seconds)},
+                             {"computed_share", s.computed / s.seconds},
+                             {"predicted_bytes", std::uint64_t(result.measurement.predicted)},
+                             {"cores", s.cores},
+                             {"layer_forward", s.times.forward},
+                             {"layer_backward", s.times.backward},
+                             {"ends", s.times.ends},
+                             {"update", s.times.update}});
+  const auto row = static_cast<std::int32_t>(m_simulated.rows());
+  m_simulated.append(cells);
+  const GridIndex& grid = s.step.grid;
+  for (const auto& [axis, name, size] : {std::tuple{CallAxis::context, "context", grid.context},
+                                         {CallAxis::tensor, "tensor", grid.tensor},
+                                         {CallAxis::replicas, "replicas", grid.data * grid.context}})
+    if (size > 1) m_links.append({s.links[static_cast<std::size_t>(axis)], row, name, size});
+}
+
+std::vector<ReportColumn> scaling_columns() {
+  return {{"tokens", "tokens", 8},          {"time", "time_s", 10},
+          {"effic.", "efficiency", 7},      {"sent", "communication_share", 7},
+          {"memory", "peak_bytes", 9},      {"simulated", "simulated_time_s", 10},
+          {"error", "simulation_error", 8}, {"status", "status", 12, true}};
+}
+
+std::vector<ReportValue> scaling_values(const GridResult& first, const GridResult& result, bool runs) {
+  const auto shown = [](double value, const std::string& text) {
+    return ReportValue{value == value ? text : "-", value};
+  };
+  const auto time = [&](double seconds, const char* mark) {
+    return shown(seconds, fmt::format("{}{:.4g} ms", mark, 1e3 * seconds));
+  };
+  const auto percent = [&](double share, const char* mark) {
+    return shown(share, fmt::format("{}{:.1f} %", mark, 100 * share));
+  };
+  const double median = median_of(result), simulated = simulated_seconds(result);
+  const double sent = runs ? result.communication_seconds() / median : nan;
+  const double share = runs ? efficiency(first, median_of(first), result, median)
+                            : efficiency(first, simulated_seconds(first), result, simulated);
+  const Measurement& m = result.measurement;
+  const bool ok = m.status == CaseStatus::ok;
+  const std::string status = runs || !ok ? case_status_names[static_cast<std::size_t>(m.status)] : "simulated";
+  return {count_value(result.tokens),
+          time(median, ""),
+          percent(share, runs ? "" : "~"),
+          percent(sent, ""),
+          bytes_value(static_cast<std::int64_t>(runs ? m.peak_total : m.predicted)),
+          time(simulated, "~"),
+          percent((simulated - median) / median, ""),
+          {status, status, ok ? Tone::good : Tone::doubtful}};
+}
+
+}  // namespace kformer::drivers

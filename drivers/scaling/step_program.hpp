@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <functional>
+
+#include "scaling/simulator.hpp"
+#include "scaling/traffic.hpp"
+
+/// \file
+/// A step of training as the simulator takes it.
+
+namespace kformer::drivers {
+
+/// Seconds of one core for what a rank computes.
+struct KernelTimes {
+  double forward = 0, backward = 0;  ///< of a layer in a micro-batch, on one rank along `context`
+  double ends = 0;                   ///< embedding, last norm, head and loss in a micro-batch, likewise
+  double update = 0;                 ///< norm and optimizer of all that a rank without ZeRO updates
+};
+
+/// Exchanges among some ranks: each sends its messages to all others at once.
+struct Link {
+  double latency = 0;             ///< s, of an exchange
+  double seconds_per_byte = 0;    ///< that a rank sends
+  double seconds_per_summed = 0;  ///< the same where what arrives is summed
+};
+
+/// The links along each `CallAxis`.
+using Links = std::array<Link, 3>;
+
+/// Seconds of some calls of a step once all ranks are there: an operation is one exchange, or two of an `all_reduce`, of
+/// which the first is summed.
+double seconds_of(const Calls& calls, const Link& link);
+
+/// The programs of all ranks in a step.
+/// \param step    of the first rank; the others send as much
+/// \param times   of kernels
+/// \param links   of exchanges
+/// \param cores   as of `SimulatedRanks`
+SimulatedRanks step_program(const StepShape& step, const KernelTimes& times, const Links& links, double cores);
+
+}  // namespace kformer::drivers

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""kformer-scaling: what grids of ranks send and need is what formulae and forecasts say, and simulations are marked.
+
+ctest runs this with the program in KFORMER_SCALING, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE.
+"""
+
+import json
+import os
+import subprocess
+import unittest
+
+import driver_case
+from driver_case import CommandLine, DriverTest, h5py, needs_h5py, texts, words
+
+MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
+
+
+class ScalingTest(DriverTest):
+    NAME = "kformer-scaling"
+    PROGRAM = os.environ["KFORMER_SCALING"]
+    SMOKE_DECK = driver_case.SMOKE / "scaling.toml"
+    SMALL = """schema = 1
+kind = "scaling"
+[run]
+threads = 1
+[model]
+hidden_size = 32
+num_attention_heads = 4
+num_key_value_heads = 2
+intermediate_size = 64
+num_hidden_layers = 2
+vocab_size = 259
+[batch]
+seq_len = 16
+micro_batch = 1
+sequences = 4
+[timing]
+repeats = 1
+warmup = 1
+min_time_s = 0
+[sweep]
+"""
+
+    def study(self, keys, *settings, ranks=None, expect=0):
+        self.deck(keys)
+        start = [] if ranks is None else [MPIEXEC, "-n", str(ranks)]
+        options = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
+        done = subprocess.run([*start, self.PROGRAM, "deck.toml", *options], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+
+class TheCommandLine(CommandLine, ScalingTest):
+    pass
+
+
+@needs_h5py
+class OneRank(ScalingTest):
+    def test_decks_of_the_project(self):
+        self.check_decks_of_the_project("scaling", 2)
+
+    def test_what_cannot_run_says_why(self):
+        output = self.study('grids = ["1x1x1", "2x1x1"]\n')
+        self.assertIn("the grid needs 2 ranks, but 1 was started; run mpiexec -n 2 kformer-scaling …", output)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok", "unsupported"])
+            self.assertEqual(file["cases/efficiency"][0], 1)
+        self.assertIn("no case ran", self.study('grids = ["2x1x1"]\n', expect=7))
+
+    def test_decks_that_are_wrong(self):
+        for keys, sentence in (
+                ('grids = ["2x1"]\n', "'sweep.grids' has '2x1', which is no grid"),
+                ('grids = ["0x1x1"]\n', "'sweep.grids' has '0x1x1', which is no grid"),
+                ('grids = ["1x1x1", "1x1x1"]\n', "'sweep.grids' has '1x1x1' twice"),
+                ("grids = []\n", "'sweep.grids' is empty"),
+                ('grids = ["1x1x1"]\n[simulate]\ngrids = ["2x1x1"]\n', "[simulate] needs [machine]")):
+            self.assertIn(sentence, self.study(keys, expect=3))
+
+    def test_simulations_are_marked(self):
+        machine = ('[simulate]\ngrids = ["1x1x1", "4x1x1", "2x1x2", "3x1x1"]\n[machine]\nflop_rate = 1e9\nmemory_bandwidth = 1e9\n'
+                   "bandwidth_inside = 1e30\nbandwidth_between = 1e30\n")
+        output = self.study('grids = ["1x1x1"]\n' + machine)
+        self.assertRegex(output, r"4x1x1 .* ~[\d.]+ %.* ~[\d.]+ ms .* simulated")
+        self.assertIn("~: simulated, not measured", output)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(texts(file["cases/grid"]), ["1x1x1"])
+            grids = file["simulation/grids"]
+            self.assertEqual(grids.attrs["simulated"], 1)
+            self.assertEqual(texts(grids["grid"]), ["1x1x1", "1x1x1", "4x1x1", "2x1x2"])
+            self.assertEqual(grids["case"][()].tolist(), [0, -1, -1, -1])
+            self.assertTrue((grids["measured_time"][1:] != grids["measured_time"][1:]).all())
+            times = grids["simulated_time"][()]
+        # Without messages only the optimizer is not divided.
+        self.assertLess(times[2], times[1] / 2)
+        self.assertGreater(times[2], times[1] / 4)
+
+
+@unittest.skipIf(MPIEXEC is None, "the build has no MPI")
+@needs_h5py
+class Grids(ScalingTest):
+    def check_numbers(self, grids):
+        """What ranks send is what the formulae say, in each operation; memory is as forecast."""
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * grids)
+            sent = file["communication"]
+            self.assertEqual(sent["bytes"][()].tolist(), sent["expected_bytes"][()].tolist())
+            self.assertGreater(sent["bytes"].size, 0)
+            memory = file["memory/ranks"]
+            self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+            self.assertEqual(memory["rank"].size, int(file["cases/ranks"][()].sum()))
+            return {name: file["cases"][name][()].tolist() for name in ("tokens", "efficiency", "time_median", "ranks")}
+
+    def test_steps_on_all_axes(self):
+        for zero in (0, 1, 2):
+            self.study('grids = ["1x1x1", "4x1x1", "1x2x2", "2x1x2", "2x2x1"]\n', f"sweep.zero={zero}", ranks=4)
+            cases = self.check_numbers(5)
+            self.assertEqual(cases["tokens"], [64] * 5)
+
+    def test_heads_with_norms_and_a_long_message(self):
+        self.study('grids = ["1x1x2", "2x1x2"]\n', "model.qk_norm=true", "sweep.zero=2", "batch.seq_len=512", 'precision.storage="bf16"',
+                   ranks=4)
+        self.check_numbers(2)
+
+    def test_layers(self):
+        self.study('grids = ["1x1x1", "1x1x2", "1x2x1", "1x2x2"]\nwhat = "layer"\n', ranks=4)
+        self.check_numbers(4)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertNotIn("simulation", file)
+
+    def test_weak_scaling(self):
+        self.study('grids = ["1x1x1", "2x1x1", "1x1x2"]\nscaling = "weak"\n', ranks=2)
+        cases = self.check_numbers(3)
+        self.assertEqual(cases["tokens"], [64, 128, 64])
+        rates = [tokens / time / ranks for tokens, time, ranks in zip(cases["tokens"], cases["time_median"], cases["ranks"])]
+        for efficiency, rate in zip(cases["efficiency"], rates):
+            self.assertAlmostEqual(efficiency, rate / rates[0], 12)
+
+    def test_grids_that_divide_nothing(self):
+        output = self.study('grids = ["1x1x1", "3x1x1", "1x3x1", "1x1x3"]\n', ranks=3)
+        for sentence in ("4 sequences of a step are not as many micro-batches of 1 for each of 3 ranks along data",
+                         "3 ranks along context need a 'batch.seq_len' that is a multiple of 6, not 16",
+                         "'parallel.tensor' = 3 ranks do not divide 'num_attention_heads' = 4"):
+            self.assertIn(sentence, output)
+
+    def test_a_table_for_programs(self):
+        self.deck('grids = ["2x1x1"]\n')
+        done = subprocess.run([MPIEXEC, "-n", "2", self.PROGRAM, "deck.toml", "--format", "json"], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120, check=True)
+        row, = json.loads(done.stdout)
+        self.assertEqual((row["grid"], row["ranks"], row["status"]), ("2x1x1", 2, "ok"))
+
+
+if __name__ == "__main__":
+    unittest.main()

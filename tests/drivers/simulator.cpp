@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include "scaling/simulator.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <functional>
+
+#include "kformer/core/error.hpp"
+#include "scaling/simulated_machine.hpp"
+#include "scaling/step_program.hpp"
+
+namespace {
+
+using namespace kformer;
+using namespace kformer::drivers;
+using Kind = SimulatedOperation::Kind;
+
+SimulatedOperation compute(double seconds) { return {.kind = Kind::compute, .seconds = seconds}; }
+SimulatedOperation exchange(double seconds) { return {.kind = Kind::exchange, .seconds = seconds}; }
+SimulatedOperation send(double seconds, int peer) {
+  return {.kind = Kind::send, .seconds = seconds, .peer = peer};
+}
+SimulatedOperation receive(int peer) { return {.kind = Kind::receive, .peer = peer}; }
+
+// All in one group.
+SimulatedRanks ranks(std::vector<SimulatedProgram> programs, double cores = 0) {
+  SimulatedRanks all{
+      .programs = {}, .groups = std::vector<std::vector<int>>(programs.size(), {0}), .cores = cores};
+  for (SimulatedProgram& program : programs)
+    all.programs.push_back(std::make_shared<const SimulatedProgram>(std::move(program)));
+  return all;
+}
+
+// A model without arrays, so that ranks send nothing but what its layers need.
+StepShape step(int data, int context, int tensor, std::int64_t micro_batches) {
+  StepShape shape;
+  shape.config.hidden_size = 64;
+  shape.config.num_attention_heads = shape.config.num_key_value_heads = 8;
+  shape.config.head_dim = 8;
+  shape.config.num_hidden_layers = 3;
+  shape.micro_batch = {2, 32};
+  shape.micro_batches = micro_batches;
+  shape.grid = {.data = data, .context = context, .tensor = tensor};
+  shape.arrays = {{8192 * 16}, {false}, {1}};
+  return shape;
+}
+
+BOOST_AUTO_TEST_SUITE(simulator)
+
+BOOST_AUTO_TEST_CASE(an_exchange_begins_when_the_last_has_come) {
+  const auto time = simulate(ranks({{compute(1), exchange(0.5), compute(2)}, {compute(3), exchange(0.5)}}));
+  BOOST_TEST(time.seconds == 5.5);
+  BOOST_TEST(time.computed[0] == 3);
+  BOOST_TEST(time.computed[1] == 3);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_share_cores) {
+  // Two cores: three ranks get 2/3 each until the first has done 2, at 3; the others do their last 1 and 2 alone.
+  const auto time = simulate(ranks({{compute(2)}, {compute(3)}, {compute(4)}}, 2));
+  BOOST_TEST(time.computed[0] == 3, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(time.computed[1] == 4, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(time.seconds == 5, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(simulate(ranks({{compute(2)}, {compute(3)}, {compute(4)}})).seconds == 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_waits_takes_no_core) {
+  const auto time = simulate(ranks({{compute(1), exchange(1)}, {compute(1), compute(4), exchange(1)}}, 1));
+  BOOST_TEST(time.seconds == 7, boost::test_tools::tolerance(1e-12));
+}
+
+BOOST_AUTO_TEST_CASE(stages_that_pass_micro_batches_on_have_the_bubble_of_the_formula) {
+  for (const int stages : {1, 2, 4})
+    for (const int batches : {1, 3, 8}) {
+      std::vector<SimulatedProgram> programs(static_cast<std::size_t>(stages));
+      for (int s = 0; s < stages; ++s)
+        for (int b = 0; b < batches; ++b) {
+          auto& program = programs[static_cast<std::size_t>(s)];
+          if (s > 0) program.push_back(receive(-1));
+          program.push_back(compute(1));
+          if (s + 1 < stages) program.push_back(send(0.25, 1));
+        }
+      const double expected = batches + stages - 1 + 0.25 * (stages - 1);
+      BOOST_TEST(simulate(ranks(std::move(programs))).seconds == expected);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_for_ever_is_an_error) {
+  BOOST_CHECK_THROW(simulate(ranks({{receive(1)}, {compute(1)}})), Error);
+  BOOST_CHECK_THROW(simulate(ranks({{exchange(1)}, {}})), Error);
+}
+
+BOOST_AUTO_TEST_CASE(without_messages_scaling_is_perfect) {
+  const KernelTimes times{.forward = 1, .backward = 2, .ends = 0.5, .update = 0};
+  const auto seconds = [&](int data, int context, std::int64_t micro_batches) {
+    return simulate(step_program(step(data, context, 1, micro_batches), times, {}, 0)).seconds;
+  };
+  BOOST_TEST(seconds(1, 1, 8) == 8 * (3 * 3 + 0.5));
+  BOOST_TEST(seconds(4, 1, 2) == seconds(1, 1, 8) / 4);
+  BOOST_TEST(seconds(2, 4, 4) == seconds(1, 1, 8) / 8);
+  // Two cores for four ranks are two ranks.
+  BOOST_TEST(simulate(step_program(step(4, 1, 1, 2), times, {}, 2)).seconds == seconds(2, 1, 4));
+}
+
+BOOST_AUTO_TEST_CASE(an_all_reduce_takes_as_long_as_in_a_ring) {
+  SimulatedMachineTable machine{.flop_rate = 1, .memory_bandwidth = 1e300, .ranks_per_node = 4};
+  machine.latency_inside_s = 1e-6;
+  machine.latency_between_s = 1e-5;
+  machine.bandwidth_inside = 1e10;
+  machine.bandwidth_between = 1e9;
+  for (const int n : {2, 4, 8}) {
+    const double bytes = 1 << 20, inside = n <= 4;
+    const Calls calls{"all_reduce", "x", CallAxis::tensor, 1,
+                      all_reduce_bytes(1 << 18, 4, 0, n, std::size_t(1) << 30)};
+    BOOST_TEST(static_cast<double>(calls.bytes) == 2 * bytes * (n - 1) / n);
+    const Link link = links_on(machine, {.tensor = n})[static_cast<std::size_t>(CallAxis::tensor)];
+    const double latency = inside ? 1e-6 : 1e-5, bandwidth = inside ? 1e10 : 1e9;
+    BOOST_TEST(seconds_of(calls, link) == 2 * (n - 1) * (latency + bytes / n / bandwidth),
+               boost::test_tools::tolerance(1e-12));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
+  StepShape shape = step(4, 2, 2, 3);
+  const auto of = [&](const char* operation, const char* region) {
+    std::uint64_t bytes = 0;
+    for (const Calls& c : step_calls(shape))
+      if (c.operation == operation && c.region == region) bytes += c.bytes;
+    return bytes;
+  };
+  const std::uint64_t tokens = 32, sum = tokens * 64 * 4, all = 8192 * 16 * 4;
+  BOOST_TEST(of("all_reduce", "activations") == 2 * 3 * 3 * sum);
+  BOOST_TEST(of("all_reduce", "gradients of activations") == (2 * 3 + 1) * 3 * sum);
+  BOOST_TEST(of("all_gather", "keys and values") == 2 * 3 * 3 * tokens * 2 * 4 * 8 * 4);
+  BOOST_TEST(of("reduce_shards", "gradients") == all * 7 / 8);
+  BOOST_TEST(of("gather_shards", "gradients") == all * 7 / 8);
+  shape.zero = 2;
+  BOOST_TEST(of("reduce_shards", "gradients") == 3 * all * 7 / 8);
+  BOOST_TEST(of("gather_shards", "weights") == all * 7 / 8);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
