@@ -118,7 +118,7 @@ class Grids(ScalingTest):
             self.assertEqual(cases["tokens"], [64] * 5)
 
     def test_heads_with_norms_and_a_long_message(self):
-        self.study('grids = ["1x1x2", "2x1x2"]\n', "model.qk_norm=true", "sweep.zero=2", "batch.seq_len=512", 'precision.storage="bf16"',
+        self.study('grids = ["1x1x2", "2x1x2"]\n', 'model.model_type="qwen3"', "sweep.zero=2", "batch.seq_len=512", 'precision.storage="bf16"',
                    ranks=4)
         self.check_numbers(2)
 

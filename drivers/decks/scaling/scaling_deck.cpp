@@ -10,7 +10,7 @@
 #include "decks/language_model.hpp"
 #include "decks/scaling/scaling_schema.hpp"
 #include "decks/sweep/sweep_checks.hpp"
-#include "decks/train/train_checks.hpp"
+#include "decks/train/parallel_checks.hpp"
 
 namespace kformer {
 
