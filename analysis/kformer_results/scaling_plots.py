@@ -25,7 +25,7 @@ def save_scaling_plots(groups: Groups, out: str | Path) -> list[Path]:
 
     Raises ResultFileError if no grid ran and none was simulated.
     """
-    cases = groups["cases"].to_dataframe() if "cases" in groups else pd.DataFrame({"time_median": []})
+    cases = groups["cases"].drop_dims("repeat", errors="ignore").to_dataframe() if "cases" in groups else pd.DataFrame({"time_median": []})
     ran = cases[np.isfinite(cases["time_median"].astype(float))]
     simulated = groups["simulation/grids"].to_dataframe() if "simulation/grids" in groups else pd.DataFrame({"case": []})
     if ran.empty and simulated.empty:

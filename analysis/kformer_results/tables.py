@@ -60,7 +60,7 @@ def training_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 def scaling_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per grid of ranks that ran, and one per grid that was simulated on the machine of the deck."""
-    frame = _frame(groups)
+    frame = _frame({"cases": groups["cases"].drop_dims("repeat", errors="ignore")} if "cases" in groups else groups)
     table = frame[["grid", "ranks", "tokens", "time_median", "efficiency", "communication_share"]].copy()
     table["peak_MiB"] = frame["peak_bytes"] / 2**20
     table["status"] = frame["status"]
