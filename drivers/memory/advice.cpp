@@ -60,6 +60,16 @@ std::string advice(const std::vector<PlannedCase>& cases) {
   return text;
 }
 
+std::string context_note(const std::vector<PlannedCase>& cases, std::int64_t longest) {
+  std::int64_t context = 0;
+  for (const PlannedCase& c : cases) context = std::max(context, c.point.context);
+  if (longest == 0 || context <= longest) return "";
+  return fmt::format(
+      "note: sequences have up to {} tokens, more than max_position_embeddings = {} of the model, which learnt "
+      "nothing of the places beyond\n",
+      context, longest);
+}
+
 std::string not_counted(bool training) {
   return fmt::format("not counted: the program's code, Kokkos, buffers of underlying libraries{}\n",
                      training ? ", data on the host" : "");

@@ -194,7 +194,8 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
-  fmt::print(log, "{}{}{}", advice(all), not_counted(training), grid_texts);
+  fmt::print(log, "{}{}{}{}", advice(all), context_note(all, planner.model().max_position_embeddings),
+             not_counted(training), grid_texts);
   file.finish();
   fmt::print(log, "results: {}\n", file.path().string());
   const bool ran = std::ranges::any_of(all, [](const PlannedCase& c) { return c.unsupported.empty(); });

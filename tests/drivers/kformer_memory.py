@@ -49,6 +49,12 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)
 
+    def test_a_context_beyond_the_model_is_noted(self):
+        (self.folder / "deck.toml").write_text(self.SMALL + "context = [1024, 1025]\n")
+        note = "note: sequences have up to 1025 tokens, more than max_position_embeddings = 1024 of the model"
+        self.assertIn(note, self.run_driver("deck.toml").stdout)
+        self.assertNotIn("note:", self.run_driver("deck.toml", "--set", "sweep.context=1024", "-o", "b.h5").stdout)
+
     def test_a_folder_needs_no_deck(self):
         deck = self.run_driver(driver_case.SOURCE / "inputs/tiny-llama", "--print-deck").stdout
         self.assertIn(f'path = "{driver_case.SOURCE / "inputs/tiny-llama"}"', deck)

@@ -100,6 +100,18 @@ BOOST_AUTO_TEST_CASE(advice_is_for_training_that_can_run) {
   BOOST_TEST(not_counted(false).find("data on the host") == std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(sequences_longer_than_the_context_of_the_model_are_noted) {
+  const PlannedCase within = trained(Recompute::none, 1, 0, 0);  // 100 tokens
+  PlannedCase beyond = within;
+  beyond.point.context = 101;
+  BOOST_TEST(context_note({within}, 100) == "");
+  BOOST_TEST(context_note({beyond}, 0) == "");
+  BOOST_TEST(
+      context_note({within, beyond, within}, 100)
+          .starts_with(
+              "note: sequences have up to 101 tokens, more than max_position_embeddings = 100 of the model"));
+}
+
 // What a device offloads lies in host memory.
 BOOST_AUTO_TEST_CASE(memory_of_another_space_does_not_count_against_the_limit) {
   PlannedCase offloaded = trained(Recompute::offload, 4, 900, 0.3);
