@@ -2,7 +2,8 @@
 """spack/jobs/train.sbatch under a Slurm that this test starts: a training that is signalled is requeued and ends with the bits of one
 that is not.
 
-ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE. Slurm's daemons want root.
+ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE. Slurm's daemons
+want root.
 """
 
 import os
@@ -51,7 +52,7 @@ threads = 1
 lr = 1e-3
 [schedule]
 kind = "cosine"
-steps = 1000
+steps = 400
 [checkpoint]
 folder = "checkpoints"
 every_steps = 10
@@ -155,6 +156,12 @@ class Slurm(TrainTest):
 
     def test_a_job_that_is_signalled_is_requeued_and_continues(self):
         self.check_requeued(1)
+
+    @unittest.skipIf("KFORMER_MPIEXEC" not in os.environ, "the build has no MPI")
+    def test_ranks_that_srun_starts(self):
+        if "pmix" not in self.ask("srun", "--mpi=list"):
+            self.skipTest("this Slurm has no PMIx")
+        self.check_requeued(2, SLURM_MPI_TYPE="pmix")
 
 
 if __name__ == "__main__":
