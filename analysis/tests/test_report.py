@@ -52,7 +52,7 @@ class Report(WithFile, WithMain):
             with self.subTest(kind=kind):
                 page = self.page(stored.unpack(self.folder, kind))
                 wanted = ["Results", "Pictures", "Machine", "Origin", "Deck"]
-                if kind in ("memory_plan", "quantize"):
+                if kind in ("memory_plan", "quantize", "scaling"):
                     wanted.remove("Machine")
                 if kind == "quantize":
                     wanted.remove("Deck")

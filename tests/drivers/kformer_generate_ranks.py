@@ -123,7 +123,9 @@ class Generations(RanksTest):
 
     def test_the_memory_of_plans(self):
         """Of the rank that needs most, by --dry-run and by kformer-memory."""
-        model, prompt = self.small_model(), '[[prompt]]\ntext = "Once upon"\n'
+        # A plan counts what sampling needs.
+        model = self.small_model()
+        prompt = '[sampling]\ntemperature = 0.9\ntop_k = 50\n[[prompt]]\ntext = "Once upon"\n'
         settings = ("parallel.tensor=4", "generate.score_prompt=false", "generate.max_new_tokens=20", "generate.prefill_chunk=8")
         self.generate(4, *settings, keys=prompt, model=model)
         (totals,) = self.results("memory/ranks/peak_total_bytes")
@@ -132,7 +134,7 @@ class Generations(RanksTest):
         self.assertIn(f"memory     {int(totals[-1]) / 2**20:.2f} MiB (", plan)
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{model}"\n[sweep]\n'
-            'purpose = "generate"\ndtype = "f32"\nkv_cache = "contiguous"\nprefill_chunk = 8\nbatch = 1\ncontext = 29\n'
+            'purpose = "generate"\ndtype = "f32"\nkv_cache = "contiguous"\nprefill_chunk = 8\nbatch = 1\ncontext = 30\n'
             "[parallel]\ntensor = 4\n")
         subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         with h5py.File(self.folder / "plan.h5") as file:
