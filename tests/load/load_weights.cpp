@@ -362,8 +362,8 @@ BOOST_AUTO_TEST_CASE(ranks_quantise_their_parts_of_a_decoder) {
       quantize(Exec(), part.view<2>(), QuantizedOutput{formats.at(slot.name), blocks.data(), rows, columns});
       const Kokkos::View<std::byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> own(slot.quantized.data,
                                                                                          blocks.size());
-      const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), own),
-                 expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), blocks);
+      const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), own);
+      const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), blocks);
       BOOST_TEST(std::equal(found.data(), found.data() + found.size(), expected.data()), slot.name);
     }
   }
