@@ -41,6 +41,7 @@ StepShape step(int data, int context, int tensor, std::int64_t micro_batches) {
   shape.micro_batch = {2, 32};
   shape.micro_batches = micro_batches;
   shape.grid = {.data = data, .context = context, .tensor = tensor};
+  shape.place = {.data = 0, .context = 0, .tensor = 0, .pipeline = 0};
   shape.arrays = {{8192 * 16}, {false}, {1}};
   return shape;
 }
