@@ -115,7 +115,7 @@ class Mutate(unittest.TestCase):
             process = subprocess.Popen(self.command("--build", self.build), stdout=subprocess.PIPE, text=True)
             end = time.monotonic() + 60
             while "slow" not in self.words.read_text(encoding="utf-8") and time.monotonic() < end:
-                time.sleep(0.02)
+                time.sleep(0.0002)
             process.send_signal(name)
             output, _ = process.communicate(timeout=30)
             self.assertIn("0 killed, 0 survived, 0 does not compile, 1 not run", output)
