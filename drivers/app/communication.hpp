@@ -8,6 +8,9 @@
 
 namespace kformer::drivers {
 
+/// The communicators of this rank in a grid, each once.
+std::vector<const Communicator*> communicators_of(const RankGrid& grid);
+
 /// What this rank has sent, over all communicators of a grid.
 std::vector<CommunicationCount> communication_of(const RankGrid& grid);
 

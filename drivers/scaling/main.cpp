@@ -86,11 +86,8 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
   std::optional<GridResult> first, first_simulated;
   Outcome outcome;
   for (const ScalingCase& c : cases) {
-    const auto own = stop.reason();
-    if (ranks.any(own.has_value(), "whether to stop")) {
-      outcome.stopped = own.value_or("another rank stops");
-      break;
-    }
+    outcome.stopped = ranks.agreed(stop.reason());
+    if (outcome.stopped) break;
     // Simulations are of rank 0 alone.
     if (!c.runs && !ranks.is_first()) continue;
     const GridResult result = c.runs ? run.run(c.grid) : run.simulated(c.grid);
@@ -128,16 +125,11 @@ int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  std::optional<drivers::Ranks> ranks;
-  const int started = drivers::guarded([&] {
-    ranks.emplace(argc, argv);
-    return drivers::exit_ok;
+  return drivers::main_of_ranks(argc, argv, [&](drivers::Ranks& ranks) {
+    const auto run = [&](const drivers::CommandLine& line, const ScalingDeck& deck) {
+      return drivers::run(line, deck, ranks);
+    };
+    return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_scaling_deck, run,
+                                {.table = true, .results = {drivers::kind, drivers::declare_results}});
   });
-  if (!ranks) return started;
-  const auto run = [&](const drivers::CommandLine& line, const ScalingDeck& deck) {
-    return drivers::run(line, deck, *ranks);
-  };
-  return ranks->finish(
-      drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_scaling_deck, run,
-                           {.table = true, .results = {drivers::kind, drivers::declare_results}}));
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/communication.hpp"
 #include "app/program.hpp"
 #include "app/stop.hpp"
 #include "learner/data_parallel.hpp"
@@ -65,13 +66,6 @@ RankGrid grid_for(const TrainDeck& deck, const Ranks& ranks) {
 
 void share_steps(const RankGrid& grid, const TrainDeck& deck, LearnerTask& task) {
   if (deck.parallel) share_among(grid, *deck.parallel, micro_batches_of_rank(deck).leaves, task);
-}
-
-std::vector<const Communicator*> communicators_of(const RankGrid& grid) {
-  std::vector<const Communicator*> all{grid.world().get(), grid.replicas().get()};
-  for (const GridAxis axis : {GridAxis::data, GridAxis::context, GridAxis::tensor, GridAxis::pipeline})
-    if (grid.along(axis) != grid.replicas()) all.push_back(grid.along(axis).get());
-  return all;
 }
 
 /// A training with its result file.
