@@ -36,7 +36,7 @@ class Forecasts {
   bool allows(const RecomputeSchedule& schedule) const {
     const PipelineOptions& p = m_task.trainer.pipeline;
     if (!p.ranks) return true;
-    const bool splits = p.schedule == PipelineSchedule::zero_bubble;
+    const bool splits = splits_backward(p.schedule);
     return schedule.nested_layers == 0 && std::ranges::none_of(schedule.kinds, [&](Recompute kind) {
              return kind == Recompute::offload || (splits && kind == Recompute::layer);
            });

@@ -97,6 +97,7 @@ class Collectives<Exec>::Reduction {
   Reduction(const Collectives& ranks, std::span<const TensorRef> arrays, const Shards& shards,
             std::string_view region, SomeArrays some)
       : m_communicator(ranks.m_communicator),
+        m_log(ranks.m_log),
         m_arrays(arrays.begin(), arrays.end()),
         m_region(region),
         m_section("reduce_shards") {
@@ -110,7 +111,7 @@ class Collectives<Exec>::Reduction {
   }
   ~Reduction() {
     m_section.stop();
-    m_communicator->log().book("reduce_shards", m_region, m_bytes, m_seconds);
+    m_log->book("reduce_shards", m_region, m_bytes, m_seconds);
   }
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
@@ -169,6 +170,7 @@ class Collectives<Exec>::Reduction {
   }
 
   std::shared_ptr<Communicator> m_communicator;
+  CommunicationLog* m_log;
   std::vector<TensorRef> m_arrays;
   std::string m_region;
   std::vector<ShardMessages> m_messages;  // of each rank

@@ -65,20 +65,18 @@ std::vector<PipelineTask> pipeline_work(const PipelineShape& shape, int rank, st
   for (std::int64_t i = 0; i < count; ++i) {
     if (before + i < count) add(forwards[static_cast<std::size_t>(before + i)]);
     const bool made = add(backwards[static_cast<std::size_t>(i)]);
-    if (made && shape.schedule == PipelineSchedule::zero_bubble && ++waiting > rank) weights();
+    if (made && splits_backward(shape.schedule) && ++waiting > rank) weights();
   }
   while (waiting > 0) weights();
   return work;
 }
 
 std::int64_t pipeline_slots(const PipelineShape& shape, int rank, int part, std::int64_t micro_batches) {
-  const PipelineWork last =
-      shape.schedule == PipelineSchedule::zero_bubble ? PipelineWork::weights : PipelineWork::backward;
   std::int64_t now = 0, most = 0;
   for (const PipelineTask& task : pipeline_work(shape, rank, micro_batches)) {
     if (task.part != part) continue;
     if (task.work == PipelineWork::forward) most = std::max(most, ++now);
-    if (task.work == last) --now;
+    if (task.work == last_work(shape.schedule)) --now;
   }
   return most;
 }
@@ -133,7 +131,7 @@ class Simulation {
   double seconds(PipelineWork work) const {
     if (work == PipelineWork::forward) return m_times.forward;
     if (work == PipelineWork::weights) return m_times.weights;
-    return m_times.backward + (m_shape.schedule == PipelineSchedule::zero_bubble ? 0 : m_times.weights);
+    return m_times.backward + (splits_backward(m_shape.schedule) ? 0 : m_times.weights);
   }
 
   // Begins the next task of a rank when its input is there, or sends the result of the last one.

@@ -34,6 +34,14 @@ enum class PipelineWork {
   weights    ///< the gradients of the weights
 };
 
+/// Whether the gradients of weights are work of their own.
+constexpr bool splits_backward(PipelineSchedule schedule) { return schedule == PipelineSchedule::zero_bubble; }
+
+/// What ends a micro-batch in a part.
+constexpr PipelineWork last_work(PipelineSchedule schedule) {
+  return splits_backward(schedule) ? PipelineWork::weights : PipelineWork::backward;
+}
+
 /// One piece of work of a rank.
 struct PipelineTask {
   PipelineWork work = PipelineWork::forward;  ///< what is done
