@@ -209,13 +209,9 @@ namespace Impl {
 template <class Exec>
 std::vector<int> owners(const Exec& exec, const std::vector<Parameter>& all,
                         const std::map<std::string, const Parameter*>& own, Collectives<Exec>& stages) {
-  const int size = stages.communicator().size(), rank = stages.communicator().rank();
-  std::vector<double> has(all.size() * static_cast<std::size_t>(size));
-  std::vector<std::int64_t> ends;
-  for (int r = 1; r <= size; ++r) ends.push_back(std::ssize(all) * r);
-  for (std::size_t i = 0; i < all.size(); ++i)
-    has[static_cast<std::size_t>(rank) * all.size() + i] = own.contains(all[i].name);
-  stages.gather_values(exec, has, ends, "model");
+  std::vector<double> own_has;
+  for (const Parameter& p : all) own_has.push_back(own.contains(p.name));
+  const std::vector<double> has = stages.gather_values(exec, own_has, "model");
   std::vector<int> stage_of(all.size());
   for (std::size_t i = 0; i < all.size(); ++i)
     while (has[static_cast<std::size_t>(stage_of[i]) * all.size() + i] == 0) ++stage_of[i];

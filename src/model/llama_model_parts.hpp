@@ -89,8 +89,7 @@ void LlamaModel<Exec, T>::backward_weights(const Exec& exec) {
   if (!wait)
     throw NotSupported(
         "kformer::LlamaModel::backward_weights: each backward allows one backward_weights; call forward and "
-        "backward "
-        "first");
+        "backward first");
   wait = false;
   Region region("weights");
   for (std::size_t l = m_layers.size(); l-- > 0;)

@@ -365,6 +365,19 @@ void Collectives<Exec>::gather_values(const Exec& exec, std::span<double> values
   call.exchange_in_place();
 }
 
+template <class Exec>
+std::vector<double> Collectives<Exec>::gather_values(const Exec& exec, std::span<const double> own,
+                                                     std::string_view region) {
+  std::vector<double> all;
+  std::vector<std::int64_t> ends;
+  for (int r = 0; r < size(); ++r) {
+    all.insert(all.end(), own.begin(), own.end());
+    ends.push_back(std::ssize(all));
+  }
+  gather_values(exec, all, ends, region);
+  return all;
+}
+
 // After round k every rank has heard, directly or not, of the 2^k ranks before it.
 template <class Exec>
 void Collectives<Exec>::barrier(const Exec& exec, std::string_view region) {

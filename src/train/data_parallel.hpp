@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <string>
 
@@ -99,6 +100,7 @@ DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector
                                             bytes(m_shards.pieces_end(rank) - before));
   m_all_squares = ledger.allocate<HostStagingSpace<memory_space>>(
       MemoryClass::communication, "DataParallel::all_squares", bytes(m_shards.pieces_end(ranks().size() - 1)));
+  for_pieces([&](std::size_t, const Parameter& p) { m_is_slice.push_back(p.slice.divides()); });
 }
 
 // Each array starts as the optimizer's do.
@@ -122,13 +124,8 @@ template <class Exec>
 const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t sequences, std::int64_t tokens,
                                                 std::int64_t batch) {
   const int size = ranks().size(), rank = ranks().rank();
-  std::vector<double> counts(2 * static_cast<std::size_t>(size));
-  std::vector<std::int64_t> ends;
-  for (int r = 1; r <= size; ++r) ends.push_back(2 * r);
-  const std::size_t own = 2 * static_cast<std::size_t>(rank);
-  counts[own] = static_cast<double>(sequences);
-  counts[own + 1] = static_cast<double>(tokens);
-  m_collectives.gather_values(exec, counts, ends, "counts");
+  const std::array own{static_cast<double>(sequences), static_cast<double>(tokens)};
+  const std::vector<double> counts = m_collectives.gather_values(exec, own, "counts");
   m_share = {};
   m_done = 0;
   m_next_group = 0;

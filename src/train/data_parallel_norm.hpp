@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <span>
+#include <utility>
 
 #include "kformer/core/region.hpp"
 #include "kformer/parallel/tree_order.hpp"
@@ -26,27 +27,26 @@ void DataParallel<Exec>::for_pieces(F f) const {
 
 // In the order of the whole model, so that the norm does not depend on the stages.
 template <class Exec>
-typename DataParallel<Exec>::Pieces DataParallel<Exec>::of_all_stages(const Exec& exec, const Pieces& own) {
+typename DataParallel<Exec>::Pieces DataParallel<Exec>::of_all_stages(const Exec& exec, Pieces own) {
   if (!m_model.stages) return own;
   const int size = m_model.stages->communicator().size(), rank = m_model.stages->communicator().rank();
   const std::size_t parts = m_model.parts.size();
   // By rank and part: how many numbers there are, and then these, two for each piece.
-  std::vector<double> counts(parts * static_cast<std::size_t>(size)), numbers;
-  const auto count_of = [&](int r, std::size_t part) -> double& {
-    return counts[static_cast<std::size_t>(r) * parts + part];
-  };
+  std::vector<double> own_counts(parts), numbers;
   std::size_t piece = 0;
   for_pieces([&](std::size_t i, const Parameter& p) {
     const auto part =
         static_cast<std::size_t>(std::ranges::upper_bound(m_model.parts, i) - m_model.parts.begin());
     const std::size_t at = piece++;
     if (p.copy) return;
-    count_of(rank, part) += 2;
+    own_counts[part] += 2;
     numbers.insert(numbers.end(), {own.squares[at], own.slices[at] ? 1.0 : 0.0});
   });
-  std::vector<std::int64_t> ends;
-  for (int r = 1; r <= size; ++r) ends.push_back(static_cast<std::int64_t>(parts) * r);
-  m_model.stages->gather_values(exec, counts, ends, "norm");
+  const std::vector<double> counts = m_model.stages->gather_values(exec, own_counts, "norm");
+  const auto count_of = [&](int r, std::size_t part) {
+    return counts[static_cast<std::size_t>(r) * parts + part];
+  };
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(size));
   std::vector<std::int64_t> begins(counts.size());  // of the numbers of each part
   std::int64_t end = 0;
   for (int r = 0; r < size; ++r) {
@@ -83,14 +83,11 @@ double DataParallel<Exec>::square_sum(const Exec& exec, const Pieces& pieces) {
     });
   };
   if (!tensor) return sum_of(false);
-  const int size = tensor->communicator().size();
-  std::vector<double> of_ranks(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> ends(of_ranks.size());
-  std::iota(ends.begin(), ends.end(), std::int64_t(1));
-  of_ranks[static_cast<std::size_t>(tensor->communicator().rank())] = sum_of(true);
-  tensor->gather_values(exec, of_ranks, ends, "norm");
-  return sum_of(false) +
-         tree_sum<double>(size, [&](std::int64_t r) { return of_ranks[static_cast<std::size_t>(r)]; });
+  const double own = sum_of(true);
+  const std::vector<double> of_ranks = tensor->gather_values(exec, std::span(&own, 1), "norm");
+  return sum_of(false) + tree_sum<double>(std::ssize(of_ranks), [&](std::int64_t r) {
+           return of_ranks[static_cast<std::size_t>(r)];
+         });
 }
 
 // From the sums of squares of all pieces, in an order that does not depend on the ranks.
@@ -121,10 +118,9 @@ double DataParallel<Exec>::norm(const Exec& exec) {
                                                          m_squares.template at<double>(0), m_squares.bytes());
   exec.fence("kformer::DataParallel::norm");
   m_collectives.gather_values(exec, {all, static_cast<std::size_t>(ends.back())}, ends, "norm");
-  Pieces pieces;
+  Pieces pieces{.squares = {}, .slices = m_is_slice};
   for (const std::int64_t place : m_shards.places()) pieces.squares.push_back(all[place]);
-  for_pieces([&](std::size_t, const Parameter& p) { pieces.slices.push_back(p.slice.divides()); });
-  return std::sqrt(square_sum(exec, of_all_stages(exec, pieces)));
+  return std::sqrt(square_sum(exec, of_all_stages(exec, std::move(pieces))));
 }
 
 }  // namespace kformer

@@ -63,8 +63,7 @@ inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& opti
           "fixed_order adds up the gradients of one micro-batch after another; choose the schedule 1f1b");
   require(!p.fixed_order || !config.tie_word_embeddings,
           "two stages of a pipeline make the gradient of a tied embedding, so that its sum has no fixed order; "
-          "leave out "
-          "fixed_order");
+          "leave out fixed_order");
 }
 
 }  // namespace Impl
@@ -90,7 +89,7 @@ std::deque<LlamaModel<Exec, T>> Trainer<Exec, T>::make_models(const LlamaConfig&
     if (pipeline) {
       layers = pipeline->layers(part, config.num_hidden_layers);
       layer.slots = pipeline->slots(part);
-      layer.split_backward = pipeline->shape().schedule == PipelineSchedule::zero_bubble;
+      layer.split_backward = splits_backward(pipeline->shape().schedule);
     }
     models.emplace_back(config, shape, layer, ledger, Impl::schedule_of(options, config, layers), layers);
   }
@@ -186,13 +185,12 @@ std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
     batches.emplace_back(first, part);
   });
   const std::int64_t count = std::ssize(batches);
-  const int size = m_pipeline->shape().ranks;
-  std::vector<double> sums(static_cast<std::size_t>(count * size));
+  std::vector<double> sums(batches.size());  // the last stage has them
   const auto note_losses = [&](std::int64_t micro_batch) {
     transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
     exec.fence("kformer::Trainer: losses of a micro-batch");
-    sums[static_cast<std::size_t>(m_pipeline->rank() * count + micro_batch)] =
-        sum_of_host_losses(batches[static_cast<std::size_t>(micro_batch)].second.size());
+    const auto at = static_cast<std::size_t>(micro_batch);
+    sums[at] = sum_of_host_losses(batches[at].second.size());
   };
   if (pass == Pass::forward) {
     for (std::int64_t m = 0; m < count; ++m) {
@@ -205,23 +203,19 @@ std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
       exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
     }
   } else {
-    const PipelineWork last = m_pipeline->shape().schedule == PipelineSchedule::zero_bubble
-                                  ? PipelineWork::weights
-                                  : PipelineWork::backward;
     for (const PipelineTask& task : pipeline_work(m_pipeline->shape(), m_pipeline->rank(), count)) {
       const auto& [first, part] = batches[static_cast<std::size_t>(task.micro_batch)];
       run_task(exec, task, first, part);
       if (task.work == PipelineWork::backward && m_models[static_cast<std::size_t>(task.part)].has_head())
         note_losses(task.micro_batch);
       exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
-      if (task.work == last && task.part == 0) m_parallel->add_micro_batch(exec);
+      if (task.work == last_work(m_pipeline->shape().schedule) && task.part == 0)
+        m_parallel->add_micro_batch(exec);
     }
   }
   m_pipeline->finish();
-  std::vector<std::int64_t> ends;
-  for (int r = 1; r <= size; ++r) ends.push_back(r * count);
-  m_pipeline->ranks().gather_values(exec, sums, ends, "losses");
-  return {sums.end() - count, sums.end()};
+  const std::vector<double> all = m_pipeline->ranks().gather_values(exec, sums, "losses");
+  return {all.end() - count, all.end()};
 }
 
 template <class Exec, Scalar T>

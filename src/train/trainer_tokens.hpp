@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -135,12 +135,7 @@ template <class Exec, Scalar T>
 double Trainer<Exec, T>::sum_over_context(const Exec& exec, double own) const {
   auto* const context = m_models.front().context_ranks();
   if (!context) return own;
-  std::vector<double> values(static_cast<std::size_t>(context->slice().ranks));
-  std::vector<std::int64_t> ends(values.size());
-  std::iota(ends.begin(), ends.end(), std::int64_t(1));
-  values[static_cast<std::size_t>(context->slice().rank)] = own;
-  context->ranks().gather_values(exec, values, ends, "losses");
-  return Impl::sum_of(values);
+  return Impl::sum_of(context->ranks().gather_values(exec, std::span(&own, 1), "losses"));
 }
 
 }  // namespace kformer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/parallel/collectives.hpp"
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -232,6 +233,17 @@ BOOST_AUTO_TEST_CASE(numbers_of_hosts_are_gathered) {
              static_cast<std::uint64_t>(rank * (size - 1)) * sizeof(double));
 }
 
+BOOST_AUTO_TEST_CASE(as_many_numbers_of_each_host_are_gathered) {
+  const auto ledger = Ledger::create();
+  Collectives<Exec> ranks(world(), {.staged = true}, *ledger);
+  const std::array own{10.0 * rank_of(ranks), 10.0 * rank_of(ranks) + 0.5};
+  std::vector<double> expected;
+  for (int r = 0; r < size_of_ranks(ranks); ++r) expected.insert(expected.end(), {10.0 * r, 10.0 * r + 0.5});
+  BOOST_TEST(ranks.gather_values(Exec(), own, "losses") == expected);
+  BOOST_TEST(sent(ranks.communicator(), "gather_values") == (expected.size() - 2) * sizeof(double));
+  BOOST_TEST(ranks.gather_values(Exec(), std::span<const double>()).empty());
+}
+
 BOOST_AUTO_TEST_CASE(calls_are_booked_by_region) {
   const auto ledger = Ledger::create();
   Collectives<Exec> ranks(world(), {}, *ledger);
@@ -248,6 +260,20 @@ BOOST_AUTO_TEST_CASE(calls_are_booked_by_region) {
   while ((1 << rounds) < size_of_ranks(ranks)) ++rounds;
   BOOST_TEST(counts[2].bytes == rounds);
   if (size_of_ranks(ranks) > 1) BOOST_TEST(counts[0].seconds > 0);
+}
+
+BOOST_AUTO_TEST_CASE(another_log_has_all_calls) {
+  const auto ledger = Ledger::create();
+  const auto communicator = world();
+  CommunicationLog log;
+  Collectives<Exec> ranks(communicator, {.log = &log}, *ledger);
+  const Vector<float> x("x", 5);
+  ranks.all_reduce(Exec(), x);
+  const std::array arrays{tensor_ref(x)};
+  ranks.reduce_shards(Exec(), arrays, Shards(std::vector<std::int64_t>{5}, 1, communicator->size()));
+  ranks.barrier(Exec());
+  BOOST_TEST(log.counts().size() == 3u);
+  BOOST_TEST(communicator->log().counts().empty());
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_booked_once) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "kformer/parallel/tree_order.hpp"
@@ -249,16 +250,12 @@ BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
       const auto memory_class = static_cast<MemoryClass>(c);
       BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
     }
-    std::int64_t states = 0;
-    for (const AdamWParameter& p : run.trainer.optimizer().parameters()) states += p.m.size();
-    std::vector<double> all(static_cast<std::size_t>(ranks->size()));
-    std::vector<std::int64_t> ends(all.size());
-    for (std::size_t r = 0; r < all.size(); ++r) ends[r] = static_cast<std::int64_t>(r) + 1;
-    all[static_cast<std::size_t>(ranks->rank())] = static_cast<double>(states);
+    std::array states{0.0};
+    for (const AdamWParameter& p : run.trainer.optimizer().parameters())
+      states[0] += static_cast<double>(p.m.size());
     const auto ledger = Ledger::create();
-    Collectives<Exec>(ranks, {}, *ledger).gather_values(Exec(), all, ends);
-    double sum = 0;
-    for (const double part : all) sum += part;
+    const auto all = Collectives<Exec>(ranks, {}, *ledger).gather_values(Exec(), states);
+    const double sum = std::accumulate(all.begin(), all.end(), 0.0);
     const auto whole = static_cast<double>(model().model_parameter_count());
     BOOST_TEST(sum == (zero == ZeroStage::none ? ranks->size() * whole : whole));
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "kformer/model/generator.hpp"
 #include "kformer/model/llama_model.hpp"
@@ -53,13 +54,7 @@ void check_equal_on_all(const std::shared_ptr<Communicator>& ranks, const std::v
                         const std::string& what) {
   const auto ledger = Ledger::create();
   Collectives<Exec> all(ranks, {}, *ledger);
-  const auto n = static_cast<std::size_t>(ranks->size()),
-             begin = own.size() * static_cast<std::size_t>(ranks->rank());
-  std::vector<double> values(own.size() * n);
-  std::ranges::copy(own, values.begin() + static_cast<std::ptrdiff_t>(begin));
-  std::vector<std::int64_t> ends;
-  for (std::size_t r = 1; r <= n; ++r) ends.push_back(static_cast<std::int64_t>(own.size() * r));
-  all.gather_values(Exec(), values, ends);
+  const std::vector<double> values = all.gather_values(Exec(), own);
   for (std::size_t i = 0; i < values.size(); ++i)
     BOOST_REQUIRE_MESSAGE(values[i] == own[i % own.size()], what << ", number " << i);
 }
@@ -200,11 +195,7 @@ BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   if (ranks->size() == 1) return;
   const std::int64_t norms = (2 * config.num_hidden_layers + 1) * config.hidden_size;
   Collectives<Exec> all(ranks, {}, *used);
-  std::vector<double> parts(static_cast<std::size_t>(ranks->size()));
-  parts[static_cast<std::size_t>(ranks->rank())] = own;
-  std::vector<std::int64_t> ends(parts.size());
-  std::iota(ends.begin(), ends.end(), std::int64_t(1));
-  all.gather_values(Exec(), parts, ends);
+  const std::vector<double> parts = all.gather_values(Exec(), std::span(&own, 1));
   BOOST_TEST(std::accumulate(parts.begin(), parts.end(), 0.0) ==
              static_cast<double>(config.model_parameter_count() - norms));
 }

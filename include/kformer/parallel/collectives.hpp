@@ -278,6 +278,15 @@ class Collectives {
   void gather_values(const Exec& exec, std::span<double> values, std::span<const std::int64_t> ends,
                      std::string_view region = {});
 
+  /// The same, where every rank has as many.
+  /// \param exec   the instance
+  /// \param own    the numbers of this rank
+  /// \param region what the log calls it
+  /// \returns those of all ranks, rank 0 first
+  /// \throws CommunicationError if a rank does not answer in time
+  std::vector<double> gather_values(const Exec& exec, std::span<const double> own,
+                                    std::string_view region = {});
+
   /// Returns when every rank has made the call, and the work launched on `exec` before is done.
   /// \param exec   the instance
   /// \param region what the log calls it

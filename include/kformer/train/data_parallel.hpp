@@ -179,7 +179,7 @@ class DataParallel {
     std::vector<double> squares;
     std::vector<bool> slices;
   };
-  Pieces of_all_stages(const Exec& exec, const Pieces& own);
+  Pieces of_all_stages(const Exec& exec, Pieces own);
   double square_sum(const Exec& exec, const Pieces& pieces);
   template <class F>
   void for_pieces(F f) const;
@@ -196,6 +196,7 @@ class DataParallel {
   std::optional<GradientTree<Exec>> m_tree;
   MemoryBlock<memory_space> m_squares;                        // of the pieces of this rank
   MemoryBlock<HostStagingSpace<memory_space>> m_all_squares;  // of all pieces
+  std::vector<bool> m_is_slice;  // by piece: whether it is of an array that ranks divide
   StepShare m_share;
   std::int64_t m_done = 0;       // micro-batches of this rank in this step
   std::size_t m_next_group = 0;  // whose reduction has not begun, where it overlaps with the last backward

@@ -93,8 +93,8 @@ class PipelineRanks;
 ///
 /// With `TrainerOptions::parallel` each rank has a trainer, and the sequences of a step are cut into blocks in order, one
 /// for each rank; with `ZeroStage::gradients` ranks take the micro-batches in turns (`LeafShares`). All ranks call `step`
-/// with their own sequences; the report is that of the whole step, and the weights are the same everywhere. Other functions know nothing of other ranks. A rank that throws leaves the others
-/// waiting until their time-out.
+/// with their own sequences; the report is that of the whole step, and the weights are the same everywhere. Other
+/// functions know nothing of other ranks. A rank that throws leaves the others waiting until their time-out.
 ///
 /// With `LayerOptions::tensor` in `TrainerOptions::layer` ranks divide the model. They call `step` with the same sequences;
 /// with both, each of the ranks that divide a model is one of the ranks that share sequences.
@@ -177,7 +177,8 @@ class Trainer {
   /// \throws DimensionMismatch if a sequence has another length, or starts that do not ascend from 0
   double evaluate(const Exec& exec, std::span<const TokenSequence> sequences);
 
-  /// Hidden states of at most `shape.batch` sequences, for `logits` of their tokens. Their targets do not matter. Leaves the trainer as it is.
+  /// Hidden states of at most `shape.batch` sequences, for `logits` of their tokens. Their targets do not matter. Leaves
+  /// the trainer as it is.
   /// \param exec      the instance everything is launched on; fence it before the next call
   /// \param sequences of `shape.seq_len` tokens and targets each
   /// \throws NotSupported if `prepare` was not called, or a sequence has several documents without
