@@ -329,7 +329,7 @@ template <class Exec, Scalar T>
 template <class F>
 void DecoderLayer<Exec, T>::for_positions(const Packed& packed, const Heads& q, const Heads& k,
                                           F rotate) const {
-  if (m_options.packed) return rotate(q, k, Impl::one_row(packed.positions));
+  if (m_options.packed) return rotate(q, k, Impl::rows_of(packed.positions, sequences().batch));
   const auto* context = context_ranks();
   if (!context) return rotate(q, k, std::int64_t(0));
   for (const int half : {0, 1})
@@ -362,7 +362,7 @@ void DecoderLayer<Exec, T>::attention(const Exec& exec, const Packed& packed) {
   if (m_options.attention == AttentionAlgorithm::standard)
     standard_attention_forward(exec, q, k, v, out, m_probabilities, options);
   else if (auto* context = context_ranks())
-    context->forward(exec, {q, k, v, out, m_lse, options});
+    context->forward(exec, {q, k, v, out, m_lse, options, packed.starts});
   else
     attention_forward(exec, q, k, v, out, m_lse, options, Impl::documents<Exec>(m_options, packed));
 }
@@ -377,7 +377,8 @@ void DecoderLayer<Exec, T>::attention_gradient(const Exec& exec, const Packed& p
         .q = q, .k = k, .v = v, .probabilities = m_probabilities, .dout = dout, .dq = dq, .dk = dk, .dv = dv};
     standard_attention_backward(exec, operands, options, m_attention_workspace);
   } else if (auto* context = context_ranks()) {
-    context->backward(exec, {q, k, v, out, m_lse, options}, {dout, dq, dk, dv, m_attention_workspace});
+    context->backward(exec, {q, k, v, out, m_lse, options, packed.starts},
+                      {dout, dq, dk, dv, m_attention_workspace});
   } else {
     const AttentionBackwardOperands operands{
         .q = q, .k = k, .v = v, .out = out, .lse = m_lse, .dout = dout, .dq = dq, .dk = dk, .dv = dv};

@@ -9,7 +9,6 @@
 #include "kformer/ops/attention.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/standard_attention.hpp"
-#include "model/context_ranks.hpp"
 #include "model/layer_map.hpp"
 #include "model/layer_options.hpp"
 #include "model/tensor/slices.hpp"
@@ -60,8 +59,7 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
   if (Impl::divides(options) && !m_shared->ranks)
     m_shared->ranks.emplace(options.tensor, CollectivesOptions{}, ledger);
   if (Impl::divides_tokens(options) && !m_shared->context)
-    m_shared->context.emplace(options.context, shape, m_config.num_key_value_heads, m_config.head_dim, trains(),
-                              ledger);
+    m_shared->context.emplace(m_config, shape, options, ledger);
   place_gradients(ledger, behind);
   place_tables(ledger);
   place_activations(ledger);
@@ -296,16 +294,10 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
   if (m_options.attention == AttentionAlgorithm::standard)
     return standard_attention_backward_workspace_bytes<T>(Exec(), batch, heads, seq, seq);
   const AttentionOptions options = Impl::attention_options(m_config, m_options);
-  const auto bytes = [&, batch = batch](std::int64_t queries, std::int64_t keys) {
-    const AttentionShape shape{
-        dtype_of<T>,      batch, queries, keys, heads, m_config.num_key_value_heads, m_config.head_dim,
-        m_config.head_dim};
-    return attention_backward_workspace_bytes(Exec(), shape, options);
-  };
-  if (const auto* context = context_ranks())
-    return std::max(bytes(context->slice().chunk, context->keys_of(0, options)),
-                    bytes(context->slice().chunk, context->keys_of(1, options)));
-  return bytes(seq, seq);
+  if (const auto* context = context_ranks()) return context->workspace_bytes(options);
+  const AttentionShape shape{
+      dtype_of<T>, batch, seq, seq, heads, m_config.num_key_value_heads, m_config.head_dim, m_config.head_dim};
+  return attention_backward_workspace_bytes(Exec(), shape, options);
 }
 
 // The maps with their adapters. In backward they share one array for the gradients of xa.
@@ -346,7 +338,12 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
   };
   Impl::MapDropout<Exec, T> dropout;
   if (m_draw && may_drop())
-    dropout = {m_options.lora.dropout, *m_draw, m_layer, first, in_bytes(m_dropped, adapter.a.extent(1))};
+    dropout = {m_options.lora.dropout,
+               *m_draw,
+               m_layer,
+               first,
+               context_ranks() ? context_ranks()->slice() : Impl::ContextSlice{},
+               in_bytes(m_dropped, adapter.a.extent(1))};
   Impl::MapMagnitudes<Exec, T> magnitudes{gains.norm, gains.gain};
   if (trains() && magnitudes.any()) magnitudes.product = in_bytes(m_unscaled, gains.norm.extent(0));
   return {uses_adapters(),           weight,  dweight,    adapter, gradient, xa, dxa, m_product_workspace,

@@ -23,11 +23,12 @@ struct MapDropout {
   DropoutDraw draw;
   std::int64_t layer = 0;
   Projection first{};                                     ///< of the map
+  ContextSlice slice{};                                   ///< of tokens that ranks divide
   BlockMatrix<typename Exec::memory_space, T> dropped{};  ///< (rows, in), workspace
 
   double factor() const { return 1 / (1 - probability); }
   DropoutMask mask(std::size_t part) const {
-    return {probability, draw, layer, static_cast<Projection>(static_cast<std::size_t>(first) + part)};
+    return {probability, draw, layer, static_cast<Projection>(static_cast<std::size_t>(first) + part), slice};
   }
 };
 

@@ -83,11 +83,8 @@ inline void check_context(const LlamaConfig& config, LayerShape shape, const Lay
         std::to_string(shape.seq_len) + ", which is odd");
   if (options.attention == AttentionAlgorithm::standard)
     refuse("standard attention has whole sequences; choose AttentionAlgorithm::flash");
-  if (options.packed) refuse("packed documents lie across them; leave out `packed` or `context`");
   if (!options.causal && config.sliding_window > 0)
     refuse("a window without a causal mask lies across them; set `causal`, or leave out `context`");
-  if (options.lora.dropout > 0)
-    refuse("dropout counts the tokens of whole sequences; set lora.dropout to 0, or leave out `context`");
 }
 
 /// \throws NotSupported if a weight stays quantised

@@ -78,7 +78,7 @@ void Trainer<Exec, T>::place(Ledger& ledger, MemoryClass memory_class, const cha
   arena.add(batch.targets, rows);
   arena.add(batch.loss, rows);
   if (m_options.layer.packed) {
-    arena.add(batch.starts, rows + 1);
+    arena.add(batch.starts, m_options.shape.rows() + 1);
     arena.add(batch.positions, rows);
   }
   batch.block = arena.allocate(ledger, memory_class, label);

@@ -106,10 +106,13 @@ void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> s
   if (m_options.layer.packed) upload_documents(exec, sequences);
 }
 
-// All sequences of the micro-batch are one row of documents.
+// All sequences of the micro-batch are one row of documents, and a rank has positions for its tokens of them.
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenSequence> sequences) {
   const auto [batch, seq] = m_options.shape;
+  const std::vector<TokenRange> own = own_tokens();
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(seq));
+  std::int32_t* to = m_host.positions.data();
   std::size_t documents = 0;
   for (std::int64_t i = 0; i < batch; ++i) {
     std::vector<std::int32_t> starts{0};
@@ -119,8 +122,9 @@ void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenS
     for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
       m_host.starts(documents++) = static_cast<std::int32_t>(i * seq) + starts[d];
       for (std::int32_t t = starts[d]; t < starts[d + 1]; ++t)
-        m_host.positions(static_cast<std::size_t>(i * seq + t)) = t - starts[d];
+        positions[static_cast<std::size_t>(t)] = t - starts[d];
     }
+    for (const auto& [begin, size] : own) to = std::copy_n(positions.begin() + begin, size, to);
   }
   m_host.starts(documents) = static_cast<std::int32_t>(batch * seq);
   const auto range = std::pair<std::size_t, std::size_t>(0, documents + 1);

@@ -97,7 +97,7 @@ class DividedModels(RanksTest):
         folders = ("model/model.safetensors", "adapter/adapter_model.safetensors")
         numbers, before = self.numbers(), [read_safetensors(self.folder / name) for name in folders]
         config = (self.folder / "adapter/adapter_config.json").read_text()
-        for grid in ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2)):
+        for grid in ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2), (1, 2, 1, 0)):
             with self.subTest(grid=grid):
                 output = self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *settings)
                 self.assertIn("merged", output)
@@ -108,6 +108,9 @@ class DividedModels(RanksTest):
                     for key, values in found.items():
                         self.assertLess(abs(values - expected[key]).max(), 1e-12, key)
                 self.assertEqual((self.folder / "adapter/adapter_config.json").read_text(), config)
+
+    def test_documents_of_divided_sequences(self):
+        self.check_grids(KEYS, ((1, 2, 1, 0), (1, 4, 1, 1), (2, 2, 2, 0), (1, 2, 1, 0, 2)), 'data.packing="best_fit"')
 
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
@@ -255,8 +258,6 @@ class DividedModels(RanksTest):
                  "'parallel.context' = 5 needs a 'batch.seq_len' that is a multiple of 10, two chunks for each rank, not 24"),
                 (None, KEYS, ("parallel.context=2", 'parallel.order="fixed"'), 3,
                  "'parallel.context' = 2 is not for 'parallel.order' = \"fixed\", which adds up whole micro-batches"),
-                (None, KEYS, ("parallel.context=2", 'data.packing="best_fit"'), 3,
-                 "'parallel.context' = 2 is not for packing = \"best_fit\", whose documents lie across ranks"),
                 (None, adapter, ("parallel.tensor=2",), 3,
                  "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
                 (3, KEYS, ("parallel.pipeline=3",), 1,

@@ -1,35 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <cmath>
-
-#include "kformer/parallel/rank_grid.hpp"
-#include "parallel/tensor_runs.hpp"
+#include "parallel/context_runs.hpp"
 #include "support/errors.hpp"
 
 // Ranks that divide the tokens of sequences compute what one does.
 namespace kformer::Testing {
-namespace {
-
-// 2 chunks for each of 1, 2, 3, 4 or 8 ranks.
-constexpr std::int64_t long_sequence = 48;
-
-TrainerOptions long_options(const Kind& kind) {
-  TrainerOptions options = options_of(kind);
-  options.layer.attention = AttentionAlgorithm::flash;
-  options.shape.seq_len = long_sequence;
-  return options;
-}
-
-void place_on(const RankGrid& grid, TrainerOptions& options) {
-  options.layer.context = grid.along(GridAxis::context);
-  options.layer.tensor = grid.along(GridAxis::tensor);
-  options.parallel.ranks = grid.replicas();
-}
-
-RankGrid context_alone(const std::shared_ptr<Communicator>& ranks) {
-  return {ranks, {.context = ranks->size()}};
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(context_parallel)
 
@@ -117,18 +91,8 @@ BOOST_AUTO_TEST_CASE(every_token_is_somewhere) {
 
 BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   const auto ranks = world();
-  for (const Kind& kind : {kinds[0], kinds[2]}) {
-    TrainerOptions options = long_options(kind);
-    place_on(context_alone(ranks), options);
-    const Run<bf16> run(options, model(kind, 1), 0, 2);
-    place_on(context_alone(std::make_shared<LoneCommunicator>(ranks->rank(), ranks->size())), options);
-    const auto forecast = Ledger::create(Ledger::Mode::count);
-    const Trainer<Exec, bf16> counted(model(kind, 1), options, *forecast);
-    for (int c = 0; c < memory_classes; ++c) {
-      const auto memory_class = static_cast<MemoryClass>(c);
-      BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
-    }
-  }
+  for (const Kind& kind : {kinds[0], kinds[2]})
+    check_forecast<bf16>(ranks, long_options(kind), model(kind, 1), kind.name);
 }
 
 // Keys and values once in forward, and once in backward with their gradients.
@@ -161,11 +125,6 @@ BOOST_AUTO_TEST_CASE(what_needs_whole_sequences_is_refused) {
   LlamaConfig config = model(kinds[0], 1);
   check_refused(config, {.attention = AttentionAlgorithm::standard},
                 "standard attention has whole sequences; choose AttentionAlgorithm::flash");
-  check_refused(config, {.packed = true}, "packed documents lie across them; leave out `packed` or `context`");
-  LayerOptions dropping{.lora = LoraConfig::all(2, 4)};
-  dropping.lora.dropout = 0.1;
-  check_refused(config, dropping,
-                "dropout counts the tokens of whole sequences; set lora.dropout to 0, or leave out `context`");
   config.sliding_window = 3;
   check_refused(config, {.causal = false},
                 "a window without a causal mask lies across them; set `causal`, or leave out `context`");

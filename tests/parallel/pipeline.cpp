@@ -180,13 +180,7 @@ BOOST_AUTO_TEST_CASE(adapters_with_dropout_on_packed_documents) {
     const ModelInputs inputs = ModelInputs::random(config, {1, 1});
     for (auto& part : run->trainer.parts()) {
       for (const Parameter& p : part.parameters()) write_parameter<double>(p.weight, inputs.weights.at(p.name));
-      for (const Parameter& p : part.adapters()) {
-        std::mt19937 generator(static_cast<unsigned>(std::hash<std::string>()(p.name)));
-        std::normal_distribution<double> normal;
-        HostTensor<double> values({p.weight.extent[0], p.weight.extent[1]});
-        for (double& v : values.values()) v = 0.3 * normal(generator);
-        write_parameter<double>(p.weight, values);
-      }
+      for (const Parameter& p : part.adapters()) write_parameter<double>(p.weight, random_adapter(p));
     }
     run->trainer.prepare(Exec());
     for (unsigned step = 0; step < 3; ++step) {

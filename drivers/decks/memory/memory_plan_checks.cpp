@@ -44,10 +44,7 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
     error({"parallel"}, parallel_objective(deck.objective.kind));
   if (deck.parallel && !deck.grids && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
       deck.parallel->parts >= 1) {
-    const DividedTraining training{.adapters = deck.adapter.has_value(),
-                                   .packed = deck.training.packing == Packing::best_fit,
-                                   .dropout = deck.adapter && deck.adapter->dropout.value_or(0) > 0,
-                                   .states = deck.optimizer.states};
+    const DividedTraining training{.adapters = deck.adapter.has_value(), .states = deck.optimizer.states};
     check_divided(*deck.parallel, training, deck.model, loaded, diagnostics);
   }
   if (deck.grids && deck.parallel && deck.parallel->ranks() > 1)

@@ -72,10 +72,6 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
     return fault("tensor", table.tensor, "[adapter]: adapters are not divided");
   if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
     return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
-  if (table.context > 1 && training.packed)
-    return fault("context", table.context, "packing = \"best_fit\", whose documents lie across ranks");
-  if (table.context > 1 && training.dropout)
-    return fault("context", table.context, "'adapter.dropout', which counts the tokens of whole sequences");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
   if (table.sequence && table.tensor == 1)

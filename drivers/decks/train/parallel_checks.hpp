@@ -17,7 +17,7 @@ std::string parallel_objective(ObjectiveKind kind);
 
 /// What a training cannot have whose models or sequences ranks divide.
 struct DividedTraining {
-  bool adapters, packed, dropout;
+  bool adapters;
   OptimizerStates states;
   Recompute recompute = Recompute::pointwise;
 };

@@ -192,8 +192,6 @@ class TrainCheck {
       return;
     const ParallelTable& t = *m_deck.parallel;
     const DividedTraining training{.adapters = m_deck.adapter.has_value(),
-                                   .packed = m_deck.data.packing == Packing::best_fit,
-                                   .dropout = m_deck.adapter && m_deck.adapter->dropout.value_or(0) > 0,
                                    .states = m_deck.optimizer.states,
                                    .recompute = m_deck.memory.recompute};
     check_divided(t, training, m_deck.model, m_loaded, m_diagnostics);

@@ -34,8 +34,10 @@ class LlamaDecoder;
 template <class MemorySpace>
 struct PackedTokens {
   StridedVector<MemorySpace, const std::int32_t> starts;     ///< (documents + 1), int32: from 0, never
-                                                             ///< decreasing, to batch · seq
-  StridedVector<MemorySpace, const std::int32_t> positions;  ///< (batch · seq), int32, below seq
+                                                             ///< decreasing, to batch · seq; of whole
+                                                             ///< sequences, whichever ranks have their tokens
+  StridedVector<MemorySpace, const std::int32_t> positions;  ///< (batch · seq), int32, below seq; of the rank's
+                                                             ///< tokens
 };
 
 /// One decoder layer:
@@ -315,8 +317,10 @@ class DecoderLayer {
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
   bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }
   bool keeps_nothing() const { return !trains() || m_options.recompute == Recompute::layer; }
-  // The sequences that attention sees: packed documents are parts of one row.
-  LayerShape sequences() const { return m_options.packed ? LayerShape{1, m_shape.rows()} : m_shape; }
+  // The sequences that attention sees: packed documents are parts of one row, unless they lie across ranks.
+  LayerShape sequences() const {
+    return m_options.packed && !context_ranks() ? LayerShape{1, m_shape.rows()} : m_shape;
+  }
 
   LlamaConfig m_config;
   LayerShape m_shape;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kformer/core/scalar.hpp"
+#include "kformer/model/impl/context_slice.hpp"
 #include "kformer/model/lora_config.hpp"
 #include "ops/sampling/philox.hpp"
 
@@ -18,23 +19,28 @@ namespace kformer::Impl {
 struct DropoutMask {
   std::uint64_t seed = 0;
   std::uint32_t step = 0, map = 0, first_row = 0, threshold = 0;
+  ContextSlice slice;  // chunks of no token: rows are all tokens
 
   static constexpr std::size_t columns_of_block = 4;
 
   DropoutMask() = default;
   /// \param probability of loss, in [0, 1)
   /// \param layer       of the model
-  DropoutMask(double probability, const DropoutDraw& draw, std::int64_t layer, Projection projection)
+  /// \param of_rank     which tokens the rows are, where ranks divide them; else chunks of no token
+  DropoutMask(double probability, const DropoutDraw& draw, std::int64_t layer, Projection projection,
+              const ContextSlice& of_rank = {})
       : seed(draw.seed),
         step(static_cast<std::uint32_t>(draw.step)),
         map(static_cast<std::uint32_t>(8 * layer + static_cast<std::int64_t>(projection))),
         first_row(static_cast<std::uint32_t>(draw.first_row)),
-        threshold(static_cast<std::uint32_t>(std::min(std::round(probability * 4294967296.0), 4294967295.0))) {}
+        threshold(static_cast<std::uint32_t>(std::min(std::round(probability * 4294967296.0), 4294967295.0))),
+        slice(of_rank) {}
 
   /// The random words of four columns; a column whose word is below `threshold` is lost.
   KOKKOS_FUNCTION PhiloxBlock words(std::size_t row, std::size_t block) const {
-    return philox({{static_cast<std::uint32_t>(block), first_row + static_cast<std::uint32_t>(row), step, map}},
-                  seed);
+    const auto own = static_cast<std::int64_t>(row);
+    const auto token = static_cast<std::uint32_t>(slice.chunk > 0 ? slice.token_of(slice.rank, own) : own);
+    return philox({{static_cast<std::uint32_t>(block), first_row + token, step, map}}, seed);
   }
 };
 

@@ -24,12 +24,13 @@ void require_packed(const char* function, const LayerOptions& options, std::int6
                            std::to_string(rows) + " tokens (batch x seq_len)");
 }
 
-/// A vector as the one row of a matrix.
+/// A vector as the rows of a matrix, of equal length.
 template <class Space>
-auto one_row(const StridedVector<Space, const std::int32_t>& v) {
-  using Row =
+auto rows_of(const StridedVector<Space, const std::int32_t>& v, std::int64_t count) {
+  using Rows =
       Kokkos::View<const std::int32_t**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  return Row(v.data(), Kokkos::LayoutStride(1, v.extent(0) * v.stride(0), v.extent(0), v.stride(0)));
+  const auto rows = static_cast<std::size_t>(count), length = rows == 0 ? 0 : v.extent(0) / rows;
+  return Rows(v.data(), Kokkos::LayoutStride(rows, length * v.stride(0), length, v.stride(0)));
 }
 
 /// The borders of packed documents, where there are any.
