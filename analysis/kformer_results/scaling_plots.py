@@ -77,9 +77,10 @@ def draw_communication(axes: Axes, ran: pd.DataFrame, sent: pd.DataFrame) -> Non
 
 def draw_simulated(axes: Axes, alone: pd.DataFrame) -> None:
     """The efficiency of grids that were simulated on the machine of the deck, one line for each way to divide a model."""
-    for (context, tensor), frame in alone.groupby(["context", "tensor"]):
+    for (context, tensor, stages), frame in alone.groupby(["context", "tensor", "pipeline"]):
         frame = frame.sort_values("ranks")
-        axes.plot(frame["ranks"], 100 * frame["efficiency"], "D--", label=f"context {context}, tensor {tensor}")
+        label = f"context {context}, tensor {tensor}" + (f", pipeline {stages}" if stages > 1 else "")
+        axes.plot(frame["ranks"], 100 * frame["efficiency"], "D--", label=label)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("ranks")
@@ -90,5 +91,5 @@ def draw_simulated(axes: Axes, alone: pd.DataFrame) -> None:
 
 def _name_grids(axes: Axes, ran: pd.DataFrame) -> None:
     axes.set_xticks(np.arange(len(ran)), ran["grid"])
-    axes.set_xlabel("ranks along data x context x tensor")
+    axes.set_xlabel("ranks along data x context x tensor x pipeline")
     axes.grid(False, axis="x")

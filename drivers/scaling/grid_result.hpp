@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,29 +26,48 @@ struct RankMemory {
 
 /// What a simulation is made from, and what it says.
 struct Simulation {
-  StepShape step;       ///< of the first rank
+  GridIndex grid;       ///< all ranks
   KernelTimes times;    ///< of kernels
   Links links{};        ///< of exchanges
   double cores = 0;     ///< as of `SimulatedRanks`
   double seconds = 0;   ///< of a step
   double computed = 0;  ///< of them the first rank computes
+  double bubble = 0;    ///< share in which equal stages wait for each other, by the formula
 };
 
 /// What a grid did.
 struct GridResult {
-  PlanParallelTable grid;                ///< which one
-  Measurement measurement;               ///< samples, memory, how it ended
-  std::int64_t tokens = 0;               ///< of one call, of all ranks
-  std::int64_t calls = 0;                ///< that were timed
+  PlanParallelTable grid;       ///< which one
+  Measurement measurement;      ///< samples, memory, how it ended
+  std::int64_t tokens = 0;      ///< of one call, of all ranks
+  std::vector<double> seconds;  ///< of a call on each rank, mean of all while communication was counted
+  std::int64_t calls = 0;       ///< in that time
   std::vector<RankCalls> communication;  ///< in these calls
   std::vector<RankMemory> memory;        ///< of each rank
   std::optional<Simulation> simulation;  ///< of a step
 
-  /// Mean seconds of a rank in exchanges, for each call.
+  /// Seconds of a rank in exchanges, of a call, mean of all ranks.
   double communication_seconds() const {
+    return mean_seconds([](const RankCalls&) { return true; });
+  }
+  /// The same as a share of the time of the call.
+  double communication_share() const { return communication_seconds() / mean_call(); }
+  /// The share in which stages of a pipeline wait for each other.
+  double bubble_share() const {
+    return mean_seconds(
+               [](const RankCalls& c) { return c.operation == "receive" || c.region == "stage losses"; }) /
+           mean_call();
+  }
+
+ private:
+  template <class F>
+  double mean_seconds(F counts) const {
     double sum = 0;
-    for (const RankCalls& c : communication) sum += c.seconds;
+    for (const RankCalls& c : communication) sum += counts(c) ? c.seconds : 0;
     return calls > 0 ? sum / static_cast<double>(calls) / static_cast<double>(grid.ranks()) : 0;
+  }
+  double mean_call() const {
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
   }
 };
 

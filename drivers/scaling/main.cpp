@@ -28,9 +28,9 @@ struct ScalingCase {
 
 std::vector<ScalingCase> cases_of(const ScalingDeck& deck) {
   std::vector<ScalingCase> cases;
-  for (const std::string& grid : deck.sweep.grids) cases.push_back({*parse_grid(grid), true});
+  for (const std::string& grid : deck.sweep.grids) cases.push_back({grid_of_deck(deck, grid), true});
   if (deck.simulate)
-    for (const std::string& grid : deck.simulate->grids) cases.push_back({*parse_grid(grid), false});
+    for (const std::string& grid : deck.simulate->grids) cases.push_back({grid_of_deck(deck, grid), false});
   return cases;
 }
 
@@ -76,7 +76,7 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
     points.push_back({text_value(grid_name(c.grid)), count_value(c.grid.ranks())});
   Report report({format,
                  shows_colour(stdout),
-                 {{"grid", "grid", 8, true}, {"ranks", "ranks", 6}},
+                 {{"grid", "grid", 8, true}, {"ranks", "ranks", 5}},
                  points,
                  scaling_columns()});
   // With the first row: mpiexec of Open MPI 5 loses an output of one character, "[".

@@ -31,19 +31,17 @@ double seconds_of_first(const GridResult& first) {
 }
 
 void declare_grid(Table& t) {
-  t.column({"grid", text, "1", "ranks along data x context x tensor"});
+  t.column({"grid", text, "1", "ranks along data x context x tensor, and pipeline where there are several"});
   t.column({"data", i64, "1", "ranks that share the sequences of a step"});
   t.column({"context", i64, "1", "ranks that divide the tokens of a sequence"});
   t.column({"tensor", i64, "1", "ranks that divide the model"});
-  t.column({"ranks", i64, "1", "data x context x tensor"});
+  t.column({"pipeline", i64, "1", "ranks that divide the layers"});
+  t.column({"ranks", i64, "1", "data x context x tensor x pipeline"});
 }
 
 std::vector<Table::Cell> grid_cells(const PlanParallelTable& grid) {
-  return {{"grid", grid_name(grid)},
-          {"data", grid.data},
-          {"context", grid.context},
-          {"tensor", grid.tensor},
-          {"ranks", grid.ranks()}};
+  return {{"grid", grid_name(grid)}, {"data", grid.data},         {"context", grid.context},
+          {"tensor", grid.tensor},   {"pipeline", grid.pipeline}, {"ranks", grid.ranks()}};
 }
 
 Table& declare_cases(ResultFile& file) {
@@ -51,6 +49,10 @@ Table& declare_cases(ResultFile& file) {
   t.column({"op", text, "1", "what was run"});
   declare_grid(t);
   t.column({"zero", i64, "1", "stage of ZeRO"});
+  t.column({"sequence", i32, "1", "1: ranks along tensor divide the tokens of states, too"});
+  constexpr auto schedules = names_of<PipelineSchedule>;
+  t.column({"schedule", flag, "1", "order in which stages work", "", {schedules.begin(), schedules.end()}});
+  t.column({"parts", i64, "1", "of the model on each stage"});
   constexpr auto kinds = names_of<ScalingKind>;
   t.column({"scaling", flag, "1", "how work depends on the grid", "", {kinds.begin(), kinds.end()}});
   t.column({"dtype", text, "1", "storage type of weights and activations"});
@@ -66,7 +68,9 @@ Table& declare_cases(ResultFile& file) {
       {"efficiency", f64, "1", "token_rate of a rank over that of the first grid; NaN if that did not run"});
   t.column({"communication_time", f64, "s",
             "mean time of a rank in exchanges in a call, with the time in which it waited for other ranks"});
-  t.column({"communication_share", f64, "1", "of the median time"});
+  t.column({"communication_share", f64, "1", "of the time of the calls in which it was counted"});
+  t.column({"bubble_share", f64, "1",
+            "of the same time: in which a rank waits for other stages, mean of all; NaN: one stage"});
   declare_peak_columns(t);
   declare_outcome_columns(t, "grid");
   return t;
@@ -86,8 +90,7 @@ RecordTable<CallRow> declare_communication(ResultFile& file) {
             &CallRow::expected_bytes},
            {finite({"time", f64, "s", "in exchanges, with the time in which it waited for other ranks"}),
             &CallRow::seconds},
-           {{"share", f64, "1", "of the time of the case: time over calls of the case over its median"},
-            &CallRow::share}}};
+           {{"share", f64, "1", "of the time of the rank in these calls"}, &CallRow::share}}};
 }
 
 Table& declare_ranks(ResultFile& file) {
@@ -108,12 +111,17 @@ Table& declare_simulated(ResultFile& file) {
   t.column({"relative_error", f64, "1", "(simulated - measured) / measured; NaN: not measured"});
   t.column({"efficiency", f64, "1", "tokens per simulated second and rank, over those of the first grid"});
   t.column(finite({"computed_share", f64, "1", "of the simulated time in which the first rank computes"}));
+  t.column(
+      finite({"bubble_share", f64, "1",
+              "in which equal stages wait for each other, by the formula, with the times of layers below"}));
   t.column({"predicted_bytes", u64, "byte", "memory of the first rank, by counting"});
   t.column(finite({"cores", f64, "1", "what ranks share, in units of a rank's threads; 0: each has its own"}));
-  t.column(finite({"layer_forward", f64, "s", "input: forward of a layer and micro-batch, context = 1"}));
-  t.column(finite({"layer_backward", f64, "s", "input: backward of a layer and micro-batch, context = 1"}));
-  t.column(finite({"ends", f64, "s", "input: embedding, head and loss of a micro-batch, context = 1"}));
-  t.column(finite({"update", f64, "s", "input: norm and optimizer of all weights of a rank"}));
+  t.column(finite({"layer_forward", f64, "s", "input: forward of a layer and micro-batch"}));
+  t.column(finite({"layer_backward", f64, "s", "input: backward of a layer and micro-batch"}));
+  t.column(finite(
+      {"layer_weights", f64, "s", "input: of layer_backward, if gradients of weights are work of their own"}));
+  t.column(finite({"ends", f64, "s", "input: embedding, head and loss of a micro-batch"}));
+  t.column(finite({"update", f64, "s", "input: norm and optimizer, of one element of a weight"}));
   t.attribute("simulated", std::int8_t(1), "1: no time of this table but measured_time was measured");
   return t;
 }
@@ -124,7 +132,10 @@ RecordTable<LinkRow> declare_links(ResultFile& file) {
   t.when("with what = \"step\" and several ranks");
   return {t,
           {{{"simulation", i32, "1", "row in /simulation/grids"}, &LinkRow::row_of_case},
-           {{"axis", text, "1", "of the grid; replicas: data x context"}, &LinkRow::axis},
+           {{"axis", text, "1",
+             "of the grid; replicas: data x context; stages: all of a pipeline, ends: the first and the last; "
+             "neighbours: messages from one to the next"},
+            &LinkRow::axis},
            {{"ranks", i64, "1", "along it"}, &LinkRow::ranks},
            {finite({"latency", f64, "s", "of an exchange"}), &LinkRow::latency},
            {finite({"seconds_per_byte", f64, "s/byte", "that a rank sends"}), &LinkRow::seconds_per_byte},
@@ -151,12 +162,15 @@ ScalingResults::ScalingResults(ResultFile& file)
 void ScalingResults::add(const ScalingDeck& deck, const std::string& space, const GridResult& first,
                          const GridResult& result) {
   const Measurement& m = result.measurement;
-  const double median = median_of(result), exchanges = result.communication_seconds();
+  const double median = median_of(result);
   std::vector<Table::Cell> cells = outcome_cells(m);
   for (Table::Cell& cell : grid_cells(result.grid)) cells.push_back(std::move(cell));
   cells.insert(cells.end(),
                {{"op", std::string(name_of(deck.sweep.what))},
                 {"zero", deck.sweep.zero},
+                {"sequence", std::int32_t(result.grid.sequence)},
+                {"schedule", std::string(name_of(result.grid.schedule))},
+                {"parts", result.grid.parts},
                 {"scaling", std::string(name_of(deck.sweep.scaling))},
                 {"dtype", std::string(name_of(deck.precision.storage))},
                 {"execution_space", space},
@@ -167,11 +181,14 @@ void ScalingResults::add(const ScalingDeck& deck, const std::string& space, cons
                 {"time_median", median},
                 {"token_rate", static_cast<double>(result.tokens) / median},
                 {"efficiency", efficiency(first, median_of(first), result, median)},
-                {"communication_time", exchanges},
-                {"communication_share", exchanges / median}});
+                {"communication_time", result.communication_seconds()},
+                {"communication_share", result.communication_share()},
+                {"bubble_share", result.grid.pipeline > 1 ? result.bubble_share() : nan}});
   m_cases.append(cells);
   for (const RankCalls& c : result.communication)
-    m_communication.append({c, m_next, c.seconds / static_cast<double>(result.calls) / median});
+    m_communication.append(
+        {c, m_next,
+         c.seconds / static_cast<double>(result.calls) / result.seconds[static_cast<std::size_t>(c.rank)]});
   for (std::size_t rank = 0; rank < result.memory.size(); ++rank)
     m_ranks.append({{"case", m_next},
                     {"rank", static_cast<std::int64_t>(rank)},
@@ -196,26 +213,33 @@ void ScalingResults::add_simulation(const GridResult& first, const GridResult& r
                              {"relative_error", (s.seconds - measured) / measured},
                              {"efficiency", efficiency(first, simulated_seconds(first), result, s.seconds)},
                              {"computed_share", s.computed / s.seconds},
+                             {"bubble_share", s.bubble},
                              {"predicted_bytes", std::uint64_t(result.measurement.predicted)},
                              {"cores", s.cores},
                              {"layer_forward", s.times.forward},
                              {"layer_backward", s.times.backward},
+                             {"layer_weights", s.times.weights},
                              {"ends", s.times.ends},
                              {"update", s.times.update}});
   const auto row = static_cast<std::int32_t>(m_simulated.rows());
   m_simulated.append(cells);
-  const GridIndex& grid = s.step.grid;
-  for (const auto& [axis, name, size] : {std::tuple{CallAxis::context, "context", grid.context},
-                                         {CallAxis::tensor, "tensor", grid.tensor},
-                                         {CallAxis::replicas, "replicas", grid.data * grid.context}})
-    if (size > 1) m_links.append({s.links[static_cast<std::size_t>(axis)], row, name, size});
+  for (std::size_t a = 0; a < call_axes; ++a) {
+    const auto axis = static_cast<CallAxis>(a);
+    if (const int size = ranks_along(axis, s.grid); size > 1)
+      m_links.append({s.links[a], row, std::string(name_of(axis)), size});
+  }
 }
 
 std::vector<ReportColumn> scaling_columns() {
-  return {{"tokens", "tokens", 8},          {"time", "time_s", 10},
-          {"effic.", "efficiency", 7},      {"sent", "communication_share", 7},
-          {"memory", "peak_bytes", 9},      {"simulated", "simulated_time_s", 10},
-          {"error", "simulation_error", 8}, {"status", "status", 12, true}};
+  return {{"tokens", "tokens", 7},
+          {"time", "time_s", 9},
+          {"effic.", "efficiency", 7},
+          {"sent", "communication_share", 7},
+          {"bubble", "bubble_share", 7},
+          {"memory", "peak_bytes", 8},
+          {"simulated", "simulated_time_s", 10},
+          {"error", "simulation_error", 8},
+          {"status", "status", 12, true}};
 }
 
 std::vector<ReportValue> scaling_values(const GridResult& first, const GridResult& result, bool runs) {
@@ -223,13 +247,19 @@ std::vector<ReportValue> scaling_values(const GridResult& first, const GridResul
     return ReportValue{value == value ? text : "-", value};
   };
   const auto time = [&](double seconds, const char* mark) {
-    return shown(seconds, fmt::format("{}{:.4g} ms", mark, 1e3 * seconds));
+    return shown(seconds, seconds < 10 ? fmt::format("{}{:.4g} ms", mark, 1e3 * seconds)
+                                       : fmt::format("{}{:.4g} s", mark, seconds));
   };
   const auto percent = [&](double share, const char* mark) {
     return shown(share, fmt::format("{}{:.1f} %", mark, 100 * share));
   };
   const double median = median_of(result), simulated = simulated_seconds(result);
-  const double sent = runs ? result.communication_seconds() / median : nan;
+  const double sent = runs ? result.communication_share() : nan;
+  // Of simulations that of the formula.
+  const double bubble = result.grid.pipeline == 1 ? nan
+                        : runs                    ? result.bubble_share()
+                        : result.simulation       ? result.simulation->bubble
+                                                  : nan;
   const double share = runs ? efficiency(first, median_of(first), result, median)
                             : efficiency(first, simulated_seconds(first), result, simulated);
   const Measurement& m = result.measurement;
@@ -239,6 +269,7 @@ std::vector<ReportValue> scaling_values(const GridResult& first, const GridResul
           time(median, ""),
           percent(share, runs ? "" : "~"),
           percent(sent, ""),
+          percent(bubble, runs ? "" : "~"),
           bytes_value(static_cast<std::int64_t>(runs ? m.peak_total : m.predicted)),
           time(simulated, "~"),
           percent((simulated - median) / median, ""),

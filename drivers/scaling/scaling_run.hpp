@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "app/ranks.hpp"
 #include "kformer/parallel/rank_grid.hpp"
@@ -29,15 +31,18 @@ class ScalingRun {
 
  private:
   LearnerTask task_of(const PlanParallelTable& grid, const RankGrid& ranks) const;
-  LearnerTask lone_task(const PlanParallelTable& grid) const;
   StepShape shape_of(const PlanParallelTable& grid, const RankGrid& ranks, const LearnerTask& task) const;
-  std::vector<TokenSequence> sequences(std::int64_t count) const;
+  std::vector<StepShape> stages_of(const PlanParallelTable& grid) const;
   std::string timed(const PlanParallelTable& grid, const std::shared_ptr<Communicator>& team) const;
+  LearnerTask task_of_stage(const PlanParallelTable& grid, int stage) const;
+  // Why a grid does not fit into memory, or why there is no simulation.
+  struct Room {
+    std::string refusal, note;
+  };
+  Room room_for(const Ledger& work, const Ledger& besides, Communicator& team) const;
+  void add_report(const nlohmann::json& report, GridResult& result) const;
   double cores_of(const PlanParallelTable& grid) const;
-  KernelTimes kernel_times(const PlanParallelTable& grid, Communicator& team) const;
-  KernelTimes own_kernel_times(const PlanParallelTable& grid) const;
-  Link link_among(const std::shared_ptr<Communicator>& ranks, std::size_t bytes, Communicator& team) const;
-  Links links_of(const RankGrid& ranks, const StepShape& step) const;
+  std::int64_t busy_ranks(const PlanParallelTable& grid) const;
 
   const ScalingDeck& m_deck;
   std::string m_space;

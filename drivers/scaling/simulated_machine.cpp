@@ -19,21 +19,23 @@ double cores_of_machine(const std::string& space) {
 bool shares_cores(const std::string& space) { return measure::runs_on_host(space); }
 
 KernelTimes kernel_times_on(const SimulatedMachineTable& machine, const StepShape& step) {
-  const double tensor = step.grid.tensor, rows = static_cast<double>(step.micro_batch.rows());
+  const double ranks = step.grid.tensor * step.grid.context,
+               rows = static_cast<double>(step.micro_batch.rows());
   const auto seconds = [&](bool backward) {
-    return layer_flops(step.config, step.micro_batch, backward) / tensor / machine.flop_rate;
+    return layer_flops(step.config, step.micro_batch, backward) / ranks / machine.flop_rate;
   };
-  double elements = 0;
-  for (const std::int64_t size : step.arrays.elements) elements += static_cast<double>(size);
   // Gradients are read twice; weights, two states, and the master copy of 16-bit weights are read and written.
   const auto stored = static_cast<double>(step.stored_bytes),
              computed = static_cast<double>(step.computed_bytes);
   const double bytes = 2 * computed + 2 * stored + 4 * computed + (stored < computed ? 2 * computed : 0);
   const double words = static_cast<double>(step.config.hidden_size * step.config.vocab_size);
-  return {.forward = seconds(false),
-          .backward = seconds(true),
-          .ends = 6 * rows * words / tensor / machine.flop_rate,
-          .update = elements * bytes / machine.memory_bandwidth};
+  const double forward = seconds(false), backward = seconds(true);
+  // Forward is products and attention, backward twice the products and 2.5 times attention.
+  return {.forward = forward,
+          .backward = backward,
+          .weights = 5 * forward - 2 * backward,
+          .ends = 6 * rows * words / ranks / machine.flop_rate,
+          .update = bytes / machine.memory_bandwidth};
 }
 
 Links links_on(const SimulatedMachineTable& machine, const GridIndex& grid) {
@@ -44,8 +46,16 @@ Links links_on(const SimulatedMachineTable& machine, const GridIndex& grid) {
                 .seconds_per_byte = per_byte,
                 .seconds_per_summed = per_byte + 2 / machine.memory_bandwidth};
   };
-  const int within = grid.context * grid.tensor, all = grid.data * within;
-  return {link(grid.context, within), link(grid.tensor, grid.tensor), link(grid.data * grid.context, all)};
+  const int within = grid.context * grid.tensor, stage = grid.data * within, all = grid.pipeline * stage;
+  Links links;
+  for (const auto& [axis, span] : {std::pair{CallAxis::context, within},
+                                   {CallAxis::tensor, grid.tensor},
+                                   {CallAxis::replicas, stage},
+                                   {CallAxis::stages, all},
+                                   {CallAxis::ends, all},
+                                   {CallAxis::neighbours, std::min(2 * stage, all)}})
+    links[static_cast<std::size_t>(axis)] = link(ranks_along(axis, grid), span);
+  return links;
 }
 
 }  // namespace kformer::drivers

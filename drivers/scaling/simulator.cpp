@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 #include <string>
+#include <tuple>
 
 #include "kformer/core/error.hpp"
 
@@ -67,7 +68,7 @@ class Simulation {
     m_now = then;
     const int who = m_waiting.top().second;
     m_waiting.pop();
-    if (who >= 0) return step(who);
+    if (who >= 0) return end_message(who);
     for (const int rank : m_members[static_cast<std::size_t>(-1 - who)]) step(rank);
   }
 
@@ -96,43 +97,53 @@ class Simulation {
         }
         case SimulatedOperation::Kind::send: {
           const int to = rank + operation.peer;
-          auto& link = m_links[{rank, to}];
-          const double arrival = m_now + operation.seconds;
-          if (link.receiver_waits) {
-            link.receiver_waits = false;
-            m_waiting.emplace(arrival, to);
-          } else {
-            link.arrivals.push(arrival);
-          }
+          Link& link = m_links[{rank, to, operation.channel}];
+          link.sender_waits = link.sent;
+          if (link.sent) return;
+          link.sent = true;
+          if (link.receiver_waits) begin_message(to);
           break;
         }
         case SimulatedOperation::Kind::receive: {
-          auto& link = m_links[{rank + operation.peer, rank}];
-          if (link.arrivals.empty()) {
-            link.receiver_waits = true;
-          } else {
-            m_waiting.emplace(std::max(m_now, link.arrivals.front()), rank);
-            link.arrivals.pop();
-          }
+          Link& link = m_links[{rank + operation.peer, rank, operation.channel}];
+          link.receiver_waits = true;
+          if (link.sent) begin_message(rank);
           return;
         }
       }
     }
   }
 
+  const SimulatedOperation& operation_of(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return (*m_ranks.programs[r])[m_next[r]];
+  }
+
+  // What a rank waits for.
+  void begin_message(int receiver) { m_waiting.emplace(m_now + operation_of(receiver).seconds, receiver); }
+
+  void end_message(int receiver) {
+    const SimulatedOperation& operation = operation_of(receiver);
+    const int sender = receiver + operation.peer;
+    Link& link = m_links[{sender, receiver, operation.channel}];
+    link.sent = link.receiver_waits = false;
+    step(receiver);
+    if (link.sender_waits) go_on(sender);
+  }
+
+  // A message that has been sent and not received, and who waits.
   struct Link {
-    std::queue<double> arrivals;
-    bool receiver_waits = false;
+    bool sent = false, sender_waits = false, receiver_waits = false;
   };
 
   const SimulatedRanks& m_ranks;
   std::vector<std::size_t> m_next;  // operation of each rank
   std::vector<double> m_started;    // when it began, of those that compute
   std::vector<std::vector<int>> m_members;
-  std::vector<int> m_arrived;  // ranks of each group
-  std::map<std::pair<int, int>, Link> m_links;
-  Events m_computing;  // by the clock of work
-  Events m_waiting;    // by the clock
+  std::vector<int> m_arrived;                         // ranks of each group
+  std::map<std::tuple<int, int, int>, Link> m_links;  // sender, receiver, channel
+  Events m_computing;                                 // by the clock of work
+  Events m_waiting;                                   // by the clock
   double m_now = 0, m_work = 0;
   SimulatedTime m_result;
 };

@@ -15,9 +15,10 @@ struct SimulatedOperation {
   /// Computing; an exchange with all ranks of a group, which ends for all at once; a message.
   enum class Kind { compute, exchange, send, receive };
   Kind kind = Kind::compute;
-  double seconds = 0;  ///< of a core, of the exchange once all have come, or on the way of a message
+  double seconds = 0;  ///< of a core; of an exchange once all have come; of a `receive` once there is a message
   int group = 0;       ///< of an exchange: which of the groups of the rank
   int peer = 0;        ///< of a message: the other rank, counted from this one
+  int channel = 0;     ///< of a message: those on different ones do not wait for each other
 };
 
 /// Operations in their order. Ranks that do the same share them.
@@ -38,8 +39,8 @@ struct SimulatedTime {
   std::vector<double> computed;  ///< of each rank: seconds in which it computed, longer where cores were shared
 };
 
-/// Runs the programs. Messages between two ranks arrive in the order of their sending, and sending takes no time of the
-/// sender. A wait for nobody is an error of the programs.
+/// Runs the programs. A message begins to travel when the receiver waits for it. Its sender goes on at once, and waits at
+/// the next message to the same rank until this one has been received. A wait for nobody is an error of the programs.
 /// \throws Error if ranks wait for each other for ever
 SimulatedTime simulate(const SimulatedRanks& ranks);
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "scaling/step_program.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
 
 namespace kformer::drivers {
 
 namespace {
+
+// What stages send: states to the next one, their gradients to the one before.
+enum class Message { states, gradients };
 
 class Program {
  public:
@@ -14,18 +19,38 @@ class Program {
   void compute(double seconds) {
     if (seconds > 0) m_operations.push_back({.kind = SimulatedOperation::Kind::compute, .seconds = seconds});
   }
-  // One of the calls that have these names.
-  void exchange(std::string_view operation, std::string_view region) {
+  // `count` of the calls that have these names, or all of a step.
+  void exchange(std::string_view operation, std::string_view region, std::int64_t count = 1) {
     for (const Calls& c : m_calls)
       if (c.operation == operation && c.region == region)
-        m_operations.push_back(
-            {.kind = SimulatedOperation::Kind::exchange,
-             .seconds = seconds_of(c, m_links[static_cast<std::size_t>(c.axis)]) / static_cast<double>(c.calls),
-             .group = static_cast<int>(c.axis)});
+        for (std::int64_t i = 0; i < std::min(count, c.calls); ++i)
+          m_operations.push_back({.kind = SimulatedOperation::Kind::exchange,
+                                  .seconds = seconds_of_one(c),
+                                  .group = static_cast<int>(c.axis)});
+  }
+  void exchange_all(std::string_view operation, std::string_view region) {
+    exchange(operation, region, std::numeric_limits<std::int64_t>::max());
+  }
+  void send(int peer, Message message) {
+    m_operations.push_back(
+        {.kind = SimulatedOperation::Kind::send, .peer = peer, .channel = static_cast<int>(message)});
+  }
+  // As long a message as those that this rank sends.
+  void receive(int peer, Message message) {
+    for (const Calls& c : m_calls)
+      if (c.axis == CallAxis::neighbours)
+        return m_operations.push_back({.kind = SimulatedOperation::Kind::receive,
+                                       .seconds = seconds_of_one(c),
+                                       .peer = peer,
+                                       .channel = static_cast<int>(message)});
   }
   SimulatedProgram take() { return std::move(m_operations); }
 
  private:
+  double seconds_of_one(const Calls& c) const {
+    return seconds_of(c, m_links[static_cast<std::size_t>(c.axis)]) / static_cast<double>(c.calls);
+  }
+
   const std::vector<Calls>& m_calls;
   const Links& m_links;
   SimulatedProgram m_operations;
@@ -34,26 +59,131 @@ class Program {
 // A layer has two halves, attention and MLP, which are taken to last as long.
 void add_layer_forward(const KernelTimes& times, Program& program) {
   program.exchange("all_gather", "keys and values");
-  program.compute(times.forward / 2);
-  program.exchange("all_reduce", "activations");
-  program.compute(times.forward / 2);
-  program.exchange("all_reduce", "activations");
+  for (int half = 0; half < 2; ++half) {
+    program.exchange("all_gather", "tokens");
+    program.compute(times.forward / 2);
+    for (const char* sum : {"all_reduce", "reduce_scatter"}) program.exchange(sum, "activations");
+  }
 }
 
-void add_layer_backward(const KernelTimes& times, Program& program) {
-  program.compute(times.backward / 2);
-  program.exchange("all_reduce", "gradients of activations");
-  program.exchange("all_gather", "keys and values");
-  program.compute(times.backward / 2);
-  program.exchange("reduce_scatter", "gradients of keys and values");
-  program.exchange("all_reduce", "gradients of activations");
+void add_layer_backward(const KernelTimes& times, bool splits, Program& program) {
+  for (int half = 0; half < 2; ++half) {
+    // Those of the gradients, and of the inputs for the gradients of weights.
+    program.exchange("all_gather", "tokens", splits ? 1 : 2);
+    if (half == 1) program.exchange("all_gather", "keys and values");
+    program.compute((times.backward - (splits ? times.weights : 0)) / 2);
+    if (half == 1) program.exchange("reduce_scatter", "gradients of keys and values");
+    for (const char* sum : {"all_reduce", "reduce_scatter"}) program.exchange(sum, "gradients of activations");
+  }
 }
 
-// The numbers of the groups of a rank: those of one axis follow those of the one before.
-std::vector<int> groups_of(int rank, const GridIndex& grid) {
-  const int tensor = rank % grid.tensor, context = rank / grid.tensor % grid.context,
-            data = rank / grid.tensor / grid.context, all = grid.data * grid.context * grid.tensor;
-  return {data * grid.tensor + tensor, all + data * grid.context + context, 2 * all + tensor};
+void add_weights(const KernelTimes& times, Program& program) {
+  program.exchange("all_gather", "tokens", 4);
+  program.compute(times.weights);
+}
+
+// What a stage does in a step.
+class Stage {
+ public:
+  Stage(const StepShape& step, const KernelTimes& times, const Links& links)
+      : m_step(step), m_times(times), m_calls(step_calls(step)), m_program(m_calls, links) {}
+
+  SimulatedProgram program() {
+    m_program.exchange_all("gather_values", "counts");
+    for (const PipelineTask& task : pipeline_work(m_step.pipeline, m_step.place.pipeline, m_step.micro_batches))
+      add(task);
+    m_program.exchange_all("gather_values", "stage losses");
+    m_program.exchange_all("all_reduce", "gradients");
+    if (m_step.zero < 2) m_program.exchange_all("reduce_shards", "gradients");
+    for (const char* region : {"norm", "stage norm"}) m_program.exchange_all("gather_values", region);
+    m_program.compute(m_times.update * updated());
+    for (const char* region : {"weights", "gradients"}) m_program.exchange_all("gather_shards", region);
+    m_program.exchange_all("gather_values", "losses");
+    return m_program.take();
+  }
+
+ private:
+  void add(const PipelineTask& task) {
+    switch (task.work) {
+      case PipelineWork::forward:
+        return forward(task.part);
+      case PipelineWork::backward:
+        return backward(task.part);
+      case PipelineWork::weights:
+        for_layers(task.part, [&] { add_weights(m_times, m_program); });
+    }
+  }
+
+  void forward(int part) {
+    if (is_first_part(m_step, part))
+      for (const char* sum : {"all_reduce", "reduce_scatter"}) m_program.exchange(sum, "embedding");
+    else
+      m_program.receive(neighbour(-1), Message::states);
+    for_layers(part, [&] { add_layer_forward(m_times, m_program); });
+    if (!is_last_part(m_step, part)) m_program.send(neighbour(1), Message::states);
+  }
+
+  void backward(int part) {
+    if (is_last_part(m_step, part)) {
+      for (const char* region : {"tokens", "loss"}) m_program.exchange("all_gather", region);
+      m_program.compute(m_times.ends);
+      for (const char* sum : {"all_reduce", "reduce_scatter"})
+        m_program.exchange(sum, "gradients of activations");
+    } else {
+      m_program.receive(neighbour(1), Message::gradients);
+    }
+    for_layers(part,
+               [&] { add_layer_backward(m_times, splits_backward(m_step.pipeline.schedule), m_program); });
+    if (is_first_part(m_step, part))
+      m_program.exchange("all_gather", "tokens");
+    else
+      m_program.send(neighbour(-1), Message::gradients);
+    if (m_step.zero == 2) m_program.exchange("reduce_shards", "gradients", std::ssize(m_step.arrays.ends));
+  }
+
+  template <class F>
+  void for_layers(int part, F f) const {
+    for (std::int64_t l = 0; l < layers_of(m_step, part); ++l) f();
+  }
+
+  // Counted from this rank. Stages are the slowest axis, and the last is in front of the first.
+  int neighbour(int step) const {
+    const GridIndex& grid = m_step.grid;
+    const int stage = (m_step.place.pipeline + step + grid.pipeline) % grid.pipeline;
+    return (stage - m_step.place.pipeline) * grid.data * grid.context * grid.tensor;
+  }
+
+  // Elements that a rank updates.
+  double updated() const {
+    double elements = 0;
+    for (const std::int64_t size : m_step.arrays.elements) elements += static_cast<double>(size);
+    return m_step.zero > 0 ? elements / (m_step.grid.data * m_step.grid.context) : elements;
+  }
+
+  const StepShape& m_step;
+  const KernelTimes& m_times;
+  std::vector<Calls> m_calls;
+  Program m_program;
+};
+
+// The number of a rank's group along each axis. Groups of one axis follow those of the one before, and each is named after
+// the first place in it.
+std::vector<int> groups_of(const GridIndex& place, const GridIndex& grid) {
+  const int all = grid.data * grid.context * grid.tensor * grid.pipeline;
+  std::vector<int> groups;
+  for (std::size_t axis = 0; axis < call_axes; ++axis) {
+    GridIndex first = place;
+    const auto call = static_cast<CallAxis>(axis);
+    if (call == CallAxis::context || call == CallAxis::replicas) first.context = 0;
+    if (call == CallAxis::replicas) first.data = 0;
+    if (call == CallAxis::tensor) first.tensor = 0;
+    if (call == CallAxis::stages || (call == CallAxis::ends && place.pipeline + 1 == grid.pipeline))
+      first.pipeline = 0;
+    groups.push_back(static_cast<int>(axis) * all +
+                     ((first.pipeline * grid.data + first.data) * grid.context + first.context) * grid.tensor +
+                     first.tensor);
+  }
+  return groups;
 }
 
 }  // namespace
@@ -66,37 +196,29 @@ double seconds_of(const Calls& calls, const Link& link) {
   return count * link.latency + bytes * (sums ? link.seconds_per_summed : link.seconds_per_byte);
 }
 
-SimulatedRanks step_program(const StepShape& step, const KernelTimes& times, const Links& links, double cores) {
-  const std::vector<Calls> calls = step_calls(step);
-  const double context = step.grid.context;
-  const KernelTimes own{times.forward / context, times.backward / context, times.ends / context, times.update};
-  const std::int64_t layers = step.config.num_hidden_layers;
-  Program program(calls, links);
-  program.exchange("gather_values", "counts");
-  for (std::int64_t m = 0; m < step.micro_batches; ++m) {
-    program.exchange("all_reduce", "embedding");
-    for (std::int64_t l = 0; l < layers; ++l) add_layer_forward(own, program);
-    program.exchange("all_gather", "loss");
-    program.compute(own.ends);
-    program.exchange("all_reduce", "gradients of activations");
-    for (std::int64_t l = 0; l < layers; ++l) add_layer_backward(own, program);
-    if (step.zero == 2) program.exchange("reduce_shards", "gradients");
-  }
-  program.exchange("all_reduce", "gradients");
-  if (step.zero < 2) program.exchange("reduce_shards", "gradients");
-  program.exchange("gather_values", "norm");
-  const int replicas = step.grid.data * step.grid.context;
-  program.compute(step.zero > 0 ? own.update / replicas : own.update);
-  program.exchange("gather_shards", step.zero > 0 ? "weights" : "gradients");
-  program.exchange("gather_values", "losses");
-
-  const auto shared = std::make_shared<const SimulatedProgram>(program.take());
+SimulatedRanks step_program(const std::vector<StepShape>& stages, const KernelTimes& times, const Links& links,
+                            double cores) {
   SimulatedRanks ranks{.programs = {}, .groups = {}, .cores = cores};
-  for (int rank = 0; rank < replicas * step.grid.tensor; ++rank) {
-    ranks.programs.push_back(shared);
-    ranks.groups.push_back(groups_of(rank, step.grid));
+  for (const StepShape& stage : stages) {
+    const auto shared = std::make_shared<const SimulatedProgram>(Stage(stage, times, links).program());
+    GridIndex place = stage.place;
+    for (place.data = 0; place.data < stage.grid.data; ++place.data)
+      for (place.context = 0; place.context < stage.grid.context; ++place.context)
+        for (place.tensor = 0; place.tensor < stage.grid.tensor; ++place.tensor) {
+          ranks.programs.push_back(shared);
+          ranks.groups.push_back(groups_of(place, stage.grid));
+        }
   }
   return ranks;
+}
+
+double bubble_of(const StepShape& step, const KernelTimes& times) {
+  const double weights = splits_backward(step.pipeline.schedule) ? times.weights : 0;
+  const PipelineTimes part{times.forward, times.backward - weights, weights};
+  const double work =
+      static_cast<double>(step.micro_batches * step.pipeline.parts) * (times.forward + times.backward);
+  const double all = pipeline_makespan(step.pipeline, step.micro_batches, part);
+  return all > 0 ? 1 - work / all : 0;
 }
 
 }  // namespace kformer::drivers

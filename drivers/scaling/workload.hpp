@@ -18,16 +18,25 @@ class LayerBench {
   virtual ~LayerBench() = default;
   /// Forward; waits.
   virtual void forward() = 0;
-  /// Backward of the last forward; waits.
+  /// Backward of the last forward; waits. Without gradients of weights if these are work of their own.
   virtual void backward() = 0;
+  /// Gradients of weights that backward left; waits.
+  virtual void backward_weights() = 0;
+};
+
+/// What ranks do with a link.
+enum class LinkUse {
+  gather,  ///< `all_gather` of some bytes of each rank
+  sum,     ///< `reduce_scatter` of as many to each
+  message  ///< from rank 0 to rank 1, and back
 };
 
 /// Exchanges of the ranks of a communicator.
 class LinkBench {
  public:
   virtual ~LinkBench() = default;
-  /// `all_gather` of that many bytes from this rank, or else `reduce_scatter` of as many to each; waits.
-  virtual void exchange(std::size_t bytes, bool sums) = 0;
+  /// Exchanges so many bytes; waits.
+  virtual void exchange(std::size_t bytes, LinkUse use) = 0;
 };
 
 /// The first layer of a learner, with whoever divides it.

@@ -17,9 +17,10 @@ class LayerBenchOn final : public LayerBench {
  public:
   LayerBenchOn(const LearnerTask& task, Ledger& ledger)
       : m_layer(task.config, own(task), task.trainer.layer, ledger) {
-    const LayerShape shape = own(task);
+    const LayerOptions& options = task.trainer.layer;
+    const std::int64_t rows = own(task).rows() / (options.sequence_parallel ? options.tensor->size() : 1);
     Arena<typename Exec::memory_space> arena;
-    for (auto* matrix : {&m_x, &m_y, &m_dy, &m_dx}) arena.add(*matrix, shape.rows(), task.config.hidden_size);
+    for (auto* matrix : {&m_x, &m_y, &m_dy, &m_dx}) arena.add(*matrix, rows, task.config.hidden_size);
     m_block = arena.allocate(ledger, MemoryClass::activations, "kformer-scaling::inputs_and_outputs");
     if (m_x.data() == nullptr) return;  // it only counts
     m_layer.prepare(m_exec);
@@ -39,6 +40,10 @@ class LayerBenchOn final : public LayerBench {
   void backward() override {
     m_layer.backward(m_exec, m_x, m_dy, m_dx);
     m_exec.fence("kformer-scaling::backward");
+  }
+  void backward_weights() override {
+    m_layer.backward_weights(m_exec, m_x);
+    m_exec.fence("kformer-scaling::backward_weights");
   }
 
  private:
@@ -60,29 +65,40 @@ template <class Exec>
 class LinkBenchOn final : public LinkBench {
  public:
   LinkBenchOn(const std::shared_ptr<Communicator>& ranks, std::size_t bytes, Ledger& ledger)
-      : m_ranks(ranks, {}, ledger), m_size(ranks->size()), m_rank(ranks->rank()) {
+      : m_ranks(ranks, {.log = &m_log}, ledger), m_size(ranks->size()), m_rank(ranks->rank()) {
     Arena<typename Exec::memory_space> arena;
     arena.add(m_all, static_cast<std::int64_t>(bytes / sizeof(float)) * m_size);
     arena.add(m_sum, static_cast<std::int64_t>(bytes / sizeof(float)));
     m_block = arena.allocate(ledger, MemoryClass::communication, "kformer-scaling::messages");
-    Kokkos::deep_copy(m_exec, m_all, 0.0F);
+    if (m_all.data() != nullptr) Kokkos::deep_copy(m_exec, m_all, 0.0F);  // else it only counts
   }
 
-  void exchange(std::size_t bytes, bool sums) override {
+  void exchange(std::size_t bytes, LinkUse use) override {
     const std::size_t each = bytes / sizeof(float);
     const auto part = [&](std::size_t r) {
       return Kokkos::subview(m_all, std::pair(r * each, (r + 1) * each));
     };
     const auto all = Kokkos::subview(m_all, std::pair(std::size_t(0), static_cast<std::size_t>(m_size) * each));
-    if (sums)
-      m_ranks.reduce_scatter(m_exec, all, Kokkos::subview(m_sum, std::pair(std::size_t(0), each)), "link");
-    else
-      m_ranks.all_gather(m_exec, part(static_cast<std::size_t>(m_rank)), all, "link");
+    switch (use) {
+      case LinkUse::sum:
+        m_ranks.reduce_scatter(m_exec, all, Kokkos::subview(m_sum, std::pair(std::size_t(0), each)));
+        break;
+      case LinkUse::gather:
+        m_ranks.all_gather(m_exec, part(static_cast<std::size_t>(m_rank)), all);
+        break;
+      case LinkUse::message:
+        for (const int sender : {0, 1})
+          if (m_rank == sender)
+            m_ranks.send(m_exec, part(0), 1 - sender);
+          else
+            m_ranks.receive(m_exec, part(0), sender);
+    }
     m_exec.fence("kformer-scaling::exchange");
   }
 
  private:
   Exec m_exec;
+  CommunicationLog m_log;  // those of a step are counted
   Collectives<Exec> m_ranks;
   int m_size, m_rank;
   BlockVector<typename Exec::memory_space, float> m_all, m_sum;
@@ -108,11 +124,16 @@ TrainedArrays trained_arrays_on(const LearnerTask& task) {
   return dispatch_dtype(task.dtype, [&]<class T>(std::type_identity<T>) {
     Trainer<Exec, T> trainer(task.config, task.trainer, *ledger);
     TrainedArrays arrays;
-    for (const Parameter& p : trainer.model().trained()) {
-      arrays.elements.push_back(p.gradient.size());
-      arrays.partial.push_back(p.partial_gradient);
+    for (const auto& part : trainer.parts()) {
+      for (const ParameterGroup& group : part.gradient_groups())
+        arrays.ends.push_back(group.end + arrays.elements.size());
+      for (const Parameter& p : part.trained()) {
+        arrays.elements.push_back(p.gradient.size());
+        arrays.partial.push_back(p.partial_gradient);
+        arrays.tied.push_back(p.tied);
+        arrays.copy.push_back(p.copy);
+      }
     }
-    for (const ParameterGroup& group : trainer.model().gradient_groups()) arrays.ends.push_back(group.end);
     std::ranges::sort(arrays.ends);
     return arrays;
   });

@@ -216,7 +216,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   if (!keeps_pointwise() && !m_options.split_backward) normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
-    reverse_product(exec, qkv_map(), whole(exec, m_normed1), m_d_qkv, summand(m_d_normed));
+    reverse_product(exec, qkv_map(), whole_unless_split(exec, m_normed1), m_d_qkv, summand(m_d_normed));
     add_up(exec, m_d_normed, "gradients of activations");
     if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
   }
@@ -262,7 +262,7 @@ void DecoderLayer<Exec, T>::mlp_gradient(const Exec& exec, const ConstMatrix& dy
   if (restore) normalise(exec, mlp_norm(), m_h);
   {
     Region region("gate_up");
-    reverse_product(exec, gate_up_map(), whole(exec, m_normed2), m_d_gate_up, summand(m_d_normed));
+    reverse_product(exec, gate_up_map(), whole_unless_split(exec, m_normed2), m_d_gate_up, summand(m_d_normed));
     add_up(exec, m_d_normed, "gradients of activations");
   }
   norm_gradient(exec, mlp_norm(), m_h, dy, m_dh);

@@ -42,7 +42,7 @@ typename DataParallel<Exec>::Pieces DataParallel<Exec>::of_all_stages(const Exec
     own_counts[part] += 2;
     numbers.insert(numbers.end(), {own.squares[at], own.slices[at] ? 1.0 : 0.0});
   });
-  const std::vector<double> counts = m_model.stages->gather_values(exec, own_counts, "norm");
+  const std::vector<double> counts = m_model.stages->gather_values(exec, own_counts, "stage norm");
   const auto count_of = [&](int r, std::size_t part) {
     return counts[static_cast<std::size_t>(r) * parts + part];
   };
@@ -58,7 +58,7 @@ typename DataParallel<Exec>::Pieces DataParallel<Exec>::of_all_stages(const Exec
   }
   std::vector<double> all(static_cast<std::size_t>(end));
   std::ranges::copy(numbers, all.begin() + (ends[static_cast<std::size_t>(rank)] - std::ssize(numbers)));
-  m_model.stages->gather_values(exec, all, ends, "norm");
+  m_model.stages->gather_values(exec, all, ends, "stage norm");
   Pieces pieces;
   for (std::size_t part = 0; part < parts; ++part)
     for (int r = 0; r < size; ++r) {

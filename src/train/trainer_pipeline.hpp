@@ -214,7 +214,7 @@ std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
     }
   }
   m_pipeline->finish();
-  const std::vector<double> all = m_pipeline->ranks().gather_values(exec, sums, "losses");
+  const std::vector<double> all = m_pipeline->ranks().gather_values(exec, sums, "stage losses");
   return {all.end() - count, all.end()};
 }
 

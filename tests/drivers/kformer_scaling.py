@@ -74,6 +74,10 @@ class OneRank(ScalingTest):
                 ('grids = ["0x1x1"]\n', "'sweep.grids' has '0x1x1', which is no grid"),
                 ('grids = ["1x1x1", "1x1x1"]\n', "'sweep.grids' has '1x1x1' twice"),
                 ("grids = []\n", "'sweep.grids' is empty"),
+                ('grids = ["1x1x1x0"]\n', "'sweep.grids' has '1x1x1x0', which is no grid"),
+                ('grids = ["1x1x1x2x1"]\n', "'sweep.grids' has '1x1x1x2x1', which is no grid"),
+                ('grids = ["1x1x1x2"]\nparts = 2\n', "'sweep.parts' = 2 needs 'sweep.schedule' = \"interleaved\""),
+                ('grids = ["1x1x1x2"]\nschedule = "interleaved"\n', "'sweep.schedule' = \"interleaved\" needs 'sweep.parts' > 1"),
                 ('grids = ["1x1x1"]\n[simulate]\ngrids = ["2x1x1"]\n', "[simulate] needs [machine]")):
             self.assertIn(sentence, self.study(keys, expect=3))
 
@@ -117,14 +121,34 @@ class Grids(ScalingTest):
             cases = self.check_numbers(5)
             self.assertEqual(cases["tokens"], [64] * 5)
 
+    def test_stages_of_a_pipeline(self):
+        grids = 'grids = ["1x1x1x2", "2x1x1x2", "1x2x1x2", "1x1x2x2", "1x1x1x4"]\n'
+        for settings in (["model.num_hidden_layers=5", "sweep.zero=1"],
+                         ["model.num_hidden_layers=9", 'sweep.schedule="interleaved"', "sweep.parts=2", "sweep.sequence=true",
+                          "model.tie_word_embeddings=true"],
+                         ["model.num_hidden_layers=4", 'sweep.schedule="zero_bubble"', "sweep.sequence=true", 'model.model_type="qwen3"']):
+            self.study(grids, *settings, ranks=4)
+            self.check_numbers(5)
+            with h5py.File(self.folder / "deck.h5") as file:
+                for table in ("cases", "simulation/grids"):
+                    bubbles = file[table]["bubble_share"][()]
+                    self.assertTrue(((bubbles > 0) & (bubbles < 1)).all(), bubbles)
+
+    def test_tokens_that_ranks_divide(self):
+        self.study('grids = ["1x1x2", "2x1x2", "1x2x2"]\nsequence = true\n', "sweep.zero=2", ranks=4)
+        self.check_numbers(3)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file["cases/sequence"][()].tolist(), [1, 1, 1])
+
     def test_heads_with_norms_and_a_long_message(self):
         self.study('grids = ["1x1x2", "2x1x2"]\n', 'model.model_type="qwen3"', "sweep.zero=2", "batch.seq_len=512", 'precision.storage="bf16"',
                    ranks=4)
         self.check_numbers(2)
 
     def test_layers(self):
-        self.study('grids = ["1x1x1", "1x1x2", "1x2x1", "1x2x2"]\nwhat = "layer"\n', ranks=4)
-        self.check_numbers(4)
+        for sequence in ("false", "true"):
+            self.study('grids = ["1x1x1", "1x1x2", "1x2x1", "1x2x2"]\nwhat = "layer"\n', f"sweep.sequence={sequence}", ranks=4)
+            self.check_numbers(4)
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertNotIn("simulation", file)
 
@@ -138,7 +162,15 @@ class Grids(ScalingTest):
 
     def test_grids_that_divide_nothing(self):
         output = self.study('grids = ["1x1x1", "3x1x1", "1x3x1", "1x1x3"]\n', ranks=3)
-        for sentence in ("4 sequences of a step are not as many micro-batches of 1 for each of 3 ranks along data",
+        output += self.study('grids = ["1x1x3", "1x1x1x3", "1x1x1x2"]\nsequence = true\n', "model.num_attention_heads=6",
+                             "model.num_key_value_heads=3", "model.intermediate_size=96", "model.hidden_size=48", "sweep.zero=2", ranks=3,
+                             expect=7)
+        output += self.study('grids = ["1x1x1x2"]\nwhat = "layer"\n', ranks=2, expect=7)
+        for sentence in ("3 ranks along tensor do not divide the 16 tokens of a rank, as 'sweep.sequence' wants",
+                         "'parallel.pipeline' = 3 ranks with 1 part of the model each need as many layers",
+                         "stages of a pipeline keep the gradients of several micro-batches, which 'sweep.zero' = 2 does not; take 1",
+                         "stages of a pipeline do not divide a layer; set 'sweep.what' = \"step\"",
+                         "4 sequences of a step are not as many micro-batches of 1 for each of 3 ranks along data",
                          "3 ranks along context need a 'batch.seq_len' that is a multiple of 6, not 16",
                          "'parallel.tensor' = 3 ranks do not divide 'num_attention_heads' = 4"):
             self.assertIn(sentence, output)

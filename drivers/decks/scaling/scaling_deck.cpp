@@ -19,7 +19,8 @@ using namespace Impl::schema;
 std::optional<PlanParallelTable> parse_grid(const std::string& text) {
   PlanParallelTable grid;
   const char *at = text.data(), *const end = at + text.size();
-  for (std::int64_t* extent : {&grid.data, &grid.context, &grid.tensor}) {
+  for (std::int64_t* extent : {&grid.data, &grid.context, &grid.tensor, &grid.pipeline}) {
+    if (extent == &grid.pipeline && at == end) break;
     if (extent != &grid.data && (at == end || *at++ != 'x')) return {};
     const auto [next, error] = std::from_chars(at, end, *extent);
     if (error != std::errc() || *extent < 1 || *extent > 1 << 16) return {};
@@ -30,16 +31,37 @@ std::optional<PlanParallelTable> parse_grid(const std::string& text) {
 }
 
 std::string grid_name(const PlanParallelTable& grid) {
-  return fmt::format("{}x{}x{}", grid.data, grid.context, grid.tensor);
+  return fmt::format("{}x{}x{}{}", grid.data, grid.context, grid.tensor,
+                     grid.pipeline > 1 ? fmt::format("x{}", grid.pipeline) : "");
 }
 
 std::int64_t sequences_of(const ScalingDeck& deck, const PlanParallelTable& grid) {
   return deck.sweep.scaling == ScalingKind::weak ? deck.batch.sequences * grid.data : deck.batch.sequences;
 }
 
+PlanParallelTable grid_of_deck(const ScalingDeck& deck, const std::string& text) {
+  const ScalingSweepTable& sweep = deck.sweep;
+  PlanParallelTable grid = *parse_grid(text);
+  grid.zero = sweep.zero;
+  grid.sequence = sweep.sequence && grid.tensor > 1;
+  if (grid.pipeline == 1) return grid;
+  grid.schedule = sweep.schedule;
+  grid.parts = sweep.parts;
+  return grid;
+}
+
 std::string undivided(const ScalingDeck& deck, const PlanParallelTable& grid) {
   if (std::string extent = undivided_extent(grid, *deck.model); !extent.empty()) return extent;
   const BatchTable& b = deck.batch;
+  if (const std::int64_t tokens = b.micro_batch * b.seq_len / grid.context;
+      grid.sequence && tokens % grid.tensor != 0)
+    return fmt::format("{} ranks along tensor do not divide the {} tokens of a rank, as 'sweep.sequence' wants",
+                       grid.tensor, tokens);
+  if (grid.pipeline > 1 && deck.sweep.what == ScalingWork::layer)
+    return "stages of a pipeline do not divide a layer; set 'sweep.what' = \"step\"";
+  if (grid.pipeline > 1 && grid.zero == 2)
+    return "stages of a pipeline keep the gradients of several micro-batches, which 'sweep.zero' = 2 does not; "
+           "take 1";
   if (grid.context > 1 && b.seq_len % (2 * grid.context) != 0)
     return fmt::format("{} ranks along context need a 'batch.seq_len' that is a multiple of {}, not {}",
                        grid.context, 2 * grid.context, b.seq_len);
@@ -67,6 +89,16 @@ void check_grids(const char* table, const std::vector<std::string>& grids, const
     diagnostics.error(place_of(loaded, {table, "grids"}), fmt::format("'{}.grids' is empty", table));
 }
 
+void check_schedule(const ScalingSweepTable& sweep, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  const bool interleaved = sweep.schedule == PipelineSchedule::interleaved;
+  if (sweep.parts > 1 && !interleaved)
+    diagnostics.error(place_of(loaded, {"sweep", "parts"}),
+                      fmt::format("'sweep.parts' = {} needs 'sweep.schedule' = \"interleaved\"", sweep.parts));
+  if (interleaved && sweep.parts == 1)
+    diagnostics.error(place_of(loaded, {"sweep", "schedule"}),
+                      "'sweep.schedule' = \"interleaved\" needs 'sweep.parts' > 1");
+}
+
 void check_simulation(const ScalingDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
   if (deck.simulate.has_value() != deck.machine.has_value())
     diagnostics.error(place_of(loaded, {deck.simulate ? "simulate" : "machine"}),
@@ -85,6 +117,7 @@ void check_scaling_deck(ScalingDeck& deck, const LoadedDeck& loaded, Diagnostics
   else
     check_language_model(*deck.model, loaded, diagnostics);
   check_grids("sweep", deck.sweep.grids, loaded, diagnostics);
+  check_schedule(deck.sweep, loaded, diagnostics);
   check_simulation(deck, loaded, diagnostics);
   if (deck.batch.sequences % deck.batch.micro_batch != 0)
     diagnostics.error(place_of(loaded, {"batch", "sequences"}),

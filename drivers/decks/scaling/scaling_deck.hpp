@@ -30,10 +30,10 @@ enum class ScalingWork {
 template <>
 inline constexpr std::array<std::string_view, 2> names_of<ScalingWork> = {"step", "layer"};
 
-/// The grid that a text such as "4x1x2" means, data x context x tensor; nothing if it means none.
+/// The grid that a text such as "4x1x2" or "4x1x2x2" means, data x context x tensor x pipeline; nothing if it means none.
 std::optional<PlanParallelTable> parse_grid(const std::string& text);
 
-/// "4x1x2".
+/// "4x1x2", or with stages "4x1x2x2".
 std::string grid_name(const PlanParallelTable& grid);
 
 /// The table [precision] of a scaling study.
@@ -44,17 +44,20 @@ struct ScalingPrecisionTable {
 
 /// The table [sweep] of a scaling study.
 struct ScalingSweepTable {
-  std::vector<std::string> grids;                             ///< data x context x tensor each
-  std::int64_t zero = 0;                                      ///< stage of ZeRO
-  ScalingKind scaling = ScalingKind::strong;                  ///< how work depends on the grid
-  ScalingWork what = ScalingWork::step;                       ///< what is timed
-  double timeout_s = 600;                                     ///< of every wait for another rank
-  bool operator==(const ScalingSweepTable&) const = default;  ///< all keys equal
+  std::vector<std::string> grids;  ///< data x context x tensor x pipeline each
+  std::int64_t zero = 0;           ///< stage of ZeRO
+  bool sequence = false;           ///< whether ranks of tensor divide states, too
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of the stages
+  std::int64_t parts = 1;                                                  ///< of the model on each stage
+  ScalingKind scaling = ScalingKind::strong;                               ///< how work depends on the grid
+  ScalingWork what = ScalingWork::step;                                    ///< what is timed
+  double timeout_s = 600;                                                  ///< of every wait for another rank
+  bool operator==(const ScalingSweepTable&) const = default;               ///< all keys equal
 };
 
 /// The table [simulate]: grids that need not be there.
 struct SimulateTable {
-  std::vector<std::string> grids;                         ///< data x context x tensor each
+  std::vector<std::string> grids;                         ///< data x context x tensor x pipeline each
   bool operator==(const SimulateTable&) const = default;  ///< all keys equal
 };
 
@@ -89,6 +92,9 @@ ScalingDeck load_scaling_deck(const DeckSource& source);
 
 /// The sequences of a step on a grid.
 std::int64_t sequences_of(const ScalingDeck& deck, const PlanParallelTable& grid);
+
+/// A grid of the deck, with what it says of all.
+PlanParallelTable grid_of_deck(const ScalingDeck& deck, const std::string& text);
 
 /// Why a grid cannot run or be simulated, whatever the number of ranks: a sentence, or nothing.
 std::string undivided(const ScalingDeck& deck, const PlanParallelTable& grid);

@@ -20,8 +20,10 @@ template <class V>
 void describe(V& v, ScalingSweepTable& t) {
   v.key({.name = "grids",
          .help =
-             "grids of ranks, data x context x tensor: `\"1x1x1\"`, `\"4x1x2\"`. Each takes the first ranks of "
-             "those that were started; the others wait. Speed is compared with the first grid",
+             "grids of ranks, data x context x tensor: `\"1x1x1\"`, `\"4x1x2\"`, or with stages of a pipeline "
+             "`\"1x1x2x4\"`. Each takes the first ranks of those that were started; the others wait. Speed is "
+             "compared "
+             "with the first grid",
          .required = true,
          .repeatable = true},
         t.grids);
@@ -29,6 +31,15 @@ void describe(V& v, ScalingSweepTable& t) {
          .help = "stage of ZeRO (arXiv:1910.02054), as `parallel.zero` of `train`",
          .range = {.min = 0, .max = 2}},
         t.zero);
+  v.key({.name = "sequence",
+         .help = "ranks along tensor divide the tokens of states, as `parallel.sequence` of `train`"},
+        t.sequence);
+  v.key({.name = "schedule", .help = "order in which the stages work, as `parallel.schedule` of `train`"},
+        t.schedule);
+  v.key({.name = "parts",
+         .help = "parts of the model on each stage, with `interleaved`",
+         .range = {.min = 1, .max = 1 << 16}},
+        t.parts);
   v.key({.name = "scaling",
          .help =
              "`strong`: all grids share `batch.sequences`; `weak`: as many for each of the ranks along `data`"},

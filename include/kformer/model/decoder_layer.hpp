@@ -274,6 +274,7 @@ class DecoderLayer {
   void activate(const Exec& exec);
   void attention(const Exec& exec, const Packed& packed);
   ConstMatrix whole(const Exec& exec, const ConstMatrix& own);
+  ConstMatrix whole_unless_split(const Exec& exec, const ConstMatrix& own);
   const Matrix& summand(const Matrix& own) const;
   void add_up(const Exec& exec, const Matrix& own, const char* region);
   template <class M>

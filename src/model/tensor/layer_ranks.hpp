@@ -18,6 +18,13 @@ typename DecoderLayer<Exec, T>::ConstMatrix DecoderLayer<Exec, T>::whole(const E
   return m_whole;
 }
 
+// The input of a product, which backward needs for the gradient of the weight: later, if that waits.
+template <class Exec, Scalar T>
+typename DecoderLayer<Exec, T>::ConstMatrix DecoderLayer<Exec, T>::whole_unless_split(const Exec& exec,
+                                                                                      const ConstMatrix& own) {
+  return m_options.split_backward ? own : whole(exec, own);
+}
+
 // Where a product goes that is a summand on each rank.
 template <class Exec, Scalar T>
 const typename DecoderLayer<Exec, T>::Matrix& DecoderLayer<Exec, T>::summand(const Matrix& own) const {
