@@ -113,11 +113,12 @@ function(kformer_add_space_tests)
     endif()
     foreach(n IN LISTS threads)
       # Two threads show most of what four do: `quickstart test` leaves those to `--full`, which runs the blocks on them, not
-      # the models that are made of blocks.
+      # the models that are made of blocks, nor the suites that last longest.
       set(names ${ARGN})
       set(full "")
       if(n EQUAL 4)
         list(FILTER names INCLUDE REGEX "^ops/")
+        list(FILTER names EXCLUDE REGEX "^ops/(attention_kernels|contract|lora|quantized_adapters)$")
         set(full full)
       endif()
       kformer_add_suites(
