@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kformer/parallel/pipeline_links.hpp"
+#include "learner/data_parallel.hpp"
 #include "measure/fill.hpp"
 
 namespace kformer::drivers {
@@ -11,7 +12,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr std::size_t few_bytes = 64;
-// The calls of the kernels, in this order; three of each axis follow.
+// The calls of the kernels, in this order. Of each axis three follow, each with messages and without.
 enum Kernel : std::size_t { forward, backward, weights, one_micro_batch, three_micro_batches, kernels };
 
 // A rank whose messages have always arrived. It receives nothing: times of kernels do not depend on what they compute.
@@ -29,23 +30,30 @@ class SilentCommunicator final : public Communicator {
   }
 };
 
-// What a rank computes, with a model of its own that has the extents of a rank along `tensor`.
-LearnerTask lone_task(const ScalingDeck& deck, const StepShape& step) {
+// A stage's layers on ranks without messages, as a model of its own.
+LearnerTask silent_task(const ScalingDeck& deck, const PlanParallelTable& grid, const StepShape& step) {
   LearnerTask task;
   task.config = step.config;
-  const std::int64_t tensor = step.grid.tensor;
-  task.config.num_attention_heads /= tensor;
-  task.config.num_key_value_heads /= tensor;
-  task.config.intermediate_size /= tensor;
-  task.config.vocab_size = (task.config.vocab_size + tensor - 1) / tensor;
-  task.config.num_hidden_layers = std::max<std::int64_t>(1, task.config.num_hidden_layers / step.grid.pipeline);
+  task.config.num_hidden_layers = std::max<std::int64_t>(1, step.config.num_hidden_layers / grid.pipeline);
   task.dtype = deck.precision.storage;
   task.trainer.shape = step.micro_batch;
+  PlanParallelTable stage = grid;
+  stage.pipeline = stage.parts = 1;
+  stage.schedule = PipelineSchedule::one_forward_one_backward;
+  const GridIndex& place = step.place;
+  const int rank = (place.data * step.grid.context + place.context) * step.grid.tensor + place.tensor;
+  const auto world = std::make_shared<SilentCommunicator>(rank, static_cast<int>(stage.ranks()));
+  const RankGrid ranks(world,
+                       {.data = step.grid.data, .context = step.grid.context, .tensor = step.grid.tensor});
+  share_among(ranks, stage, step.micro_batches * grid.data, task);
   task.trainer.layer.accumulate = true;
-  if (step.grid.context > 1)
-    task.trainer.layer.context = task.trainer.parallel.ranks =
-        std::make_shared<SilentCommunicator>(step.place.context, step.grid.context);
+  task.trainer.parallel.micro_batches = std::max<std::int64_t>(3, task.trainer.parallel.micro_batches);
   return task;
+}
+
+// Whether its operations are part of a step on ranks without messages.
+bool is_in_silent_task(CallAxis axis) {
+  return axis == CallAxis::context || axis == CallAxis::tensor || axis == CallAxis::replicas;
 }
 
 // This stage and the next one, or the one before: each stage has one partner at most.
@@ -102,12 +110,14 @@ std::vector<TokenSequence> random_sequences(const ScalingDeck& deck, std::int64_
   return all;
 }
 
-GridProbes::GridProbes(const ScalingDeck& deck, const std::string& space, const RankGrid& ranks,
-                       const StepShape& step, std::int64_t busy, const std::shared_ptr<Ledger>& ledger)
+GridProbes::GridProbes(const ScalingDeck& deck, const std::string& space, const PlanParallelTable& grid,
+                       const RankGrid& ranks, const StepShape& step, std::int64_t busy,
+                       const std::shared_ptr<Ledger>& ledger)
     : m_busy(busy),
       m_computes(ranks.world()->rank() < busy),
-      m_splits(splits_backward(step.pipeline.schedule)) {
-  const LearnerTask task = lone_task(deck, step);
+      m_splits(splits_backward(step.pipeline.schedule)),
+      m_in_step(step.grid.context * step.grid.tensor > 1) {
+  const LearnerTask task = silent_task(deck, grid, step);
   m_layers = task.config.num_hidden_layers;
   if (m_computes) {
     m_learner = make_learner(space, task, ledger);
@@ -140,9 +150,12 @@ void GridProbes::connect(const RankGrid& ranks, const StepShape& step, const std
     const auto bytes = static_cast<std::size_t>(most);
     const auto axis = static_cast<CallAxis>(a);
     const auto members = ranks_on(axis, ranks);
-    std::unique_ptr<LinkBench> bench;
+    std::unique_ptr<LinkBench> bench, silent;
     if (members && members->size() > 1) bench = make_link_bench(space, members, bytes, ledger);
-    m_axes.push_back({axis, ranks_along(axis, step.grid), bytes, std::move(bench)});
+    if (bench && is_in_silent_task(axis))
+      silent = make_link_bench(space, std::make_shared<SilentCommunicator>(members->rank(), members->size()),
+                               bytes, ledger);
+    m_axes.push_back({axis, ranks_along(axis, step.grid), bytes, std::move(bench), std::move(silent)});
   }
 }
 
@@ -158,29 +171,33 @@ std::vector<std::function<void()>> GridProbes::calls() {
   });
   all[one_micro_batch] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[0])); });
   all[three_micro_batches] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[1])); });
-  for (Axis& axis : m_axes) {
-    const bool messages = axis.axis == CallAxis::neighbours;
-    const auto add = [&](std::size_t bytes, LinkUse use) {
-      all.emplace_back([&axis, bytes, use] {
-        if (axis.bench) axis.bench->exchange(bytes, use);
-      });
-    };
-    add(few_bytes, messages ? LinkUse::message : LinkUse::gather);
-    add(axis.bytes, messages ? LinkUse::message : LinkUse::gather);
-    add(axis.bytes, messages ? LinkUse::message : LinkUse::sum);
-  }
+  for (const Axis& axis : m_axes)
+    for (const auto& [bytes, sums] : uses_of(axis))
+      for (LinkBench* bench : {axis.bench.get(), axis.silent.get()}) {
+        const LinkUse use = axis.axis == CallAxis::neighbours ? LinkUse::message
+                            : sums                            ? LinkUse::sum
+                                                              : LinkUse::gather;
+        all.emplace_back([bench, bytes, use] {
+          if (bench != nullptr) bench->exchange(bytes, use);
+        });
+      }
   return all;
 }
 
+std::array<std::pair<std::size_t, bool>, 3> GridProbes::uses_of(const Axis& axis) {
+  return {{{few_bytes, false}, {axis.bytes, false}, {axis.bytes, true}}};
+}
+
 KernelTimes GridProbes::times(std::span<const TurnSamples> samples) const {
-  const auto seconds = [&](Kernel kernel) {
-    return measure::quantile(samples[kernel].mean_of_first(m_busy), 0.5);
+  // Ranks that wait for each other in every layer are as fast as the slowest; others may be late now and early then.
+  const auto of_ranks = [&](Kernel kernel) {
+    return m_in_step ? samples[kernel].slowest().seconds : samples[kernel].mean_of_first(m_busy);
   };
+  const auto seconds = [&](Kernel kernel) { return measure::quantile(of_ranks(kernel), 0.5); };
   KernelTimes times{.forward = seconds(forward), .weights = m_splits ? seconds(weights) : 0};
   times.backward = seconds(backward) + times.weights;
   // Differences of neighbouring samples: what makes both slow does not count.
-  const auto ones = samples[one_micro_batch].mean_of_first(m_busy),
-             threes = samples[three_micro_batches].mean_of_first(m_busy);
+  const auto ones = of_ranks(one_micro_batch), threes = of_ranks(three_micro_batches);
   std::vector<double> batches, updates;
   for (std::size_t i = 0; i < ones.size(); ++i) {
     batches.push_back((threes[i] - ones[i]) / 2);
@@ -196,23 +213,27 @@ KernelTimes GridProbes::times(std::span<const TurnSamples> samples) const {
   return times;
 }
 
+// What messages add to the same calls without.
 Links GridProbes::links(std::span<const TurnSamples> samples) const {
   Links links{};
   std::size_t next = kernels;
+  const auto seconds = [&] {
+    const auto with = samples[next].slowest().seconds, without = samples[next + 1].slowest().seconds;
+    next += 2;
+    std::vector<double> differences;
+    for (std::size_t i = 0; i < with.size(); ++i) differences.push_back(with[i] - without[i]);
+    return std::max(0.0, measure::quantile(differences, 0.5));
+  };
   for (const Axis& axis : m_axes) {
-    const auto seconds = [&](std::size_t call) { return samples[call].slowest().quantile(0.5); };
-    const double latency = seconds(next), gathered = seconds(next + 1), summed = seconds(next + 2);
-    next += 3;
+    const double latency = seconds(), gathered = seconds(), summed = seconds();
     const auto per_byte = [&](double whole) {
-      return std::max(0.0, whole - latency) / static_cast<double>(axis.bytes - few_bytes);
+      return std::max(0.0, whole - latency) / static_cast<double>(axis.bytes - few_bytes) / (axis.ranks - 1);
     };
     Link& link = links[static_cast<std::size_t>(axis.axis)];
-    if (axis.axis == CallAxis::neighbours) {
-      link = {latency / 2, per_byte(gathered) / 2, per_byte(gathered) / 2};
-      continue;
-    }
-    const auto others = static_cast<double>(axis.ranks - 1);
-    link = {latency, per_byte(gathered) / others, per_byte(summed) / others};
+    link = {latency, per_byte(gathered), per_byte(summed)};
+    // There and back.
+    if (axis.axis == CallAxis::neighbours)
+      for (double* part : {&link.latency, &link.seconds_per_byte, &link.seconds_per_summed}) *part /= 2;
   }
   return links;
 }

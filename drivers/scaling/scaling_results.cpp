@@ -121,7 +121,7 @@ Table& declare_simulated(ResultFile& file) {
   t.column(finite(
       {"layer_weights", f64, "s", "input: of layer_backward, if gradients of weights are work of their own"}));
   t.column(finite({"ends", f64, "s", "input: embedding, head and loss of a micro-batch"}));
-  t.column(finite({"update", f64, "s", "input: norm and optimizer, of one element of a weight"}));
+  t.column(finite({"update", f64, "s", "input: norm and optimizer, of one element of a weight of the stage"}));
   t.attribute("simulated", std::int8_t(1), "1: no time of this table but measured_time was measured");
   return t;
 }

@@ -240,7 +240,7 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
     return made;
   };
   const auto probes_of = [&](const std::shared_ptr<Ledger>& ledger) {
-    return std::make_unique<GridProbes>(m_deck, m_space, ranks, shape, busy_ranks(grid), ledger);
+    return std::make_unique<GridProbes>(m_deck, m_space, grid, ranks, shape, busy_ranks(grid), ledger);
   };
   const auto forecast = Ledger::create(Ledger::Mode::count), besides = Ledger::create(Ledger::Mode::count);
   make(forecast);

@@ -29,13 +29,14 @@ KernelTimes kernel_times_on(const SimulatedMachineTable& machine, const StepShap
              computed = static_cast<double>(step.computed_bytes);
   const double bytes = 2 * computed + 2 * stored + 4 * computed + (stored < computed ? 2 * computed : 0);
   const double words = static_cast<double>(step.config.hidden_size * step.config.vocab_size);
+  const double updaters = step.zero > 0 ? ranks_along(CallAxis::replicas, step.grid) : 1;
   const double forward = seconds(false), backward = seconds(true);
   // Forward is products and attention, backward twice the products and 2.5 times attention.
   return {.forward = forward,
           .backward = backward,
           .weights = 5 * forward - 2 * backward,
           .ends = 6 * rows * words / ranks / machine.flop_rate,
-          .update = bytes / machine.memory_bandwidth};
+          .update = bytes / machine.memory_bandwidth / updaters};
 }
 
 Links links_on(const SimulatedMachineTable& machine, const GridIndex& grid) {

@@ -96,7 +96,7 @@ class Stage {
     m_program.exchange_all("all_reduce", "gradients");
     if (m_step.zero < 2) m_program.exchange_all("reduce_shards", "gradients");
     for (const char* region : {"norm", "stage norm"}) m_program.exchange_all("gather_values", region);
-    m_program.compute(m_times.update * updated());
+    m_program.compute(m_times.update * elements());
     for (const char* region : {"weights", "gradients"}) m_program.exchange_all("gather_shards", region);
     m_program.exchange_all("gather_values", "losses");
     return m_program.take();
@@ -153,11 +153,10 @@ class Stage {
     return (stage - m_step.place.pipeline) * grid.data * grid.context * grid.tensor;
   }
 
-  // Elements that a rank updates.
-  double updated() const {
-    double elements = 0;
-    for (const std::int64_t size : m_step.arrays.elements) elements += static_cast<double>(size);
-    return m_step.zero > 0 ? elements / (m_step.grid.data * m_step.grid.context) : elements;
+  double elements() const {
+    double sum = 0;
+    for (const std::int64_t size : m_step.arrays.elements) sum += static_cast<double>(size);
+    return sum;
   }
 
   const StepShape& m_step;

@@ -17,7 +17,7 @@ struct KernelTimes {
   double forward = 0, backward = 0;  ///< of a layer in a micro-batch
   double weights = 0;                ///< of `backward`, if gradients of weights are work of their own
   double ends = 0;                   ///< embedding, last norm, head and loss in a micro-batch
-  double update = 0;                 ///< norm and optimizer, of one element of a weight
+  double update = 0;                 ///< norm and optimizer, of one element of a weight of the stage
 };
 
 /// Exchanges among some ranks: each sends its messages to all others at once.
