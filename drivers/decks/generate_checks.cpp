@@ -108,17 +108,6 @@ void check_batch_invariance(const GenerateTable& generate, const LoadedDeck& loa
                   name_of(kind)));
 }
 
-void check_divided_model(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  if (!deck.parallel || deck.parallel->tensor <= 1) return;
-  const char* table = !deck.adapter.path.empty() ? "[adapter]"
-                      : !deck.adapters.empty()   ? "[[adapters]]"
-                                                 : nullptr;
-  if (table)
-    diagnostics.error(place_of(loaded, {"parallel", "tensor"}),
-                      fmt::format("'parallel.tensor' = {} is not for {}: adapters are not divided; remove one",
-                                  deck.parallel->tensor, table));
-}
-
 }  // namespace
 
 void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
@@ -131,7 +120,6 @@ void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Dia
               diagnostics);
   check_batch_invariance(deck.generate, loaded, diagnostics);
   check_adapters(deck, loaded, diagnostics);
-  check_divided_model(deck, loaded, diagnostics);
   check_stop(deck, loaded, diagnostics);
   check_prompts(deck, loaded, diagnostics);
 }

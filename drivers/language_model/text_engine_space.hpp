@@ -30,7 +30,8 @@ class TextEngineOn final : public TextEngine {
 
   void load(const Checkpoint& checkpoint, const std::function<bool()>& stop) override {
     load_weights(m_exec, checkpoint, m_decoder.weights(), m_staging, *m_ledger, stop);
-    if (m_adapter) merge_adapter(m_exec, *m_adapter, m_decoder.weights(), m_staging, *m_ledger);
+    if (m_adapter)
+      merge_adapter(m_exec, *m_adapter, m_decoder.weights(), m_staging, *m_ledger, m_decoder.tensor_ranks());
     for (std::size_t k = 0; k < m_adapters.size(); ++k) {
       const auto matrices = m_decoder.adapters(static_cast<std::int64_t>(k));
       load_adapter(m_exec, m_adapters[k], std::span<const Parameter>(matrices), *m_ledger);

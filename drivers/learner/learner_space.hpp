@@ -71,9 +71,11 @@ class LearnerOn final : public Learner {
       // The deviation of PEFT's first A, uniform within 1/√in.
       if (p.name.ends_with(".lora_magnitude_vector")) continue;
       const bool zero = p.name.ends_with(".lora_B.weight");
-      const double deviation = zero ? 0 : 1 / std::sqrt(3 * static_cast<double>(p.weight.extent[1]));
+      const std::int64_t in = p.slice.axis == 1 ? p.slice.whole : p.weight.extent[1];
+      const double deviation = zero ? 0 : 1 / std::sqrt(3 * static_cast<double>(in));
       measure::fill_normal(m_exec, static_cast<T*>(p.weight.data), p.weight.size(),
-                           measure::mix(static_cast<std::uint64_t>(seed)) + stream_of(p.name), deviation);
+                           measure::mix(static_cast<std::uint64_t>(seed)) + stream_of(p.name), deviation,
+                           part_of(p.weight, p.slice));
     }
     for (Model& part : m_trainer.parts()) part.reset_magnitudes(m_exec);
   }
@@ -209,6 +211,13 @@ class LearnerOn final : public Learner {
     return measure::download<Exec>(tensor_ref(m_logits)).values;
   }
 
+  // Where a part of a matrix is in the whole.
+  static measure::PartOfArray part_of(const TensorRef& part, const ArraySlice& slice) {
+    const std::int64_t columns = part.extent[1];
+    if (slice.axis == 1) return {slice.begin, columns, slice.whole};
+    return {slice.begin * columns, columns, columns};
+  }
+
   // An element depends on its place in the whole weight alone.
   void initialise(const InitTable& init, const std::string& name, const TensorRef& weight,
                   const ArraySlice& slice) {
@@ -218,16 +227,12 @@ class LearnerOn final : public Learner {
       measure::fill_random(m_exec, data, weight.size(), 0, 0, bias ? 0 : 1);
       return;
     }
-    const std::int64_t columns = weight.extent[1];
-    const measure::PartOfArray part = slice.axis == 1
-                                          ? measure::PartOfArray{slice.begin, columns, slice.whole}
-                                          : measure::PartOfArray{slice.begin * columns, columns, columns};
     const auto layers = static_cast<double>(m_task.config.num_hidden_layers);
     const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
     const bool scaled = init.scheme == InitScheme::scaled && residual;
     measure::fill_normal(m_exec, data, weight.size(),
                          measure::mix(static_cast<std::uint64_t>(init.seed)) + stream_of(name),
-                         scaled ? init.std / std::sqrt(2 * layers) : init.std, part);
+                         scaled ? init.std / std::sqrt(2 * layers) : init.std, part_of(weight, slice));
   }
 
   LearnerTask m_task;

@@ -28,7 +28,9 @@ StepBytes bytes_of_step(const GridTask& task) {
   // Two stages have a tied embedding.
   const bool twice = g.pipeline > 1 && c.tie_word_embeddings && task.trained == c.model_parameter_count();
   const double copy = twice ? number(c.vocab_size * c.hidden_size) : 0;
-  const double weights = (number(task.trained) + copy) / (tensor * stages), share = (replicas - 1) / replicas;
+  const double whole = number(task.whole) / stages, share = (replicas - 1) / replicas;
+  const double weights = (number(task.trained - task.whole) + copy) / (tensor * stages) + whole;
+  bytes.tensor += (g.zero == 2 ? batches : 1) * 2 * whole * gradient * (tensor - 1) / tensor;
   bytes.data = g.zero == 0   ? 2 * weights * gradient * share
                : g.zero == 1 ? weights * (gradient + element) * share
                              : weights * (batches * gradient + element) * share;

@@ -117,6 +117,18 @@ void load_dense(const Exec& exec, const CheckpointTensor& tensor, const TensorRe
   });
 }
 
+namespace Impl {
+
+/// Fills a dense slot with a tensor that is not quantised, or with its part of it.
+/// \param host as in `part_of_tensor`
+template <class Exec>
+void load_part(const Exec& exec, const CheckpointTensor& tensor, const WeightSlot& slot,
+               std::vector<std::byte>& host, Ledger& ledger) {
+  load_dense(exec, slot.slice.divides() ? part_of_tensor(tensor, slot, host) : tensor, slot.dense, {}, ledger);
+}
+
+}  // namespace Impl
+
 template <class Exec>
 void load_weights(const Exec& exec, const Checkpoint& checkpoint, const std::vector<WeightSlot>& slots,
                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
@@ -267,16 +279,20 @@ void save_weights(const Exec& exec, std::span<const Parameter> parameters, const
 template <class Exec>
 void load_adapter(const Exec& exec, const AdapterCheckpoint& adapter, std::span<const Parameter> adapters,
                   Ledger& ledger) {
+  std::vector<std::byte> columns;
   for (const Parameter& p : adapters) {
     const CheckpointTensor tensor = adapter.at(p.name);
-    Impl::require_shape({p.name, p.weight, {}}, tensor);
-    load_dense(exec, tensor, p.weight, {}, ledger);
+    const WeightSlot slot{p.name, p.weight, {}, p.slice};
+    Impl::require_shape(slot, tensor);
+    Impl::load_part(exec, tensor, slot, columns, ledger);
   }
 }
 
 template <class Exec>
 void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std::vector<WeightSlot>& slots,
-                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger) {
+                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
+                   Collectives<Exec>* ranks) {
+  std::vector<std::byte> columns;
   for (const WeightSlot& slot : slots)
     for (std::size_t i = 0; i < adapter.lora().targets.size(); ++i) {
       const auto p = static_cast<Projection>(i);
@@ -286,12 +302,18 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
                            "' stays quantised, so that its adapter cannot be added; expand the weights");
       const std::string map = slot.name.substr(0, slot.name.rfind('.'));
       const std::int64_t out = slot.dense.extent[0], in = slot.dense.extent[1], rank = adapter.lora()[p].rank;
+      // What has the rows (0) or the columns (1) of the weight.
+      const auto load = [&](const char* matrix, const TensorRef& to, int axis) {
+        const std::string name = map + matrix;
+        const ArraySlice slice = slot.slice.axis == axis ? slot.slice : ArraySlice{};
+        Impl::load_part(exec, adapter.at(name), {name, to, {}, slice}, columns, ledger);
+      };
       dispatch_dtype(slot.dense.dtype, [&]<class T>(std::type_identity<T>) {
         using Space = typename Exec::memory_space;
         const auto a = Impl::matrix_in<T>(staging, 0, rank, in),
                    b = Impl::matrix_in<T>(staging, a.size() * sizeof(T), out, rank);
-        load_dense(exec, adapter.at(map + ".lora_A.weight"), tensor_ref(a), {}, ledger);
-        load_dense(exec, adapter.at(map + ".lora_B.weight"), tensor_ref(b), {}, ledger);
+        load(".lora_A.weight", tensor_ref(a), 1);
+        load(".lora_B.weight", tensor_ref(b), 0);
         const char* label = "kformer::merge_adapter";
         const auto w = Impl::matrix_of<T, Space>(slot.dense);
         const double scale = adapter.lora().scale(p);
@@ -300,8 +322,9 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
           const auto m = Impl::vector_in<T>(staging, places.magnitude, out);
           const auto norm = Impl::vector_in<compute_t<T>>(staging, places.norm, out),
                      gain = Impl::vector_in<compute_t<T>>(staging, places.gain, out);
-          load_dense(exec, adapter.at(map + ".lora_magnitude_vector"), tensor_ref(m), {}, ledger);
+          load(".lora_magnitude_vector", tensor_ref(m), 0);
           Impl::row_norms(label, exec, w, b, a, scale, norm);
+          if (ranks && slot.slice.axis == 1) Impl::join_norms(exec, *ranks, norm);
           Impl::row_gains(label, exec, m, norm, gain);
           Impl::add_low_rank(label, exec, w, b, a, scale, gain);
         } else {
@@ -318,6 +341,11 @@ void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, co
   std::map<std::string, std::vector<double>> values;
   for (const Parameter& p : adapters) {
     const auto count = static_cast<std::size_t>(p.weight.size());
+    if (p.slice.divides())
+      throw NotSupported(
+          fmt::format("kformer::save_gguf_adapter: this rank has a part of {} alone; write the adapter with "
+                      "save_adapter, and convert it",
+                      p.name));
     Impl::require_allocated("save_gguf_adapter", p.name, p.weight.data, count);
     dispatch_dtype(p.weight.dtype, [&]<class T>(std::type_identity<T>) {
       std::vector<T> host(count);
@@ -340,7 +368,8 @@ void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const L
   WeightRanks<Exec> of = ranks;
   for (Parameter& p : of.all) p.name = adapter_prefix + p.name;
   save_weights(exec, std::span<const Parameter>(named), folder / adapter_weights_name, ledger, of, staging);
-  if (ranks.stages && ranks.stages->communicator().rank() > 0) return;
+  for (const Collectives<Exec>* line : {ranks.tensor, ranks.stages})
+    if (line && line->communicator().rank() > 0) return;
   const std::string config = adapter_config_json(lora, description);
   const auto bytes = std::as_bytes(std::span(config));
   Impl::replace_file(folder / adapter_config_name, std::span(&bytes, 1));

@@ -46,15 +46,20 @@ std::vector<WeightSlot> DecoderLayer<Exec, T>::weights() const {
   for (const auto* split :
        {&m_weight.qkv_split, &m_weight.out_split, &m_weight.gate_up_split, &m_weight.down_split})
     for (const auto& w : *split)
-      if (w.format) all.push_back({w.name, {}, w.quantized()});
+      if (w.format) {
+        all.push_back({w.name, {}, w.quantized()});
+        if (Impl::divides(m_options)) Impl::mark_slice(*m_options.tensor, all.back());
+      }
   return all;
 }
 
 template <class Exec, Scalar T>
 std::vector<Parameter> DecoderLayer<Exec, T>::adapters() const {
   m_guard.require("DecoderLayer", "adapters");
-  return adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr,
-                            m_options.lora.learning_rate_ratio);
+  auto all = adapter_parameters(m_adapter, trains() ? &m_adapter_gradient : nullptr,
+                                m_options.lora.learning_rate_ratio);
+  if (Impl::divides(m_options)) Impl::mark_adapter_slices(*m_options.tensor, all);
+  return all;
 }
 
 template <class Exec, Scalar T>

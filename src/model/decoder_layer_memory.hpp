@@ -37,12 +37,13 @@ DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape,
                                     std::size_t scratch)
     : m_config(config), m_shape(shape), m_options(options) {
   config.check();
-  m_config = Impl::slice_of(config, options);
+  m_config = Impl::slice_of(config, options.tensor);
   Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
   Impl::check_rope_options(Operands("DecoderLayer", {}), config.rope);
   Impl::check_layer_options(options);
   Impl::check_context(config, shape, options);
   Impl::check_state_rows(shape, options);
+  if (Impl::divides(options)) Impl::require_whole_blocks(m_config, options.formats);
   LayerOptions others = options;
   if (share_with) {
     others.recompute = share_with->m_options.recompute;
@@ -336,6 +337,10 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
     return Matrix(reinterpret_cast<T*>(bytes.data()),
                   Kokkos::LayoutStride(static_cast<std::size_t>(m_shape.rows()), columns, columns, 1));
   };
+  // Others have the other columns of these weights.
+  const bool by_columns = first == Projection::o || first == Projection::down;
+  Collectives<Exec>* const ranks = by_columns ? tensor_ranks() : nullptr;
+  const std::size_t columns = adapter.a.extent(1);
   Impl::MapDropout<Exec, T> dropout;
   if (m_draw && may_drop())
     dropout = {m_options.lora.dropout,
@@ -343,8 +348,9 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
                m_layer,
                first,
                context_ranks() ? context_ranks()->slice() : Impl::ContextSlice{},
-               in_bytes(m_dropped, adapter.a.extent(1))};
-  Impl::MapMagnitudes<Exec, T> magnitudes{gains.norm, gains.gain};
+               ranks ? static_cast<std::size_t>(ranks->communicator().rank()) * columns : 0,
+               in_bytes(m_dropped, columns)};
+  Impl::MapMagnitudes<Exec, T> magnitudes{gains.norm, gains.gain, {}, ranks};
   if (trains() && magnitudes.any()) magnitudes.product = in_bytes(m_unscaled, gains.norm.extent(0));
   return {uses_adapters(),           weight,  dweight,    adapter, gradient, xa, dxa, m_product_workspace,
           m_options.batch_invariant, dropout, magnitudes, split};

@@ -24,11 +24,13 @@ struct MapDropout {
   std::int64_t layer = 0;
   Projection first{};                                     ///< of the map
   ContextSlice slice{};                                   ///< of tokens that ranks divide
+  std::size_t first_column = 0;                           ///< of x, among those of all ranks
   BlockMatrix<typename Exec::memory_space, T> dropped{};  ///< (rows, in), workspace
 
   double factor() const { return 1 / (1 - probability); }
   DropoutMask mask(std::size_t part) const {
-    return {probability, draw, layer, static_cast<Projection>(static_cast<std::size_t>(first) + part), slice};
+    return {probability, draw,        layer, static_cast<Projection>(static_cast<std::size_t>(first) + part),
+            slice,       first_column};
   }
 };
 
@@ -45,7 +47,8 @@ struct MapMagnitudes {
   using Memory = typename Exec::memory_space;
   BlockVector<Memory, compute_t<T>> norm{};  ///< (out): ‖W + s B A‖ of each row
   BlockVector<Memory, compute_t<T>> gain{};  ///< (out): m/norm, and 1 for rows without an adapter
-  BlockMatrix<Memory, T> product{};  ///< (rows, out), workspace: of the map without gain, or of dy with it
+  BlockMatrix<Memory, T> product{};    ///< (rows, out), workspace: of the map without gain, or of dy with it
+  Collectives<Exec>* ranks = nullptr;  ///< that have other columns of the weight, or null
 
   bool any() const { return norm.extent(0) > 0; }
 };
@@ -243,6 +246,7 @@ struct LayerMap {
     else
       quantized_row_norms(norms_label, exec, split[i].quantized(), part.b, rows_of(adapter.a, ranks),
                           part.scale, rows_of_part(magnitudes.norm, part));
+    if (magnitudes.ranks) join_norms(exec, *magnitudes.ranks, rows_of_part(magnitudes.norm, part));
   }
 
   // xa_p = s/(1 − p) (mask_p ⊙ x) A_pᵀ.

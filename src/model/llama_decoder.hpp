@@ -118,6 +118,7 @@ std::vector<Parameter> LlamaDecoder<Exec, T>::adapters(std::int64_t adapter) con
     add(m_layers[l], Fused::gate_up, m_layers[l].adapter.gate_up);
     add(m_layers[l], Fused::down, m_layers[l].adapter.down);
   }
+  if (m_tensor) Impl::mark_adapter_slices(m_tensor->communicator(), all);
   return all;
 }
 
@@ -211,7 +212,7 @@ template <class Exec, Scalar T>
 template <std::size_t count>
 void LlamaDecoder<Exec, T>::update_gains(const Exec& exec, const Layer& layer, Fused which,
                                          const Weight& weight,
-                                         const AdapterMatrices<memory_space, T, count>& adapter) const {
+                                         const AdapterMatrices<memory_space, T, count>& adapter) {
   const auto& [magnitude, gain] = layer.gains[static_cast<std::size_t>(which)];
   if (gain.extent(0) == 0) return;
   const auto out = static_cast<std::size_t>(Impl::fused_rows(m_config, which));
@@ -231,6 +232,7 @@ void LlamaDecoder<Exec, T>::update_gains(const Exec& exec, const Layer& layer, F
                    a = Kokkos::subview(adapter.a, std::pair(row + before, row + before + rank), Kokkos::ALL);
       const auto gains = Kokkos::subview(gain, rows);
       measure_rows(exec, slots[i], b, a, m_options.adapters[k].scale(p), gains);
+      if (m_tensor && Impl::divided_axis(slots[i].name) == 1) Impl::join_norms(exec, *m_tensor, gains);
       Impl::row_gains("kformer::LlamaDecoder::gains", exec, Kokkos::subview(magnitude, rows), gains, gains);
     }
     row += m_ranks.before(p, m_ranks.adapters());

@@ -88,14 +88,11 @@ template <class Exec, Scalar T>
 void LlamaDecoder<Exec, T>::divide(Ledger& ledger) {
   m_words = {m_config.vocab_size, m_options.tensor};
   if (!Impl::divides(m_options.tensor)) return;
-  if (!m_options.adapters.empty())
-    throw NotSupported(
-        "kformer::LlamaDecoder: adapters are not divided among ranks; leave out `adapters` or `tensor`");
   Impl::on_behalf_of("LlamaDecoder", [&] {
     Impl::require_words(m_config, m_options.tensor);
     m_config = Impl::slice_of(m_config, m_options.tensor);
+    Impl::require_whole_blocks(m_config, m_options.formats);
   });
-  Impl::require_whole_blocks(m_config, m_options.formats);
   m_tensor.emplace(m_options.tensor, CollectivesOptions{}, ledger);
 }
 

@@ -66,7 +66,7 @@ std::vector<WeightSlot> LlamaModel<Exec, T>::weights() const {
   for (const Parameter& p : parameters()) all.push_back({p.name, p.weight, {}, p.slice});
   for (std::size_t l = 0; l < m_layers.size(); ++l)
     for (const WeightSlot& slot : m_layers[l].weights())
-      if (slot.is_quantized()) all.push_back({layer_prefix(l) + slot.name, {}, slot.quantized});
+      if (slot.is_quantized()) all.push_back({layer_prefix(l) + slot.name, {}, slot.quantized, slot.slice});
   return all;
 }
 

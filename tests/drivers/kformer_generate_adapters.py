@@ -21,35 +21,40 @@ TINY = driver_case.SOURCE / "inputs/tiny-llama"
 CASE = driver_case.SOURCE / "tests/data/adapter_case"
 
 
+def write_adapters(folder):
+    """Folders `first`, `second` and `scaled` (with magnitudes) of adapters of the tiny model."""
+    tensors = read_safetensors(CASE / "adapter_model.safetensors")
+    config = json.loads((CASE / "adapter_config.json").read_text())
+    write_adapter(folder / "first", tensors, config)
+    # Another rank and other numbers: the matrices of a rank that is repeated, B with the other sign.
+    doubled = {name: -0.5 * t if "lora_B" in name else t for name, t in tensors.items()}
+    doubled = {name: np.concatenate([t, t[::-1]], 1 if "lora_B" in name else 0) for name, t in doubled.items()}
+    write_adapter(folder / "second", doubled,
+                  config | {"r": 2 * config["r"], "rank_pattern": {k: 2 * r for k, r in config["rank_pattern"].items()}})
+    # Magnitudes 0.7 to 1.3 times the norms of the rows.
+    scaled, weights = dict(tensors), read_safetensors(TINY / "model.safetensors")
+    for name in tensors:
+        if name.endswith(".lora_B.weight"):
+            w = weights[name.removeprefix("base_model.model.").replace("lora_B.", "")].astype(np.float64)
+            factors = 1 + 0.3 * np.sin(np.arange(len(w)))
+            scaled[name.replace("lora_B.weight", "lora_magnitude_vector")] = \
+                (factors * np.linalg.norm(w, axis=1)).astype(np.float32)
+    write_adapter(folder / "scaled", scaled, config | {"use_dora": True})
+
+
+def write_adapter(folder, tensors, config):
+    folder.mkdir()
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
 @needs_h5py
 class Adapters(DriverTest):
     PROGRAM = os.environ["KFORMER_GENERATE"]
 
     def setUp(self):
         super().setUp()
-        tensors = read_safetensors(CASE / "adapter_model.safetensors")
-        config = json.loads((CASE / "adapter_config.json").read_text())
-        self.adapter("first", tensors, config)
-        # Another rank and other numbers: the matrices of a rank that is repeated, B with the other sign.
-        doubled = {name: -0.5 * t if "lora_B" in name else t for name, t in tensors.items()}
-        doubled = {name: np.concatenate([t, t[::-1]], 1 if "lora_B" in name else 0) for name, t in doubled.items()}
-        self.adapter("second", doubled,
-                     config | {"r": 2 * config["r"],
-                               "rank_pattern": {k: 2 * r for k, r in config["rank_pattern"].items()}})
-        # Magnitudes 0.7 to 1.3 times the norms of the rows.
-        scaled, weights = dict(tensors), read_safetensors(TINY / "model.safetensors")
-        for name in tensors:
-            if name.endswith(".lora_B.weight"):
-                w = weights[name.removeprefix("base_model.model.").replace("lora_B.", "")].astype(np.float64)
-                factors = 1 + 0.3 * np.sin(np.arange(len(w)))
-                scaled[name.replace("lora_B.weight", "lora_magnitude_vector")] = \
-                    (factors * np.linalg.norm(w, axis=1)).astype(np.float32)
-        self.adapter("scaled", scaled, config | {"use_dora": True})
-
-    def adapter(self, name, tensors, config):
-        (self.folder / name).mkdir()
-        write_safetensors(self.folder / name / "adapter_model.safetensors", tensors)
-        (self.folder / name / "adapter_config.json").write_text(json.dumps(config))
+        write_adapters(self.folder)
 
     def generate(self, tables, prompts=(None,), weights=TINY, expect=0, check="recompute", dtype="f64"):
         prompt = "".join("[[prompt]]\ntext = 'The software'\n" + (f"adapter = '{p}'\n" if p else "") for p in prompts)

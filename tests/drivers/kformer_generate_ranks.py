@@ -17,6 +17,7 @@ from driver_case import SOURCE, DriverTest, h5py, needs_h5py
 
 if h5py is not None:
     import numpy as np
+    from kformer_generate_adapters import write_adapters
     from packed_weights import CONFIG, random_model, write_model
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
@@ -78,10 +79,10 @@ class Generations(RanksTest):
     EXACT = ('generate.dtype="f64"', "generate.last_logits=true")
     NUMBERS = ("tokens/id", "tokens/log_probability", "logits/last_logits")
 
-    def check_close(self, *settings, model=TINY, ranks=2):
-        text = self.generate(None, *self.EXACT, *settings, model=model)[0]
+    def check_close(self, *settings, model=TINY, ranks=2, keys=KEYS):
+        text = self.generate(None, *self.EXACT, *settings, model=model, keys=keys)[0]
         ids, *numbers = self.results(*self.NUMBERS)
-        together, log = self.generate(ranks, *self.EXACT, f"parallel.tensor={ranks}", *settings, model=model)
+        together, log = self.generate(ranks, *self.EXACT, f"parallel.tensor={ranks}", *settings, model=model, keys=keys)
         self.assertEqual(together, text)
         found, *others = self.results(*self.NUMBERS)
         self.assertEqual(found.tolist(), ids.tolist())
@@ -103,6 +104,19 @@ class Generations(RanksTest):
         subprocess.run([os.environ["KFORMER_QUANTIZE"], "model", "packed", "-f", "q8_0", "-e", "q8_0"], cwd=self.folder,
                        check=True, stdout=subprocess.DEVNULL)
         self.check_close(ranks=4, model=self.folder / "packed")
+
+    def test_adapters(self):
+        """Merged into the weights, beside them, and several, some with magnitudes."""
+        write_adapters(self.folder)
+        several = "".join(f'[[adapters]]\nname = "{name}"\npath = "{name}"\n' for name in ("first", "second", "scaled"))
+        prompts = KEYS.replace("[[prompt]]", '[[prompt]]\nadapter = "scaled"', 1).replace(
+            '[[prompt]]\ntext', '[[prompt]]\nadapter = "second"\ntext')
+        for keys in (KEYS + '[adapter]\npath = "first"\n', KEYS + '[adapter]\npath = "scaled"\n',
+                     KEYS + '[adapter]\npath = "scaled"\nlive = true\n', prompts + several):
+            with self.subTest(keys=keys):
+                self.check_close(keys=keys)
+                predicted, peak = self.results("memory/ranks/predicted_bytes", "memory/ranks/peak_bytes")
+                self.assertEqual(predicted.tolist(), peak.tolist())
 
     def test_memory_and_bytes(self):
         self.generate(2, "parallel.tensor=2", "generate.last_logits=true")
@@ -179,15 +193,10 @@ class Ends(RanksTest):
 
 class Refusals(RanksTest):
     def test_sentences(self):
-        adapters = KEYS + '[[adapters]]\nname = "a"\npath = "nowhere"\n'
         for ranks, keys, settings, code, sentence in (
                 (2, KEYS, (), 3, "error: 2 ranks were started, but the deck has no [parallel]; set parallel.tensor = 2"),
                 (None, KEYS, ("parallel.tensor=2",), 3,
                  "error: 'parallel.tensor' = 2 needs 2 ranks, but 1 was started; run mpiexec -n 2 kformer-generate …"),
-                (None, adapters, ("parallel.tensor=2",), 3,
-                 "'parallel.tensor' = 2 is not for [[adapters]]: adapters are not divided; remove one"),
-                (None, KEYS, ("parallel.tensor=2", 'adapter.path="nowhere"'), 3,
-                 "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
                 (4, KEYS, ("parallel.tensor=4",), 1,
                  "kformer-generate: 'parallel.tensor' = 4 ranks do not divide 'num_attention_heads' = 6 of the model")):
             with self.subTest(sentence=sentence):

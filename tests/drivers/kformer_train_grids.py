@@ -91,14 +91,18 @@ class DividedModels(RanksTest):
 
     def test_adapters_of_divided_layers(self):
         """The adapter and the merged model have the parts of all ranks."""
-        keys = KEYS + "[adapter]\nrank = 4\ndropout = 0.2\n"
-        settings = (*self.EXACT, 'output.adapter="adapter"')
+        for dora in (False, True):
+            self.check_adapters(KEYS + f"[adapter]\nrank = 4\ndropout = 0.2\ndora = {json.dumps(dora)}\n",
+                                ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2), (1, 1, 2, 0), (2, 1, 2, 2), (1, 1, 2, 1, 2, "1f1b", 1, True)))
+
+    def check_adapters(self, keys, grids):
+        settings = (*self.EXACT, 'output.adapter="adapter"', "output.overwrite=true")
         self.train_on(None, keys, *settings)
         folders = ("model/model.safetensors", "adapter/adapter_model.safetensors")
         numbers, before = self.numbers(), [read_safetensors(self.folder / name) for name in folders]
         config = (self.folder / "adapter/adapter_config.json").read_text()
-        for grid in ((1, 1, 1, 0, 2), (2, 1, 1, 1, 2), (1, 2, 1, 0)):
-            with self.subTest(grid=grid):
+        for grid in grids:
+            with self.subTest(grid=grid, keys=keys):
                 output = self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *settings)
                 self.assertIn("merged", output)
                 self.check_close(numbers, self.numbers())
@@ -111,6 +115,25 @@ class DividedModels(RanksTest):
 
     def test_documents_of_divided_sequences(self):
         self.check_grids(KEYS, ((1, 2, 1, 0), (1, 4, 1, 1), (2, 2, 2, 0), (1, 2, 1, 0, 2)), 'data.packing="best_fit"')
+
+    def test_an_adapter_goes_on_where_ranks_divide_it(self):
+        """From its folder and from a checkpoint."""
+        keys = KEYS + "[adapter]\nrank = 4\n"
+        self.train_on(None, keys, *self.EXACT, 'output.adapter="first"')
+        keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n[adapter]\npath = "first"\n'
+        self.train_on(None, keys, *self.EXACT, "output.overwrite=true")
+        numbers, whole = self.numbers(), self.weights()
+        for settings, grid in (((), (1, 1, 2, 0)), (("checkpoint.resume=true",), (2, 1, 1, 1)), ((), (2, 1, 1, 0)),
+                               (("checkpoint.resume=true",), (1, 1, 2, 0, 2))):
+            with self.subTest(grid=grid):
+                for path in (self.folder / "saved").glob("step-00000006*" if settings else "*"):
+                    path.unlink()
+                output = self.train_on(self.ranks(grid), keys, *self.EXACT, *self.parallel(*grid), *settings,
+                                       "output.overwrite=true")
+                self.assertEqual("resumed after step 4" in output, bool(settings))
+                self.check_close(numbers, self.numbers())
+                for name, values in self.weights().items():
+                    self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
 
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
@@ -167,27 +190,29 @@ class DividedModels(RanksTest):
 
     def test_memory_is_that_of_the_forecasts(self):
         """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""
-        for grid, model in (((1, 1, 2, 0), ""), ((2, 1, 2, 1), "model"), ((2, 2, 1, 2), ""), ((1, 2, 2, 0), "model"),
-                            ((2, 1, 1, 1, 2), "model"), ((1, 1, 2, 0, 2, "zero_bubble", 1, True), "")):
-            with self.subTest(grid=grid, model=model):
+        adapter = "[adapter]\nrank = 4\ndora = true\ndropout = 0.1\n"
+        for grid, model, table in (((1, 1, 2, 0), "", ""), ((2, 1, 2, 1), "model", ""), ((2, 2, 1, 2), "", ""),
+                                   ((1, 2, 2, 0), "model", ""), ((2, 1, 1, 1, 2), "model", ""),
+                                   ((1, 1, 2, 0, 2, "zero_bubble", 1, True), "", ""), ((1, 1, 2, 0), "", adapter),
+                                   ((2, 1, 2, 2), "", adapter), ((1, 1, 2, 1, 2, "1f1b", 1, True), "", adapter)):
+            with self.subTest(grid=grid, model=model, table=table):
                 ranks = self.ranks(grid)
-                self.train_on(ranks, KEYS, *self.parallel(*grid), f'output.model="{model}"')
+                self.train_on(ranks, KEYS + table, *self.parallel(*grid), f'output.model="{model}"')
                 with h5py.File(self.folder / "deck.h5") as file:
                     memory = file["memory/ranks"]
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
                     self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
                     stages = grid[4] if len(grid) > 4 else 1
                     peak = int(memory["peak_total_bytes"][::ranks // stages].max())
-                self.assertEqual(self.planned(*grid, "true" if model else "false"), peak)
+                self.assertEqual(self.planned(table, "true" if model else "false", *grid), peak)
 
-    def planned(self, data, context, tensor, zero, *pipeline):
-        *pipeline, model = pipeline
+    def planned(self, table, model, data, context, tensor, zero, *pipeline):
         divided = dict(zip(("pipeline", "schedule", "parts", "sequence"), pipeline))
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
             f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
             f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n"
-            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in divided.items()))
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in divided.items()) + table)
         subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
                        stdout=subprocess.DEVNULL)
         return int(self.column("predicted_bytes", "cases", "plan.h5")[0])
@@ -228,13 +253,18 @@ class DividedModels(RanksTest):
         self.assertTrue(fits[:count].all())
         self.assertEqual(sorted(some["time"][:count]), some["time"][:count].tolist())
         self.assertEqual(sorted(some["predicted_bytes"][count:]), some["predicted_bytes"][count:].tolist())
+        self.check_plan(KEYS, grids, ((4, 1, 1, 1, 1), (2, 1, 2, 0, 1), (1, 2, 1, 0, 2), (1, 1, 2, 0, 2), (4, 1, 1, 2, 1)))
+        self.check_plan(KEYS + "[adapter]\nrank = 24\n", self.planned_grids("adapter.rank=24"),
+                        ((4, 1, 1, 1, 1), (2, 1, 2, 1, 1), (2, 1, 2, 2, 1)))
+
+    def check_plan(self, keys, grids, some):
         found = {tuple(int(grids[axis][i]) for axis in ("data", "context", "tensor", "zero", "pipeline")): i
                  for i in range(len(grids["time"]))}
         self.assertEqual({self.ranks(grid) for grid in found}, {4})
-        for grid in ((4, 1, 1, 1, 1), (2, 1, 2, 0, 1), (1, 2, 1, 0, 2), (1, 1, 2, 0, 2), (4, 1, 1, 2, 1)):
-            with self.subTest(grid=grid):
+        for grid in some:
+            with self.subTest(grid=grid, keys=keys):
                 i = found[grid]
-                self.train_on(4, KEYS, *self.parallel(*grid), "batch.sequences=16")
+                self.train_on(4, keys, *self.parallel(*grid), "batch.sequences=16")
                 with h5py.File(self.folder / "deck.h5") as file:
                     memory, sent = file["memory/ranks/peak_total_bytes"][()], file["communication"]
                     rows = list(zip(sent["region"].asstr()[()], sent["rank"][()], sent["bytes"][()]))
@@ -258,8 +288,11 @@ class DividedModels(RanksTest):
                  "'parallel.context' = 5 needs a 'batch.seq_len' that is a multiple of 10, two chunks for each rank, not 24"),
                 (None, KEYS, ("parallel.context=2", 'parallel.order="fixed"'), 3,
                  "'parallel.context' = 2 is not for 'parallel.order' = \"fixed\", which adds up whole micro-batches"),
-                (None, adapter, ("parallel.tensor=2",), 3,
-                 "'parallel.tensor' = 2 is not for [adapter]: adapters are not divided; remove one"),
+                (None, adapter, ("parallel.tensor=2", 'output.adapter="a"', "output.adapter_gguf=true"), 3,
+                 "'output.adapter_gguf' is not for 'parallel.tensor' = 2, whose ranks have parts of adapters; remove it, and "
+                 "convert 'output.adapter'"),
+                (2, adapter, ("parallel.tensor=2", 'precision.weights="nf4"'), 1,
+                 "stays quantised (NF4) in blocks that ranks (tensor) would divide; expand it"),
                 (3, KEYS, ("parallel.pipeline=3",), 1,
                  "'parallel.pipeline' = 3 ranks with 1 part of the model each need as many layers, but 'num_hidden_layers' = 2"),
                 (2, KEYS, ("parallel.pipeline=2", 'parallel.order="fixed"'), 1,

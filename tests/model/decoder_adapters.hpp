@@ -3,7 +3,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <memory>
 #include <optional>
+#include <set>
 
 #include "kformer/model/llama_model.hpp"
 #include "model/decoding.hpp"
@@ -34,6 +36,82 @@ inline LoraConfig only(Projection p) {
 inline LoraConfig scaled(LoraConfig lora) {
   lora.magnitudes = true;
   return lora;
+}
+
+/// Adapters of one model, which has none itself.
+struct SeveralAdapters {
+  std::vector<LoraConfig> configs{mixed(), LoraConfig::all(4, 8), only(Projection::o)};
+  ModelInputs base;
+  std::vector<ModelInputs> adapted;  // the base with each of them
+
+  // `scaled`: those with magnitudes.
+  template <class T>
+  static SeveralAdapters random(const LlamaConfig& config, LayerShape shape, unsigned seed,
+                                const std::set<std::size_t>& scaled = {}) {
+    SeveralAdapters all;
+    for (const std::size_t k : scaled) all.configs[k].magnitudes = true;
+    all.base = ModelInputs::random(config, shape, seed).template rounded<T>();
+    for (const LoraConfig& lora : all.configs) {
+      ModelInputs& one = all.adapted.emplace_back(all.base);
+      one.lora = lora;
+      for (const auto& [name, t] :
+           ModelInputs::random(config, shape, ++seed, lora).template rounded<T>().weights)
+        if (name.find(".lora_") != name.npos) one.weights[name] = t;
+    }
+    return all;
+  }
+
+  const ModelInputs& of(std::int32_t adapter) const {
+    return adapter < 0 ? base : adapted[static_cast<std::size_t>(adapter)];
+  }
+
+  /// Logits of a batch whose sequences have these adapters.
+  template <class T>
+  HostTensor<naive_t<T>> reference(const std::vector<std::int32_t>& adapters) const {
+    const std::int64_t seq = base.shape.seq_len;
+    HostTensor<naive_t<T>> all({base.shape.rows(), base.config.vocab_size});
+    for (std::size_t s = 0; s < adapters.size(); ++s) {
+      ModelInputs one = of(adapters[s]);
+      one.shape = {1, seq};
+      const auto first = static_cast<std::int64_t>(s) * seq;
+      one.ids = {base.ids.begin() + first, base.ids.begin() + first + seq};
+      one.targets = one.ids;
+      const auto logits = model_reference<naive_t<T>, T>(one).logits;
+      std::ranges::copy(logits.values(), all.values().begin() + first * base.config.vocab_size);
+    }
+    return all;
+  }
+};
+
+/// Values to an array whose rows may lie apart.
+template <class T>
+void write_rows(const TensorRef& to, const HostTensor<double>& values) {
+  if (to.rank == 1) return write_parameter<T>(to, values);
+  BOOST_REQUIRE(to.has_extents({values.extent(0), values.extent(1)}));
+  for (std::int64_t r = 0; r < values.extent(0); ++r) {
+    HostTensor<double> row({1, values.extent(1)});
+    for (std::int64_t i = 0; i < values.extent(1); ++i) row(0, i) = values(r, i);
+    write_parameter<T>(Impl::rows_of(to, r, 1), row);
+  }
+}
+
+/// A decoder that has some of the adapters, and a cache.
+template <class T>
+Decoding<T> decoding_with(const SeveralAdapters& all, const std::vector<std::size_t>& which,
+                          const WeightFormats& formats = {}, std::int64_t positions = 0,
+                          const std::shared_ptr<Communicator>& tensor = {}) {
+  DecoderOptions options{.max_rows = all.base.shape.rows(),
+                         .max_logit_rows = all.base.shape.rows(),
+                         .max_positions = std::max(positions, all.base.shape.seq_len + 1),
+                         .formats = formats,
+                         .tensor = tensor};
+  for (const std::size_t k : which) options.adapters.push_back(all.configs[k]);
+  Decoding<T> run(all.base, options, {.batch = all.base.shape.batch});
+  for (std::size_t i = 0; i < which.size(); ++i)
+    for (const Parameter& p : run.decoder.adapters(static_cast<std::int64_t>(i)))
+      write_rows<T>(p.weight, part_of_array(all.adapted[which[i]].weights.at(p.name), p));
+  run.decoder.update_gains(Exec());
+  return run;
 }
 
 template <class T>

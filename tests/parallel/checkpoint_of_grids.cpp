@@ -8,6 +8,7 @@
 #include "kformer/load/training_checkpoint.hpp"
 #include "kformer/parallel/rank_grid.hpp"
 #include "parallel/tensor_runs.hpp"
+#include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -29,13 +30,9 @@ std::vector<unsigned char> bits_of_part(const std::vector<unsigned char>& whole,
 // The process that started all ranks.
 long parent_process() { return ::getppid(); }
 
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(checkpoint_of_grids)
-
 // What a grid of ranks wrote any other continues from, and has the same weights and states. Files are exchanged through a
 // folder.
-BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
+void check_that_any_grid_continues(const LoraConfig& lora) {
   const auto ranks = world();
   LlamaConfig config = model(kinds[2], ranks->size());
   config.num_hidden_layers = std::max(3, ranks->size());
@@ -45,6 +42,7 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
       std::filesystem::temp_directory_path() / ("kformer-tensor-parallel-" + std::to_string(parent_process()));
   const auto options_on = [&](const RankGrid& grid, ZeroStage zero) {
     TrainerOptions options = options_of(kinds[2]);
+    options.layer.lora = lora;
     options.layer.tensor = grid.along(GridAxis::tensor);
     options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
     options.pipeline.ranks = grid.pipeline();
@@ -76,6 +74,7 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
       const TrainingCheckpoint checkpoint = newest_good_checkpoint(folder).value();
       // One rank alone has the whole arrays, and so tells what every part must be.
       TrainerOptions alone_options = options_of(kinds[2]);
+      alone_options.layer.lora = lora;
       Trainer<Exec, bf16> alone(config, alone_options, *ledger);
       alone.prepare(Exec());
       checkpoint.restore(Exec(), std::span<const NamedArray>(alone.arrays()), *ledger);
@@ -96,6 +95,18 @@ BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
       if (ranks->rank() == 0) std::filesystem::remove_all(folder);
       all.barrier(Exec());
     }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_of_grids)
+
+BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) { check_that_any_grid_continues({}); }
+
+BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint_of_adapters) {
+  LoraConfig lora = LoraConfig::all(3, 5);
+  lora.magnitudes = true;
+  check_that_any_grid_continues(lora);
 }
 
 // The file is that of one rank.
@@ -135,6 +146,77 @@ BOOST_AUTO_TEST_CASE(the_weights_of_divided_models_are_written_whole) {
       BOOST_TEST((contents_of(folder / "divided") == contents_of(folder / "whole")), kind.name);
     }
     all.barrier(Exec());
+  }
+  if (ranks->rank() == 0) std::filesystem::remove_all(folder);
+}
+
+// The files are those of one rank, and each rank reads its parts.
+BOOST_AUTO_TEST_CASE(the_adapters_of_divided_models_are_written_whole_and_read) {
+  const auto ranks = world();
+  const auto ledger = Ledger::create();
+  Collectives<Exec> all(ranks, {}, *ledger);
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("kformer-divided-adapters-" + std::to_string(parent_process()));
+  if (ranks->rank() == 0)
+    for (const char* name : {"divided", "whole"}) std::filesystem::create_directories(folder / name);
+  all.barrier(Exec());
+  for (const bool magnitudes : {false, true}) {
+    const LlamaConfig config = model(kinds[0], ranks->size());
+    LoraConfig lora = LoraConfig::all(3, 6);
+    lora.magnitudes = magnitudes;
+    const ModelInputs inputs = ModelInputs::random(config, {1, 1}, 9, lora);
+    const auto adapted = [&](const std::shared_ptr<Communicator>& tensor) {
+      return std::make_unique<LlamaModel<Exec, bf16>>(config, LayerShape{1, 1},
+                                                      LayerOptions{.lora = lora, .tensor = tensor}, *ledger);
+    };
+    const auto filled = [&](const std::shared_ptr<Communicator>& tensor) {
+      auto m = adapted(tensor);
+      for (const Parameter& p : m->adapters())
+        write_parameter<bf16>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+      return m;
+    };
+    const AdapterDescription description{.base_model = "base"};
+    const auto divided = filled(ranks), read = adapted(ranks);
+    const auto parts = divided->adapters();
+    const WeightRanks<Exec> of{.tensor = divided->tensor_ranks()};
+    const auto staging = ledger->allocate<Exec::memory_space>(
+        MemoryClass::io, "staging", gather_bytes(std::span<const Parameter>(parts), of));
+    save_adapter(Exec(), std::span<const Parameter>(parts), lora, description,
+                 ranks->rank() == 0 ? folder / "divided" : folder / "nowhere", *ledger, of, staging);
+    if (ranks->rank() == 0) {
+      const auto alone = filled(nullptr);
+      const auto whole = alone->adapters();
+      save_adapter(Exec(), std::span<const Parameter>(whole), lora, description, folder / "whole", *ledger);
+      for (const char* name : {adapter_weights_name, adapter_config_name})
+        BOOST_TEST((contents_of(folder / "divided" / name) == contents_of(folder / "whole" / name)), name);
+    }
+    all.barrier(Exec());
+    const auto empty = read->adapters();
+    const auto checkpoint = AdapterCheckpoint::open(folder / "divided", config);
+    load_adapter(Exec(), checkpoint, std::span<const Parameter>(empty), *ledger);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      BOOST_TEST((bits_of(empty[i].weight) == bits_of(parts[i].weight)), parts[i].name);
+    const auto merged = [&](const std::shared_ptr<Communicator>& tensor) {
+      LlamaModel<Exec, double> m(config, {1, 1}, {.tensor = tensor}, *ledger);
+      for (const Parameter& p : m.parameters())
+        write_parameter<double>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+      const auto of_adapter = ledger->allocate<Exec::memory_space>(
+          MemoryClass::io, "staging", merge_staging_bytes(checkpoint, config, DType::f64));
+      merge_adapter(Exec(), checkpoint, m.weights(), of_adapter, *ledger, m.tensor_ranks());
+      Numbers numbers;
+      add_numbers(m.parameters(), numbers);
+      return numbers;
+    };
+    check_parts(merged(ranks), merged(nullptr));
+    all.barrier(Exec());
+    if (ranks->size() > 1 && !magnitudes)
+      check_error<NotSupported>(
+          [&] {
+            save_gguf_adapter(Exec(), std::span<const Parameter>(parts), lora, config, folder / "gguf",
+                              *ledger);
+          },
+          "kformer::save_gguf_adapter: this rank has a part of model.layers.0.self_attn.q_proj.lora_B.weight "
+          "alone; write the adapter with save_adapter, and convert it");
   }
   if (ranks->rank() == 0) std::filesystem::remove_all(folder);
 }

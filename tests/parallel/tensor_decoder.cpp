@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "kformer/model/generator.hpp"
 #include "kformer/model/llama_model.hpp"
-#include "model/decoding.hpp"
+#include "model/decoder_adapters.hpp"
 #include "parallel/tensor_runs.hpp"
 #include "support/errors.hpp"
 
@@ -146,6 +147,26 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_divided_by_blocks) {
   }
 }
 
+// Sequences of a batch that choose among several, some with magnitudes, and one without a choice.
+BOOST_AUTO_TEST_CASE(adapters_are_divided) {
+  const auto ranks = world();
+  for (const std::set<std::size_t>& scaled : {std::set<std::size_t>{}, {0, 2}, {0, 1, 2}}) {
+    const auto all = SeveralAdapters::random<double>(model(kinds[1], ranks->size()), {5, 4}, 10, scaled);
+    const auto logits = [&](const std::shared_ptr<Communicator>& tensor, const std::vector<std::size_t>& which,
+                            const std::vector<std::int32_t>& chosen) {
+      auto run = decoding_with<double>(all, which, {}, 0, tensor);
+      std::mt19937 generator(6);
+      const auto found = stepwise_logits<double>(all.base, run.decoder, *run.cache, generator, chosen);
+      return std::vector<double>(found.values().begin(), found.values().end());
+    };
+    const std::vector<std::int32_t> chosen{1, -1, 0, 2, 0};
+    const std::string what = std::to_string(scaled.size()) + " with magnitudes";
+    check_close(logits(ranks, {0, 1, 2}, chosen), logits(nullptr, {0, 1, 2}, chosen), what);
+    for (const std::size_t one : {0, 1, 2})
+      check_close(logits(ranks, {one}, {}), logits(nullptr, {one}, {}), what + ", " + std::to_string(one));
+  }
+}
+
 // Sums over ranks have an order that depends on nothing else.
 BOOST_AUTO_TEST_CASE_TEMPLATE(batch_invariant_logits_are_those_of_a_divided_model, T, Scalars) {
   const auto ranks = world();
@@ -244,11 +265,6 @@ BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
   config = model(kinds[0], 3);
   config.vocab_size = 2;
   check_refused(config, {}, "3 ranks (tensor) do not divide vocab_size 2; take fewer");
-  config = model(kinds[0], 3);
-  LoraConfig lora;
-  lora.targets[0] = {.rank = 2, .alpha = 2};
-  check_refused(config, {.adapters = {lora}},
-                "adapters are not divided among ranks; leave out `adapters` or `tensor`");
   config = blocks_of_32(3);
   config.intermediate_size = 48;
   const std::string down = "model.layers.0.mlp.down_proj.weight";

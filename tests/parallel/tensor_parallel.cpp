@@ -229,10 +229,17 @@ BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
   check_error<NotSupported>(
       [&] { LlamaDecoder<Exec, float>(divided, DecoderOptions{}, *ledger); },
       "kformer::LlamaDecoder: ranks divide the model (tensor); a decoder borrows whole ones alone");
-  LayerOptions adapted;
-  adapted.lora.targets[0] = {.rank = 2, .alpha = 2};
-  check_refused(model(kinds[0], 3), adapted,
-                "kformer::LlamaModel: adapters are not divided among ranks; leave out `lora` or `tensor`");
+  LayerOptions quantised{.lora = LoraConfig::all(2, 2),
+                         .formats = {{"model.layers.2.self_attn.q_proj.weight", QuantizedFormat::nf4}}};
+  check_refused(
+      model(kinds[0], 3), quantised,
+      "kformer::LlamaModel: self_attn.q_proj.weight stays quantised (NF4) in blocks that ranks (tensor) "
+      "would divide; expand it");
+  quantised.formats = {{"model.layers.2.mlp.down_proj.weight", QuantizedFormat::q8_0}};
+  check_refused(
+      model(kinds[0], 3), quantised,
+      "kformer::LlamaModel: mlp.down_proj.weight stays quantised (Q8_0) in blocks that ranks (tensor) would "
+      "divide; expand it, or take another number of ranks");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

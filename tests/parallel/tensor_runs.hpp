@@ -7,7 +7,9 @@
 #include <iterator>
 #include <map>
 #include <span>
+#include <utility>
 
+#include "model/decoding.hpp"
 #include "parallel/ranks.hpp"
 #include "train/training_run.hpp"
 
@@ -67,18 +69,65 @@ std::vector<Parameter> parameters_of(Trainer<Exec, T>& trainer) {
   return all;
 }
 
-/// Random numbers that depend on the name of an array alone; small, so that steps magnify no rounding.
+/// A rank's part of random numbers that depend on the name of an array alone. Matrices are small, so that steps magnify no
+/// rounding; magnitudes are near those of the rows of weights.
 inline HostTensor<double> random_adapter(const Parameter& p) {
   std::mt19937 generator(static_cast<unsigned>(std::hash<std::string>()(p.name)));
   std::normal_distribution<double> normal;
-  auto values = p.weight.rank == 1 ? HostTensor<double>({p.weight.extent[0]})
-                                   : HostTensor<double>({p.weight.extent[0], p.weight.extent[1]});
-  for (double& v : values.values()) v = 0.1 * normal(generator);
-  return values;
+  std::int64_t extents[] = {p.weight.extent[0], p.weight.rank > 1 ? p.weight.extent[1] : 1};
+  if (p.slice.divides()) extents[p.slice.axis] = p.slice.whole;
+  auto whole =
+      p.weight.rank == 1 ? HostTensor<double>({extents[0]}) : HostTensor<double>({extents[0], extents[1]});
+  for (double& v : whole.values()) v = (p.weight.rank == 1 ? 1 : 0) + 0.1 * normal(generator);
+  return part_of_array(whole, p);
 }
 
 /// Changes the random sequences of a step.
 using EditSequences = std::function<void(std::vector<TokenSequence>&)>;
+
+/// The numbers of an array.
+template <class T>
+std::vector<double> values_of(const TensorRef& array) {
+  const auto bits = bits_of(array);
+  std::vector<T> stored(bits.size() / sizeof(T));
+  std::memcpy(stored.data(), bits.data(), bits.size());
+  std::vector<double> values;
+  for (const T value : stored) values.push_back(static_cast<double>(static_cast<compute_t<T>>(value)));
+  return values;
+}
+
+/// The part of a whole array that a rank has.
+inline std::vector<double> part_of_values(const std::vector<double>& whole, const Parameter& p) {
+  // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
+  HostTensor<double> values({static_cast<std::int64_t>(whole.size())});
+  values.values() = whole;
+  return part_of_array(values, p).values();
+}
+
+/// The largest difference.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  BOOST_REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+/// Parameters and their numbers.
+using Numbers = std::vector<std::pair<Parameter, std::vector<double>>>;
+
+/// Adds those of some parameters.
+inline void add_numbers(const std::vector<Parameter>& parameters, Numbers& all) {
+  for (const Parameter& p : parameters) all.emplace_back(p, values_of<double>(p.weight));
+}
+
+/// What a rank has are its parts of what one rank has.
+inline void check_parts(const Numbers& own, const Numbers& alone) {
+  BOOST_REQUIRE(own.size() == alone.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const double worst = distance(own[i].second, part_of_values(alone[i].second, own[i].first));
+    BOOST_TEST(worst <= 1e-12, own[i].first.name << ": " << worst);
+  }
+}
 
 /// A training of a few steps on some sequences.
 template <class T>
@@ -97,6 +146,11 @@ struct Run {
       write_parameter<T>(p.weight,
                          weight == inputs.weights.end() ? random_adapter(p) : part_of_array(weight->second, p));
     }
+    for (auto& part : trainer.parts())
+      for (const WeightSlot& slot : part.weights())
+        if (slot.is_quantized())
+          Decoding<T>::write(slot,
+                             part_of_array(inputs.weights.at(slot.name), Decoding<T>::parameter_of(slot)));
     trainer.prepare(Exec());
     for (std::int64_t step = 0; step < steps; ++step) {
       auto all = random_sequences(8, options.shape.seq_len, 100 + static_cast<unsigned>(step));
@@ -110,15 +164,8 @@ struct Run {
 
   std::map<std::string, std::vector<double>> weights() const {
     std::map<std::string, std::vector<double>> all;
-    for (const Parameter& p : parameters_of(const_cast<Run*>(this)->trainer)) {
-      const auto bits = bits_of(p.weight);
-      auto& values = all[p.name];
-      values.resize(bits.size() / sizeof(T));
-      std::vector<T> stored(values.size());
-      std::memcpy(stored.data(), bits.data(), bits.size());
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<double>(static_cast<compute_t<T>>(stored[i]));
-    }
+    for (const Parameter& p : parameters_of(const_cast<Run*>(this)->trainer))
+      all[p.name] = values_of<T>(p.weight);
     return all;
   }
 };
@@ -136,15 +183,7 @@ inline void check_close_to(const Run<double>& alone, Run<double>& together, cons
   }
   const auto whole = alone.weights(), parts = together.weights();
   for (const Parameter& p : parameters_of(together.trainer)) {
-    // The extents of the whole array do not matter but for the length of its rows, which the slice knows.
-    HostTensor<double> values({static_cast<std::int64_t>(whole.at(p.name).size())});
-    values.values() = whole.at(p.name);
-    const HostTensor<double> expected = part_of_array(values, p);
-    const auto& got = parts.at(p.name);
-    BOOST_REQUIRE(got.size() == expected.values().size());
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i)
-      worst = std::max(worst, std::abs(got[i] - expected.values()[i]));
+    const double worst = distance(parts.at(p.name), part_of_values(whole.at(p.name), p));
     BOOST_TEST(worst <= 1e-12, what << ", " << p.name << ": " << worst);
   }
 }

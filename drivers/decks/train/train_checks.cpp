@@ -185,6 +185,14 @@ class TrainCheck {
                         t.decay_steps ? " + decay_steps" : "", ends, *t.steps));
   }
 
+  void gguf_of_parts(const char* key, std::int64_t ranks, const char* parts) {
+    error(
+        {"output", "adapter_gguf"},
+        fmt::format("'output.adapter_gguf' is not for 'parallel.{}' = {}, whose ranks have {}; remove it, and "
+                    "convert 'output.adapter'",
+                    key, ranks, parts));
+  }
+
   // Each rank has micro-batches, in order.
   void parallel() {
     if (!m_deck.parallel || m_deck.parallel->data < 1 || m_deck.parallel->tensor < 1 ||
@@ -208,12 +216,10 @@ class TrainCheck {
                         "('batch.micro_batch' x "
                         "'batch.seq_len'{}); change one of them",
                         t.tensor, tokens, t.context > 1 ? ", of one of 'parallel.context' ranks" : ""));
-    if (t.pipeline > 1 && m_deck.output.adapter_gguf)
-      error({"output", "adapter_gguf"},
-            fmt::format(
-                "'output.adapter_gguf' is not for 'parallel.pipeline' = {}, whose ranks have adapters of some "
-                "layers; remove it, and convert 'output.adapter'",
-                t.pipeline));
+    if (m_deck.output.adapter_gguf && t.pipeline > 1)
+      gguf_of_parts("pipeline", t.pipeline, "adapters of some layers");
+    else if (m_deck.output.adapter_gguf && t.tensor > 1)
+      gguf_of_parts("tensor", t.tensor, "parts of adapters");
     if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =

@@ -145,10 +145,12 @@ std::size_t merge_staging_bytes(const AdapterCheckpoint& adapter, const LlamaCon
 /// \param slots   the weights of the model, loaded; none that an adapter belongs to stays quantised
 /// \param staging as many bytes as `merge_staging_bytes` says
 /// \param ledger  counts transfers
+/// \param ranks   that divide the weights, all of which make the call, or null: `LlamaDecoder::tensor_ranks`
 /// \throws NotSupported naming a weight that has an adapter and stays quantised
 template <class Exec>
 void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std::vector<WeightSlot>& slots,
-                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger);
+                   const MemoryBlock<typename Exec::memory_space>& staging, Ledger& ledger,
+                   Collectives<Exec>* ranks = nullptr);
 
 /// Writes adapters as llama.cpp reads them: `write_gguf_adapter`.
 /// \param exec     the function waits for its work before it reads the adapters
@@ -157,6 +159,7 @@ void merge_adapter(const Exec& exec, const AdapterCheckpoint& adapter, const std
 /// \param model    what they adapt
 /// \param path     of the file
 /// \param ledger   counts transfers
+/// \throws NotSupported if ranks divide the adapters
 /// \throws FileError naming the file and the reason
 template <class Exec>
 void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, const LoraConfig& lora,
@@ -170,7 +173,8 @@ void save_gguf_adapter(const Exec& exec, std::span<const Parameter> adapters, co
 /// \param description of the configuration
 /// \param folder      an existing folder
 /// \param ledger      counts transfers
-/// \param ranks       that have adapters of other layers, all of which make the call: the first writes, and reads the folder
+/// \param ranks       that have other parts of the adapters, all of which make the call: the first writes, and reads the
+///                    folder
 /// \param staging     as many bytes as `gather_bytes` says
 /// \throws FileError naming the file and the reason
 template <class Exec>

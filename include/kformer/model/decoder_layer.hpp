@@ -127,6 +127,7 @@ class DecoderLayer {
 
   /// The adapters, and in training their gradients: "self_attn.q_proj.lora_A.weight" (rank, in),
   /// "self_attn.q_proj.lora_B.weight" (out, rank), … and with magnitudes "self_attn.q_proj.lora_magnitude_vector" (out).
+  /// Ranks that divide the layer have the rows and columns that they have of the weight, and the rest whole.
   std::vector<Parameter> adapters() const;
 
   /// Adds `s B A` of every adapter to its weight, rounded once, and sets B to 0. With magnitudes the weight becomes

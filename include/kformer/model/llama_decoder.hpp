@@ -77,8 +77,7 @@ class LlamaDecoder {
   /// Books and allocates everything; weights are undefined until they are written.
   /// \throws DimensionMismatch if the configuration or an option is out of range
   /// \throws NotSupported if `formats` has a name that no matrix of the model has, NF4 and `activations` are int8,
-  ///                      an adapter has no projection, or ranks do not divide an extent, divide quantised blocks or
-  ///                      have adapters
+  ///                      an adapter has no projection, or ranks do not divide an extent, or divide quantised blocks
   /// \throws OutOfMemory with the ledger
   LlamaDecoder(const LlamaConfig& config, const DecoderOptions& options, Ledger& ledger);
 
@@ -98,7 +97,8 @@ class LlamaDecoder {
 
   /// The matrices of an adapter: "model.layers.0.self_attn.q_proj.lora_A.weight", (rank, in), and
   /// "model.layers.0.self_attn.q_proj.lora_B.weight", (out, rank) with rows further apart if there are several adapters.
-  /// With magnitudes also "model.layers.0.self_attn.q_proj.lora_magnitude_vector", (out). Without gradients.
+  /// With magnitudes also "model.layers.0.self_attn.q_proj.lora_magnitude_vector", (out). Without gradients. Ranks that
+  /// divide the decoder have their parts.
   /// \param adapter 0 … `options().adapters.size()` − 1
   /// \throws NotSupported if there is no such adapter
   std::vector<Parameter> adapters(std::int64_t adapter) const;
@@ -142,6 +142,8 @@ class LlamaDecoder {
   /// Bytes of the weights that every step reads, adapters included: all except the embedding, unless it is the
   /// head.
   std::size_t weight_bytes() const { return m_weight_bytes; }
+  /// The operations among the ranks that divide it (`DecoderOptions::tensor`), or null.
+  Collectives<Exec>* tensor_ranks() { return m_tensor ? &*m_tensor : nullptr; }
   /// Whether the weights are those of a model, which may learn.
   bool borrows() const { return m_borrows; }
 
@@ -181,7 +183,7 @@ class LlamaDecoder {
                  const AdapterMatrices<memory_space, T, count>& adapter, std::size_t rows) const;
   template <std::size_t count>
   void update_gains(const Exec& exec, const Layer& layer, Fused which, const Weight& weight,
-                    const AdapterMatrices<memory_space, T, count>& adapter) const;
+                    const AdapterMatrices<memory_space, T, count>& adapter);
   static void measure_rows(const Exec& exec, const WeightSlot& weight, const Matrix& b, const Matrix& a,
                            double scale, const BlockVector<memory_space, C>& norm);
   BlockVector<memory_space, std::int32_t> scaled_of(Fused which) const;

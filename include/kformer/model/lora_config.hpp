@@ -62,8 +62,9 @@ enum class AdapterUse { on, off };
 
 /// The random numbers of dropout in a forward and its backward. An element of x is lost if a word of Philox-4x32-10
 /// (Salmon et al., SC'11) is below p · 2³²: word `column mod 4` of the block whose key is `seed` and whose counter is
-/// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³². So every adapter has a mask of its
-/// own, no mask is stored, and none depends on threads or on how a step is cut into micro-batches.
+/// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³², with columns of the whole x where ranks
+/// divide them. So every adapter has a mask of its own, no mask is stored, and none depends on threads, on ranks or on how a
+/// step is cut into micro-batches.
 struct DropoutDraw {
   std::uint64_t seed = 0;      ///< of the training
   std::int64_t step = 0;       ///< of the training
@@ -77,6 +78,20 @@ inline std::int64_t adapter_parameter_count(const LlamaConfig& model, const Lora
     const auto [out, in] = projection_extents(model, static_cast<Projection>(i));
     of_layer += lora.targets[i].rank * (out + in);
     if (lora.magnitudes && lora.targets[i].rank > 0) of_layer += out;
+  }
+  return model.num_hidden_layers * of_layer;
+}
+
+/// Of these, the numbers that ranks which divide the model (`LayerOptions::tensor`) all have: A where they divide the rows
+/// of a weight, B and magnitudes where they divide its columns, as those of o and down.
+inline std::int64_t whole_adapter_parameter_count(const LlamaConfig& model, const LoraConfig& lora) {
+  std::int64_t of_layer = 0;
+  for (std::size_t i = 0; i < lora.targets.size(); ++i) {
+    const auto p = static_cast<Projection>(i);
+    const auto [out, in] = projection_extents(model, p);
+    const bool by_columns = p == Projection::o || p == Projection::down;
+    of_layer += lora[p].rank * (by_columns ? out : in);
+    if (by_columns && lora.magnitudes && lora[p].rank > 0) of_layer += out;
   }
   return model.num_hidden_layers * of_layer;
 }

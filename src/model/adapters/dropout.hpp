@@ -20,6 +20,7 @@ struct DropoutMask {
   std::uint64_t seed = 0;
   std::uint32_t step = 0, map = 0, first_row = 0, threshold = 0;
   ContextSlice slice;  // chunks of no token: rows are all tokens
+  std::size_t first_column = 0;
 
   static constexpr std::size_t columns_of_block = 4;
 
@@ -27,14 +28,16 @@ struct DropoutMask {
   /// \param probability of loss, in [0, 1)
   /// \param layer       of the model
   /// \param of_rank     which tokens the rows are, where ranks divide them; else chunks of no token
+  /// \param column      number of the first column, where ranks divide them
   DropoutMask(double probability, const DropoutDraw& draw, std::int64_t layer, Projection projection,
-              const ContextSlice& of_rank = {})
+              const ContextSlice& of_rank = {}, std::size_t column = 0)
       : seed(draw.seed),
         step(static_cast<std::uint32_t>(draw.step)),
         map(static_cast<std::uint32_t>(8 * layer + static_cast<std::int64_t>(projection))),
         first_row(static_cast<std::uint32_t>(draw.first_row)),
         threshold(static_cast<std::uint32_t>(std::min(std::round(probability * 4294967296.0), 4294967295.0))),
-        slice(of_rank) {}
+        slice(of_rank),
+        first_column(column) {}
 
   /// The random words of four columns; a column whose word is below `threshold` is lost.
   KOKKOS_FUNCTION PhiloxBlock words(std::size_t row, std::size_t block) const {
@@ -49,13 +52,15 @@ template <class Exec, class F>
 void for_masked(const char* label, const Exec& exec, const DropoutMask& mask, std::size_t rows,
                 std::size_t columns, const F& f) {
   constexpr std::size_t width = DropoutMask::columns_of_block;
-  const std::size_t blocks = (columns + width - 1) / width;
+  const std::size_t begin = mask.first_column, end = begin + columns, first_block = begin / width,
+                    blocks = (end + width - 1) / width - first_block;
   Kokkos::parallel_for(
       label, Kokkos::RangePolicy<Exec>(exec, 0, rows * blocks), KOKKOS_LAMBDA(std::size_t index) {
-        const std::size_t row = index / blocks, block = index % blocks, first = width * block;
+        const std::size_t row = index / blocks, block = first_block + index % blocks;
         const PhiloxBlock words = mask.words(row, block);
-        for (std::size_t i = 0; i < width && first + i < columns; ++i)
-          f(row, first + i, words.word[i] >= mask.threshold);
+        for (std::size_t i = 0; i < width; ++i)
+          if (const std::size_t column = width * block + i; column >= begin && column < end)
+            f(row, column - begin, words.word[i] >= mask.threshold);
       });
 }
 

@@ -8,6 +8,7 @@
 #include "kformer/core/scalar.hpp"
 #include "kformer/core/views.hpp"
 #include "kformer/ops/impl/launch.hpp"
+#include "kformer/parallel/collectives.hpp"
 #include "ops/quantized/blocks.hpp"
 
 /// \file
@@ -71,6 +72,16 @@ void quantized_row_norms(const char* label, const Exec& exec, const QuantizedMat
   with_format(w.format, [&](auto format) {
     row_norms(label, exec, QuantizedElements<format(), C>{MatrixBlocks<format()>(w)}, b, a, factor, norm);
   });
+}
+
+/// The norms of rows of which ranks have some columns each, from those of these.
+template <class Exec, class V>
+void join_norms(const Exec& exec, Collectives<Exec>& ranks, const V& norm) {
+  const char* label = "kformer::DecoderLayer::norms_of_rows";
+  const Kokkos::RangePolicy<Exec> rows(exec, 0, norm.extent(0));
+  Kokkos::parallel_for(label, rows, KOKKOS_LAMBDA(std::size_t o) { norm(o) *= norm(o); });
+  ranks.all_reduce(exec, norm, "norms of rows");
+  Kokkos::parallel_for(label, rows, KOKKOS_LAMBDA(std::size_t o) { norm(o) = Kokkos::sqrt(norm(o)); });
 }
 
 /// m = norm, rounded.

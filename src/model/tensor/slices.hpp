@@ -62,15 +62,6 @@ inline LlamaConfig slice_of(LlamaConfig config, const std::shared_ptr<Communicat
   return config;
 }
 
-/// The same for a layer.
-/// \throws NotSupported if the ranks do not divide an extent, or an option needs whole layers
-inline LlamaConfig slice_of(const LlamaConfig& config, const LayerOptions& options) {
-  if (divides(options) && options.lora.any())
-    throw NotSupported(
-        "kformer::DecoderLayer: adapters are not divided among ranks; leave out `lora` or `tensor`");
-  return slice_of(config, options.tensor);
-}
-
 /// Every rank needs a word.
 /// \throws NotSupported
 inline void require_words(const LlamaConfig& config, const std::shared_ptr<Communicator>& tensor) {
@@ -111,16 +102,31 @@ inline void mark_slices(const LayerOptions& options, std::vector<Parameter>& par
   }
 }
 
+/// The same of adapters: A has the columns of its weight, B and magnitudes have its rows. What is whole has a gradient from
+/// the rows or columns of each rank.
+inline void mark_adapter_slices(const Communicator& tensor, std::vector<Parameter>& adapters) {
+  for (Parameter& p : adapters) {
+    const int axis = contains(p.name, ".lora_A.") ? 1 : 0;
+    const bool divided = axis == divided_axis(p.name);
+    if (divided) p.slice = equal_part(tensor, p.weight.extent[axis], axis);
+    p.partial_gradient = !divided;
+  }
+}
+
+/// The same of a weight of a layer.
+inline void mark_slice(const Communicator& tensor, WeightSlot& slot) {
+  const int axis = divided_axis(slot.name);
+  if (!is_norm(slot.name)) slot.slice = equal_part(tensor, slot.extent(axis), axis);
+}
+
 /// The same of all weights of a model.
 inline void mark_slices(const Communicator& tensor, const VocabularySlice& words,
                         std::vector<WeightSlot>& slots) {
-  for (WeightSlot& slot : slots) {
-    const int axis = divided_axis(slot.name);
+  for (WeightSlot& slot : slots)
     if (contains(slot.name, "embed_tokens") || contains(slot.name, "lm_head"))
       slot.slice = {.whole = words.whole, .begin = words.begin};
-    else if (!is_norm(slot.name))
-      slot.slice = equal_part(tensor, slot.extent(axis), axis);
-  }
+    else
+      mark_slice(tensor, slot);
 }
 
 /// Quantised values lie in blocks of a row, in NF4 with scales of the whole matrix.
@@ -132,7 +138,7 @@ inline void require_whole_blocks(const LlamaConfig& config, const WeightFormats&
                                  : contains(name, "down_proj") ? config.intermediate_size
                                                                : 0;
     if (has_separate_rows(format) && columns % weights_per_block(format) == 0) continue;
-    throw NotSupported("kformer::LlamaDecoder: " + name + " stays quantised (" + to_string(format) +
+    throw NotSupported("kformer::DecoderLayer: " + name + " stays quantised (" + to_string(format) +
                        ") in blocks that ranks (tensor) would divide; expand it" +
                        (has_separate_rows(format) ? ", or take another number of ranks" : ""));
   }
