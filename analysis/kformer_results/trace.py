@@ -11,14 +11,15 @@ import pandas as pd
 from .reader import Groups, ResultFileError
 
 _US = 1e6
-_MEMORY = 1_000_000  # the process that shows the memory; others are cases
+_MEMORY = 1_000_000  # the process that shows the memory; those below are cases
+_RANKS = 2_000_000  # and from here on ranks
 
 
 def save_trace(groups: Groups, out: str | Path, cases: list[int] | None = None) -> list[int]:
     """Writes the trace of the profiled cases, by default of all; returns their numbers."""
     trace = trace_of(groups, cases)
     Path(out).write_text(json.dumps(trace, allow_nan=False), encoding="utf-8")
-    return sorted({event["pid"] for event in trace["traceEvents"]} - {_MEMORY})
+    return sorted({event["pid"] for event in trace["traceEvents"] if event["pid"] < _MEMORY})
 
 
 def trace_of(groups: Groups, cases: list[int] | None = None) -> dict[str, Any]:
@@ -27,6 +28,9 @@ def trace_of(groups: Groups, cases: list[int] | None = None) -> dict[str, Any]:
     The profile holds sums, not moments: a slice is as long as all visits of its region together, regions follow each
     other in the order of their first visit, and the kernels of a region come after the regions inside it. Widths are
     times, places are not. Of a training, the memory of each class is a counter over the time of the run.
+
+    With `profile.timeline` of a training there is a process for each rank, too, whose slices are where they were: regions
+    and kernels, and above them what was under way, such as messages. Ranks count the time from the beginning of the step.
 
     Raises ResultFileError if no such case was profiled.
     """
@@ -44,6 +48,7 @@ def trace_of(groups: Groups, cases: list[int] | None = None) -> dict[str, Any]:
         events += _slices(frame[frame["case"] == case], kernels[kernels["case"] == case], case)
     note = str(regions.attrs.get("overhead_note", ""))
     events += _memory_events(groups)
+    events += _moments(groups)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"note": note, "slices": "sums of all visits"}}
 
 
@@ -73,6 +78,27 @@ def _slices(regions: pd.DataFrame, kernels: pd.DataFrame, case: int) -> list[dic
 def _slice(case: int, name: str, category: str, begin: float, seconds: float, **facts: Any) -> dict[str, Any]:
     return {"ph": "X", "pid": case, "tid": 0, "name": name, "cat": category, "ts": begin * _US, "dur": seconds * _US,
             "args": facts}  # fmt: skip
+
+
+def _moments(groups: Groups) -> list[dict[str, Any]]:
+    """Events of each rank at their times. Sections overlap, and so are asynchronous ones."""
+    moments = groups.get("timeline")
+    if moments is None or moments.sizes.get("moment", 0) == 0:
+        return []
+    events: list[dict[str, Any]] = []
+    for rank in sorted({int(rank) for rank in moments["rank"].values}):
+        events.append({"ph": "M", "pid": _RANKS + rank, "tid": 0, "name": "process_name",
+                       "args": {"name": f"rank {rank}, at its times"}})  # fmt: skip
+    columns = (moments[name].values.tolist() for name in ("rank", "kind", "name", "begin", "duration"))
+    for number, (rank, kind, name, begin, seconds) in enumerate(zip(*columns)):
+        pid = _RANKS + int(rank)
+        if kind != "section":
+            category = "region" if kind == "region" else "kernel"
+            events.append(_slice(pid, name, category, begin, seconds, kind=kind))
+            continue
+        for ph, time in (("b", begin), ("e", begin + seconds)):
+            events.append({"ph": ph, "pid": pid, "tid": 0, "id": number, "name": name, "cat": "section", "ts": time * _US})
+    return events
 
 
 def _memory_events(groups: Groups) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import unittest
 
 import h5py
 import numpy as np
+import xarray as xr
 
 from kformer_results import ResultFileError, open_results, schema, trace
 from kformer_results.report import report
@@ -129,6 +130,20 @@ class Trace(WithFile, WithMain):
         booked = groups["memory/bookings"]
         self.assertEqual(list(counters[-1]["args"].values()), np.asarray(booked["bytes"])[-1].tolist())
         self.assertAlmostEqual(counters[-1]["ts"], float(booked["time"][-1]) * 1e6)
+
+    def test_a_timeline_has_the_moments_of_each_rank(self):
+        groups = open_results(stored.unpack(self.folder, "train"))
+        rows = [(0, "region", "backward", 0.5, 2.0), (0, "for", "dx", 0.75, 1.0), (1, "section", "reduce_shards", 0.25, 3.0)]
+        names = ("rank", "kind", "name", "begin", "duration")
+        moments = xr.Dataset({name: ("moment", np.array([row[i] for row in rows])) for i, name in enumerate(names)})
+        with_moments = dict(groups) | {"timeline": moments}
+        events = [event for event in trace.trace_of(with_moments)["traceEvents"] if event["pid"] >= 2_000_000]
+        self.assertEqual([event["args"]["name"] for event in events if event["ph"] == "M"],
+                         ["rank 0, at its times", "rank 1, at its times"])  # fmt: skip
+        slices = [(event["pid"], event["name"], event["cat"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
+        self.assertEqual(slices, [(2_000_000, "backward", "region", 5e5, 2e6), (2_000_000, "dx", "kernel", 7.5e5, 1e6)])
+        section = [(event["pid"], event["ph"], event["name"], event["ts"]) for event in events if "id" in event]
+        self.assertEqual(section, [(2_000_001, "b", "reduce_shards", 2.5e5), (2_000_001, "e", "reduce_shards", 3.25e6)])
 
     def test_a_run_without_a_profile_is_refused(self):
         with self.assertRaisesRegex(ResultFileError, "no case was profiled"):

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -144,6 +145,19 @@ RecordTable<TransferCount> declare_transfers(ResultFile& file) {
            {{"bytes", u64, "byte", "of all of them"}, &TransferCount::bytes}}};
 }
 
+RecordTable<RankMoment> declare_moments(ResultFile& file) {
+  Table& t =
+      file.table("timeline", "moment", "when kernels, regions and sections of one step began on each rank");
+  return {conditional(t, "with [profile] timeline = true"),
+          {{{"rank", i64, "1", "which one"}, &RankMoment::rank},
+           {{"kind", text, "1",
+             "region; for, reduce or scan: a kernel; section: what is under way, such as messages"},
+            &RankMoment::kind},
+           {{"name", text, "1", "its label"}, &RankMoment::name},
+           {finite({"begin", f64, "s", "since the step began, on the clock of the rank"}), &RankMoment::begin},
+           {finite({"duration", f64, "s", "until it ended; kernels are fenced"}), &RankMoment::seconds}}};
+}
+
 }  // namespace
 
 TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const FigureColumn> figures)
@@ -158,7 +172,19 @@ TrainResults::TrainResults(ResultFile& file, std::string space, std::span<const 
       m_bookings(declare_bookings(file)),
       m_transfers(declare_transfers(file)),
       m_ranks(file),
+      m_moments(declare_moments(file)),
       m_measurements(file) {}
+
+void TrainResults::add_timeline(Ranks& ranks, std::span<const measure::Profiler::Moment> own) {
+  auto rows = nlohmann::json::array();
+  for (const auto& m : own) rows.push_back({m.kind, m.name, m.begin, m.seconds});
+  std::int64_t rank = 0;
+  for (const std::string& text : ranks.gather_text(rows.dump(), "the timeline")) {
+    for (const auto& row : nlohmann::json::parse(text))
+      m_moments.append({{row[0], row[1], row[2], row[3]}, rank});
+    ++rank;
+  }
+}
 
 void TrainResults::add(const TrainingHistory& history) {
   for (const StepRecord& s : history.steps) add(s);

@@ -6,6 +6,7 @@
 
 #include "app/rank_results.hpp"
 #include "kformer/io/result_file.hpp"
+#include "measure/profiler.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/record_table.hpp"
 #include "train/history.hpp"
@@ -24,6 +25,11 @@ struct TrainSummary {
   double flop_rate_limit = 0;       ///< FLOP/s of the machine in this type; NaN if unknown
   std::string recompute;            ///< policy in words
   Measurement measurement;          ///< kernels, memory, profile, how it ended
+};
+
+/// When something began on a rank, and how long it lasted.
+struct RankMoment : measure::Profiler::Moment {
+  std::int64_t rank = 0;  ///< which one
 };
 
 /// The tables of a training in its result file.
@@ -56,6 +62,8 @@ class TrainResults {
   void add_transfers(const Ledger& ledger);
   /// The tables of ranks that train together.
   RankResults& ranks() { return m_ranks; }
+  /// The rows of /timeline, of all ranks. All ranks call it.
+  void add_timeline(Ranks& ranks, std::span<const measure::Profiler::Moment> own);
   /// The row of /cases, and what it measured.
   void add(const TrainSummary& summary);
   /// Writes what there is so far.
@@ -75,6 +83,7 @@ class TrainResults {
   Table& m_bookings;
   RecordTable<TransferCount> m_transfers;
   RankResults m_ranks;
+  RecordTable<RankMoment> m_moments;
   MeasurementTables m_measurements;
 };
 

@@ -271,11 +271,13 @@ class Training {
   }
 
   void profile(const std::function<void()>& step) {
-    measure::Profiler profiler;
+    m_ranks.barrier("a step with a profile");  // from here on all count their time
+    const measure::Profiler profiler(m_deck.profile.timeline);
     step();
     m_profiled = true;
     m_summary.measurement.regions = profiler.regions();
     m_summary.measurement.profile = profiler.kernels();
+    m_moments = profiler.moments();
   }
 
   void summarise(const TrainingEnd& end, const std::string& kernels) {
@@ -305,6 +307,7 @@ class Training {
       m_results.ranks().add_memory(m_ranks, *m_memory.forecast, *m_ledger);
       m_results.ranks().add_communication(m_ranks, communicators_of(m_grid));
     }
+    if (m_deck.profile.timeline) m_results.add_timeline(m_ranks, m_moments);
     m_results.add_bookings(*m_ledger);
     m_results.add_transfers(*m_ledger);
     m_results.add(m_summary);
@@ -354,7 +357,8 @@ class Training {
   std::string m_base;  // the model that adapters belong to
   TrainingHistory m_history;
   TrainSummary m_summary;
-  bool m_profiled = false;  // whether a step was
+  bool m_profiled = false;                           // whether a step was
+  std::vector<measure::Profiler::Moment> m_moments;  // of that step
 };
 
 }  // namespace

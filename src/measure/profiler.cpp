@@ -27,9 +27,14 @@ struct Profiler::Callbacks {
     *id = active->begin_kernel(name, "scan");
   }
   static void end(std::uint64_t) { active->end_kernel(); }
+  static void create_section(const char* name, std::uint32_t* id) { *id = active->create_section(name); }
+  static void destroy_section(std::uint32_t) {}
+  static void start_section(std::uint32_t id) { active->start_section(id); }
+  static void stop_section(std::uint32_t id) { active->stop_section(id); }
 };
 
-Profiler::Profiler() : m_previous(Kokkos::Tools::Experimental::get_callbacks()) {
+Profiler::Profiler(bool moments)
+    : m_previous(Kokkos::Tools::Experimental::get_callbacks()), m_keeps_moments(moments) {
   active = this;
   Kokkos::Tools::Experimental::EventSet ours{};
   Kokkos::Tools::Experimental::set_callbacks(ours);
@@ -42,6 +47,10 @@ Profiler::Profiler() : m_previous(Kokkos::Tools::Experimental::get_callbacks()) 
   set_end_parallel_for_callback(Callbacks::end);
   set_end_parallel_reduce_callback(Callbacks::end);
   set_end_parallel_scan_callback(Callbacks::end);
+  set_create_profile_section_callback(Callbacks::create_section);
+  set_destroy_profile_section_callback(Callbacks::destroy_section);
+  set_start_profile_section_callback(Callbacks::start_section);
+  set_stop_profile_section_callback(Callbacks::stop_section);
 }
 
 Profiler::~Profiler() {
@@ -67,6 +76,7 @@ void Profiler::pop() {
   region.inclusive += seconds;
   region.exclusive += seconds;
   if (region.parent >= 0) m_regions[region.parent].exclusive -= seconds;
+  note("region", region.path.substr(region.path.rfind('/') + 1), open.begin, seconds);
 }
 
 std::uint64_t Profiler::begin_kernel(const char* name, const char* kind) {
@@ -85,6 +95,28 @@ void Profiler::end_kernel() {
   kernel.longest = std::max(kernel.longest, seconds);
   kernel.total += seconds;
   ++kernel.count;
+  note(kernel.kind, kernel.name, m_open_kernel.begin, seconds);
+}
+
+std::uint32_t Profiler::create_section(const char* name) {
+  m_sections.emplace_back(name, Clock::now());
+  return static_cast<std::uint32_t>(m_sections.size() - 1);
+}
+
+void Profiler::start_section(std::uint32_t id) {
+  if (id < m_sections.size()) m_sections[id].second = Clock::now();
+}
+
+// Those that began before this profiler are of another tool.
+void Profiler::stop_section(std::uint32_t id) {
+  if (id >= m_sections.size()) return;
+  const auto& [name, begin] = m_sections[id];
+  note("section", name, begin, seconds_since(begin));
+}
+
+void Profiler::note(const std::string& kind, const std::string& name, Clock::time_point begin, double seconds) {
+  if (!m_keeps_moments) return;
+  m_moments.push_back({kind, name, std::chrono::duration<double>(begin - m_start).count(), seconds});
 }
 
 }  // namespace kformer::measure

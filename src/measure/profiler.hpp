@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kformer::measure {
@@ -33,8 +34,16 @@ class Profiler {
     double exclusive = 0;    ///< seconds, excluding children
   };
 
+  /// A visit of a region, a launch of a kernel, or a section, which may begin and end anywhere.
+  struct Moment {
+    std::string kind;               ///< region, for, reduce, scan or section
+    std::string name;               ///< label
+    double begin = 0, seconds = 0;  ///< since the profiler started
+  };
+
   /// Starts. One profiler at a time.
-  Profiler();
+  /// \param moments whether each visit and launch is kept, too
+  explicit Profiler(bool moments = false);
   ~Profiler();
   Profiler(const Profiler&) = delete;             ///< the callbacks point here
   Profiler& operator=(const Profiler&) = delete;  ///< the callbacks point here
@@ -43,6 +52,8 @@ class Profiler {
   const std::vector<RegionTime>& regions() const { return m_regions; }
   /// In order of first appearance.
   const std::vector<KernelTime>& kernels() const { return m_kernels; }
+  /// In the order of their ends; empty unless they were asked for.
+  const std::vector<Moment>& moments() const { return m_moments; }
 
  private:
   struct Callbacks;
@@ -56,6 +67,10 @@ class Profiler {
   void pop();
   std::uint64_t begin_kernel(const char* name, const char* kind);
   void end_kernel();
+  std::uint32_t create_section(const char* name);
+  void start_section(std::uint32_t id);
+  void stop_section(std::uint32_t id);
+  void note(const std::string& kind, const std::string& name, Clock::time_point begin, double seconds);
 
   Kokkos::Tools::Experimental::EventSet m_previous;
   std::vector<RegionTime> m_regions;
@@ -63,6 +78,10 @@ class Profiler {
   std::map<std::string, int> m_region_index, m_kernel_index;
   std::vector<Open> m_open_regions;
   Open m_open_kernel{};
+  std::vector<std::pair<std::string, Clock::time_point>> m_sections;  // by id: name, last start
+  std::vector<Moment> m_moments;
+  Clock::time_point m_start = Clock::now();
+  bool m_keeps_moments;
 };
 
 }  // namespace kformer::measure

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, TrainTest, set_options
+from train_case import TEXT, TINY, TrainTest, set_options
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
 
@@ -86,6 +86,30 @@ class Grids(RanksTest):
     def test_messages_during_backward(self):
         self.check_same_bits("parallel.overlap=true", "parallel.bucket_mib=1", 'memory.recompute="nested"',
                              grids=((2, 1), (4, 2)))
+
+    def test_a_timeline_shows_messages_during_backward(self):
+        # A layer has 3 MB of gradients.
+        (self.folder / "wide.toml").write_text(
+            'schema = 1\nkind = "train"\n[run]\nthreads = 1\n[profile]\nmachine_limits = false\nkernels = true\ntimeline = true\n'
+            "[model]\nhidden_size = 256\nnum_attention_heads = 4\nnum_key_value_heads = 2\nintermediate_size = 768\n"
+            'num_hidden_layers = 3\nvocab_size = 259\n[init]\n[tokenizer]\nformat = "byte"\n[data]\n'
+            f'train = ["{TEXT}"]\n[batch]\nseq_len = 32\nmicro_batch = 1\nsequences = 2\n[schedule]\nsteps = 2\n'
+            "[parallel]\ndata = 2\nbucket_mib = 1\n")
+        for overlap in (True, False):
+            subprocess.run([MPIEXEC, "-n", "2", self.PROGRAM, "wide.toml",
+                            *set_options(f"parallel.overlap={str(overlap).lower()}")], cwd=self.folder, check=True,
+                           stdout=subprocess.DEVNULL, timeout=300)
+            with h5py.File(self.folder / "wide.h5") as file:
+                columns = [file["timeline"][name][()].tolist() for name in ("rank", "kind", "name", "begin", "duration")]
+            for rank in (0, 1):
+                own = [(kind.decode(), name.decode(), begin, begin + duration) for of, kind, name, begin, duration
+                       in zip(*columns) if of == rank]
+                sections = [(begin, end) for kind, name, begin, end in own if (kind, name) == ("section", "reduce_shards")]
+                self.assertTrue(sections)
+                # Sums of what has arrived are always in there.
+                under_way = [name for kind, name, time, _ in own if kind in ("for", "reduce") and "Collectives" not in name
+                             and any(begin < time < end for begin, end in sections)]
+                self.assertEqual(bool(under_way), overlap, (overlap, rank))
 
     def test_any_order_differs_by_rounding(self):
         settings = ('precision.storage="f64"', 'output.model="model"')

@@ -259,6 +259,9 @@ class TrainCheck {
     if (m_deck.early_stop && !m_deck.evaluation) error({"early_stop"}, "[early_stop] needs [evaluation]");
     if (m_deck.early_stop && m_deck.evaluation && m_deck.evaluation->every_steps == 0)
       error({"early_stop"}, "[early_stop] needs 'evaluation.every_steps' > 0");
+    if (m_deck.profile.timeline && !m_deck.profile.kernels)
+      error({"profile", "timeline"},
+            "'profile.timeline' is of the step that 'profile.kernels' = true asks for; set that, too");
     if (m_deck.samples)
       for (std::size_t i = 0; i < m_deck.samples->prompts.size(); ++i)
         check_length_of_text(m_deck.samples->prompts[i], fmt::format("samples.prompts[{}]", i),

@@ -216,6 +216,7 @@ struct EarlyStopTable {
 /// The table [profile] of a training.
 struct TrainProfileTable {
   bool kernels = false;        ///< time every kernel of one step more, with fences; its update counts
+  bool timeline = false;       ///< note when each kernel, region and section of that step begins and ends
   bool machine_limits = true;  ///< measure what the machine can do before the first step
   bool operator==(const TrainProfileTable&) const = default;  ///< all keys equal
 };

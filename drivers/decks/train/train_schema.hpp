@@ -32,6 +32,11 @@ void describe(V& v, TrainProfileTable& t) {
        .help = "time every kernel and region of the second step of the run (or of its only step), with a fence "
                "around each"},
       t.kernels);
+  v.key({.name = "timeline",
+         .help = "with `kernels`: also note when each of them begins and ends, and messages that are under "
+                 "way, on every "
+                 "rank; `kformer-trace` makes a trace of it"},
+        t.timeline);
   v.key({.name = "machine_limits",
          .help = "measure the machine's limits before the first step; `false` skips this, and no share of the "
                  "limit is shown"},
