@@ -31,6 +31,7 @@ void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int6
   if (table.tensor > 1) task.trainer.layer.tensor = ranks_along(grid, GridAxis::tensor);
   task.trainer.layer.sequence_parallel = table.sequence;
   if (table.context > 1) task.trainer.layer.context = ranks_along(grid, GridAxis::context);
+  task.trainer.layer.context_exchange = table.context_exchange;
   DataParallelOptions& options = task.trainer.parallel;
   options.ranks = table.context > 1 ? grid.replicas() : ranks_along(grid, GridAxis::data);
   options.zero = static_cast<ZeroStage>(table.zero);

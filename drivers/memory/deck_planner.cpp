@@ -60,6 +60,7 @@ class DeckPlanner final : public MemoryPlanner {
           grid.context = context;
           grid.tensor = tensor;
           grid.sequence &= tensor > 1;
+          if (context == 1) grid.context_exchange = ContextExchange::all_gather;
           grid.pipeline = pipeline;
           if (pipeline == 1) {
             grid.schedule = PipelineSchedule::one_forward_one_backward;

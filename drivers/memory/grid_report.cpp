@@ -20,6 +20,7 @@ ReportValue share(double part, double whole) {
 std::string table_of(const PlanParallelTable& g) {
   std::string text =
       fmt::format("[parallel]\ndata = {}\ncontext = {}\ntensor = {}\n", g.data, g.context, g.tensor);
+  if (g.context_exchange == ContextExchange::ring) text += "context_exchange = \"ring\"\n";
   if (g.sequence) text += "sequence = true\n";
   text += fmt::format("pipeline = {}\n", g.pipeline);
   if (g.pipeline > 1) text += fmt::format("schedule = \"{}\"\nparts = {}\n", name_of(g.schedule), g.parts);

@@ -23,8 +23,11 @@ StepBytes bytes_of_step(const GridTask& task) {
   const double again = task.recomputes ? 1 : 0;
   const double of_layer = g.sequence ? 10 + 3 * again : 8 + 2 * again;
   bytes.tensor = batches * (layers * of_layer + 4 / stages) * half_sum;
-  bytes.context = batches * layers * (3 + again) * (context - 1) * tokens * 2 *
-                  number(c.num_key_value_heads * c.head_dim) / tensor * element;
+  // In a ring the gradients of keys and values travel in the type of the gradients of weights.
+  const double of_pairs =
+      g.context_exchange == ContextExchange::ring ? (2 + again) * element + gradient : (3 + again) * element;
+  bytes.context = batches * layers * (context - 1) * tokens * 2 * number(c.num_key_value_heads * c.head_dim) /
+                  tensor * of_pairs;
   // Two stages have a tied embedding.
   const bool twice = g.pipeline > 1 && c.tie_word_embeddings && task.trained == c.model_parameter_count();
   const double copy = twice ? number(c.vocab_size * c.hidden_size) : 0;

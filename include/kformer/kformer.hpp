@@ -29,6 +29,7 @@
 #include "kformer/core/types/activations.hpp"
 #include "kformer/core/types/attention_algorithm.hpp"
 #include "kformer/core/types/checkpoint_format.hpp"
+#include "kformer/core/types/context_exchange.hpp"
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/dtype.hpp"
 #include "kformer/core/types/kv_cache_kind.hpp"

@@ -25,6 +25,7 @@ inline void check_layer_options(const LayerOptions& options) {
   require_enumerator(layer, "mode", options.mode);
   require_enumerator(layer, "compute", options.compute);
   require_enumerator(layer, "recompute", options.recompute);
+  require_enumerator(layer, "context_exchange", options.context_exchange);
   if (options.recompute > Recompute::layer)
     throw NotSupported("kformer::DecoderLayer: a layer recomputes `none`, `pointwise` or `layer`, not `" +
                        std::string(name_of(options.recompute)) +
@@ -85,6 +86,8 @@ inline void check_context(const LlamaConfig& config, LayerShape shape, const Lay
     refuse("standard attention has whole sequences; choose AttentionAlgorithm::flash");
   if (!options.causal && config.sliding_window > 0)
     refuse("a window without a causal mask lies across them; set `causal`, or leave out `context`");
+  if (options.context_exchange == ContextExchange::ring && config.sliding_window > 0)
+    refuse("a window lies across the parts of a ring; choose ContextExchange::all_gather");
 }
 
 /// \throws NotSupported if a weight stays quantised

@@ -58,13 +58,14 @@ class DividedModels(RanksTest):
             for a, b in zip(ours, theirs):
                 self.assertLess(abs(a - b), 1e-12 * abs(b) + 1e-300)
 
-    def check_grids(self, keys, grids, *settings):
+    def check_grids(self, keys, grids, *settings, divided=()):
+        """`divided`: settings of the grids alone."""
         self.train_on(None, keys, *self.EXACT, *settings)
         numbers, whole = self.numbers(), self.weights()
         for grid in grids:
             with self.subTest(grid=grid):
                 shutil.rmtree(self.folder / "model")
-                self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *self.EXACT, *settings)
+                self.train_on(self.ranks(grid), keys, *self.parallel(*grid), *self.EXACT, *settings, *divided)
                 self.check_close(numbers, self.numbers())
                 weights = self.weights()
                 self.assertEqual(weights.keys(), whole.keys())
@@ -134,6 +135,16 @@ class DividedModels(RanksTest):
                 self.check_close(numbers, self.numbers())
                 for name, values in self.weights().items():
                     self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def test_keys_go_round_in_a_ring(self):
+        self.check_grids(KEYS, ((1, 2, 1, 0), (1, 4, 1, 1), (2, 2, 2, 0), (1, 2, 1, 0, 2)), 'data.packing="best_fit"',
+                         divided=('parallel.context_exchange="ring"',))
+        with h5py.File(self.folder / "deck.h5") as file:
+            operations = set(file["communication/operation"].asstr()[()])
+            memory = file["memory/ranks"]
+            self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+        self.assertIn("shift", operations)
+        self.assertNotIn("reduce_scatter", operations)
 
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
@@ -256,15 +267,17 @@ class DividedModels(RanksTest):
         self.check_plan(KEYS, grids, ((4, 1, 1, 1, 1), (2, 1, 2, 0, 1), (1, 2, 1, 0, 2), (1, 1, 2, 0, 2), (4, 1, 1, 2, 1)))
         self.check_plan(KEYS + "[adapter]\nrank = 24\n", self.planned_grids("adapter.rank=24"),
                         ((4, 1, 1, 1, 1), (2, 1, 2, 1, 1), (2, 1, 2, 2, 1)))
+        ring = 'parallel.context_exchange="ring"'
+        self.check_plan(KEYS, self.planned_grids(ring), ((1, 4, 1, 0, 1),), ring)
 
-    def check_plan(self, keys, grids, some):
+    def check_plan(self, keys, grids, some, *settings):
         found = {tuple(int(grids[axis][i]) for axis in ("data", "context", "tensor", "zero", "pipeline")): i
                  for i in range(len(grids["time"]))}
         self.assertEqual({self.ranks(grid) for grid in found}, {4})
         for grid in some:
             with self.subTest(grid=grid, keys=keys):
                 i = found[grid]
-                self.train_on(4, keys, *self.parallel(*grid), "batch.sequences=16")
+                self.train_on(4, keys, *self.parallel(*grid), "batch.sequences=16", *settings)
                 with h5py.File(self.folder / "deck.h5") as file:
                     memory, sent = file["memory/ranks/peak_total_bytes"][()], file["communication"]
                     rows = list(zip(sent["region"].asstr()[()], sent["rank"][()], sent["bytes"][()]))
@@ -310,6 +323,8 @@ class DividedModels(RanksTest):
                 (None, KEYS, ("parallel.pipeline=2", 'parallel.schedule="interleaved"'), 3,
                  "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1"),
                 (None, KEYS, ("parallel.sequence=true",), 3, "'parallel.sequence' needs 'parallel.tensor' > 1"),
+                (None, KEYS, ('parallel.context_exchange="ring"',), 3,
+                 "'parallel.context_exchange' = \"ring\" needs 'parallel.context' > 1"),
                 (None, KEYS, ("parallel.sequence=true", "parallel.tensor=2", "batch.seq_len=23", "batch.micro_batch=1"), 3,
                  "'parallel.sequence': 2 ranks do not divide the 23 tokens of a micro-batch"),
                 (None, KEYS, ("parallel.parts=2",), 3, "'parallel.parts' = 2 needs 'parallel.schedule' = \"interleaved\""),

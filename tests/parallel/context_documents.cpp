@@ -11,15 +11,6 @@ TrainerOptions packed_options(const Kind& kind) {
   return options;
 }
 
-void check_context(const TrainerOptions& options, const LlamaConfig& config, const std::string& what,
-                   const EditSequences& edit = {}) {
-  const Run<double> alone(options, config, 0, 8, edit);
-  TrainerOptions divided = options;
-  place_on(context_alone(world()), divided);
-  Run<double> together(divided, config, 0, 8, edit);
-  check_close_to(alone, together, what);
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(context_documents)
@@ -69,25 +60,9 @@ BOOST_AUTO_TEST_CASE(adapters_lose_the_same_elements) {
     }
 }
 
-// Each rank of `data` has sequences of its own, and `tensor` and `pipeline` divide the model.
 BOOST_AUTO_TEST_CASE(documents_on_grids) {
-  const auto ranks = world();
-  for (const GridIndex& shape : {GridIndex{.data = 2, .context = 2}, GridIndex{.context = 2, .tensor = 2},
-                                 GridIndex{.context = 2, .pipeline = 2}, GridIndex{.context = 4, .tensor = 2},
-                                 GridIndex{.data = 2, .context = 2, .pipeline = 2}}) {
-    if (shape.data * shape.context * shape.tensor * shape.pipeline != ranks->size()) continue;
-    const RankGrid grid(ranks, shape);
-    const LlamaConfig config = model(kinds[1], shape.tensor);
-    TrainerOptions options = packed_options(kinds[1]);
-    const Run<double> alone(options, config, 0, 4 * shape.data, pack_documents);
-    place_on(grid, options);
-    if (shape.pipeline > 1) options.pipeline = {.ranks = grid.pipeline()};
-    options.parallel.zero = ZeroStage::optimizer;
-    Run<double> together(options, config, 4 * grid.place().data, 4, pack_documents);
-    check_close_to(alone, together,
-                   std::to_string(shape.data) + " x " + std::to_string(shape.context) + " x " +
-                       std::to_string(shape.tensor) + " x " + std::to_string(shape.pipeline));
-  }
+  for (const GridIndex& shape : context_grids(world()->size()))
+    check_grid(world(), shape, packed_options(kinds[1]), model(kinds[1], shape.tensor), pack_documents);
 }
 
 BOOST_AUTO_TEST_CASE(forecasts_of_documents) {

@@ -72,6 +72,8 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
     return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
+  if (table.context_exchange == ContextExchange::ring && table.context == 1)
+    return error("context_exchange", "'parallel.context_exchange' = \"ring\" needs 'parallel.context' > 1");
   if (table.sequence && table.tensor == 1)
     return error("sequence", "'parallel.sequence' needs 'parallel.tensor' > 1");
   check_pipeline(table, training, loaded, diagnostics);

@@ -19,6 +19,12 @@ void describe(V& v, PlanParallelTable& t) {
          .help = "ranks that divide the tokens of each sequence: of 2 × `context` chunks each has two",
          .range = {.min = 1, .max = 1 << 10}},
         t.context);
+  v.key(
+      {.name = "context_exchange",
+       .help = "with `context`, how keys and values reach other ranks: `all_gather`: each gathers all of them; "
+               "`ring`: "
+               "they go round while ranks compute, so that a rank has those of two (arXiv:2310.01889)"},
+      t.context_exchange);
   v.key({.name = "tensor",
          .help = "ranks that divide each model, its heads, the features inside its MLPs and its words "
                  "(arXiv:1909.08053); together `data` × `context` × `tensor` × `pipeline` processes",

@@ -8,6 +8,7 @@
 #include "decks/loss_scale_table.hpp"
 #include "decks/train/policy_tables.hpp"
 #include "decks/train/weight_storage.hpp"
+#include "kformer/core/types/context_exchange.hpp"
 #include "kformer/core/types/data_format.hpp"
 #include "kformer/core/types/optimizer_states.hpp"
 #include "kformer/core/types/precision.hpp"
@@ -161,9 +162,10 @@ inline constexpr std::array<std::string_view, 2> names_of<SumOrder> = {"any", "f
 
 /// The table [parallel] of a plan.
 struct PlanParallelTable {
-  std::int64_t data = 1;      ///< ranks that share the sequences of a step
-  std::int64_t context = 1;   ///< ranks that divide the tokens of a sequence
-  std::int64_t tensor = 1;    ///< ranks that divide each model
+  std::int64_t data = 1;     ///< ranks that share the sequences of a step
+  std::int64_t context = 1;  ///< ranks that divide the tokens of a sequence
+  ContextExchange context_exchange = ContextExchange::all_gather;  ///< of keys and values among these
+  std::int64_t tensor = 1;                                         ///< ranks that divide each model
   bool sequence = false;      ///< whether those of `tensor` divide the tokens of states, too
   std::int64_t pipeline = 1;  ///< ranks that divide the layers
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< in which order they work

@@ -82,8 +82,9 @@ struct PackedTokens {
 /// the R = batch · seq on rank r. They are gathered before a product of q, k, v or gate, up, and the sums behind o and down
 /// leave each rank its rows. The same bytes are sent in forward; backward gathers them a second time.
 ///
-/// With `LayerOptions::context` each of n ranks has two chunks of every sequence, and the whole weights. Attention gathers
-/// the keys and values of all tokens (`Impl::ContextRanks`); everything else concerns the rank's tokens alone.
+/// With `LayerOptions::context` each of n ranks has two chunks of every sequence, and the whole weights. The keys and values
+/// of all tokens reach attention as `LayerOptions::context_exchange` says (`Impl::ContextRanks`); everything else concerns
+/// the rank's tokens alone.
 ///
 /// The members are compiled into the library, for every execution space of Kokkos and every storage type.
 template <class Exec, Scalar T>

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kformer/core/types/attention_algorithm.hpp"
+#include "kformer/core/types/context_exchange.hpp"
 #include "kformer/core/types/names.hpp"
 #include "kformer/core/types/precision.hpp"
 #include "kformer/core/types/recompute.hpp"
@@ -83,6 +84,7 @@ struct LayerOptions {
   /// Ranks that divide the tokens of each sequence: `seq_len` is of one rank, which has two chunks of the sequence (see
   /// docs/parallel.md). All make the same calls; null: this one alone.
   std::shared_ptr<Communicator> context{};
+  ContextExchange context_exchange = ContextExchange::all_gather;  ///< of keys and values, with `context`
 
   /// Whether all options are equal.
   bool operator==(const LayerOptions&) const = default;

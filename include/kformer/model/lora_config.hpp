@@ -62,9 +62,9 @@ enum class AdapterUse { on, off };
 
 /// The random numbers of dropout in a forward and its backward. An element of x is lost if a word of Philox-4x32-10
 /// (Salmon et al., SC'11) is below p · 2³²: word `column mod 4` of the block whose key is `seed` and whose counter is
-/// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³², with columns of the whole x where ranks
-/// divide them. So every adapter has a mask of its own, no mask is stored, and none depends on threads, on ranks or on how a
-/// step is cut into micro-batches.
+/// (⌊column / 4⌋, first_row + row, step, 8 · layer + projection), each modulo 2³², with columns of the whole x and rows of
+/// whole sequences where ranks divide them. So every adapter has a mask of its own, no mask is stored, and none depends on
+/// threads, on ranks or on how a step is cut into micro-batches.
 struct DropoutDraw {
   std::uint64_t seed = 0;      ///< of the training
   std::int64_t step = 0;       ///< of the training
