@@ -34,8 +34,7 @@ tie_word_embeddings = false
 """
 
 
-@needs_h5py
-class DividedModels(RanksTest):
+class GridsTest(RanksTest):
     """Grids data x context x tensor x pipeline: `context` divides sequences, `tensor` and `pipeline` divide models."""
 
     # An update g / (sqrt(v) + eps) magnifies the rounding of gradients that are 0 but for rounding by 1 / eps.
@@ -73,6 +72,33 @@ class DividedModels(RanksTest):
                     self.assertEqual(values.shape, whole[name].shape, name)
                     self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
 
+
+@unittest.skipUnless(os.environ.get("KFORMER_EVERY_GRID"), "takes half an hour: KFORMER_EVERY_GRID=1 asks for it")
+@needs_h5py
+class EveryGrid(GridsTest):
+    MOST = 8
+
+    def test_twenty_steps(self):
+        """Every grid of up to eight ranks with every stage of ZeRO, 20 steps; schedules and sequence parallelism in turns."""
+        base, turn = self.SMALL, 0
+        for tensor in range(1, self.MOST + 1):
+            heads = tensor if tensor in (3, 5, 6, 7) else 8
+            model = MODEL.replace("num_hidden_layers = 2", "num_hidden_layers = 8").replace("intermediate_size = 40", f"intermediate_size = {8 * tensor}")
+            model = model.replace("attention_heads = 8", f"attention_heads = {heads}").replace("value_heads = 4", f"value_heads = {heads}")
+            for context in range(1, self.MOST // tensor + 1):
+                self.SMALL = base.replace(f'[weights]\npath = "{TINY}"\n', model).replace("seq_len = 24", f"seq_len = {8 * context}")
+                grids = []
+                for pipeline in range(1, self.MOST // (tensor * context) + 1):
+                    for data in range(1, self.MOST // (tensor * context * pipeline) + 1):
+                        for zero in (0, 1, 2) if pipeline == 1 else (0, 1):
+                            turn += 1
+                            schedule, parts = (("1f1b", 1), ("interleaved", 2), ("zero_bubble", 1))[turn % 3 if 1 < pipeline <= 4 else 0]
+                            grids.append((data, context, tensor, zero, pipeline, schedule, parts, 16 % tensor == 0 and tensor > 1 and turn % 2 == 0))
+                self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', grids, "schedule.steps=20", "optimizer.lr=1e-3")
+
+
+@needs_h5py
+class DividedModels(GridsTest):
     def test_a_model_of_a_checkpoint(self):
         self.check_grids(KEYS, ((1, 1, 2, 0), (2, 1, 2, 1), (1, 4, 1, 0), (2, 2, 2, 2)), 'memory.recompute="pointwise"')
 
