@@ -87,14 +87,17 @@ class EveryGrid(GridsTest):
             model = model.replace("attention_heads = 8", f"attention_heads = {heads}").replace("value_heads = 4", f"value_heads = {heads}")
             for context in range(1, self.MOST // tensor + 1):
                 self.SMALL = base.replace(f'[weights]\npath = "{TINY}"\n', model).replace("seq_len = 24", f"seq_len = {8 * context}")
-                grids = []
-                for pipeline in range(1, self.MOST // (tensor * context) + 1):
-                    for data in range(1, self.MOST // (tensor * context * pipeline) + 1):
+                for data in range(1, self.MOST // (tensor * context) + 1):
+                    grids = []
+                    for pipeline in range(1, self.MOST // (tensor * context * data) + 1):
                         for zero in (0, 1, 2) if pipeline == 1 else (0, 1):
                             turn += 1
                             schedule, parts = (("1f1b", 1), ("interleaved", 2), ("zero_bubble", 1))[turn % 3 if 1 < pipeline <= 4 else 0]
-                            grids.append((data, context, tensor, zero, pipeline, schedule, parts, 16 % tensor == 0 and tensor > 1 and turn % 2 == 0))
-                self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', grids, "schedule.steps=20", "optimizer.lr=1e-3")
+                            sequence = tensor > 1 and 16 % tensor == 0 and turn % 2 == 0
+                            grids.append((data, context, tensor, zero, pipeline, schedule, parts, sequence))
+                    # Three micro-batches for each rank along data, the last with one sequence.
+                    self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', grids, "schedule.steps=20", "optimizer.lr=1e-3",
+                                     f"batch.sequences={6 * data - 1}")
 
 
 @needs_h5py
