@@ -49,7 +49,7 @@ const std::string full =
     "[samples]\nevery_steps = 11\nprompts = [\"x\", \"\", \"x\"]\nmax_new_tokens = 5\n"
     "temperature = 0.5\n[spikes]\nwindow = 64\nloss_z = 4\nnorm_z = 0\n"
     "[early_stop]\npatience = 2\nmin_improvement = 0.25\n"
-    "[profile]\nkernels = true\nmachine_limits = false\n";
+    "[profile]\nkernels = true\ntimeline = true\nmachine_limits = false\n";
 
 // A deck of pairs, with every key of theirs.
 const std::string pairs =
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
   run.walltime_s = 5;
   run.execution_space = "serial";
   BOOST_TEST((deck.run == run));
-  BOOST_TEST((deck.profile == TrainProfileTable{true, false}));
+  BOOST_TEST((deck.profile == TrainProfileTable{.kernels = true, .timeline = true, .machine_limits = false}));
   BOOST_TEST(deck.output.model == "folder");
   BOOST_TEST(deck.weights->path == directory / "w");
   const auto a = directory / "a.txt", b = directory / "b.txt";
@@ -315,6 +315,9 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
                       "--set[1]:1:15: error: 'memory.budget' must be a number of bytes"));
   BOOST_TEST(contains(faults(good, {"memory.budget=-8"}), "'memory.budget' must be a number of bytes"));
   BOOST_TEST(contains(faults(good, {"checkpoint.keep=2"}), "missing key 'folder' in [checkpoint]"));
+  BOOST_TEST(
+      contains(faults(good, {"profile.timeline=true"}),
+               "'profile.timeline' is of the step that 'profile.kernels' = true asks for; set that, too"));
   BOOST_TEST(contains(faults(good, {"early_stop.patience=2"}), "[early_stop] needs [evaluation]"));
   BOOST_TEST(contains(faults(good, {"early_stop.patience=2", "evaluation.sequences=2"}),
                       "[early_stop] needs 'evaluation.every_steps' > 0"));
