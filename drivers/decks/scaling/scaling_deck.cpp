@@ -90,13 +90,9 @@ void check_grids(const char* table, const std::vector<std::string>& grids, const
 }
 
 void check_schedule(const ScalingSweepTable& sweep, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  const bool interleaved = sweep.schedule == PipelineSchedule::interleaved;
-  if (sweep.parts > 1 && !interleaved)
-    diagnostics.error(place_of(loaded, {"sweep", "parts"}),
-                      fmt::format("'sweep.parts' = {} needs 'sweep.schedule' = \"interleaved\"", sweep.parts));
-  if (interleaved && sweep.parts == 1)
-    diagnostics.error(place_of(loaded, {"sweep", "schedule"}),
-                      "'sweep.schedule' = \"interleaved\" needs 'sweep.parts' > 1");
+  std::string fault = parts_fault("sweep", sweep.schedule, sweep.parts);
+  if (!fault.empty())
+    diagnostics.error(place_of(loaded, {"sweep", sweep.parts > 1 ? "parts" : "schedule"}), std::move(fault));
 }
 
 void check_simulation(const ScalingDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {

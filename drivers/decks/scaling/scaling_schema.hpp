@@ -22,8 +22,7 @@ void describe(V& v, ScalingSweepTable& t) {
          .help =
              "grids of ranks, data x context x tensor: `\"1x1x1\"`, `\"4x1x2\"`, or with stages of a pipeline "
              "`\"1x1x2x4\"`. Each takes the first ranks of those that were started; the others wait. Speed is "
-             "compared "
-             "with the first grid",
+             "compared with the first grid",
          .required = true,
          .repeatable = true},
         t.grids);

@@ -15,6 +15,15 @@ std::string parallel_objective(ObjectiveKind kind) {
       name_of(kind));
 }
 
+std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64_t parts) {
+  const bool interleaved = schedule == PipelineSchedule::interleaved;
+  if (parts > 1 && !interleaved)
+    return fmt::format("'{}.parts' = {} needs '{}.schedule' = \"interleaved\"", table, parts, table);
+  if (parts == 1 && interleaved)
+    return fmt::format("'{}.schedule' = \"interleaved\" needs '{}.parts' > 1", table, table);
+  return {};
+}
+
 namespace {
 
 void check_pipeline(const PlanParallelTable& table, const DividedTraining& training, const LoadedDeck& loaded,
@@ -22,18 +31,15 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
   const auto error = [&](const char* key, std::string sentence) {
     diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
   };
-  const bool interleaved = table.schedule == PipelineSchedule::interleaved;
-  if (table.parts > 1 && !interleaved)
-    return error("parts",
-                 fmt::format("'parallel.parts' = {} needs 'parallel.schedule' = \"interleaved\"", table.parts));
+  std::string parts = parts_fault("parallel", table.schedule, table.parts);
+  // Without a pipeline a schedule alone is what is wrong.
+  if (!parts.empty() && (table.parts > 1 || table.pipeline > 1)) return error("parts", std::move(parts));
   if (table.pipeline == 1) {
     if (table.schedule != PipelineSchedule::one_forward_one_backward)
       error("schedule",
             fmt::format("'parallel.schedule' = \"{}\" needs 'parallel.pipeline' > 1", name_of(table.schedule)));
     return;
   }
-  if (interleaved && table.parts == 1)
-    return error("parts", "'parallel.schedule' = \"interleaved\" needs 'parallel.parts' > 1");
   const auto fault = [&](const std::string& what) {
     error("pipeline", fmt::format("'parallel.pipeline' = {} is not for {}", table.pipeline, what));
   };

@@ -22,6 +22,10 @@ struct DividedTraining {
   Recompute recompute = Recompute::pointwise;
 };
 
+/// Why a schedule does not go with so many parts of the model on each rank of a pipeline: a sentence, or nothing.
+/// \param table that has the keys `schedule` and `parts`
+std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64_t parts);
+
 /// Reports what does not go with the ranks of [parallel].
 /// \param model none: it is in a checkpoint, which `undivided_extent` is asked about later
 void check_divided(const PlanParallelTable& table, const DividedTraining& training,
