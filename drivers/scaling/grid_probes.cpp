@@ -12,7 +12,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr std::size_t few_bytes = 64;
-// The calls of the kernels, in this order. Of each axis three follow, each with messages and without.
+// The calls of the kernels, in this order. Those of each axis follow, each with messages and without.
 enum Kernel : std::size_t { forward, backward, weights, one_micro_batch, three_micro_batches, kernels };
 
 // A rank whose messages have always arrived. It receives nothing: times of kernels do not depend on what they compute.
@@ -31,7 +31,8 @@ class SilentCommunicator final : public Communicator {
 };
 
 // A stage's layers on ranks without messages, as a model of its own.
-LearnerTask silent_task(const ScalingDeck& deck, const PlanParallelTable& grid, const StepShape& step) {
+LearnerTask silent_task(const ScalingDeck& deck, const PlanParallelTable& grid, const StepShape& step,
+                        int rank) {
   LearnerTask task;
   task.config = step.config;
   task.config.num_hidden_layers = std::max<std::int64_t>(1, step.config.num_hidden_layers / grid.pipeline);
@@ -40,9 +41,9 @@ LearnerTask silent_task(const ScalingDeck& deck, const PlanParallelTable& grid, 
   PlanParallelTable stage = grid;
   stage.pipeline = stage.parts = 1;
   stage.schedule = PipelineSchedule::one_forward_one_backward;
-  const GridIndex& place = step.place;
-  const int rank = (place.data * step.grid.context + place.context) * step.grid.tensor + place.tensor;
-  const auto world = std::make_shared<SilentCommunicator>(rank, static_cast<int>(stage.ranks()));
+  // The stages follow each other.
+  const int size = static_cast<int>(stage.ranks());
+  const auto world = std::make_shared<SilentCommunicator>(rank % size, size);
   const RankGrid ranks(world,
                        {.data = step.grid.data, .context = step.grid.context, .tensor = step.grid.tensor});
   share_among(ranks, stage, step.micro_batches * grid.data, task);
@@ -117,7 +118,7 @@ GridProbes::GridProbes(const ScalingDeck& deck, const std::string& space, const 
       m_computes(ranks.world()->rank() < busy),
       m_splits(splits_backward(step.pipeline.schedule)),
       m_in_step(step.grid.context * step.grid.tensor > 1) {
-  const LearnerTask task = silent_task(deck, grid, step);
+  const LearnerTask task = silent_task(deck, grid, step, ranks.world()->rank());
   m_layers = task.config.num_hidden_layers;
   if (m_computes) {
     m_learner = make_learner(space, task, ledger);
@@ -172,20 +173,18 @@ std::vector<std::function<void()>> GridProbes::calls() {
   all[one_micro_batch] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[0])); });
   all[three_micro_batches] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[1])); });
   for (const Axis& axis : m_axes)
-    for (const auto& [bytes, sums] : uses_of(axis))
-      for (LinkBench* bench : {axis.bench.get(), axis.silent.get()}) {
-        const LinkUse use = axis.axis == CallAxis::neighbours ? LinkUse::message
-                            : sums                            ? LinkUse::sum
-                                                              : LinkUse::gather;
+    for (const auto& [bytes, use] : uses_of(axis))
+      for (LinkBench* bench : {axis.bench.get(), axis.silent.get()})
         all.emplace_back([bench, bytes, use] {
           if (bench != nullptr) bench->exchange(bytes, use);
         });
-      }
   return all;
 }
 
-std::array<std::pair<std::size_t, bool>, 3> GridProbes::uses_of(const Axis& axis) {
-  return {{{few_bytes, false}, {axis.bytes, false}, {axis.bytes, true}}};
+// The latency, and the time of a byte; of one that is summed, too, but for messages, which are not.
+std::vector<std::pair<std::size_t, LinkUse>> GridProbes::uses_of(const Axis& axis) {
+  if (axis.axis == CallAxis::neighbours) return {{few_bytes, LinkUse::message}, {axis.bytes, LinkUse::message}};
+  return {{few_bytes, LinkUse::gather}, {axis.bytes, LinkUse::gather}, {axis.bytes, LinkUse::sum}};
 }
 
 KernelTimes GridProbes::times(std::span<const TurnSamples> samples) const {
@@ -225,14 +224,15 @@ Links GridProbes::links(std::span<const TurnSamples> samples) const {
     return std::max(0.0, measure::quantile(differences, 0.5));
   };
   for (const Axis& axis : m_axes) {
-    const double latency = seconds(), gathered = seconds(), summed = seconds();
+    const bool messages = axis.axis == CallAxis::neighbours;
+    const double latency = seconds(), gathered = seconds(), summed = messages ? gathered : seconds();
     const auto per_byte = [&](double whole) {
       return std::max(0.0, whole - latency) / static_cast<double>(axis.bytes - few_bytes) / (axis.ranks - 1);
     };
     Link& link = links[static_cast<std::size_t>(axis.axis)];
     link = {latency, per_byte(gathered), per_byte(summed)};
     // There and back.
-    if (axis.axis == CallAxis::neighbours)
+    if (messages)
       for (double* part : {&link.latency, &link.seconds_per_byte, &link.seconds_per_summed}) *part /= 2;
   }
   return links;

@@ -54,8 +54,8 @@ class GridProbes {
     std::unique_ptr<LinkBench> bench;   // null: this rank has no neighbour
     std::unique_ptr<LinkBench> silent;  // the same without messages; null: that is no part of the kernels
   };
-  // Bytes, and whether what arrives is summed.
-  static std::array<std::pair<std::size_t, bool>, 3> uses_of(const Axis& axis);
+  // What is timed, with how many bytes.
+  static std::vector<std::pair<std::size_t, LinkUse>> uses_of(const Axis& axis);
 
   std::int64_t m_busy, m_layers;
   double m_elements = 0;  // that a step of the model updates

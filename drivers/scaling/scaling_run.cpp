@@ -96,6 +96,11 @@ Simulation simulation_of(const std::vector<StepShape>& stages, const KernelTimes
           .bubble = bubble_of(stages.front(), times)};
 }
 
+// The grid as the first rank of a stage has it, which need not be there.
+RankGrid first_of_stage(const PlanParallelTable& grid, int stage) {
+  return grid_of(std::make_shared<LoneCommunicator>(), &grid, stage);
+}
+
 json to_json(const KernelTimes& t) { return {t.forward, t.backward, t.weights, t.ends, t.update}; }
 
 KernelTimes kernel_times_from(const json& t) { return {t[0], t[1], t[2], t[3], t[4]}; }
@@ -181,7 +186,8 @@ GridResult ScalingRun::simulated(const PlanParallelTable& grid) const {
                                     links_on(*m_deck.machine, stages.front().grid), 0);
   result.tokens = sequences_of(m_deck, grid) * m_deck.batch.seq_len;
   for (int stage = 0; stage < grid.pipeline; ++stage)
-    m.predicted = std::max(m.predicted, forecast_of(m_space, task_of_stage(grid, stage))->peak_total());
+    m.predicted =
+        std::max(m.predicted, forecast_of(m_space, task_of(grid, first_of_stage(grid, stage)))->peak_total());
   return result;
 }
 
@@ -196,15 +202,10 @@ LearnerTask ScalingRun::task_of(const PlanParallelTable& grid, const RankGrid& r
   return task;
 }
 
-// Of its first rank, which need not be there.
-LearnerTask ScalingRun::task_of_stage(const PlanParallelTable& grid, int stage) const {
-  return task_of(grid, grid_of(std::make_shared<LoneCommunicator>(), &grid, stage));
-}
-
 std::vector<StepShape> ScalingRun::stages_of(const PlanParallelTable& grid) const {
   std::vector<StepShape> stages;
   for (int stage = 0; stage < grid.pipeline; ++stage) {
-    const RankGrid lone = grid_of(std::make_shared<LoneCommunicator>(), &grid, stage);
+    const RankGrid lone = first_of_stage(grid, stage);
     stages.push_back(shape_of(grid, lone, task_of(grid, lone)));
   }
   return stages;
@@ -248,7 +249,6 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
   const Room room = room_for(*forecast, *besides, *team);
   if (!room.refusal.empty()) return json{{"refusal", room.refusal}}.dump();
 
-  const measure::KernelNames names;
   const auto ledger = Ledger::create(Ledger::Mode::allocate), probe_ledger = Ledger::create();
   const auto [learner, layer] = make(ledger);
   const auto own = random_sequences(m_deck, is_step ? shape.micro_batches * m_deck.batch.micro_batch : 0);
@@ -264,7 +264,11 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
       layer->backward();
     }
   };
-  call();
+  const std::string kernels = [&] {
+    const measure::KernelNames names;
+    call();
+    return names.text();
+  }();
   const CallCounts before = counts_of(ranks);
   std::int64_t calls = 0;
   double seconds = 0;
@@ -284,7 +288,7 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
       {"inner", steps.inner_iterations},
       {"calls", calls},
       {"seconds", seconds / static_cast<double>(calls)},
-      {"kernels", names.text()},
+      {"kernels", kernels},
       {"note", room.note},
       {"predicted", forecast->peak_total()},
       {"peak", ledger->peak_total()},

@@ -34,7 +34,6 @@ class ScalingRun {
   StepShape shape_of(const PlanParallelTable& grid, const RankGrid& ranks, const LearnerTask& task) const;
   std::vector<StepShape> stages_of(const PlanParallelTable& grid) const;
   std::string timed(const PlanParallelTable& grid, const std::shared_ptr<Communicator>& team) const;
-  LearnerTask task_of_stage(const PlanParallelTable& grid, int stage) const;
   // Why a grid does not fit into memory, or why there is no simulation.
   struct Room {
     std::string refusal, note;

@@ -28,6 +28,11 @@ class Program {
                                   .seconds = seconds_of_one(c),
                                   .group = static_cast<int>(c.axis)});
   }
+  // A sum of states: all of it for each rank, or its own tokens.
+  void sum(std::string_view region) {
+    exchange("all_reduce", region);
+    exchange("reduce_scatter", region);
+  }
   void exchange_all(std::string_view operation, std::string_view region) {
     exchange(operation, region, std::numeric_limits<std::int64_t>::max());
   }
@@ -62,7 +67,7 @@ void add_layer_forward(const KernelTimes& times, Program& program) {
   for (int half = 0; half < 2; ++half) {
     program.exchange("all_gather", "tokens");
     program.compute(times.forward / 2);
-    for (const char* sum : {"all_reduce", "reduce_scatter"}) program.exchange(sum, "activations");
+    program.sum("activations");
   }
 }
 
@@ -73,7 +78,7 @@ void add_layer_backward(const KernelTimes& times, bool splits, Program& program)
     if (half == 1) program.exchange("all_gather", "keys and values");
     program.compute((times.backward - (splits ? times.weights : 0)) / 2);
     if (half == 1) program.exchange("reduce_scatter", "gradients of keys and values");
-    for (const char* sum : {"all_reduce", "reduce_scatter"}) program.exchange(sum, "gradients of activations");
+    program.sum("gradients of activations");
   }
 }
 
@@ -116,7 +121,7 @@ class Stage {
 
   void forward(int part) {
     if (is_first_part(m_step, part))
-      for (const char* sum : {"all_reduce", "reduce_scatter"}) m_program.exchange(sum, "embedding");
+      m_program.sum("embedding");
     else
       m_program.receive(neighbour(-1), Message::states);
     for_layers(part, [&] { add_layer_forward(m_times, m_program); });
@@ -127,8 +132,7 @@ class Stage {
     if (is_last_part(m_step, part)) {
       for (const char* region : {"tokens", "loss"}) m_program.exchange("all_gather", region);
       m_program.compute(m_times.ends);
-      for (const char* sum : {"all_reduce", "reduce_scatter"})
-        m_program.exchange(sum, "gradients of activations");
+      m_program.sum("gradients of activations");
     } else {
       m_program.receive(neighbour(1), Message::gradients);
     }
