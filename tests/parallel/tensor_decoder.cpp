@@ -44,20 +44,8 @@ std::vector<double> logits_of(const ModelInputs& inputs, const DecoderOptions& o
 
 void check_close(const std::vector<double>& found, const std::vector<double>& expected,
                  const std::string& what) {
-  BOOST_REQUIRE(found.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
+  const double worst = distance(found, expected);
   BOOST_TEST(worst <= 1e-12, what << ": " << worst);
-}
-
-/// That all ranks have these numbers, to the bit.
-void check_equal_on_all(const std::shared_ptr<Communicator>& ranks, const std::vector<double>& own,
-                        const std::string& what) {
-  const auto ledger = Ledger::create();
-  Collectives<Exec> all(ranks, {}, *ledger);
-  const std::vector<double> values = all.gather_values(Exec(), own);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    BOOST_REQUIRE_MESSAGE(values[i] == own[i % own.size()], what << ", number " << i);
 }
 
 /// Sequences that are sampled from two prompts with a common beginning.
@@ -125,13 +113,14 @@ BOOST_AUTO_TEST_CASE(generation_is_that_of_one_rank) {
 // So that all choose the same token.
 BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
   const auto ranks = world();
+  EqualOnAllRanks equal(ranks);
   const ModelInputs inputs = ModelInputs::random(model(kinds[2], ranks->size()), shape).template rounded<T>();
   for (const KvCacheOptions& cache : caches())
-    check_equal_on_all(ranks, logits_of<T>(inputs, divided(ranks), cache), std::string(name_of(cache.kind)));
+    equal.check(logits_of<T>(inputs, divided(ranks), cache), std::string(name_of(cache.kind)));
   for (const GeneratedSequence& s : generated<T>(inputs, ranks, {.temperature = 1})) {
-    check_equal_on_all(ranks, {s.tokens.begin(), s.tokens.end()}, "tokens");
-    check_equal_on_all(ranks, {s.log_probabilities.begin() + 1, s.log_probabilities.end()},
-                       "log-probabilities");
+    equal.check(std::vector<double>(s.tokens.begin(), s.tokens.end()), "tokens");
+    equal.check(std::vector<double>(s.log_probabilities.begin() + 1, s.log_probabilities.end()),
+                "log-probabilities");
   }
 }
 

@@ -188,13 +188,16 @@ inline void check_close_to(const Run<double>& alone, Run<double>& together, cons
   }
 }
 
-/// The same number on every rank, to the bit.
+/// The same numbers on every rank, to the bit.
 class EqualOnAllRanks {
  public:
   explicit EqualOnAllRanks(const std::shared_ptr<Communicator>& ranks) : m_all(ranks, {}, *m_ledger) {}
-  void check(double own, const std::string& what) {
-    for (const double value : m_all.gather_values(Exec(), std::span(&own, 1))) BOOST_TEST(value == own, what);
+  void check(std::span<const double> own, const std::string& what) {
+    const std::vector<double> all = m_all.gather_values(Exec(), own);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      BOOST_REQUIRE_MESSAGE(all[i] == own[i % own.size()], what << ", number " << i);
   }
+  void check(double own, const std::string& what) { check(std::span(&own, 1), what); }
 
  private:
   std::shared_ptr<Ledger> m_ledger = Ledger::create();
