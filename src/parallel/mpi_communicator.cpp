@@ -95,11 +95,14 @@ struct MpiCommunicator::World {
   World() = default;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  // Freeing is collective: where a rank is lost nobody may wait for it.
+  // Freeing is collective: where a rank is lost nobody may wait for it. MPICH ends the program if this rank has not received
+  // all messages, because it gave up before.
   ~World() {
-    int finalized = 0;
+    int finalized = 0, unread = 0;
     MPI_Finalized(&finalized);
-    if (comm != MPI_COMM_NULL && failure.empty() && !finalized) MPI_Comm_free(&comm);
+    if (comm == MPI_COMM_NULL || !failure.empty() || finalized) return;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &unread, MPI_STATUS_IGNORE);
+    if (!unread) MPI_Comm_free(&comm);
   }
 };
 
