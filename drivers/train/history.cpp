@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/history.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 
 namespace kformer::drivers {
@@ -17,6 +20,32 @@ bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord
     }
   }
   return without >= table.patience;
+}
+
+std::string failure_text(const std::vector<StepRecord>& steps, double least_scale) {
+  if (steps.empty()) return {};
+  if (std::ranges::all_of(steps, [](const StepRecord& s) { return s.tokens == 0; }))
+    return "no step had a target with a loss, so that nothing was learnt; look at the data and their packing";
+  std::string fault;
+  const StepRecord& last = steps.back();
+  if (last.tokens > 0 && !std::isfinite(last.loss))
+    fault = "the loss of the last step is not finite";
+  else if (last.tokens > 0 && !std::isfinite(last.gradient_norm) && last.loss_scale <= least_scale)
+    fault = "the gradients of the last step are not finite";
+  const auto learnt =
+      std::find_if(steps.rbegin(), steps.rend(), [](const StepRecord& s) { return !s.skipped; });
+  if (learnt == steps.rend())
+    return fault.empty()
+               ? "no step changed the weights: no gradients were finite, and the loss scale had not fallen "
+                 "to its least; more steps or a smaller precision.loss_scale may help"
+               : "the training diverged: " + fault +
+                     ", and no step changed the weights; look at the weights that it began with";
+  if (fault.empty()) return {};
+  return fmt::format(
+      "the training diverged: {}, and the weights are those after step {} of {}; a smaller optimizer.lr, a "
+      "longer "
+      "schedule.warmup_steps or a smaller optimizer.max_norm may help",
+      fault, learnt->step + 1, steps.size());
 }
 
 }  // namespace kformer::drivers

@@ -51,4 +51,11 @@ struct TrainingHistory {
 /// Whether the loss of the last `patience` evaluations was no better than one before them.
 bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord>& evaluations);
 
+/// Why a training that did all its steps has failed, one sentence; empty if it has not. Its last step tells: the loss
+/// is not finite, or the gradients are not with the least loss scale there is. So do steps of which none changed the
+/// weights. A step that is skipped because the loss scale is too large is no failure.
+/// \param steps       all of the training
+/// \param least_scale of the losses
+std::string failure_text(const std::vector<StepRecord>& steps, double least_scale);
+
 }  // namespace kformer::drivers

@@ -108,6 +108,7 @@ class Training {
                       .grid = &m_grid,
                       .data = &m_plan.data,
                       .steps = m_plan.steps,
+                      .least_scale = least_scale(),
                       .run = identity_of(m_deck, m_plan),
                       .settings = settings_of(m_deck),
                       .objective = m_objective.get(),
@@ -245,10 +246,20 @@ class Training {
                         m_deck.checkpoint->folder, step, m_ranks.rank(), other));
   }
 
+  // Without loss scaling the scale is 1.
+  LossScaling loss_scale_rule() const {
+    return m_plan.task.trainer.optimizer.loss_scaling.value_or(
+        LossScaling{.initial = 1, .growth_interval = 0, .least = 1, .greatest = 1});
+  }
+
+  double least_scale() const {
+    const LossScaling rule = loss_scale_rule();
+    return rule.growth_interval == 0 ? rule.initial : rule.least;
+  }
+
   // A run may continue with other rules for the loss scale.
   void keep_scale_in_bounds(OptimizerState& state) const {
-    const LossScaling rule = m_plan.task.trainer.optimizer.loss_scaling.value_or(
-        LossScaling{.initial = 1, .growth_interval = 0, .least = 1, .greatest = 1});
+    const LossScaling rule = loss_scale_rule();
     if (rule.least <= state.loss_scale && state.loss_scale <= rule.greatest) return;
     state.loss_scale = rule.initial;
     state.good_steps = 0;
@@ -290,8 +301,8 @@ class Training {
     m_summary.flops_per_token = scale().flops_per_token;
     m_summary.recompute = schedule_text(m_memory.schedule);
     Measurement& m = m_summary.measurement;
-    m.status = CaseStatus::ok;
-    m.message = end.stopped.value_or("");
+    m.status = end.failure.empty() ? CaseStatus::ok : CaseStatus::error;
+    m.message = end.stopped.value_or(end.failure);
     m.kernels = kernels;
     for (int c = 0; c < memory_classes; ++c)
       m.peak[static_cast<std::size_t>(c)] = m_ledger->peak(static_cast<MemoryClass>(c));
@@ -329,7 +340,9 @@ class Training {
     if (!end.stopped) {
       file.finish();
       fmt::print("results: {}\n", file.path().string());
-      return exit_ok;
+      if (end.failure.empty()) return exit_ok;
+      if (m_ranks.is_first()) fmt::print(stderr, "error: {}\n", end.failure);
+      return exit_failure;
     }
     file.checkpoint();
     fmt::print(

@@ -50,6 +50,7 @@ class TrainingRun {
     if (m_deck.checkpoint) m_loop.learner->finish_checkpoints();
     m_end.last_checkpoint_wait = seconds_since(end);
     m_loop.results->add_memory(*m_loop.ledger, done(), "end");
+    if (!m_end.stopped) m_end.failure = failure_text(m_history.steps, m_loop.least_scale);
     return m_end;
   }
 

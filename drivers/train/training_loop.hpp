@@ -27,6 +27,7 @@ struct TrainingLoop {
   const RankGrid* grid;                         ///< the same, by what they divide
   const TrainingData* data;                     ///< sequences
   std::int64_t steps;                           ///< of the training
+  double least_scale;                           ///< of the losses
   std::map<std::string, std::string> run;       ///< see `CheckpointRecord`
   std::map<std::string, std::string> settings;  ///< see `CheckpointRecord`
   TrainingObjective* objective;                 ///< what is learnt
@@ -52,6 +53,7 @@ struct TrainingEnd {
   double checkpoint_wait = 0;          ///< s, that the steps waited for them
   double last_checkpoint_wait = 0;     ///< s, from the last step to the end of the last checkpoint
   std::optional<std::string> stopped;  ///< why, if it is to be continued
+  std::string failure;                 ///< why it was in vain; empty if it was not, or is to be continued
 };
 
 /// The micro-batches of a step, and which rank has which.

@@ -94,6 +94,27 @@ BOOST_AUTO_TEST_CASE(a_record_reads_back_to_the_same_bits) {
   BOOST_TEST(again.history.samples[0].text == "upon \xe2\x82\xac \xef\xbf\xbd");
 }
 
+BOOST_AUTO_TEST_CASE(the_last_step_tells_whether_a_training_failed) {
+  const StepRecord good = step_record(0, 1, 1);  // with a loss scale of 65536
+  StepRecord overflow = step_record(1, 1, infinity), lost = step_record(1, no_number, no_number), empty = lost;
+  empty.tokens = 0;
+  BOOST_TEST(failure_text({}, 1) == "");
+  BOOST_TEST(failure_text({good, lost, good}, 1) == "");
+  BOOST_TEST(failure_text({good, empty}, 1) == "");
+  BOOST_TEST(failure_text({good, overflow}, 1) == "");  // the loss scale falls, and the next step counts
+  BOOST_TEST(
+      failure_text({good, overflow}, 65536)
+          .starts_with("the training diverged: the gradients of the last step are not finite, and the weights "
+                       "are those after step 1 of 2; "));
+  BOOST_TEST(
+      failure_text({good, lost}, 1).starts_with("the training diverged: the loss of the last step is not "));
+  BOOST_TEST(
+      failure_text({lost}, 1).ends_with("no step changed the weights; look at the weights that it began with"));
+  BOOST_TEST(failure_text({overflow, overflow}, 1)
+                 .starts_with("no step changed the weights: no gradients were finite"));
+  BOOST_TEST(failure_text({empty, empty}, 1).starts_with("no step had a target with a loss, "));
+}
+
 BOOST_AUTO_TEST_CASE(another_text_is_no_record) {
   for (const char* text : {"", "{}", "[1]", "{\"run\": 3}"})
     BOOST_TEST(error_of([&] { checkpoint_record(text, {}, "x.safetensors"); }).starts_with("x.safetensors: "),

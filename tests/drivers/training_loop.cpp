@@ -117,6 +117,21 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_skipped_is_a_step) {
   BOOST_TEST(numbers("steps/skipped") == (Doubles{0, 1, 0, 0, 0, 0}), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_training_that_diverged_has_failed) {
+  BOOST_TEST(run().failure == "");
+  learner = {};
+  learner.diverges = 4;
+  const TrainingEnd end = run();
+  BOOST_TEST(end.skipped == 2);
+  BOOST_TEST(
+      end.failure.starts_with("the training diverged: the loss of the last step is not finite, and the weights "
+                              "are those after step 4 of 6; "));
+  stop_after = 5;
+  learner = {};
+  learner.diverges = 4;
+  BOOST_TEST(run().failure == "");
+}
+
 BOOST_AUTO_TEST_CASE(a_request_to_stop_saves_and_does_nothing_else) {
   evaluate_every(0);
   write_every(0);

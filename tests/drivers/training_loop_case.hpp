@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -58,7 +59,8 @@ class Diary final : public Learner {
   std::vector<double> losses{9, 8, 7, 6, 5, 4};  // of the evaluations, in turn
   std::vector<std::pair<std::string, CheckpointColumns>> saved;
   std::int64_t steps = 0;
-  std::int64_t skips = -1;  // this step
+  std::int64_t skips = -1;                                           // this step
+  std::int64_t diverges = std::numeric_limits<std::int64_t>::max();  // from this step on
   bool disk_is_full = false;
   bool by_name = false;  // whether the loss of a sequence is its number
 
@@ -93,7 +95,8 @@ class Diary final : public Learner {
     report.step = steps++;
     report.loss = 1;
     report.tokens = 3;
-    report.skipped = report.step == skips;
+    report.skipped = report.step == skips || report.step >= diverges;
+    if (report.step >= diverges) report.loss = std::numeric_limits<double>::quiet_NaN();
     return report;
   }
   double evaluate(std::span<const TokenSequence> sequences) override {
@@ -187,6 +190,7 @@ struct LoopCase {
                       .grid = &grid,
                       .data = &data,
                       .steps = steps,
+                      .least_scale = 1,
                       .run = {},
                       .settings = {},
                       .objective = objective.get(),
