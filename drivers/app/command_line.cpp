@@ -69,7 +69,10 @@ struct Options {
                      "Published model by name, or folder of one: instead of the deck's, or without a deck");
     app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
     app.add_flag("--overwrite", overwrite, "Replace an existing result file; --set output.overwrite=true");
-    if (has.resumes)
+    if (has.resumes == Resumes::finished_cases)
+      app.add_flag("--resume", line.resume,
+                   "Keep the finished cases of an interrupted run of the same deck, and run the others");
+    if (has.resumes == Resumes::from_checkpoint)
       app.add_flag("--resume", resume, "Continue from the newest checkpoint; --set checkpoint.resume=true");
     if (has.table)
       app.add_option("-f,--format", format, "Format of the table: table, csv, json or markdown")

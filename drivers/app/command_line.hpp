@@ -31,12 +31,19 @@ struct DriverResults {
 /// \param has_deck whether its runs have one
 std::string describe_results(const DriverResults& results, bool has_deck);
 
+/// How a driver goes on with an interrupted run.
+enum class Resumes {
+  no,               ///< it does not
+  finished_cases,   ///< it keeps the finished cases in the result file
+  from_checkpoint,  ///< as the deck says
+};
+
 /// What a driver has besides decks.
 struct DriverFeatures {
-  bool table = false;     ///< prints a table of cases, as --format says
-  bool resumes = false;   ///< goes on with an interrupted run
-  bool prompts = false;   ///< takes prompts after the model
-  DriverResults results;  ///< what it writes
+  bool table = false;             ///< prints a table of cases, as --format says
+  Resumes resumes = Resumes::no;  ///< goes on with an interrupted run
+  bool prompts = false;           ///< takes prompts after the model
+  DriverResults results;          ///< what it writes
   /// Writes the deck that a call without one means. Null: there is always a deck.
   std::function<std::string(const ModelCall& call)> deck_of_call = nullptr;
   /// What --model changes in a deck, as --set would. Null: the driver has no such option, and the model stands where a deck
@@ -58,6 +65,7 @@ struct CommandLine {
   DeckSource deck;                            ///< deck and overrides; --output is the last override
   ReportFormat format = ReportFormat::table;  ///< of the table of cases
   bool dry_run = false;                       ///< print what would run and stop
+  bool resume = false;                        ///< keep the finished cases of an interrupted run
   bool print_deck = false;                    ///< print the resolved deck and stop
   std::vector<std::string> kokkos;            ///< arguments for Kokkos::initialize
   std::vector<std::string> all;               ///< the whole command line

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "app/resumed_run.hpp"
 #include "app/start_kokkos.hpp"
 #include "measure/provenance.hpp"
 
@@ -26,10 +27,14 @@ Session::Session(const CommandLine& line, const std::string& program, const std:
                  bool writes)
     : m_file(output_file_name(output.file,
                               {run.name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")}),
-             {output.overwrite, static_cast<int>(output.compression), !writes}),
+             {.overwrite = output.overwrite,
+              .compression = static_cast<int>(output.compression),
+              .resume = line.resume,
+              .discard = !writes}),
       m_kokkos(start_kokkos(line.all.front(), line.kokkos, run.threads)) {
   measure::write_provenance(m_file, kind, run.name, line.all);
   measure::write_deck(m_file, record.text, record.resolved, line.deck.overrides);
+  if (m_file.resumes()) resume_run(m_file);
   fmt::print(log, "{}\n{}", measure::version_line(program), measure::kokkos_summary());
 }
 

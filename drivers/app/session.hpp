@@ -18,7 +18,7 @@ class Session {
  public:
   /// Creates the file, starts Kokkos, writes the provenance, and prints to `log` what runs.
   /// \throws NotSupported if Kokkos was built for a device that this machine lacks
-  /// \throws FileError if the file exists or cannot be written
+  /// \throws FileError if the file exists or cannot be written, or is that of another run than the one to resume
   /// \param writes whether this process writes the file, not another rank
   Session(const CommandLine& line, const std::string& program, const std::string& kind, const RunTable& run,
           const OutputTable& output, const DeckRecord& record, std::FILE* log = stdout, bool writes = true);

@@ -73,7 +73,9 @@ Table& declare_comparison(ResultFile& file, const std::vector<std::int64_t>& len
 }
 
 AttentionResults::AttentionResults(ResultFile& file)
-    : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {}
+    : m_file(file), m_cases(declare_cases(file)), m_measurements(file) {
+  file.restore();
+}
 
 void AttentionResults::add_case(const AttentionResult& result) {
   const AttentionCase& p = result.point;

@@ -50,6 +50,10 @@ std::string name_of_case(const AttentionCase& c) {
                      name_of(c.direction), configuration_text(c), c.seq_len, name_of(c.impl));
 }
 
+TensorLabel label_of(const AttentionCase& c) {
+  return {c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program};
+}
+
 void declare_results(ResultFile& file) {
   declare_load(file, 0);
   const AttentionResults tables(file);
@@ -76,9 +80,14 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.keep = [&] {
     tables.add_case(result);
     comparison.add(result);
-    const AttentionCase& c = result.point;
-    output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
-                 sweep.last_results());
+    output.write(label_of(result.point), sweep.last_results());
+  };
+  loop.finished = tables.finished();
+  loop.recall = [&](std::size_t i) -> const Measurement& {
+    result = {tables.measurement(i), cases[i]};
+    comparison.add(result);
+    output.resume(label_of(cases[i]));
+    return result;
   };
   loop.finish = [&](std::FILE* log) {
     if (!comparison.empty()) {
@@ -106,5 +115,7 @@ int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
   return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_attention_deck, drivers::run,
-                              {.table = true, .results = {drivers::kind, drivers::declare_results}});
+                              {.table = true,
+                               .resumes = drivers::Resumes::finished_cases,
+                               .results = {drivers::kind, drivers::declare_results}});
 }

@@ -32,7 +32,9 @@ Table& declare_cases(ResultFile& file) {
 }  // namespace
 
 LayerResults::LayerResults(ResultFile& file, const LlamaConfig& config)
-    : m_file(file), m_config(config), m_cases(declare_cases(file)), m_measurements(file) {}
+    : m_file(file), m_config(config), m_cases(declare_cases(file)), m_measurements(file) {
+  file.restore();
+}
 
 void LayerResults::add_case(const CaseResult& result) {
   const LayerCase& p = result.point;

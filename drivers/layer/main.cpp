@@ -52,6 +52,10 @@ std::string name_of_case(const LayerCase& c) {
                      name_of(c.direction), c.batch, c.seq_len, name_of(c.impl));
 }
 
+TensorLabel label_of(const LayerCase& c) {
+  return {c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program};
+}
+
 void declare_results(ResultFile& file) {
   declare_load(file, 0);
   LayerResults(file, LlamaConfig());
@@ -75,9 +79,12 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   };
   loop.keep = [&] {
     tables.add_case(result);
-    const LayerCase& c = result.point;
-    output.write({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program},
-                 sweep.last_results());
+    output.write(label_of(result.point), sweep.last_results());
+  };
+  loop.finished = tables.finished();
+  loop.recall = [&](std::size_t i) -> const Measurement& {
+    output.resume(label_of(cases[i]));
+    return result = {tables.measurement(i), cases[i]};
   };
   loop.finish = [&](std::FILE* log) { output.report(log); };
   return run_cases(loop, deck.run, deck.profile, file);
@@ -102,6 +109,7 @@ int main(int argc, char* argv[]) {
   return drivers::driver_main(
       argc, argv, drivers::program, drivers::summary, load_layer_deck, drivers::run,
       {.table = true,
+       .resumes = drivers::Resumes::finished_cases,
        .results = {drivers::kind, drivers::declare_results},
        .deck_of_call = [](const drivers::ModelCall& call) { return layer_deck_of(call.model); },
        .overrides_of_model = layer_model_overrides});

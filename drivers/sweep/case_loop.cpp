@@ -40,7 +40,7 @@ class NoiseWatch {
     const auto start = Clock::now();
     for (const std::string& space : std::set(m_loop.spaces.begin(), m_loop.spaces.end())) {
       const measure::MachineLimits limits = measure::machine_limits(space);
-      m_loop.add_machine(space, limits);
+      if (m_loop.finished == 0) m_loop.add_machine(space, limits);
       m_before[space] = flop_rate(space);
       fmt::print(log, "{}", measure::describe(space, limits));
     }
@@ -86,6 +86,9 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   NoiseWatch noise(loop);
   declare_load(file, noise.load());
   noise.begin(log);
+  if (loop.finished > 0)
+    fmt::print(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
+               file.part_path().string());
   Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
   fmt::print(log, "\n");
   fmt::print("{}", report.head());
@@ -93,10 +96,26 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
 
   bool failed_check = false, failed = false, out_of_memory = false, ran = false;
   std::size_t check_bytes = 0;
-  ProgressLine progress(loop.spaces.size());
+  const auto count = [&](const Measurement& result) {
+    failed_check |= result.status == CaseStatus::failed_check;
+    failed |= result.status == CaseStatus::error;
+    ran |= !result.samples.seconds.empty();
+    check_bytes = std::max(check_bytes, result.check_bytes);
+    noise.add(result);
+  };
+  const auto print = [&](const Measurement& result) {
+    fmt::print("{}", report.row(measured_values(result), result.message));
+    std::fflush(stdout);
+  };
+  for (std::size_t i = 0; i < loop.finished; ++i) {
+    const Measurement& result = loop.recall(i);
+    count(result);
+    print(result);
+  }
+  ProgressLine progress(loop.spaces.size() - loop.finished);
   std::optional<std::string> stopped;
-  for (std::size_t i = 0; i < loop.spaces.size() && !stopped; ++i) {
-    progress.begin(i, loop.name(i));
+  for (std::size_t i = loop.finished; i < loop.spaces.size() && !stopped; ++i) {
+    progress.begin(i - loop.finished, loop.name(i));
     const Measurement* result = nullptr;
     try {
       result = &loop.run(i, stopping);
@@ -109,14 +128,9 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
     progress.clear();
     stopped = stop.reason();
     if (result->samples.seconds.empty() && stopped) break;
-    failed_check |= result->status == CaseStatus::failed_check;
-    failed |= result->status == CaseStatus::error;
-    ran |= !result->samples.seconds.empty();
-    check_bytes = std::max(check_bytes, result->check_bytes);
-    noise.add(*result);
+    count(*result);
     loop.keep();
-    fmt::print("{}", report.row(measured_values(*result), result->message));
-    std::fflush(stdout);
+    print(*result);
   }
 
   fmt::print("{}", report.end());
@@ -127,8 +141,8 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   loop.finish(log);
   if (stopped || out_of_memory) {
     file.checkpoint();
-    fmt::print(log, "stopped ({}); the finished cases are in {}\n", stopped.value_or("out of memory"),
-               file.part_path().string());
+    fmt::print(log, "stopped ({}); the finished cases are in {}, and --resume goes on with them\n",
+               stopped.value_or("out of memory"), file.part_path().string());
     return out_of_memory ? exit_out_of_memory : exit_stopped;
   }
   file.finish();

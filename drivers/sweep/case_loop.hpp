@@ -28,6 +28,9 @@ struct CaseLoop {
   std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
   /// Records the last case.
   std::function<void()> keep;
+  std::size_t finished = 0;  ///< cases that an interrupted run has recorded
+  /// What it measured in one of them. The result lives until the next call.
+  std::function<const Measurement&(std::size_t i)> recall;
   /// Called after the last case, also that of a run that was stopped, before the file is closed; prints to `log`.
   std::function<void(std::FILE* log)> finish;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "sweep/noise.hpp"
 
@@ -255,22 +256,57 @@ void MeasurementTables::add_machine(const std::string& space, const measure::Mac
   m_machine.append(cells);
 }
 
+Measurement MeasurementTables::measurement(const Table& cases, std::size_t row) const {
+  const auto list = [&]<class T>(std::type_identity<T>, const Table& table, const char* column) {
+    return std::get<std::vector<T>>(table.value(column, row).items());
+  };
+  const auto number = [&](const char* column) {
+    return list(std::type_identity<double>(), cases, column).front();
+  };
+  const auto bytes = [&](const char* column) {
+    return list(std::type_identity<std::uint64_t>(), cases, column).front();
+  };
+  const auto text = [&](const char* column) {
+    return list(std::type_identity<std::string>(), cases, column).front();
+  };
+  Measurement m;
+  m.status = static_cast<CaseStatus>(list(std::type_identity<std::int8_t>(), cases, "status").front());
+  m.message = text("message");
+  m.kernels = text("kernels");
+  m.samples = {list(std::type_identity<double>(), cases, "time"),
+               list(std::type_identity<std::int64_t>(), cases, "inner_iterations").front()};
+  m.flops = number("flops");
+  m.bytes_min = number("bytes_min");
+  m.limits.flop_rate = number("flop_rate_limit");
+  m.limits.bandwidth = number("bandwidth_limit");
+  m.limits_change = number("limits_change");
+  const auto peaks = list(std::type_identity<std::uint64_t>(), m_classes, "peak_bytes");
+  std::ranges::copy(peaks, m.peak.begin());
+  m.peak_total = bytes("peak_bytes");
+  m.predicted = bytes("predicted_bytes");
+  m.check_bytes = bytes("check_bytes");
+  m.check_kernels = text("check_kernels");
+  m.max_abs_err = number("max_abs_err");
+  m.max_rel_err = number("max_rel_err");
+  return m;
+}
+
 void MeasurementTables::add_case(const Measurement& m, const std::string& execution_space) {
+  const auto row = static_cast<std::int32_t>(m_classes.rows());
   m_classes.append({{"peak_bytes", std::vector<std::uint64_t>(m.peak.begin(), m.peak.end())}});
   for (const auto& [name, bytes] : m.witnessed)
-    m_spaces.append({{"case", m_next}, {"name", name}, {"peak_bytes", bytes}});
+    m_spaces.append({{"case", row}, {"name", name}, {"peak_bytes", bytes}});
   if (m.on_device && execution_space == "cuda")
-    m_devices.append({{"case", m_next},
+    m_devices.append({{"case", row},
                       {"used_bytes", m.on_device->used},
                       {"pool_reserved_bytes", m.on_device->pool_reserved}});
   const auto first_region = static_cast<int>(m_regions.rows());
   for (const auto& region : m.regions) {
-    RegionRow row{region, m_next};
-    if (row.parent >= 0) row.parent += first_region;
-    m_regions.append(row);
+    RegionRow entry{region, row};
+    if (entry.parent >= 0) entry.parent += first_region;
+    m_regions.append(entry);
   }
-  for (const auto& kernel : m.profile) m_kernels.append({kernel, m_next, execution_space});
-  ++m_next;
+  for (const auto& kernel : m.profile) m_kernels.append({kernel, row, execution_space});
 }
 
 }  // namespace kformer::drivers

@@ -61,6 +61,8 @@ class MeasurementTables {
 
   /// A row of /machine.
   void add_machine(const std::string& space, const measure::MachineLimits& limits);
+  /// What the rows of a case say; `cases` has `declare_measured_columns`. Not its profile.
+  Measurement measurement(const Table& cases, std::size_t row) const;
   /// The rows of the next case.
   void add_case(const Measurement& measurement, const std::string& execution_space);
 
@@ -71,7 +73,6 @@ class MeasurementTables {
   RecordTable<RegionRow> m_regions;
   RecordTable<KernelRow> m_kernels;
   Table& m_machine;
-  std::int32_t m_next = 0;
 };
 
 }  // namespace kformer::drivers

@@ -28,13 +28,25 @@ void write_tensors(const std::filesystem::path& file, const measure::HostArrays&
 
 }  // namespace
 
-void TensorOutput::write(const TensorLabel& label, const measure::HostArrays& results) {
-  if (!wanted() || results.empty()) return;
+// The first combination has the name in the deck.
+std::filesystem::path TensorOutput::file_of(const TensorLabel& label) {
   const std::string combination = fmt::format("{}-{}-{}", label.execution_space, label.dtype, label.impl);
   if (m_first.empty()) m_first = combination;
   std::filesystem::path file = m_file;
   if (combination != m_first)
     file.replace_filename(file.stem().string() + "." + combination + file.extension().string());
+  return file;
+}
+
+void TensorOutput::resume(const TensorLabel& label) {
+  if (!wanted()) return;
+  const std::filesystem::path file = file_of(label);
+  if (std::filesystem::exists(file)) m_written[file] = SafetensorsFile::open(file).names().size();
+}
+
+void TensorOutput::write(const TensorLabel& label, const measure::HostArrays& results) {
+  if (!wanted() || results.empty()) return;
+  const std::filesystem::path file = file_of(label);
   if (auto& size = m_written[file]; results.size() >= size) {
     write_tensors(file, results, label.dtype == "f64",
                   {{"dtype", label.dtype},

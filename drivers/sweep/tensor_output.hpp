@@ -27,10 +27,14 @@ class TensorOutput {
   bool wanted() const { return !m_file.empty(); }
   /// Writes results as F32, those of f64 as F64.
   void write(const TensorLabel& label, const measure::HostArrays& results);
+  /// An interrupted run has written the results of such a case, if it wrote any.
+  void resume(const TensorLabel& label);
   /// Prints which files were written.
   void report(std::FILE* log) const;
 
  private:
+  std::filesystem::path file_of(const TensorLabel& label);
+
   std::filesystem::path m_file;
   std::string m_first;
   std::map<std::filesystem::path, std::size_t> m_written;

@@ -102,7 +102,8 @@ int main(int argc, char* argv[]) {
     const auto run = [&](const drivers::CommandLine& line, const TrainDeck& deck) {
       return drivers::run(line, deck, ranks);
     };
-    return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_train_deck, run,
-                                {.resumes = true, .results = {drivers::kind, drivers::declare_results}});
+    return drivers::driver_main(
+        argc, argv, drivers::program, drivers::summary, load_train_deck, run,
+        {.resumes = drivers::Resumes::from_checkpoint, .results = {drivers::kind, drivers::declare_results}});
   });
 }

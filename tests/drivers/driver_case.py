@@ -312,10 +312,12 @@ class Output:
 class Interruption:
     """What a run leaves that does not come to its end."""
 
-    def start(self):
+    COMMAND = ["deck.toml", "--set", "timing.min_time_s=0.02", "--set"]
+
+    def start(self, repeats=20):
         """Starts a run that takes long, and returns it when two cases are finished."""
         self.deck('seq_len = [4, 5, 6, 7, 8, 9, 10, 11]\nimpl = ["standard", "flash"]\nexecution_space = "default"\n')
-        command = [self.PROGRAM, "deck.toml", "--set", "timing.repeats=20", "--set", "timing.min_time_s=0.02"]
+        command = [self.PROGRAM, *self.COMMAND, f"timing.repeats={repeats}"]
         run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(run.stdout.close)
         self.addCleanup(run.kill)
@@ -360,3 +362,66 @@ class Interruption:
         self.deck("seq_len = [4, 5, 6, 7]\n")
         done = self.run_driver("deck.toml", "--set", "run.walltime_s=1e-3", expect=75)
         self.assertIn("walltime_s", done.stdout)
+
+    def test_a_run_is_resumed(self):
+        command = [*self.COMMAND, "timing.repeats=4", "--resume"]
+        run = self.start(repeats=4)
+        run.kill()
+        run.wait()
+        part = self.folder / self.check_part()
+        before = part.read_bytes()
+        with h5py.File(part) as file:
+            finished = len(file["cases/case"])
+            kept = {name: file[f"cases/{name}"][()] for name in ("time", "seq_len", "kernels", "status", "peak_bytes")}
+            peaks = file["memory/classes/peak_bytes"][()]
+            machine = file["machine/read_bandwidth"][()]
+        # Another run is refused, and says what differs.
+        for options, difference in ((("--set", "sweep.batch=[3]"), "'sweep.batch' is [3] and was [1]"),
+                                    (("--set", "run.threads=1", "--set", "run.seed=7"), "'run.seed' is 7 and was 1")):
+            refused = self.run_driver(*command, *options, expect=4, OMP_NUM_THREADS="2")
+            self.assertRegex(refused.stderr, f"cannot resume the run of '{part.name}': "
+                                             rf"(kokkos_concurrency is .*|{re.escape(difference)});")
+        self.assertEqual(part.read_bytes(), before)
+        done = self.run_driver(*command, "--set", "run.walltime_s=1000")
+        self.assertIn(f"resumed: {finished} of 16 cases are from {part.name}\n", done.stdout)
+        self.assertEqual(len(re.findall(" ok$", done.stdout, re.MULTILINE)), 16)
+        self.assertFalse(part.exists())
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file.attrs["complete"], 1)
+            self.assertEqual(file["cases/time"].shape, (16, 4))
+            self.assertTrue((file["cases/time"][()] > 0).all())
+            self.assertEqual(len(set(zip(file["cases/seq_len"][()], file["cases/impl"][()]))), 16)
+            for name, values in kept.items():
+                np.testing.assert_array_equal(file[f"cases/{name}"][:finished], values)
+            np.testing.assert_array_equal(file["memory/classes/peak_bytes"][:finished], peaks)
+            self.assertEqual(len(file["memory/classes/peak_bytes"]), 16)
+            np.testing.assert_array_equal(file["memory/spaces/case"][()], np.sort(file["memory/spaces/case"][()]))
+            self.assertEqual(set(file["memory/spaces/case"][()]), set(range(16)))
+            np.testing.assert_array_equal(file["machine/read_bandwidth"][()], machine)
+            if "comparison" in file:
+                self.assertEqual(list(file["comparison/seq_len"][()]), [4, 5, 6, 7, 8, 9, 10, 11])
+                self.assertTrue((file["comparison/time_standard"][()] > 0).all())
+            first, second = file.attrs["history"].split("\n")
+            self.assertNotIn("--resume", first)
+            self.assertIn("--resume", second)
+
+    def test_a_run_of_which_only_the_end_is_missing_is_resumed(self):
+        self.deck("seq_len = [4, 5]\n", "[profile]\nkernels = true\n")
+        # Without an unfinished run, it begins.
+        self.assertNotIn("resumed", self.run_driver("deck.toml", "--resume").stdout)
+        self.assertIn("exists already", self.run_driver("deck.toml", "--resume", expect=4).stderr)
+        (self.folder / "deck.h5").rename(self.folder / "deck.h5.part")
+        with h5py.File(self.folder / "deck.h5.part", "r+") as file:
+            tables = {path: {name: column[()] for name, column in file[path].items()}
+                      for path in ("cases", "regions", "kernels", "memory/spaces")}
+            meanings = file["cases/status"].attrs["flag_meanings"].split()
+            file["cases/status"][1] = meanings.index("failed_check")
+        # A case that failed its check then, failed.
+        done = self.run_driver("deck.toml", "--resume", expect=5)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"])[1], "failed_check")
+            for path, columns in tables.items():
+                for name, column in columns.items():
+                    if name != "status":
+                        np.testing.assert_array_equal(file[f"{path}/{name}"][()], column)
+        self.assertIn("failed_check", done.stdout)

@@ -13,7 +13,9 @@ namespace kformer {
 struct ResultFileOptions {
   bool overwrite = false;  ///< replace an existing result file, and the `.part` file of an unfinished run
   int compression = 4;     ///< deflate level 0 to 9 of the numeric columns
-  bool discard = false;    ///< nothing is written, locked or checked: of a run whose other ranks write it
+  bool resume =
+      false;  ///< go on with the `.part` file of an unfinished run, if there is one with finished cases
+  bool discard = false;  ///< nothing is written, locked or checked: of a run whose other ranks write it
 };
 
 /// Writer of a result file in HDF5 that opens group by group in xarray, pandas, h5py and the netCDF tools.
@@ -27,8 +29,8 @@ class ResultFile {
  public:
   /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any
   /// work.
-  /// \throws FileError if `path` or a `.part` of it exists and `overwrite` is false, if one of them is not a
-  ///         result file, if another run writes it, or if it cannot be written
+  /// \throws FileError if `path` exists and `overwrite` is false, or a `.part` of it and both `overwrite` and `resume`
+  ///         are, if one of them is not a result file, if another run writes it, or if it cannot be written
   explicit ResultFile(std::filesystem::path path, ResultFileOptions options = {});
   ~ResultFile();
   /// Moves the contents.
@@ -49,6 +51,18 @@ class ResultFile {
   /// \param long_name     what a row is, one line
   /// \throws Error if there is a group or table at `path`
   Table& table(const std::string& path, const std::string& row_dimension, const std::string& long_name);
+
+  /// Whether restore() takes rows of an unfinished run.
+  bool resumes() const;
+
+  /// An attribute or a text of the unfinished run; numbers in decimal. Empty if there is none.
+  /// \param group such as "provenance"; "" is the root
+  std::string unfinished_text(const std::string& group, const std::string& name) const;
+
+  /// Appends the rows of the unfinished run to the tables declared so far, and writes a checkpoint. Without such a run
+  /// it does nothing.
+  /// \throws FileError if its columns differ
+  void restore();
 
   /// Writes everything so far to the `.part` file, atomically. Costs one write of the whole file.
   /// \throws FileError if it cannot be written; the previous `.part` is then unchanged

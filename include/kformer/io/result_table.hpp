@@ -201,6 +201,11 @@ class Table : public ResultGroup {
 
   /// Number of rows.
   std::size_t rows() const { return m_rows; }
+  /// What column `name` has in a row: an item, or a list where it has a second dimension.
+  /// \throws Error if there is no such column or row
+  Value value(const std::string& name, std::size_t row) const;
+  /// Whether the rows of columns along this dimension may differ in length.
+  bool is_ragged(const std::string& dimension) const;
   /// The row dimension (it has neither labels nor numbers).
   const Dimension& row_dimension() const { return m_row_dimension; }
   /// The second dimensions in the order of their declaration.

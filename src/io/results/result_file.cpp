@@ -12,6 +12,7 @@
 #include "io/results/run_lock.hpp"
 #include "io/results/schema_text.hpp"
 #include "io/results/serialize.hpp"
+#include "io/results/unfinished_file.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/hdf5.hpp"
 
@@ -39,6 +40,7 @@ struct ResultFile::Contents : Impl::ResultContents {
   std::filesystem::path path;
   std::optional<Impl::RunLock> lock;
   ResultFileOptions options;
+  std::optional<Impl::UnfinishedFile> unfinished;
 };
 
 ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
@@ -57,10 +59,11 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   if (!options.overwrite) {
     if (existing != ExistingFile::none)
       refuse(path, "choose another name, or allow overwriting (in a deck, output.overwrite = true)");
-    if (unfinished == ExistingFile::with_cases)
+    if (unfinished == ExistingFile::with_cases && !options.resume)
       refuse(part_path(),
-             "it holds the finished cases of an unfinished run; move it away, or allow overwriting (in a deck, "
-             "output.overwrite = true)");
+             "it holds the finished cases of an unfinished run; go on with them (--resume) where the program "
+             "can, move it "
+             "away, or allow overwriting (in a deck, output.overwrite = true)");
   }
   for (const auto& [what, file] : {std::pair(existing, path), std::pair(unfinished, part_path())})
     if (what == ExistingFile::foreign)
@@ -68,7 +71,10 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
   const std::filesystem::path folder = path.parent_path();
   Impl::remove_half_written(folder.empty() ? "." : folder,
                             [&](const std::string& name) { return name == part_path().filename().string(); });
-  checkpoint();
+  if (options.resume && unfinished == ExistingFile::with_cases)
+    m_contents->unfinished.emplace(part_path());  // and the first checkpoint has its rows
+  else
+    checkpoint();
 }
 
 ResultFile::~ResultFile() = default;
@@ -88,6 +94,19 @@ Table& ResultFile::table(const std::string& path, const std::string& row_dimensi
     throw Error("kformer::ResultFile::table: '" + path + "' exists already");
   }
   return m_contents->tables.try_emplace(path, path, row_dimension, long_name).first->second;
+}
+
+bool ResultFile::resumes() const { return m_contents->unfinished.has_value(); }
+
+std::string ResultFile::unfinished_text(const std::string& group, const std::string& name) const {
+  return resumes() ? m_contents->unfinished->text(group, name) : std::string();
+}
+
+void ResultFile::restore() {
+  if (!resumes()) return;
+  for (auto& [path, table] : m_contents->tables) m_contents->unfinished->append_rows(path, table);
+  checkpoint();
+  m_contents->unfinished.reset();
 }
 
 void ResultFile::checkpoint() {

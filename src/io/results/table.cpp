@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "io/nearest_name.hpp"
@@ -168,6 +169,27 @@ Table& Table::column(Column column) {
     refuse_column("has a fill value out of its range");
   m_columns.push_back({column, no_items(column.type), {}});
   return *this;
+}
+
+Value Table::value(const std::string& name, std::size_t row) const {
+  const auto data =
+      std::ranges::find(m_columns, name, [](const Data& d) -> const auto& { return d.column.name; });
+  if (data == m_columns.end() || row >= m_rows)
+    refuse("value", "there is no row " + std::to_string(row) + " of column '" + name + "'");
+  const auto lengths = data->lengths.begin();
+  return std::visit(
+      [&]<class T>(const std::vector<T>& items) -> Value {
+        if (data->column.along.empty()) return items[row];
+        const auto at = static_cast<std::ptrdiff_t>(row);
+        const auto begin = items.begin() + std::accumulate(lengths, lengths + at, std::ptrdiff_t{0});
+        return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(lengths[at]));
+      },
+      data->items);
+}
+
+bool Table::is_ragged(const std::string& dimension) const {
+  const Dimension* found = find_dimension(dimension);
+  return found != nullptr && found->ragged();
 }
 
 Value::Items Table::checked(const Column& column, const Value& value) const {
