@@ -312,7 +312,7 @@ class Output:
 class Interruption:
     """What a run leaves that does not come to its end."""
 
-    COMMAND = ["deck.toml", "--set", "timing.min_time_s=0.02", "--set"]
+    COMMAND = ["deck.toml", "--set", "timing.min_time_s=0.02", "--set", "sweep.direction=forward", "--set"]
 
     def start(self, repeats=20):
         """Starts a run that takes long, and returns it when two cases are finished."""
@@ -406,10 +406,11 @@ class Interruption:
             self.assertIn("--resume", second)
 
     def test_a_run_of_which_only_the_end_is_missing_is_resumed(self):
-        self.deck("seq_len = [4, 5]\n", "[profile]\nkernels = true\n")
+        self.deck("seq_len = [4, 5]\n")
+        command = ["deck.toml", "--set", "profile.kernels=true", "--resume"]
         # Without an unfinished run, it begins.
-        self.assertNotIn("resumed", self.run_driver("deck.toml", "--resume").stdout)
-        self.assertIn("exists already", self.run_driver("deck.toml", "--resume", expect=4).stderr)
+        self.assertNotIn("resumed", self.run_driver(*command).stdout)
+        self.assertIn("exists already", self.run_driver(*command, expect=4).stderr)
         (self.folder / "deck.h5").rename(self.folder / "deck.h5.part")
         with h5py.File(self.folder / "deck.h5.part", "r+") as file:
             tables = {path: {name: column[()] for name, column in file[path].items()}
@@ -417,7 +418,7 @@ class Interruption:
             meanings = file["cases/status"].attrs["flag_meanings"].split()
             file["cases/status"][1] = meanings.index("failed_check")
         # A case that failed its check then, failed.
-        done = self.run_driver("deck.toml", "--resume", expect=5)
+        done = self.run_driver(*command, expect=5)
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"])[1], "failed_check")
             for path, columns in tables.items():
