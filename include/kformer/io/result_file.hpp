@@ -57,6 +57,7 @@ class ResultFile {
 
   /// An attribute or a text of the unfinished run; numbers in decimal. Empty if there is none.
   /// \param group such as "provenance"; "" is the root
+  /// \param name  in the group
   std::string unfinished_text(const std::string& group, const std::string& name) const;
 
   /// Appends the rows of the unfinished run to the tables declared so far, and writes a checkpoint. Without such a run
