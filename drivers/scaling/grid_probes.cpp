@@ -117,7 +117,7 @@ GridProbes::GridProbes(const ScalingDeck& deck, const std::string& space, const 
     : m_busy(busy),
       m_computes(ranks.world()->rank() < busy),
       m_splits(splits_backward(step.pipeline.schedule)),
-      m_in_step(step.grid.context * step.grid.tensor > 1) {
+      m_wait(step.grid.data * step.grid.context * step.grid.tensor > 1) {
   const LearnerTask task = silent_task(deck, grid, step, ranks.world()->rank());
   m_layers = task.config.num_hidden_layers;
   if (m_computes) {
@@ -188,9 +188,10 @@ std::vector<std::pair<std::size_t, LinkUse>> GridProbes::uses_of(const Axis& axi
 }
 
 KernelTimes GridProbes::times(std::span<const TurnSamples> samples) const {
-  // Ranks that wait for each other in every layer are as fast as the slowest; others may be late now and early then.
+  // Ranks that wait for each other, in every layer or at the end of a step, are as fast as the slowest. The stages of a
+  // pipeline may be late now and early then.
   const auto of_ranks = [&](Kernel kernel) {
-    return m_in_step ? samples[kernel].slowest().seconds : samples[kernel].mean_of_first(m_busy);
+    return m_wait ? samples[kernel].slowest().seconds : samples[kernel].mean_of_first(m_busy);
   };
   const auto seconds = [&](Kernel kernel) { return measure::quantile(of_ranks(kernel), 0.5); };
   KernelTimes times{.forward = seconds(forward), .weights = m_splits ? seconds(weights) : 0};

@@ -59,7 +59,7 @@ class GridProbes {
 
   std::int64_t m_busy, m_layers;
   double m_elements = 0;  // that a step of the model updates
-  bool m_computes, m_splits, m_in_step;
+  bool m_computes, m_splits, m_wait;
   std::unique_ptr<LayerBench> m_layer;
   std::unique_ptr<Learner> m_learner;
   std::array<std::vector<TokenSequence>, 2> m_steps;  // of one and of three micro-batches
