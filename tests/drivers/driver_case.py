@@ -153,8 +153,12 @@ class DriverTest(unittest.TestCase):
         self.assertEqual(done.stderr.splitlines()[-1], "error: cannot write 'locked/out.h5.part': Permission denied")
         return done
 
-    def signal_rank(self, run, rank, number):
+    def signal_rank(self, rank, number):
         """Sends a signal to one rank."""
+        os.kill(self.process_of_rank(rank), number)
+
+    def process_of_rank(self, rank):
+        """Its number in the system."""
         for status in Path("/proc").glob("[0-9]*/environ"):
             try:
                 environment = status.read_bytes().split(b"\0")
@@ -165,9 +169,8 @@ class DriverTest(unittest.TestCase):
             here = Path(folder).resolve() == Path(self.folder).resolve()
             own = {b"OMPI_COMM_WORLD_RANK=%d" % rank, b"PMI_RANK=%d" % rank} & set(environment)
             if here and own and program == self.PROGRAM:
-                os.kill(int(status.parent.name), number)
-                return
-        self.fail(f"rank {rank} does not run")
+                return int(status.parent.name)
+        return self.fail(f"rank {rank} does not run")
 
     def files(self):
         return sorted(path.name for path in self.folder.iterdir())

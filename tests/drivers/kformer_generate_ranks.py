@@ -178,14 +178,14 @@ class Ends(RanksTest):
 
     def test_a_stopped_rank_ends_the_others(self):
         run = self.begin("parallel.timeout_s=2", "generate.max_seq_len=4000")
-        self.signal_rank(run, 1, signal.SIGSTOP)
+        self.signal_rank(1, signal.SIGSTOP)
         log = run.communicate(timeout=60)[1]
         self.assertNotEqual(run.returncode, 0, log)
         self.assertRegex(log, r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1")
 
     def test_a_signal_stops_all_ranks(self):
         run = self.begin("generate.max_seq_len=4000")
-        self.signal_rank(run, 1, signal.SIGUSR1)
+        self.signal_rank(1, signal.SIGUSR1)
         log = run.communicate(timeout=60)[1]
         self.assertEqual(run.returncode, 75, log)
         self.assertIn("stopped (another rank stops); the finished generations are in ", log)
