@@ -7,6 +7,7 @@
 #include "decks/generate_deck.hpp"
 #include "decks/layer_deck.hpp"
 #include "decks/memory/memory_plan_deck.hpp"
+#include "decks/scaling/scaling_deck.hpp"
 #include "decks/train/train_deck.hpp"
 #include "fuzz/input_folder.hpp"
 #include "fuzz/targets.hpp"
@@ -33,11 +34,12 @@ void read_overrides(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> deck_targets() {
-  static constexpr std::array<FuzzTarget, 6> targets{{{"layer_deck", read_deck<load_layer_deck>},
+  static constexpr std::array<FuzzTarget, 7> targets{{{"layer_deck", read_deck<load_layer_deck>},
                                                       {"attention_deck", read_deck<load_attention_deck>},
                                                       {"generate_deck", read_deck<load_generate_deck>},
                                                       {"memory_deck", read_deck<load_memory_plan_deck>},
                                                       {"train_deck", read_deck<load_train_deck>},
+                                                      {"scaling_deck", read_deck<load_scaling_deck>},
                                                       {"overrides", read_overrides}}};
   return targets;
 }

@@ -81,7 +81,10 @@ void check_grids(const char* table, const std::vector<std::string>& grids, const
       diagnostics.error(place_of(loaded, {table, "grids"}), fmt::format("'{}.grids' {}", table, text));
     };
     if (!parse_grid(*grid))
-      fault(fmt::format("has '{}', which is no grid; write data x context x tensor, such as \"4x1x2\"", *grid));
+      fault(
+          fmt::format("has '{}', which is no grid; write data x context x tensor, with x pipeline where layers "
+                      "are divided, such as \"4x1x2\" or \"1x1x2x4\"",
+                      *grid));
     else if (std::find(grids.begin(), grid, *grid) != grid)
       fault(fmt::format("has '{}' twice", *grid));
   }
