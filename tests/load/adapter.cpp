@@ -381,6 +381,7 @@ BOOST_AUTO_TEST_CASE(other_adapters_are_refused) {
   check_refused("lora_alpha", nullptr, "lora_alpha must be a number, got null");
   check_refused("lora_dropout", 1, "lora_dropout must be in [0, 1), got 1");
   check_refused("use_rslora", 1, "use_rslora must be true or false, got 1");
+  check_refused("target_modules", {"q_proj", 3}, "target_modules must be a list of names, got [\"q_proj\",3]");
   check_refused("rank_pattern", {3}, "rank_pattern must be an object, got [3]");
   check_refused("rank_pattern", {{"down_proj", -3}},
                 "rank_pattern of down_proj must be an integer from 1 to 1048576, got -3");
@@ -413,6 +414,17 @@ BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
       file +
           "base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight' has the extents [2, 48], "
           "but adapter_config.json says that its rank is 4");
+  changed = config();
+  changed["target_modules"] = {"q_proj", "self_attn.k_proj", "layers.0.mlp.up_proj",
+                               "v_proj", "o_proj",           "a.down_proj"};
+  write_config(changed);
+  check_error<FileError>([&] { AdapterCheckpoint::open(folder); },
+                         file +
+                             "base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight' is there, but "
+                             "target_modules of adapter_config.json does not have 'gate_proj'");
+  changed["target_modules"].push_back("gate_proj");
+  write_config(changed);
+  BOOST_TEST(AdapterCheckpoint::open(folder).lora()[Projection::gate].rank == 2);
   write_config(json::parse(std::ifstream(adapter_case() / "adapter_config.json")));
 
   LlamaConfig other = model;
@@ -442,6 +454,16 @@ BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
   check_error<FileError>(
       [&] { AdapterCheckpoint::open(folder); },
       file + "base_model.model.lm_head.lora_A.weight' is no matrix A or B of a linear map in a layer");
+
+  SafetensorsWriter integers;
+  integers.add("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "I32", {2, 48},
+               numbers.data());
+  integers.write(folder / "adapter_model.safetensors");
+  check_error<FileError>(
+      [&] { AdapterCheckpoint::open(folder); },
+      "'" + (folder / "adapter_model.safetensors").string() +
+          "': 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' is of type I32, "
+          "expected F64, F32, F16 or BF16");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

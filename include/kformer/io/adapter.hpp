@@ -62,6 +62,8 @@ class AdapterCheckpoint {
   CheckpointTensor at(const std::string& name) const;
 
  private:
+  void require_numbers(const std::string& name, const StoredType& type) const;
+
   std::filesystem::path m_path;  // of the tensors
   LoraConfig m_lora;
   AdapterDescription m_description;

@@ -64,7 +64,11 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
     if (!p || !name.starts_with(std::string(adapter_prefix) + "model.layers."))
       throw FileError(fmt::format("'{}': tensor '{}' is no matrix A or B of a linear map in a layer",
                                   all.m_path.string(), name));
+    if (!config.adapts(*p))
+      throw FileError(fmt::format("'{}': tensor '{}' is there, but target_modules of {} does not have '{}'",
+                                  all.m_path.string(), name, adapter_config_name, name_of(*p)));
     const TensorEntry& entry = file.at(name);
+    all.require_numbers(name, stored_type_named(entry.dtype));
     const auto rank = static_cast<std::size_t>(config.rank_of(*p));
     const bool is_a = name.ends_with(matrix_a);
     if (name.ends_with(magnitude_vector)) {
@@ -135,9 +139,15 @@ void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
 
 std::vector<double> AdapterCheckpoint::values(const std::string& name) const {
   const CheckpointTensor tensor = at(name);
-  if (auto numbers = Impl::numbers_of(tensor.type, tensor.bytes)) return *std::move(numbers);
-  throw FileError(fmt::format("'{}': '{}' is of type {}, expected F64, F32, F16 or BF16", m_path.string(), name,
-                              to_string(tensor.type)));
+  require_numbers(name, tensor.type);
+  return Impl::numbers_of(tensor.type, tensor.bytes).value();
+}
+
+void AdapterCheckpoint::require_numbers(const std::string& name, const StoredType& type) const {
+  const auto dtype = dtype_of_numbers(type);
+  if (!dtype || *dtype == DType::i32 || *dtype == DType::u8)
+    throw FileError(fmt::format("'{}': '{}' is of type {}, expected F64, F32, F16 or BF16", m_path.string(),
+                                name, to_string(type)));
 }
 
 CheckpointTensor AdapterCheckpoint::at(const std::string& name) const {

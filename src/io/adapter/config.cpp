@@ -129,7 +129,25 @@ auto pattern(const Config& config, const char* key, Read read) {
   return values;
 }
 
+std::optional<std::vector<std::string>> modules_of(const Config& config) {
+  const json value = config.at("target_modules");
+  if (!value.is_array()) return std::nullopt;
+  std::vector<std::string> modules;
+  for (const json& module : value) {
+    if (!module.is_string()) config.refuse_value("target_modules", value, "a list of names");
+    modules.push_back(module.get<std::string>());
+  }
+  return modules;
+}
+
 }  // namespace
+
+bool AdapterConfig::adapts(Projection p) const {
+  const std::string name(name_of(p));
+  return !modules || std::ranges::any_of(*modules, [&](const std::string& module) {
+    return module == name || module.ends_with("." + name);
+  });
+}
 
 std::int64_t AdapterConfig::rank_of(Projection p) const {
   const auto other = ranks.find(p);
@@ -156,6 +174,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
       pattern(config, "rank_pattern", [&](const auto& key, const json& v) { return config.rank(key, v); });
   all.alphas =
       pattern(config, "alpha_pattern", [&](const auto& key, const json& v) { return config.number(key, v); });
+  all.modules = modules_of(config);
   if (const json base = config.at("base_model_name_or_path"); base.is_string())
     all.description.base_model = base.get<std::string>();
   return all;

@@ -3,7 +3,9 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kformer/io/adapter.hpp"
 
@@ -22,7 +24,10 @@ struct AdapterConfig {
   std::map<Projection, std::int64_t> ranks;  ///< of projections that have another one
   std::map<Projection, double> alphas;       ///< likewise
   AdapterDescription description;
+  std::optional<std::vector<std::string>> modules;  ///< `target_modules`, if it is a list
 
+  /// Whether PEFT adapts it. A `target_modules` that is no list is a pattern, and taken to fit the tensors.
+  bool adapts(Projection p) const;
   std::int64_t rank_of(Projection p) const;
   double alpha_of(Projection p) const;
 };
