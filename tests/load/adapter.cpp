@@ -414,7 +414,7 @@ BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
       file +
           "base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight' has the extents [2, 48], "
           "but adapter_config.json says that its rank is 4");
-  changed = config();
+  changed["r"] = 2;
   changed["target_modules"] = {"q_proj", "self_attn.k_proj", "layers.0.mlp.up_proj",
                                "v_proj", "o_proj",           "a.down_proj"};
   write_config(changed);
