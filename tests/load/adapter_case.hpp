@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/scratch_directory.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "support/errors.hpp"

@@ -2,6 +2,8 @@
 // Folders of adapters that are read or refused with a sentence.
 #include <boost/test/unit_test.hpp>
 
+#include <vector>
+
 #include "kformer/io/safetensors.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "load/adapter_case.hpp"
