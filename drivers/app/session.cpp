@@ -22,6 +22,16 @@ std::string environment_value(const char* name) {
   return value ? value : "";
 }
 
+std::string file_of_run(const OutputTable& output, const std::string& name, const std::string& kind,
+                        bool resume) {
+  if (resume && output.file.find("{date}") != std::string::npos)
+    throw DeckError(
+        fmt::format("--resume finds no earlier run, because the name of the result file, '{}', has the time "
+                    "in it; name the file with --output",
+                    output.file));
+  return output_file_name(output.file, {name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")});
+}
+
 // What times depend on.
 struct Fact {
   const char* group;
@@ -112,8 +122,7 @@ Session::DeviceCheck::DeviceCheck() { require_device(); }
 Session::Session(const CommandLine& line, const std::string& program, const std::string& kind,
                  const RunTable& run, const OutputTable& output, const DeckRecord& record, std::FILE* log,
                  bool writes)
-    : m_file(output_file_name(output.file,
-                              {run.name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")}),
+    : m_file(file_of_run(output, run.name, kind, line.resume),
              {.overwrite = output.overwrite,
               .compression = static_cast<int>(output.compression),
               .resume = line.resume,

@@ -413,6 +413,7 @@ class Interruption:
         command = ["deck.toml", "--set", "profile.kernels=true", "--resume"]
         # Without an unfinished run, it begins.
         self.assertNotIn("resumed", self.run_driver(*command).stdout)
+        self.assertIn("has the time in it", self.run_driver(*command, "-o", "{date}.h5", expect=3).stderr)
         self.assertIn("exists already", self.run_driver(*command, expect=4).stderr)
         (self.folder / "deck.h5").rename(self.folder / "deck.h5.part")
         with h5py.File(self.folder / "deck.h5.part", "r+") as file:
