@@ -125,7 +125,11 @@ class DeckPlanner final : public MemoryPlanner {
         decision_of(point, task, m_deck.parallel ? &*m_deck.parallel : nullptr, limit);
     MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
     forecast.schedule = schedule_text(decision.schedule);
-    forecast.recompute_share = decision.extra_seconds / micro_batch_seconds(task, rates_to_compare);
+    // Ranks that divide the model or its tokens divide both.
+    const PlanParallelTable grid = m_deck.parallel.value_or(PlanParallelTable());
+    forecast.recompute_share = decision.extra_seconds *
+                               static_cast<double>(grid.context * grid.tensor * grid.pipeline) /
+                               micro_batch_seconds(task, rates_to_compare);
     return forecast;
   }
 

@@ -313,6 +313,17 @@ max_position_embeddings = 1024
         self.assertIn("nothing fits; the least is auto", text)
         self.assertIn("not counted: ", text)
 
+    def test_ranks_divide_recomputation_as_they_divide_the_rest(self):
+        (self.folder / "plan.toml").write_text(f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\n'
+                                               'batch = 3\ncontext = 40\nrecompute = ["layer"]\n')
+        shares = []
+        for grid in ("tensor=1", "tensor=2", "context=2"):
+            self.run_driver("plan.toml", "--set", f"parallel.{grid}", "--overwrite", "-o", "all.h5")
+            with h5py.File(self.folder / "all.h5") as file:
+                shares.append(file["cases/recompute_share"][0])
+        self.assertGreater(shares[0], 0)
+        np.testing.assert_allclose(shares, shares[0], rtol=1e-12)
+
     def test_policies_trade_memory_for_time(self):
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\nbatch = 3\n'
