@@ -31,7 +31,7 @@ use_debian() {
   local name
   for name in $(compgen -e); do
     case $name in
-      OMP_* | GOMP_* | KOKKOS_* | KFORMER_* | CTEST_* | MPL* | HOME | USER | LOGNAME | TERM | COLUMNS | TZ | CI | TMPDIR)
+      OMP_* | GOMP_* | KOKKOS_* | KFORMER_* | CTEST_* | MPL* | SPACK_* | HOME | USER | LOGNAME | TERM | COLUMNS | TZ | CI | TMPDIR)
         entry+=("$name=${!name}")
         ;;
     esac

@@ -5,8 +5,11 @@ Spack itself.
 ctest runs this with the sources in KFORMER_SOURCE.
 """
 
+import importlib.machinery
+import importlib.util
 import os
 import re
+import subprocess
 import sys
 import types
 import unittest
@@ -95,6 +98,19 @@ class Settings:
                                      libs=types.SimpleNamespace(joined=lambda _: "libblas.so"))
 
 
+def changelog_versions():
+    """The versions of CHANGELOG.md, newest first, and whether they were released."""
+    headings = re.findall(r"^## (\d+\.\d+\.\d+)( \(unreleased\))?$", (SOURCE / "CHANGELOG.md").read_text(), re.M)
+    return [(version, not unreleased) for version, unreleased in headings]
+
+
+def commit_of(tag):
+    """The commit of a tag, or None where the sources are no repository or lack the tag."""
+    git = subprocess.run(["git", "-C", str(SOURCE), "rev-parse", "--verify", "--quiet", f"{tag}^{{commit}}"],
+                         text=True, capture_output=True, check=False)
+    return git.stdout.strip() or None
+
+
 class Kformer(unittest.TestCase):
     def setUp(self):
         self.calls, self.package = read_recipe("kformer")
@@ -175,6 +191,53 @@ class Analysis(unittest.TestCase):
         stated = re.search(r"^dependencies = \[(.*)\]", (SOURCE / "analysis/pyproject.toml").read_text(), re.M)[1]
         self.assertEqual(needs, dict(need.split(">=") for need in re.findall(r'"([^"]+)"', stated)))
         self.assertTrue((SOURCE / package.build_directory / "pyproject.toml").is_file())
+
+
+class Releases(unittest.TestCase):
+    def test_one_version_everywhere(self):
+        version, _ = changelog_versions()[0]
+        header = (SOURCE / "include/kformer/version.hpp").read_text()
+        self.assertEqual(".".join(re.findall(r"^#define KFORMER_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header, re.M)), version)
+        for file, pattern in {"CITATION.cff": r"^version: (.+)$", "analysis/pyproject.toml": r'^version = "(.+)"$',
+                              "docs/clusters.md": r"^-- kformer/(.+)\.lua$"}.items():
+            self.assertEqual(re.findall(pattern, (SOURCE / file).read_text(), re.M), [version], file)
+
+    def test_recipes_have_every_release_by_tag_and_commit(self):
+        released = {version for version, is_released in changelog_versions() if is_released}
+        for recipe in ("kformer", "py_kformer_results"):
+            calls, _ = read_recipe(recipe)
+            said = {arguments[0]: options for directive, arguments, _, options in calls if directive == "version"}
+            self.assertEqual(said.pop("main"), {"branch": "main"})
+            self.assertEqual(set(said), released, recipe)
+            for version, options in said.items():
+                self.assertEqual(options["tag"], f"v{version}")
+                self.assertRegex(options["commit"], r"^[0-9a-f]{40}$")
+                self.assertIn(commit_of(options["tag"]), (options["commit"], None))
+
+
+class Externals(unittest.TestCase):
+    def setUp(self):
+        loader = importlib.machinery.SourceFileLoader("debian_externals", str(SOURCE / "spack/debian_externals"))
+        self.debian = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        loader.exec_module(self.debian)
+
+    def test_every_dependency_has_a_package(self):
+        virtual = {"c": "gcc", "cxx": "gcc", "blas": "openblas", "mpi": "openmpi"}
+        for recipe in ("kformer", "py_kformer_results"):
+            calls, _ = read_recipe(recipe)
+            needs = {re.match(r"[\w-]+", arguments[0])[0] for directive, arguments, _, _ in calls if directive == "depends_on"}
+            needs = {virtual.get(name, name) for name in needs} - {"kokkos", "kokkos-kernels"}
+            self.assertLessEqual(needs, set(self.debian.EXTERNALS))
+
+    def test_versions_are_those_of_the_authors(self):
+        for debian, upstream in {"1:2.2.4+ds-1": "2.2.4", "10.46-1~deb13u3": "10.46", "76.1-4": "76.1"}.items():
+            self.assertEqual(self.debian.upstream_version(debian), upstream)
+
+    def test_an_entry_names_version_variants_and_prefix(self):
+        lines = self.debian.entry("hdf5", "1.14.5", "+hl~mpi", "/usr")
+        self.assertEqual(lines, ["  hdf5:", "    buildable: false", "    externals:", '    - spec: "hdf5@1.14.5 +hl~mpi"',
+                                 "      prefix: /usr"])
+        self.assertIn("      - spec: python", self.debian.entry("py-numpy", "2.2.4", "", "/usr"))
 
 
 if __name__ == "__main__":

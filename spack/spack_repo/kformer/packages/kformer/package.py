@@ -20,7 +20,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
 
     license("MIT")
 
-    # A release is here by its tag and the commit of that tag; scripts/check_spack compares them with the repository.
+    # A release is here by its tag and the commit of that tag; a test compares them with CHANGELOG.md and the repository.
     version("main", branch="main")
 
     generator("ninja")

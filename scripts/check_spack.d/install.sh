@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+# Installs Kformer with Spack as a user would, from the last commit of the checkout, and uses what was installed.
+
+spack_() { spack --config-scope "$scope" "$@"; }
+
+prepare_install() {
+  take_last_commit
+  {
+    printf 'config:\n  install_tree:\n    root: %s/store\n  build_stage: [%s/stage]\n' "$scope" "$scope"
+    printf '  test_stage: %s/test\n' "$scope"
+    [[ -z ${KFORMER_JOBS:-} ]] || printf '  build_jobs: %s\n' "$KFORMER_JOBS"
+  } >"$scope/config.yaml"
+  [[ $externals != debian ]] || take_externals
+}
+
+# The recipe names the public repository; git takes a copy of this checkout instead, whose main is the last commit.
+take_last_commit() {
+  local n=${GIT_CONFIG_COUNT:-0}
+  rm -rf "$scope/kformer.git"
+  git clone --quiet --bare "$root" "$scope/kformer.git" &&
+    git -C "$scope/kformer.git" update-ref refs/heads/main "$(git -C "$root" rev-parse HEAD)"
+  export GIT_CONFIG_COUNT=$((n + 1)) "GIT_CONFIG_KEY_$n=url.file://$scope/kformer.git.insteadOf" \
+    "GIT_CONFIG_VALUE_$n=https://github.com/kformer/kformer.git"
+  echo "commit          $(git -C "$root" rev-parse --short=8 HEAD), spack $(spack --version | awk '{ print $1 }')"
+  not_reached "https://github.com/kformer/kformer.git: the last commit of this checkout stands in"
+}
+
+take_externals() {
+  local kokkos=${KOKKOS_PREFIX:-${KFORMER_STATE:-$root/.quickstart}/kokkos-openmp/usr}
+  [[ -d $kokkos ]] || kokkos=/usr
+  check "externals of Debian" write_externals "$kokkos" || return
+  not_reached "what Spack makes of Kokkos, HDF5, OpenBLAS and the other dependencies: Debian's packages stand in"
+  not_reached "+cuda, +rocm, +kokkos_kernels: Debian has no Kokkos of these kinds"
+}
+
+write_externals() {
+  "$root/spack/debian_externals" --kokkos "$1" >"$scope/packages.yaml"
+}
+
+prove_installs() {
+  local spec
+  for spec in "${specs[@]}"; do
+    check "install $spec" spack_ install "$spec" || continue
+    check "revision $spec" names_revision
+    check "test run $spec" tests_pass kformer
+    check "deck of each kind, $spec" with_loaded kformer "$root/spack/jobs/validate.sh"
+    check "results, $spec" with_loaded kformer run_layer
+    # The last one writes what the Python package reads.
+    check "uninstall $spec" uninstalls kformer
+  done
+  check "install py-kformer-results" spack_ install py-kformer-results || return
+  check "test run py-kformer-results" tests_pass py-kformer-results
+  check "results read in Python" with_loaded py-kformer-results read_results
+  check "uninstall py-kformer-results" uninstalls py-kformer-results
+}
+
+# tests_pass PACKAGE: Spack counts a package without tests as no failure.
+tests_pass() {
+  local output
+  output=$(spack_ test run "$1" 2>&1) && grep -q '1 passed of 1 spec' <<<"$output" && return
+  echo "$output"
+  return 1
+}
+
+# with_loaded PACKAGE COMMAND...: as after `spack load`.
+with_loaded() (
+  cd "$scope" && eval "$(spack_ load --sh "$1")" && "${@:2}"
+)
+
+names_revision() {
+  local version
+  version=$(with_loaded kformer kformer-layer --version) && echo "$version" &&
+    grep -qF "$(git -C "$root" rev-parse --short=8 HEAD)" <<<"$version"
+}
+
+run_layer() {
+  kformer-layer "$(dirname "$(command -v kformer-layer)")/../share/kformer/inputs/smoke/layer.toml" -o layer.h5 --overwrite
+}
+
+read_results() { kformer-check layer.h5 && kformer-report layer.h5 && [[ -s layer.html ]]; }
+
+uninstalls() {
+  local prefix
+  prefix=$(spack_ location -i "$1") && spack_ uninstall --yes-to-all "$1" && [[ ! -e $prefix ]]
+}
