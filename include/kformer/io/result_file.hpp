@@ -24,7 +24,8 @@ struct ResultFileOptions {
 /// finish() renames that to `NAME.h5`. A process killed at any moment therefore leaves a consistent `.part`
 /// file with everything up to its last checkpoint, and an existing `NAME.h5` is replaced only by a finished
 /// one. Two runs cannot write one file at the same time: the second is refused, with `overwrite` too, by a lock
-/// on `NAME.h5.lock`. A `.part` file without a row in "cases" holds nothing and is replaced.
+/// on `NAME.h5.lock`. A `.part` file without a row in "cases" holds nothing and is replaced; one without any row is
+/// removed when the run ends.
 class ResultFile {
  public:
   /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/io/result_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <optional>
@@ -77,7 +78,14 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
     checkpoint();
 }
 
-ResultFile::~ResultFile() = default;
+ResultFile::~ResultFile() {
+  if (!m_contents || m_contents->options.discard) return;
+  const bool has_rows =
+      std::ranges::any_of(m_contents->tables, [](const auto& table) { return table.second.rows() > 0; });
+  std::error_code ignored;  // the next run replaces the file
+  if (!has_rows) std::filesystem::remove(part_path(), ignored);
+}
+
 ResultFile::ResultFile(ResultFile&& other) noexcept = default;
 ResultFile& ResultFile::operator=(ResultFile&& other) noexcept = default;
 
