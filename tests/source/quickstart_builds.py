@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What scripts/quickstart configures and builds for the tests."""
+"""What scripts/quickstart configures and builds for the tests, and when it waits for another call."""
 
+import fcntl
 import os
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -41,6 +43,41 @@ class QuickstartBuilds(unittest.TestCase):
         self.assertIn("configure asan all", run("prepare_for_tests full"))
         self.assertIn("build asan kformer_tests_fuzz", run("build_tests asan full"))
         self.assertTrue(any("-fsanitize=address,undefined" in line for line in run("build_options asan all")))
+
+
+class Lock(unittest.TestCase):
+    """While another call works in the state folder."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.state = Path(folder.name)
+        for part in ("logs", "stamps"):
+            (self.state / part).mkdir()
+        self.lock = open(self.state / "lock", "w", encoding="utf-8")
+        self.addCleanup(self.lock.close)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def set_up(self, seconds):
+        """Prepares one step, and ends with 124 if that takes longer."""
+        script = f"""
+set -euo pipefail
+state={self.state}
+source scripts/quickstart.d/steps.sh
+prepare() {{ once "the step" step key true; }}
+set_up prepare
+"""
+        return subprocess.run(["timeout", str(seconds), "bash", "-c", script], cwd=SOURCE, capture_output=True, text=True, check=False)
+
+    def test_a_call_with_nothing_to_do_does_not_wait(self):
+        (self.state / "stamps/step").write_text("key\n", encoding="utf-8")
+        done = self.set_up(60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_call_with_a_step_to_do_waits(self):
+        done = self.set_up(1)
+        self.assertEqual(done.returncode, 124)
+        self.assertIn("another call works in", done.stderr)
 
 
 if __name__ == "__main__":
