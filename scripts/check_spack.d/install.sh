@@ -16,12 +16,13 @@ prepare_install() {
 # The recipe names the public repository; git takes a copy of this checkout instead, whose main is the last commit.
 take_last_commit() {
   local n=${GIT_CONFIG_COUNT:-0}
+  revision=$(git -C "$root" rev-parse HEAD) || return
   rm -rf "$scope/kformer.git"
   git clone --quiet --bare "$root" "$scope/kformer.git" &&
-    git -C "$scope/kformer.git" update-ref refs/heads/main "$(git -C "$root" rev-parse HEAD)"
+    git -C "$scope/kformer.git" update-ref refs/heads/main "$revision"
   export GIT_CONFIG_COUNT=$((n + 1)) "GIT_CONFIG_KEY_$n=url.file://$scope/kformer.git.insteadOf" \
     "GIT_CONFIG_VALUE_$n=https://github.com/kformer/kformer.git"
-  echo "commit          $(git -C "$root" rev-parse --short=8 HEAD), spack $(spack --version | awk '{ print $1 }')"
+  echo "commit          ${revision::8}, spack $(spack --version | awk '{ print $1 }')"
   not_reached "https://github.com/kformer/kformer.git: the last commit of this checkout stands in"
 }
 
@@ -70,7 +71,7 @@ with_loaded() (
 names_revision() {
   local version
   version=$(with_loaded kformer kformer-layer --version) && echo "$version" &&
-    grep -qF "$(git -C "$root" rev-parse --short=8 HEAD)" <<<"$version"
+    grep -qF "${revision::8}" <<<"$version"
 }
 
 run_layer() {

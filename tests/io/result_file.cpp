@@ -237,10 +237,13 @@ BOOST_AUTO_TEST_CASE(hdf5_files_of_others_are_not_replaced) {
 BOOST_AUTO_TEST_CASE(a_run_that_finished_no_case_does_not_block_the_next) {
   const ScratchDirectory scratch;
   std::string killed;  // what a run leaves that cannot tidy up
-  {
-    const ResultFile failed(scratch / "run.h5");
-    killed = contents_of(scratch / "run.h5.part");
-  }
+  BOOST_CHECK_THROW(
+      {
+        const ResultFile failed(scratch / "run.h5");
+        killed = contents_of(scratch / "run.h5.part");
+        throw Error("no weights");
+      },
+      Error);
   BOOST_TEST(!std::filesystem::exists(scratch / "run.h5.part"));
   put_contents(scratch / "run.h5.part", killed);
   ResultFile(scratch / "run.h5").finish();

@@ -6,6 +6,7 @@
 #include "cases_table.hpp"
 #include "error_text.hpp"
 #include "hdf5_reader.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/io/result_file.hpp"
 #include "scratch_directory.hpp"
 
@@ -116,6 +117,11 @@ BOOST_AUTO_TEST_CASE(a_run_with_other_columns_is_not_resumed) {
   };
   BOOST_TEST(contains(refused("c", ""), "column 'c' of 'cases' is missing"));
   BOOST_TEST(contains(refused("b", "repeat"), "column 'b' of 'cases' has other dimensions"));
+  const auto fails_before_it_takes_rows = [&] {
+    const ResultFile file(path, {.resume = true});
+    throw Error("other settings");
+  };
+  BOOST_CHECK_THROW(fails_before_it_takes_rows(), Error);
   BOOST_TEST(Hdf5Reader(path.string() + ".part").numbers("cases/b") == (std::vector<double>{2}));
 }
 

@@ -25,7 +25,7 @@ struct ResultFileOptions {
 /// file with everything up to its last checkpoint, and an existing `NAME.h5` is replaced only by a finished
 /// one. Two runs cannot write one file at the same time: the second is refused, with `overwrite` too, by a lock
 /// on `NAME.h5.lock`. A `.part` file without a row in "cases" holds nothing and is replaced; one without any row is
-/// removed when the run ends.
+/// removed when an exception ends the run.
 class ResultFile {
  public:
   /// Starts the file and writes a first `.part`, so that an unwritable path is detected before any

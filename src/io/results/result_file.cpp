@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -41,6 +42,7 @@ struct ResultFile::Contents : Impl::ResultContents {
   std::filesystem::path path;
   std::optional<Impl::RunLock> lock;
   ResultFileOptions options;
+  int exceptions = std::uncaught_exceptions();
   std::optional<Impl::UnfinishedFile> unfinished;
 };
 
@@ -79,11 +81,13 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
 }
 
 ResultFile::~ResultFile() {
-  if (!m_contents || m_contents->options.discard) return;
+  // What an unfinished run left is not ours to remove before its rows are.
+  if (!m_contents || m_contents->options.discard || resumes()) return;
+  const bool failed = std::uncaught_exceptions() > m_contents->exceptions;
   const bool has_rows =
       std::ranges::any_of(m_contents->tables, [](const auto& table) { return table.second.rows() > 0; });
   std::error_code ignored;  // the next run replaces the file
-  if (!has_rows) std::filesystem::remove(part_path(), ignored);
+  if (failed && !has_rows) std::filesystem::remove(part_path(), ignored);
 }
 
 ResultFile::ResultFile(ResultFile&& other) noexcept = default;
