@@ -2,6 +2,10 @@
 # Run at build time: writes version.hpp, leaving it alone if nothing changed.
 execute_process(COMMAND git -C ${source_dir} rev-parse HEAD OUTPUT_VARIABLE git_sha OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 execute_process(COMMAND git -C ${source_dir} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+# An archive has no repository: whoever made it knows the commit (Kformer_REVISION).
+if(NOT git_sha)
+  set(git_sha ${revision})
+endif()
 if(NOT git_sha)
   set(git_sha unknown)
 endif()

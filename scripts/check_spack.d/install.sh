@@ -35,7 +35,8 @@ take_externals() {
 }
 
 write_externals() {
-  "$root/spack/debian_externals" --kokkos "$1" >"$scope/packages.yaml"
+  python3 -m venv --without-pip --system-site-packages "$scope/venv" &&
+    "$root/spack/debian_externals" --kokkos "$1" --venv "$scope/venv" >"$scope/packages.yaml"
 }
 
 prove_installs() {

@@ -83,6 +83,7 @@ class Settings:
     def __init__(self, on):
         self.on = on
         self.spec = self
+        self.variants = {}
 
     def satisfies(self, variant):
         return variant in self.on
@@ -161,6 +162,12 @@ class Kformer(unittest.TestCase):
         self.assertIn("-DCMAKE_POSITION_INDEPENDENT_CODE=True", self.cmake_args("+shared"))
         self.assertIn("-DCMAKE_CXX_COMPILER=nvcc_wrapper", self.cmake_args("+cuda"))
         self.assertIn("-DCMAKE_CXX_COMPILER=hipcc", self.cmake_args("+rocm"))
+
+    def test_results_name_the_commit(self):
+        settings = Settings(())
+        settings.variants["commit"] = types.SimpleNamespace(value="1a2b3c4d")
+        self.assertIn("-DKformer_REVISION=1a2b3c4d", self.package.cmake_args(settings))
+        self.assertEqual([argument for argument in self.cmake_args() if "REVISION" in argument], [])
 
     def test_installation_tests_build_them(self):
         settings = Settings(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiled once per instruction set, with its flags; KFORMER_BURSTS_NAME and KFORMER_BURSTS_BYTES say which. It
-// includes nothing that defines a function for the linker: it might take that one for the whole program.
+// Compiled once per instruction set, with its flags; KFORMER_BURSTS_NAME and KFORMER_BURSTS_BYTES say which. The flags of
+// the whole build may allow more (-march=native), so that the bytes decide what a file uses. It includes nothing that
+// defines a function for the linker: it might take that one for the whole program.
 #include "measure/bursts/host_bursts.hpp"
 
 #ifdef __SSE2__
@@ -45,7 +46,7 @@ T multiply_adds(std::int64_t iterations, T factor) {
 template <class T>
 constexpr double flops = 2.0 * double(sums * lanes<T>);
 
-#ifdef __AVX512BF16__
+#if KFORMER_BURSTS_BYTES == 64 && defined(__AVX512BF16__)
 float bf16_pairs(std::int64_t iterations, float factor) {
   const __m512bh by = _mm512_cvtne2ps_pbh(_mm512_set1_ps(factor), _mm512_set1_ps(factor));
   __m512 sum[sums];
@@ -63,7 +64,7 @@ constexpr ArithmeticBurst<float> bf16_burst{};
 
 // What the kernels of quantised weights are made of. Each iteration depends on the one before, so that nothing is
 // computed only once.
-#if defined(__AVX512VNNI__)
+#if KFORMER_BURSTS_BYTES == 64 && defined(__AVX512VNNI__)
 std::int32_t byte_products(std::int64_t iterations, std::int32_t factors) {
   const __m512i by = _mm512_set1_epi32(factors);
   __m512i sum[sums];
@@ -74,7 +75,7 @@ std::int32_t byte_products(std::int64_t iterations, std::int32_t factors) {
   return _mm512_reduce_add_epi32(sum[0]);
 }
 constexpr ArithmeticBurst<std::int32_t> int8_burst{byte_products, 2.0 * sums * 64};
-#elif defined(__AVX2__)
+#elif KFORMER_BURSTS_BYTES >= 32 && defined(__AVX2__)
 constexpr int byte_sums = 10;  // products take registers too
 
 std::int32_t byte_products(std::int64_t iterations, std::int32_t factors) {
@@ -110,9 +111,9 @@ void update(double* values, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) values[i] = values[i] * 0.5 + 0.5;
 }
 
-#if defined(__AVX512F__)
+#if KFORMER_BURSTS_BYTES == 64
 void store_past_caches(double* to, Doubles values) { _mm512_stream_pd(to, __m512d(values)); }
-#elif defined(__AVX__)
+#elif KFORMER_BURSTS_BYTES == 32
 void store_past_caches(double* to, Doubles values) { _mm256_stream_pd(to, __m256d(values)); }
 #elif defined(__SSE2__)
 void store_past_caches(double* to, Doubles values) { _mm_stream_pd(to, __m128d(values)); }

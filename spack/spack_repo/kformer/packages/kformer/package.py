@@ -160,6 +160,9 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
             self.define("Kformer_ENABLE_MPI", "ON" if self.spec.satisfies("+mpi") else "OFF"),
             self.define("Kokkos_ROOT", self.spec["kokkos"].prefix),
         ]
+        # What Spack takes from its cache or a mirror is no repository.
+        if "commit" in self.spec.variants:
+            args.append(self.define("Kformer_REVISION", self.spec.variants["commit"].value))
         if self.spec.satisfies("+blas"):
             args.append(self.define("BLAS_LIBRARIES", self.spec["blas"].libs.joined(";")))
         if self.spec.satisfies("+cuda"):
