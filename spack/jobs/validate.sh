@@ -25,7 +25,7 @@ check() { # NAME COMMAND...
   fi
 }
 
-for driver in layer attention generate memory train quantize data; do
+for driver in layer attention generate memory train quantize data scaling; do
   check "version-$driver" "$bin/kformer-$driver" --version
 done
 for deck in layer attention generate train; do
