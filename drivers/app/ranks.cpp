@@ -17,6 +17,9 @@
 #ifdef KFORMER_ENABLE_MPI
 #include "kformer/parallel/mpi_communicator.hpp"
 #endif
+#ifdef KFORMER_ENABLE_NCCL
+#include "kformer/parallel/nccl_communicator.hpp"
+#endif
 
 namespace kformer::drivers {
 
@@ -84,7 +87,30 @@ void Ranks::require(std::int64_t wanted, const std::string& keys, const char* ke
                               wanted, m_size, m_size == 1 ? "was" : "were", wanted, program));
 }
 
-void Ranks::begin([[maybe_unused]] double timeout_s) {
+void Ranks::require_backend(RankBackend backend, const char* key, [[maybe_unused]] const std::string& space) {
+  if (backend != RankBackend::nccl) return;
+#ifdef KFORMER_ENABLE_NCCL
+  if (space != "cuda")
+    throw DeckError(fmt::format(
+        "error: '{}' = \"nccl\" moves the memory of GPUs, but the run is on {}; take \"mpi\"", key, space));
+#else
+  throw DeckError(fmt::format(
+      "error: '{}' = \"nccl\" needs a build with NCCL; configure it with Kformer_ENABLE_NCCL=ON, or take "
+      "\"mpi\"",
+      key));
+#endif
+}
+
+void Ranks::connect_devices([[maybe_unused]] RankBackend backend) {
+#ifdef KFORMER_ENABLE_NCCL
+  if (m_size > 1 && backend == RankBackend::nccl)
+    m_world =
+        std::make_shared<NcclCommunicator>(m_world, NcclOptions{std::chrono::duration<double>(m_timeout_s)});
+#endif
+}
+
+void Ranks::begin(double timeout_s) {
+  m_timeout_s = timeout_s;
   if (m_error >= 0) {
     std::fflush(stderr);
     ::dup2(m_error, STDERR_FILENO);
@@ -120,7 +146,8 @@ std::vector<double> gather(Communicator& ranks, std::span<const double> own, con
     receives.push_back({peer, place, bytes});
   }
   if (size > 1)
-    ranks.exchange(InstanceRef(Kokkos::DefaultHostExecutionSpace()), {"gather", what}, sends, receives);
+    ranks.exchange(InstanceRef(Kokkos::DefaultHostExecutionSpace()).with_host_memory(), {"gather", what}, sends,
+                   receives);
   std::vector<double> values;
   for (std::size_t i = 0; i < all.size(); ++i)
     if (i % mine.size() < own.size()) values.push_back(all[i]);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "decks/engine/rank_backend.hpp"
 #include "kformer/parallel/communicator.hpp"
 
 namespace kformer::drivers {
@@ -45,9 +46,16 @@ class Ranks {
   /// \throws DeckError
   void require(std::int64_t wanted, const std::string& keys, const char* key, const char* program,
                bool dry_run) const;
+  /// Requires a build, and an execution space, that have what messages go through.
+  /// \param key   of the deck, such as "parallel.backend"
+  /// \param space of the run
+  /// \throws DeckError
+  static void require_backend(RankBackend backend, const char* key, const std::string& space);
   /// Connects the ranks. All have a standard error from here on.
   /// \param timeout_s longest wait for another rank
   void begin(double timeout_s);
+  /// Connects their devices, after Kokkos has chosen one.
+  void connect_devices(RankBackend backend);
   /// The ranks, after `begin`.
   const std::shared_ptr<Communicator>& world() const { return m_world; }
 
@@ -73,6 +81,7 @@ class Ranks {
 
   int m_rank = 0, m_size = 1;
   int m_error = -1;  // the standard error, while it is put away
+  double m_timeout_s = 0;
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;
 };

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "decks/engine/deck.hpp"
+#include "decks/engine/rank_backend.hpp"
 #include "kformer/core/dtype.hpp"
 #include "kformer/core/types/activations.hpp"
 #include "kformer/core/types/checkpoint_format.hpp"
@@ -125,6 +126,7 @@ struct NamedAdapterTable {
 /// The table [parallel] of a generation.
 struct GenerateParallelTable {
   std::int64_t tensor = 1;                                        ///< ranks that divide the model
+  RankBackend backend = RankBackend::mpi;                         ///< through what they send messages
   double timeout_s = 300;                                         ///< of every wait for another rank
   bool operator==(const GenerateParallelTable&) const = default;  ///< all keys equal
 };

@@ -228,6 +228,14 @@ void describe(V& v, GenerateCheckTable& t) {
       t.reference);
 }
 
+inline Key backend_key() {
+  return {
+      .name = "backend",
+      .help =
+          "through what ranks send messages: `mpi`; `nccl`: those in the memory of GPUs through NCCL, on the "
+          "stream of the kernels; the build must have it (Kformer_ENABLE_NCCL)"};
+}
+
 inline Key timeout_key() {
   return {.name = "timeout_s",
           .help = "longest wait for another rank; then the run ends with a sentence that names it",
@@ -242,6 +250,7 @@ void describe(V& v, GenerateParallelTable& t) {
                  "(arXiv:1909.08053), one process each: `mpiexec -n 4 kformer-generate …`",
          .range = {.min = 1, .max = 1 << 10}},
         t.tensor);
+  v.key(backend_key(), t.backend);
   v.key(timeout_key(), t.timeout_s);
 }
 

@@ -94,11 +94,12 @@ std::string deck_of_call(const ModelCall& call) {
 }
 
 int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
-  const std::int64_t tensor = deck.parallel ? deck.parallel->tensor : 1;
-  ranks.require(tensor, deck.parallel ? fmt::format("'parallel.tensor' = {}", tensor) : "", "parallel.tensor",
-                program, line.dry_run);
+  const GenerateParallelTable parallel = deck.parallel.value_or(GenerateParallelTable{});
+  ranks.require(parallel.tensor, deck.parallel ? fmt::format("'parallel.tensor' = {}", parallel.tensor) : "",
+                "parallel.tensor", program, line.dry_run);
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
-  ranks.begin(deck.parallel ? deck.parallel->timeout_s : GenerateParallelTable().timeout_s);
+  Ranks::require_backend(parallel.backend, "parallel.backend", space);
+  ranks.begin(parallel.timeout_s);
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
@@ -111,6 +112,7 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
     return exit_ok;
   }
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_of(ranks), ranks.is_first());
+  ranks.connect_devices(parallel.backend);
   return run_deck(deck, space, session.file(), ranks);
 }
 

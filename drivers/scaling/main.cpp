@@ -112,10 +112,12 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
 
 int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
+  Ranks::require_backend(deck.sweep.backend, "sweep.backend", space);
   if (line.dry_run) return list_cases(deck.run, cases_of(deck), name_of_case);
   ranks.begin(deck.sweep.timeout_s);
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format),
                   ranks.is_first());
+  ranks.connect_devices(deck.sweep.backend);
   return run_grids(deck, space, line.format, session.file(), ranks);
 }
 

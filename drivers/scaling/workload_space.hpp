@@ -65,7 +65,9 @@ template <class Exec>
 class LinkBenchOn final : public LinkBench {
  public:
   LinkBenchOn(const std::shared_ptr<Communicator>& ranks, std::size_t bytes, Ledger& ledger)
-      : m_ranks(ranks, {.log = &m_log}, ledger), m_size(ranks->size()), m_rank(ranks->rank()) {
+      : m_ranks(ranks, {.log = std::make_shared<CommunicationLog>()}, ledger),
+        m_size(ranks->size()),
+        m_rank(ranks->rank()) {
     Arena<typename Exec::memory_space> arena;
     arena.add(m_all, static_cast<std::int64_t>(bytes / sizeof(float)) * m_size);
     arena.add(m_sum, static_cast<std::int64_t>(bytes / sizeof(float)));
@@ -98,8 +100,7 @@ class LinkBenchOn final : public LinkBench {
 
  private:
   Exec m_exec;
-  CommunicationLog m_log;  // those of a step are counted
-  Collectives<Exec> m_ranks;
+  Collectives<Exec> m_ranks;  // with a log of its own: the calls of a step are counted
   int m_size, m_rank;
   BlockVector<typename Exec::memory_space, float> m_all, m_sum;
   MemoryBlock<typename Exec::memory_space> m_block;

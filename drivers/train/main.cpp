@@ -69,7 +69,9 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
                 "parallel.data", program, line.dry_run);
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
   std::optional<CheckpointLock> lock;
-  ranks.begin(deck.parallel ? deck.parallel->timeout_s : ParallelTable().timeout_s);
+  const ParallelTable parallel = deck.parallel.value_or(ParallelTable{});
+  Ranks::require_backend(parallel.backend, "parallel.backend", space);
+  ranks.begin(parallel.timeout_s);
   if (deck.checkpoint && !line.dry_run && ranks.is_first()) lock.emplace(deck.checkpoint->folder);
   // A run that continues another one replaces what that one left.
   auto checkpoint = checkpoint_to_continue(deck);
@@ -89,6 +91,7 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
   for (auto* folder : {&folders.model, &folders.adapter})
     if (*folder) (*folder)->try_out();
   Session session(line, program, kind, deck.run, output, deck.record, stdout, ranks.is_first());
+  ranks.connect_devices(parallel.backend);
   return train(deck, space, folders, std::move(checkpoint), session.file(), ranks);
 }
 

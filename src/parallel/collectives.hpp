@@ -43,7 +43,7 @@ template <class Exec>
 class Collectives<Exec>::Call {
  public:
   Call(Collectives& ranks, const Exec& exec, const char* operation, std::string_view region)
-      : m_ranks(ranks), m_exec(exec), m_name{operation, region}, m_region(operation) {
+      : m_ranks(ranks), m_exec(exec), m_name{operation, region, ranks.m_log}, m_region(operation) {
     m_ranks.forget_messages();
   }
   ~Call() { m_ranks.m_log->book(m_name.operation, m_name.region, m_bytes, m_seconds); }
@@ -56,21 +56,22 @@ class Collectives<Exec>::Call {
   // In memory of the execution space.
   void exchange() {
     if (m_ranks.m_staged) m_ranks.stage(m_exec);
-    exchange_in_place();
+    exchange(m_ranks.instance(m_exec));
     if (m_ranks.m_staged) m_ranks.unstage(m_exec);
   }
 
-  // In memory that the communicator takes.
-  void exchange_in_place() {
+  void exchange_in_host_memory() { exchange(InstanceRef(m_exec).with_host_memory()); }
+
+ private:
+  void exchange(const InstanceRef& instance) {
     const auto& sends = m_ranks.m_outgoing;
     const auto& receives = m_ranks.m_incoming;
     m_bytes += m_ranks.bytes_to_send();
     if (!sends.empty() || !receives.empty())
-      m_seconds += m_ranks.m_communicator->exchange(InstanceRef(m_exec), m_name, sends, receives);
+      m_seconds += m_ranks.m_communicator->exchange(instance, m_name, sends, receives);
     m_ranks.forget_messages();
   }
 
- private:
   Collectives& m_ranks;
   const Exec& m_exec;
   const ExchangeName m_name;
@@ -154,7 +155,7 @@ Collectives<Exec>::Collectives(std::shared_ptr<Communicator> communicator, const
                                Ledger& ledger)
     : m_communicator(Impl::checked(communicator, options)),
       m_ledger(ledger.shared_from_this()),
-      m_log(options.log ? options.log : &m_communicator->log()),
+      m_log(options.log ? options.log : m_communicator->shared_log()),
       m_staged(size() > 1 && (options.staged ||
                               (!Impl::host_reaches<memory_space> && !m_communicator->takes_device_memory()))),
       m_slot_bytes(Impl::slot_bytes(options, size())) {
@@ -362,7 +363,7 @@ void Collectives<Exec>::gather_values(const Exec& exec, std::span<double> values
     call.send(peer, of(rank()));
     call.receive(peer, of(peer));
   }
-  call.exchange_in_place();
+  call.exchange_in_host_memory();
 }
 
 template <class Exec>
@@ -386,7 +387,7 @@ void Collectives<Exec>::barrier(const Exec& exec, std::string_view region) {
   for (int distance = 1; distance < size(); distance *= 2) {
     call.send((rank() + distance) % size(), {reinterpret_cast<std::byte*>(&m_tokens[0]), 1, 1});
     call.receive((rank() - distance + size()) % size(), {reinterpret_cast<std::byte*>(&m_tokens[1]), 1, 1});
-    call.exchange_in_place();
+    call.exchange_in_host_memory();
   }
 }
 

@@ -149,8 +149,8 @@ class Collectives<Exec>::Reduction {
     }
     m_bytes += ranks.bytes_to_send();
     if (ranks.m_staged) ranks.stage(exec);
-    m_seconds += m_communicator->begin(InstanceRef(exec), {"reduce_shards", m_region}, ranks.m_outgoing,
-                                       ranks.m_incoming);
+    m_seconds += m_communicator->begin(ranks.instance(exec), {"reduce_shards", m_region, m_log},
+                                       ranks.m_outgoing, ranks.m_incoming);
     m_under_way = true;
   }
 
@@ -170,7 +170,7 @@ class Collectives<Exec>::Reduction {
   }
 
   std::shared_ptr<Communicator> m_communicator;
-  CommunicationLog* m_log;
+  std::shared_ptr<CommunicationLog> m_log;
   std::vector<TensorRef> m_arrays;
   std::string m_region;
   std::vector<ShardMessages> m_messages;  // of each rank

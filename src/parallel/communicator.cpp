@@ -9,13 +9,23 @@ namespace kformer {
 void CommunicationLog::book(std::string_view operation, std::string_view region, std::uint64_t bytes,
                             double seconds) {
   const std::lock_guard lock(m_mutex);
-  auto entry =
+  CommunicationCount& count = count_of(operation, region);
+  ++count.calls;
+  count.bytes += bytes;
+  count.seconds += seconds;
+}
+
+void CommunicationLog::add_seconds(std::string_view operation, std::string_view region, double seconds) {
+  const std::lock_guard lock(m_mutex);
+  count_of(operation, region).seconds += seconds;
+}
+
+CommunicationCount& CommunicationLog::count_of(std::string_view operation, std::string_view region) {
+  const auto entry =
       std::ranges::find_if(m_counts, [&](auto& c) { return c.operation == operation && c.region == region; });
-  if (entry == m_counts.end())
-    entry = m_counts.insert(entry, {.operation = std::string(operation), .region = std::string(region)});
-  ++entry->calls;
-  entry->bytes += bytes;
-  entry->seconds += seconds;
+  if (entry != m_counts.end()) return *entry;
+  return m_counts.emplace_back(
+      CommunicationCount{.operation = std::string(operation), .region = std::string(region)});
 }
 
 std::vector<CommunicationCount> CommunicationLog::counts() const {

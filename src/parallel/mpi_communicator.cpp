@@ -5,8 +5,9 @@
 #include <cstdlib>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <thread>
+
+#include "parallel/sentences.hpp"
 
 #if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
@@ -56,12 +57,6 @@ bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what
   }
 }
 
-std::string seconds_text(Seconds seconds) {
-  std::ostringstream text;
-  text << seconds.count() << " s";
-  return text.str();
-}
-
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
@@ -109,15 +104,15 @@ struct MpiCommunicator::World {
 std::shared_ptr<MpiCommunicator::World> MpiCommunicator::duplicate(MPI_Comm world, const MpiOptions& options) {
   const auto what = [&] { return "kformer::MpiCommunicator '" + options.name + "'"; };
   if (!(options.timeout.count() > 0))
-    throw NotSupported(what() + ": the time-out must be positive, got " + seconds_text(options.timeout));
+    throw NotSupported(what() + ": the time-out must be positive, got " + Impl::seconds_text(options.timeout));
   const auto copy = std::make_shared<World>();
   copy->timeout = options.timeout;
   std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
   require_success(MPI_Comm_idup(world, &copy->comm, requests.data()), what);
   if (!done_in_time(requests, options.timeout, what)) {
     copy->comm = MPI_COMM_NULL;  // not valid yet
-    throw CommunicationError(what() + ": not all ranks have made it after " + seconds_text(options.timeout) +
-                             "; every rank of the MPI communicator must");
+    throw CommunicationError(what() + ": not all ranks have made it after " +
+                             Impl::seconds_text(options.timeout) + "; every rank of the MPI communicator must");
   }
   require_success(MPI_Comm_set_errhandler(copy->comm, MPI_ERRORS_RETURN), what);
   return copy;
@@ -168,10 +163,7 @@ bool MpiCommunicator::takes_device_memory() const {
 }
 
 std::string MpiCommunicator::error_prefix(const ExchangeName& exchange_name) const {
-  std::string text = std::string("kformer::MpiCommunicator: ") + exchange_name.operation;
-  if (!exchange_name.region.empty()) text += " of " + std::string(exchange_name.region);
-  return text + ": rank " + std::to_string(rank()) + " of '" + name() + "' (" + std::to_string(size()) +
-         " ranks)";
+  return Impl::exchange_text("kformer::MpiCommunicator", exchange_name, *this);
 }
 
 // After an error nothing goes on.
@@ -260,15 +252,12 @@ void MpiCommunicator::give_up(const ExchangeName& exchange_name) {
       MPI_Request_free(&m_requests[i]);
     }
   }
-  const auto list = [](const std::set<int>& ranks) {
-    std::string text = ranks.size() > 1 ? "ranks " : "rank ";
-    for (const int r : ranks) text += (r == *ranks.begin() ? "" : ", ") + std::to_string(r);
-    return text;
-  };
-  std::string text = error_prefix(exchange_name) + " waited " + seconds_text(m_world->timeout) + " in vain";
-  if (!silent.empty()) text += " for data from " + list(silent);
-  if (!deaf.empty()) text += std::string(silent.empty() ? "" : " and") + " for " + list(deaf) + " to take data";
-  throw CommunicationError(text + "; look there for an earlier error, or raise the time-out");
+  std::string text =
+      error_prefix(exchange_name) + " waited " + Impl::seconds_text(m_world->timeout) + " in vain";
+  if (!silent.empty()) text += " for data from " + Impl::ranks_text(silent);
+  if (!deaf.empty())
+    text += std::string(silent.empty() ? "" : " and") + " for " + Impl::ranks_text(deaf) + " to take data";
+  throw CommunicationError(text + Impl::look_there);
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::subset(std::span<const int> members, const std::string& name) {

@@ -32,14 +32,17 @@ class PipelineLink {
   using Matrix = BlockMatrix<memory_space, T>;
 
   /// \param pair   sender and receiver
-  /// \param log    where messages are booked; it must outlive this object
+  /// \param log    where messages are booked
   /// \param region what the log calls it
   /// \param rows   of a message
   /// \param columns of a message
   /// \param ledger the memory is of the class communication
-  PipelineLink(std::shared_ptr<Communicator> pair, CommunicationLog& log, std::string region, std::int64_t rows,
-               std::int64_t columns, Ledger& ledger)
-      : m_pair(std::move(pair)), m_log(log), m_region(std::move(region)), m_ledger(ledger.shared_from_this()) {
+  PipelineLink(std::shared_ptr<Communicator> pair, std::shared_ptr<CommunicationLog> log, std::string region,
+               std::int64_t rows, std::int64_t columns, Ledger& ledger)
+      : m_pair(std::move(pair)),
+        m_log(std::move(log)),
+        m_region(std::move(region)),
+        m_ledger(ledger.shared_from_this()) {
     const std::size_t bytes = static_cast<std::size_t>(rows * columns) * sizeof(T);
     m_block = ledger.allocate<memory_space>(MemoryClass::communication, "Trainer::pipeline", bytes);
     if (!host_reaches<memory_space> && !m_pair->takes_device_memory())
@@ -56,10 +59,10 @@ class PipelineLink {
 
   /// Sends what is there.
   void send(const Exec& exec) {
-    if (m_staging.bytes() > 0)
+    if (stages())
       transfer<staging_space, memory_space>(exec, *m_ledger, m_staging.data(), m_block.data(), m_block.bytes());
     const Outgoing message{1, data(), m_block.bytes()};
-    m_seconds = m_pair->begin(InstanceRef(exec), {"send", m_region}, std::span(&message, 1), {});
+    m_seconds = m_pair->begin(instance(exec), {"send", m_region, m_log}, std::span(&message, 1), {});
     m_sends = true;
   }
 
@@ -69,7 +72,7 @@ class PipelineLink {
     const auto begin = std::chrono::steady_clock::now();
     m_pair->finish();
     m_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    m_log.book("send", m_region, m_block.bytes(), m_seconds);
+    m_log->book("send", m_region, m_block.bytes(), m_seconds);
     m_sends = false;
   }
 
@@ -77,18 +80,22 @@ class PipelineLink {
   const Matrix& receive(const Exec& exec) {
     const Incoming message{0, data(), m_block.bytes()};
     const double seconds =
-        m_pair->exchange(InstanceRef(exec), {"receive", m_region}, {}, std::span(&message, 1));
-    m_log.book("receive", m_region, 0, seconds);
-    if (m_staging.bytes() > 0)
+        m_pair->exchange(instance(exec), {"receive", m_region, m_log}, {}, std::span(&message, 1));
+    m_log->book("receive", m_region, 0, seconds);
+    if (stages())
       transfer<memory_space, staging_space>(exec, *m_ledger, m_block.data(), m_staging.data(), m_block.bytes());
     return m_message;
   }
 
  private:
-  std::byte* data() { return m_staging.bytes() > 0 ? m_staging.data() : m_block.data(); }
+  bool stages() const { return m_staging.bytes() > 0; }
+  std::byte* data() { return stages() ? m_staging.data() : m_block.data(); }
+  InstanceRef instance(const Exec& exec) const {
+    return stages() ? InstanceRef(exec).with_host_memory() : InstanceRef(exec);
+  }
 
   std::shared_ptr<Communicator> m_pair;
-  CommunicationLog& m_log;
+  std::shared_ptr<CommunicationLog> m_log;
   std::string m_region;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   MemoryBlock<memory_space> m_block;
@@ -110,10 +117,10 @@ class PipelineRanks {
         m_most(options.micro_batches > 0 ? options.micro_batches : 4 * m_shape.ranks),
         m_ranks(options.ranks->ranks(), {.chunk_bytes = 1 << 16}, ledger) {
     const PipelineLinks& links = *options.ranks;
-    CommunicationLog& log = links.ranks()->log();
+    const auto& log = links.ranks()->shared_log();
     const bool is_end = rank() == 0 || rank() == last();
     if (is_end && config.tie_word_embeddings)
-      m_ends.emplace(links.ends(), CollectivesOptions{.log = &log}, ledger);
+      m_ends.emplace(links.ends(), CollectivesOptions{.log = log}, ledger);
     const auto connect = [&](std::optional<Link>& link, const auto& pair, const char* region, int without) {
       if (rank() != without || m_shape.parts > 1)
         link.emplace(pair, log, region, rows, config.hidden_size, ledger);

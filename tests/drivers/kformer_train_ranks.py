@@ -33,6 +33,8 @@ kind = "cosine"
 steps = 6
 """
 BATCHES = 8
+# Of builds with and without NCCL.
+NCCL_REFUSED = "error: 'parallel.backend' = \"nccl\" "
 
 
 @unittest.skipIf(MPIEXEC is None, "the build has no MPI")
@@ -247,6 +249,7 @@ class Refusals(RanksTest):
                 (None, ("parallel.data=4",),
                  "error: 'parallel.data' = 4 needs 4 ranks, but 1 was started; run mpiexec -n 4 kformer-train …"),
                 (2, ("parallel.data=4",), "error: 'parallel.data' = 4 needs 4 ranks, but 2 were started"),
+                (2, ("parallel.data=2", 'parallel.backend="nccl"', 'run.execution_space="openmp"'), NCCL_REFUSED),
                 (2, ("parallel.data=16",),
                  "'parallel.data' = 16 ranks cannot share a step: a step has 8 micro-batches ('batch.sequences' = 15, "
                  "'batch.micro_batch' = 2), and with 1 on each some ranks have none; 8 ranks can, or change [batch]"),

@@ -265,14 +265,14 @@ BOOST_AUTO_TEST_CASE(calls_are_booked_by_region) {
 BOOST_AUTO_TEST_CASE(another_log_has_all_calls) {
   const auto ledger = Ledger::create();
   const auto communicator = world();
-  CommunicationLog log;
-  Collectives<Exec> ranks(communicator, {.log = &log}, *ledger);
+  const auto log = std::make_shared<CommunicationLog>();
+  Collectives<Exec> ranks(communicator, {.log = log}, *ledger);
   const Vector<float> x("x", 5);
   ranks.all_reduce(Exec(), x);
   const std::array arrays{tensor_ref(x)};
   ranks.reduce_shards(Exec(), arrays, Shards(std::vector<std::int64_t>{5}, 1, communicator->size()));
   ranks.barrier(Exec());
-  BOOST_TEST(log.counts().size() == 3u);
+  BOOST_TEST(log->counts().size() == 3u);
   BOOST_TEST(communicator->log().counts().empty());
 }
 

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "kformer/core/device.hpp"
-#include "kformer/parallel/mpi_communicator.hpp"
+#include "parallel/ranks.hpp"
 #include "support/exit_code.hpp"
 
 // Every rank runs the same tests. One that fails ends the others, which would wait for it.
@@ -17,6 +17,12 @@ int main(int argc, char* argv[]) {
     std::cerr << "skipped: " << why << '\n';
     return kformer::Testing::skipped;
   }
+#ifndef KFORMER_TEST_NCCL
+  if (kformer::Testing::through_nccl()) {
+    std::cerr << "skipped: this build has no NCCL\n";
+    return kformer::Testing::skipped;
+  }
+#endif
   Kokkos::ScopeGuard kokkos(argc, argv);
   const int code = kformer::Testing::run_boost_tests(argc, argv);
   if (code != 0 && code != kformer::Testing::skipped) kformer::MpiSession::abort(code);

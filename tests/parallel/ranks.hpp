@@ -5,12 +5,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kformer/parallel/collectives.hpp"
 #include "kformer/parallel/mpi_communicator.hpp"
+#ifdef KFORMER_TEST_NCCL
+#include "kformer/parallel/nccl_communicator.hpp"
+#endif
 
 /// \file
 /// The ranks of a test. Every rank runs every test.
@@ -24,10 +30,28 @@ using Exec = Kokkos::DefaultExecutionSpace;
 template <class T>
 using Vector = Kokkos::View<T*, Exec::memory_space>;
 
+/// Whether ranks send messages of devices through NCCL, or the fake of it: KFORMER_TEST_BACKEND says so.
+inline bool through_nccl() {
+  const char* const backend = std::getenv("KFORMER_TEST_BACKEND");
+  return backend != nullptr && std::string_view(backend) == "nccl";
+}
+
+/// What sentences call the communicator.
+inline std::string communicator_name() {
+  return through_nccl() ? "kformer::NcclCommunicator" : "kformer::MpiCommunicator";
+}
+
 /// All ranks, with a communicator for each call.
 inline std::shared_ptr<Communicator> world(double seconds = 60) {
-  return std::make_shared<MpiCommunicator>(MPI_COMM_WORLD,
-                                           MpiOptions{.timeout = std::chrono::duration<double>(seconds)});
+  const std::chrono::duration<double> timeout(seconds);
+#ifdef KFORMER_TEST_NCCL
+  if (through_nccl())
+    // A host communicator gives up later, so that the sentence is of NCCL.
+    return std::make_shared<NcclCommunicator>(
+        std::make_shared<MpiCommunicator>(MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::minutes(1)}),
+        NcclOptions{timeout});
+#endif
+  return std::make_shared<MpiCommunicator>(MPI_COMM_WORLD, MpiOptions{.timeout = timeout});
 }
 
 /// A host array, on the device.

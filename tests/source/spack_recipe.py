@@ -150,7 +150,7 @@ class Kformer(unittest.TestCase):
 
     def test_cmake_knows_every_option(self):
         cmake = (SOURCE / "CMakeLists.txt").read_text()
-        for argument in self.cmake_args("+blas", "+cuda", "+mpi"):
+        for argument in self.cmake_args("+blas", "+cuda", "+mpi", "+nccl"):
             name = re.match(r"-D(Kformer_\w+)=", argument)
             if name:
                 self.assertRegex(cmake, rf"(option|set)\({name[1]}\b")
@@ -158,6 +158,8 @@ class Kformer(unittest.TestCase):
     def test_variants_reach_cmake(self):
         self.assertIn("-DKformer_ENABLE_MPI=ON", self.cmake_args("+mpi"))
         self.assertIn("-DKformer_ENABLE_MPI=OFF", self.cmake_args())
+        self.assertIn("-DKformer_ENABLE_NCCL=True", self.cmake_args("+nccl"))
+        self.assertIn("-DKformer_ENABLE_NCCL=False", self.cmake_args())
         self.assertIn("-DBUILD_SHARED_LIBS=True", self.cmake_args("+shared"))
         self.assertIn("-DCMAKE_POSITION_INDEPENDENT_CODE=True", self.cmake_args("+shared"))
         self.assertIn("-DCMAKE_CXX_COMPILER=nvcc_wrapper", self.cmake_args("+cuda"))

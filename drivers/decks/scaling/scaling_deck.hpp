@@ -51,6 +51,7 @@ struct ScalingSweepTable {
   std::int64_t parts = 1;                                                  ///< of the model on each stage
   ScalingKind scaling = ScalingKind::strong;                               ///< how work depends on the grid
   ScalingWork what = ScalingWork::step;                                    ///< what is timed
+  RankBackend backend = RankBackend::mpi;                                  ///< through what ranks send messages
   double timeout_s = 600;                                                  ///< of every wait for another rank
   bool operator==(const ScalingSweepTable&) const = default;               ///< all keys equal
 };

@@ -48,6 +48,7 @@ void describe(V& v, ScalingSweepTable& t) {
              "`step`: a step of training; `layer`: forward and backward of one layer and one micro-batch, with "
              "what its ranks send"},
         t.what);
+  v.key(backend_key(), t.backend);
   v.key({.name = "timeout_s",
          .help = "longest wait for another rank, and so for a grid of fewer ranks",
          .range = {.min = 0.001, .max = 1e9},

@@ -76,6 +76,7 @@ void describe(V& v, PlanParallelTable& t) {
 template <class V>
 void describe(V& v, ParallelTable& t) {
   describe(v, static_cast<PlanParallelTable&>(t));
+  v.key(backend_key(), t.backend);
   v.key(timeout_key(), t.timeout_s);
 }
 

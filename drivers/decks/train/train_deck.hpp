@@ -180,6 +180,7 @@ struct PlanParallelTable {
 
 /// The table [parallel] of a training.
 struct ParallelTable : PlanParallelTable {
+  RankBackend backend = RankBackend::mpi;                 ///< through what ranks send messages
   double timeout_s = 300;                                 ///< of every wait for another rank
   bool operator==(const ParallelTable&) const = default;  ///< all keys equal
 };

@@ -35,7 +35,8 @@ struct CollectivesOptions {
                             << 20;  ///< longer arrays are summed and staged in parts of this size
   bool staged =
       false;  ///< whether messages go through host memory although the communicator takes memory of this space
-  CommunicationLog* log = nullptr;  ///< where calls are booked, in place of the communicator's own
+  std::shared_ptr<CommunicationLog> log =
+      nullptr;  ///< where calls are booked, in place of the communicator's own
 };
 
 namespace Impl {
@@ -348,6 +349,10 @@ class Collectives {
   void send(int peer, const Array& data);
   void receive(int peer, const Array& data);
   std::uint64_t bytes_to_send() const;
+  // In which memory messages lie.
+  InstanceRef instance(const Exec& exec) const {
+    return m_staged ? InstanceRef(exec).with_host_memory() : InstanceRef(exec);
+  }
   void stage(const Exec& exec);
   void unstage(const Exec& exec);
   void all_reduce(const Exec& exec, const Array& x, Sum sum, std::string_view region);
@@ -360,7 +365,7 @@ class Collectives {
 
   std::shared_ptr<Communicator> m_communicator;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
-  CommunicationLog* m_log;
+  std::shared_ptr<CommunicationLog> m_log;
   bool m_staged;
   std::size_t m_slot_bytes;  // of what one rank sends at a time
   MemoryBlock<memory_space> m_received;

@@ -26,10 +26,14 @@ class CommunicationLog {
  public:
   /// Adds a call.
   void book(std::string_view operation, std::string_view region, std::uint64_t bytes, double seconds);
+  /// Adds seconds of a call that are known later than it: those of messages that travel by themselves.
+  void add_seconds(std::string_view operation, std::string_view region, double seconds);
   /// The counts so far, in the order of the first calls.
   std::vector<CommunicationCount> counts() const;
 
  private:
+  CommunicationCount& count_of(std::string_view operation, std::string_view region);
+
   mutable std::mutex m_mutex;
   std::vector<CommunicationCount> m_counts;
 };

@@ -22,18 +22,33 @@ namespace kformer {
 /// An instance without its type: what an exchange follows. It refers to the instance, which must outlive it.
 class InstanceRef {
  public:
-  /// Refers to `exec`.
-  template <ExecutionSpace Exec>
+  /// Refers to `exec`, in whose memory the messages lie.
+  template <class Exec>
+    requires requires(const Exec& exec) { exec.fence("name"); }
   explicit InstanceRef(const Exec& exec)
       : m_exec(&exec), m_fence([](const void* instance) {
           static_cast<const Exec*>(instance)->fence("kformer::Communicator::exchange");
-        }) {}
+        }) {
+    if constexpr (requires { exec.cuda_stream(); }) m_stream = exec.cuda_stream();
+  }
+  /// The same instance, with messages in host memory.
+  InstanceRef with_host_memory() const {
+    InstanceRef copy = *this;
+    copy.m_host_memory = true;
+    return copy;
+  }
+  /// Whether the messages lie in host memory, whatever the instance works in.
+  bool has_host_memory() const { return m_host_memory; }
+  /// The stream of CUDA on which the instance works; null if it has none.
+  void* stream() const { return m_stream; }
   /// Waits for the work launched on it.
   void fence() const { m_fence(m_exec); }
 
  private:
   const void* m_exec;
   void (*m_fence)(const void*);
+  void* m_stream = nullptr;
+  bool m_host_memory = false;
 };
 
 /// Bytes for another rank.
@@ -52,8 +67,9 @@ struct Incoming {
 
 /// What an exchange is part of, for error texts.
 struct ExchangeName {
-  const char* operation = "exchange";  ///< such as all_reduce
-  std::string_view region{};           ///< of the caller
+  const char* operation = "exchange";          ///< such as all_reduce
+  std::string_view region{};                   ///< of the caller
+  std::shared_ptr<CommunicationLog> log = {};  ///< for the seconds of messages that travel on a stream
 };
 
 /// Ranks that exchange bytes. Everything else is made of `exchange`, so that a new library of messages has one function
@@ -78,7 +94,7 @@ class Communicator {
   /// it afterwards sees what was received. This rank itself is no peer.
   ///
   /// MPI knows no instances: there the call fences `exec`, no other instance, and returns when all data are sent and
-  /// received.
+  /// received. Of NCCL the messages are work of the instance, and the call returns before they have arrived.
   ///
   /// \param exec     the instance that writes what is sent and reads what is received
   /// \param name     for error texts
@@ -86,7 +102,7 @@ class Communicator {
   /// \param receives what to receive; their memory overlaps with nothing else
   /// \throws CommunicationError if a peer does not answer within the time-out, or the library of messages fails. Then
   ///         the library may hold pointers to the memory of the messages until the program ends
-  /// \returns seconds that the host spent in it, without waiting for `exec`
+  /// \returns seconds that the host spent in it, without waiting for `exec`; 0 if the log of `name` gets them later
   virtual double exchange(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
                           std::span<const Incoming> receives) = 0;
 
@@ -106,21 +122,28 @@ class Communicator {
   /// \throws CommunicationError if the library of messages fails
   /// \returns whether all data are sent and received
   virtual bool poll() { return true; }
-  /// Waits until all data of the exchange that has begun are sent and received.
+  /// Waits until all data of the exchange that has begun are sent and received, or lets its instance wait.
   /// \throws CommunicationError as `exchange`
   virtual void finish() {}
+  /// Waits until all that was exchanged has arrived, and is booked.
+  /// \throws CommunicationError as `exchange`
+  virtual void settle() const {}
 
   /// A communicator of some of the ranks, of which this is one. Every rank of this communicator makes the call, with
-  /// its own members: the groups need not overlap, but each rank must make as many calls as any other. Nobody waits.
+  /// its own members: the groups need not overlap, but each rank must make as many calls as any other. With MPI nobody
+  /// waits; with NCCL every rank waits for all others.
   /// \param members ranks of this communicator, which get the ranks 0, 1, … in this order
   /// \param name    of the new communicator
   /// \throws NotSupported if a member is no rank, is named twice, or this rank is not among them
   virtual std::unique_ptr<Communicator> subset(std::span<const int> members, const std::string& name) = 0;
 
-  /// What was sent. `Collectives` books it.
-  CommunicationLog& log() { return m_log; }
-  /// The same, to read.
-  const CommunicationLog& log() const { return m_log; }
+  /// What was sent, after `settle`.
+  const CommunicationLog& log() const {
+    settle();
+    return *m_log;
+  }
+  /// The same, in which `Collectives` books.
+  const std::shared_ptr<CommunicationLog>& shared_log() const { return m_log; }
 
  protected:
   /// Rank `rank` of `size`.
@@ -132,7 +155,7 @@ class Communicator {
  private:
   int m_rank, m_size;
   std::string m_name;
-  CommunicationLog m_log;
+  std::shared_ptr<CommunicationLog> m_log = std::make_shared<CommunicationLog>();
 };
 
 /// A rank that has no others to talk to: the only one, or an imagined one whose memory is forecast.

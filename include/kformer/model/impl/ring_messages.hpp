@@ -65,7 +65,8 @@ class RingMessages {
     m_incoming = incoming;
     m_section.emplace("shift");
     m_section->start();
-    m_seconds = m_ranks->begin(InstanceRef(exec), {"shift", m_arrays.front().region}, outgoing, incoming);
+    m_seconds = m_ranks->begin(stages() ? InstanceRef(exec).with_host_memory() : InstanceRef(exec),
+                               {"shift", m_arrays.front().region, m_ranks->shared_log()}, outgoing, incoming);
   }
 
   /// Waits until everything has arrived.
@@ -81,7 +82,8 @@ class RingMessages {
         transfer<memory_space, staging_space>(exec, *m_ledger, a.in, (message++)->data, a.bytes);
     // The time is that of the step: it is booked once.
     for (const RingArray& a : m_arrays)
-      m_ranks->log().book("shift", a.region, a.out != nullptr ? a.bytes : 0, std::exchange(m_seconds, 0));
+      m_ranks->shared_log()->book("shift", a.region, a.out != nullptr ? a.bytes : 0,
+                                  std::exchange(m_seconds, 0));
   }
 
  private:

@@ -45,6 +45,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
     )
     variant("blas", default=True, description="Host matrix products through BLAS")
     variant("mpi", default=False, description="Ranks of MPI: Kformer::parallel")
+    variant("nccl", default=False, when="+cuda+mpi", description="Messages between GPUs through NCCL")
     variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
     # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
     variant(
@@ -96,6 +97,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
     # Said as a dependency: a conflict would drive the concretizer away from OpenBLAS, to a BLAS without threads.
     depends_on("openblas threads=openmp", when="+blas+openmp ^[virtuals=blas] openblas")
     depends_on("mpi@3:", when="+mpi")
+    depends_on("nccl@2.18:", when="+nccl")
 
     with when("+drivers"):
         # Files are written by one process; a parallel HDF5 would make MPI a need of every consumer.
@@ -158,6 +160,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
                 "ON" if self.spec.satisfies("+kokkos_kernels") else "OFF",
             ),
             self.define("Kformer_ENABLE_MPI", "ON" if self.spec.satisfies("+mpi") else "OFF"),
+            self.define("Kformer_ENABLE_NCCL", self.spec.satisfies("+nccl")),
             self.define("Kokkos_ROOT", self.spec["kokkos"].prefix),
         ]
         # What Spack takes from its cache or a mirror is no repository.

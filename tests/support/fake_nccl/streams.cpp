@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "streams.hpp"
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+struct FakeStream {
+  std::deque<std::function<bool()>> work;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A record of an event.
+struct Mark {
+  bool over = false;
+  Clock::time_point when{};
+};
+
+std::recursive_mutex mutex;  // of all that follows
+std::set<FakeStream*> streams;
+
+}  // namespace
+
+struct FakeEvent {
+  std::shared_ptr<Mark> mark = std::make_shared<Mark>(Mark{.over = true});
+};
+
+namespace kformer::Testing {
+
+void enqueue(cudaStream_t stream, std::function<bool()> advance) {
+  const std::lock_guard lock(mutex);
+  stream->work.push_back(std::move(advance));
+}
+
+void advance_streams() {
+  const std::lock_guard lock(mutex);
+  for (bool moved = true; std::exchange(moved, false);)
+    for (FakeStream* stream : streams)
+      while (!stream->work.empty() && stream->work.front()()) {
+        stream->work.pop_front();
+        moved = true;
+      }
+}
+
+}  // namespace kformer::Testing
+
+using kformer::Testing::advance_streams;
+using kformer::Testing::enqueue;
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "other"; }
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  const bool host = data != nullptr && data == kformer::Testing::memory_of_the_host;
+  attributes->type = host ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(mutex);
+  streams.insert(*stream = new FakeStream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  advance_streams();
+  streams.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex);
+      advance_streams();
+      if (stream->work.empty()) return cudaSuccess;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  enqueue(stream, [mark = event->mark] { return mark->over; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new FakeEvent;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->mark = std::make_shared<Mark>();
+  enqueue(stream, [mark = event->mark] {
+    mark->when = Clock::now();
+    return mark->over = true;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  advance_streams();
+  return event->mark->over ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t second) {
+  const std::lock_guard lock(mutex);
+  if (!first->mark->over || !second->mark->over) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(second->mark->when - first->mark->when).count();
+  return cudaSuccess;
+}
