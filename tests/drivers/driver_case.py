@@ -155,10 +155,6 @@ class DriverTest(unittest.TestCase):
 
     def signal_rank(self, rank, number):
         """Sends a signal to one rank."""
-        os.kill(self.process_of_rank(rank), number)
-
-    def process_of_rank(self, rank):
-        """Its number in the system."""
         for status in Path("/proc").glob("[0-9]*/environ"):
             try:
                 environment = status.read_bytes().split(b"\0")
@@ -169,8 +165,9 @@ class DriverTest(unittest.TestCase):
             here = Path(folder).resolve() == Path(self.folder).resolve()
             own = {b"OMPI_COMM_WORLD_RANK=%d" % rank, b"PMI_RANK=%d" % rank} & set(environment)
             if here and own and program == self.PROGRAM:
-                return int(status.parent.name)
-        return self.fail(f"rank {rank} does not run")
+                os.kill(int(status.parent.name), number)
+                return
+        self.fail(f"rank {rank} does not run")
 
     def files(self):
         return sorted(path.name for path in self.folder.iterdir())

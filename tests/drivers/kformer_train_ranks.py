@@ -6,7 +6,6 @@ ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC an
 """
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -219,24 +218,22 @@ class Checkpoints(RanksTest):
     def test_a_lost_rank_ends_the_others(self):
         """The last checkpoint is good, and a run that goes on from it has the bits of one that lost no rank."""
         fixed = ('parallel.order="fixed"', "parallel.data=2", 'output.model="model"')
-        self.train_on(2, self.KEYS, *fixed, "schedule.steps=40")
+        self.train_on(2, self.KEYS, *fixed, "schedule.steps=120")
         numbers, model = self.numbers(), self.model("model")
-        no_memory = (resource.RLIMIT_AS, (1 << 20, 1 << 20))
-        for lose, sentence in (
-                (lambda rank: os.kill(rank, signal.SIGSTOP), r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1"),
-                # This one ends the launcher, which names the rank.
-                (lambda rank: os.kill(rank, signal.SIGKILL), r"(?i)rank 1.*signal 9|signal 9.*rank 1|KILLED BY SIGNAL: 9"),
-                (lambda rank: resource.prlimit(rank, *no_memory), "error: (memory ran out|.*Cannot allocate memory)")):
-            with self.subTest(sentence=sentence):
+        for number, sentence in (
+                (signal.SIGSTOP, r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1"),
+                # So does the system where memory runs out. The launcher names the rank.
+                (signal.SIGKILL, r"(?i)rank 1.*signal 9|signal 9.*rank 1|KILLED BY SIGNAL: 9")):
+            with self.subTest(number=number):
                 shutil.rmtree(self.folder / "saved")
                 shutil.rmtree(self.folder / "model")
-                with self.start(2, self.KEYS, *fixed, "schedule.steps=40", "parallel.timeout_s=2") as run:
+                with self.start(2, self.KEYS, *fixed, "schedule.steps=120", "parallel.timeout_s=2") as run:
                     self.wait_for_steps()
-                    lose(self.process_of_rank(1))
+                    self.signal_rank(1, number)
                     output = run.communicate(timeout=60)[0]
                 self.assertNotEqual(run.returncode, 0, output)
                 self.assertRegex(output.replace("\n", " "), sentence)
-                output = self.train_on(2, self.KEYS, *fixed, "schedule.steps=40", "checkpoint.resume=true")
+                output = self.train_on(2, self.KEYS, *fixed, "schedule.steps=120", "checkpoint.resume=true")
                 self.assertIn("resumed after step", output)
                 self.assertEqual(self.numbers(), numbers)
                 self.assertEqual(self.model("model"), model)
