@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 
 #include "sweep/noise.hpp"
 
@@ -126,6 +125,17 @@ Table& declare_machine(ResultFile& file) {
       "16 bits, and 512 MiB",
       "how large the products and arrays were");
   return t;
+}
+
+// What a column of T has in a row.
+template <class T>
+std::vector<T> items(const Table& table, const char* column, std::size_t row) {
+  return std::get<std::vector<T>>(table.value(column, row).items());
+}
+
+template <class T>
+T item(const Table& table, const char* column, std::size_t row) {
+  return items<T>(table, column, row).front();
 }
 
 }  // namespace
@@ -257,31 +267,20 @@ void MeasurementTables::add_machine(const std::string& space, const measure::Mac
 }
 
 Measurement MeasurementTables::measurement(const Table& cases, std::size_t row) const {
-  const auto list = [&]<class T>(std::type_identity<T>, const Table& table, const char* column) {
-    return std::get<std::vector<T>>(table.value(column, row).items());
-  };
-  const auto number = [&](const char* column) {
-    return list(std::type_identity<double>(), cases, column).front();
-  };
-  const auto bytes = [&](const char* column) {
-    return list(std::type_identity<std::uint64_t>(), cases, column).front();
-  };
-  const auto text = [&](const char* column) {
-    return list(std::type_identity<std::string>(), cases, column).front();
-  };
+  const auto number = [&](const char* column) { return item<double>(cases, column, row); };
+  const auto bytes = [&](const char* column) { return item<std::uint64_t>(cases, column, row); };
+  const auto text = [&](const char* column) { return item<std::string>(cases, column, row); };
   Measurement m;
-  m.status = static_cast<CaseStatus>(list(std::type_identity<std::int8_t>(), cases, "status").front());
+  m.status = static_cast<CaseStatus>(item<std::int8_t>(cases, "status", row));
   m.message = text("message");
   m.kernels = text("kernels");
-  m.samples = {list(std::type_identity<double>(), cases, "time"),
-               list(std::type_identity<std::int64_t>(), cases, "inner_iterations").front()};
+  m.samples = {items<double>(cases, "time", row), item<std::int64_t>(cases, "inner_iterations", row)};
   m.flops = number("flops");
   m.bytes_min = number("bytes_min");
   m.limits.flop_rate = number("flop_rate_limit");
   m.limits.bandwidth = number("bandwidth_limit");
   m.limits_change = number("limits_change");
-  const auto peaks = list(std::type_identity<std::uint64_t>(), m_classes, "peak_bytes");
-  std::ranges::copy(peaks, m.peak.begin());
+  std::ranges::copy(items<std::uint64_t>(m_classes, "peak_bytes", row), m.peak.begin());
   m.peak_total = bytes("peak_bytes");
   m.predicted = bytes("predicted_bytes");
   m.check_bytes = bytes("check_bytes");

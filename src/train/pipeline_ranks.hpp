@@ -90,9 +90,7 @@ class PipelineLink {
  private:
   bool stages() const { return m_staging.bytes() > 0; }
   std::byte* data() { return stages() ? m_staging.data() : m_block.data(); }
-  InstanceRef instance(const Exec& exec) const {
-    return stages() ? InstanceRef(exec).with_host_memory() : InstanceRef(exec);
-  }
+  InstanceRef instance(const Exec& exec) const { return InstanceRef(exec).with_host_memory(stages()); }
 
   std::shared_ptr<Communicator> m_pair;
   std::shared_ptr<CommunicationLog> m_log;

@@ -61,6 +61,12 @@ struct Pair {
     const Incoming message{peer(), &numbers[1], sizeof(double)};
     ranks.exchange(InstanceRef(exec), name, {}, {&message, 1});
   }
+  // Once it is told to.
+  void answer(double number) {
+    listen();
+    send(number);
+    exec.fence("all");
+  }
   // Their first messages.
   void meet() {
     if (ranks.rank() == 0)
@@ -97,9 +103,7 @@ BOOST_AUTO_TEST_CASE(messages_are_work_of_the_instance) {
     p.exec.fence("all");
     BOOST_TEST(p.numbers[1] == 7);
   } else {
-    p.listen();
-    p.send(7);
-    p.exec.fence("all");
+    p.answer(7);
   }
 }
 
@@ -117,9 +121,7 @@ BOOST_AUTO_TEST_CASE(an_instance_waits_for_what_was_begun_and_the_host_does_not)
     p.exec.fence("all");
     BOOST_TEST(p.numbers[1] == 8);
   } else {
-    p.listen();
-    p.send(8);
-    p.exec.fence("all");
+    p.answer(8);
   }
 }
 

@@ -350,9 +350,7 @@ class Collectives {
   void receive(int peer, const Array& data);
   std::uint64_t bytes_to_send() const;
   // In which memory messages lie.
-  InstanceRef instance(const Exec& exec) const {
-    return m_staged ? InstanceRef(exec).with_host_memory() : InstanceRef(exec);
-  }
+  InstanceRef instance(const Exec& exec) const { return InstanceRef(exec).with_host_memory(m_staged); }
   void stage(const Exec& exec);
   void unstage(const Exec& exec);
   void all_reduce(const Exec& exec, const Array& x, Sum sum, std::string_view region);

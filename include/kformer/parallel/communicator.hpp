@@ -31,10 +31,10 @@ class InstanceRef {
         }) {
     if constexpr (requires { exec.cuda_stream(); }) m_stream = exec.cuda_stream();
   }
-  /// The same instance, with messages in host memory.
-  InstanceRef with_host_memory() const {
+  /// The same instance, with messages in host memory, or not.
+  InstanceRef with_host_memory(bool host_memory = true) const {
     InstanceRef copy = *this;
-    copy.m_host_memory = true;
+    copy.m_host_memory = host_memory;
     return copy;
   }
   /// Whether the messages lie in host memory, whatever the instance works in.

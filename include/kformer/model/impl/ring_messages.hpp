@@ -65,7 +65,7 @@ class RingMessages {
     m_incoming = incoming;
     m_section.emplace("shift");
     m_section->start();
-    m_seconds = m_ranks->begin(stages() ? InstanceRef(exec).with_host_memory() : InstanceRef(exec),
+    m_seconds = m_ranks->begin(InstanceRef(exec).with_host_memory(stages()),
                                {"shift", m_arrays.front().region, m_ranks->shared_log()}, outgoing, incoming);
   }
 
