@@ -73,12 +73,10 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
         depends_on(f"kokkos+rocm amdgpu_target={target}", when=f"+rocm amdgpu_target={target}")
     for arch in CudaPackage.cuda_arch_values:
         depends_on(f"kokkos+cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
-    requires(
-        "^kokkos cxxstd=20",
-        "^kokkos cxxstd=23",
-        policy="any_of",
-        when="^kokkos@:4",
-        msg="Kformer is C++20: its Kokkos 4 needs cxxstd=20 or 23",
+    # Names what does not work: not every repository has a Kokkos with cxxstd=23.
+    conflicts(
+        "^kokkos@:4 cxxstd=17",
+        msg="Kformer is C++20: its Kokkos 4 needs cxxstd=20 or later",
     )
     requires("^kokkos+cuda_lambda", when="+cuda ^kokkos@:4")
     requires(
