@@ -9,8 +9,10 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 from pathlib import Path
@@ -255,6 +257,25 @@ class Externals(unittest.TestCase):
         self.assertEqual(lines, ["  hdf5:", "    buildable: false", "    externals:", '    - spec: "hdf5@1.14.5 +hl~mpi"',
                                  "      prefix: /usr"])
         self.assertIn("      - spec: python", self.debian.entry("py-numpy", "2.2.4", "", "/usr"))
+
+
+@unittest.skipIf(shutil.which("spack", path="/usr/bin:/bin"), "this Spack would run")
+class CheckSpack(unittest.TestCase):
+    def check_spack(self, *words):
+        """Its exit code, with no Spack on the PATH."""
+        environment = {name: value for name, value in os.environ.items() if name != "SPACK_ROOT"} | {"PATH": "/usr/bin:/bin"}
+        with tempfile.TemporaryDirectory() as folder:
+            return subprocess.run([SOURCE / "scripts/check_spack", *[word.format(folder=folder) for word in words]], env=environment,
+                                  capture_output=True, check=False).returncode
+
+    def test_specs_may_come_before_and_after_options(self):
+        for words in (["--install", "kformer", "--keep", "{folder}"], ["--keep", "{folder}", "--install", "kformer", "kformer~drivers"],
+                      ["--install", "--externals", "debian", "kformer"], ["--full"]):
+            self.assertEqual(self.check_spack(*words), 77, words)
+
+    def test_what_has_no_meaning_is_refused(self):
+        for words in (["kformer"], ["--instal"], ["--install", "--externals", "fedora"]):
+            self.assertEqual(self.check_spack(*words), 2, words)
 
 
 if __name__ == "__main__":
